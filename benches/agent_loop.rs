@@ -1,5 +1,5 @@
-//! What a turn of an agent costs beside its model and its tools: a run of two turns with eight parallel tool calls in
-//! between, against calling the same functions at the same time.
+//! Overhead of an agent run without its model and tools: a run of two turns with eight parallel tool calls in between, compared
+//! with calling the same functions concurrently.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -36,8 +36,8 @@ fn input(call: usize) -> Value {
     json!({"a": call, "b": 1})
 }
 
-/// A model that asks for so many calls, and answers once it has the results. It remembers nothing, so that it costs the
-/// same in each round.
+/// A model that requests this number of tool calls, and answers after it receives their results. It has no state, so its cost
+/// is the same in each round.
 struct Asking {
     calls: usize,
 }
@@ -104,7 +104,7 @@ fn main() {
     if let [directly, without, with] = times[..] {
         let calls = CALLS as f64;
         println!(
-            "  {:.1} us per tool call beside the first turn, {:.1} us of it in the function",
+            "  {:.1} us per tool call, including the second turn; {:.1} us of it in the function",
             (with - without) / calls / 1_000.0,
             directly / calls / 1_000.0
         );

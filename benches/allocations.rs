@@ -1,8 +1,8 @@
-//! The heap allocations of one event on the memory store: one trigger and three sources, from the event to the committed
+//! Heap allocations of one event on the memory store: one trigger and three sources, from the event to the committed
 //! response.
 //!
-//! Two sides: `process_event`, and a `Runtime` from the commit of the trigger to the commit of the response. The counts of one
-//! build hardly differ between runs and machines, so that a changed count is a changed program.
+//! The bench measures `process_event`, and a `Runtime` from the commit of the trigger to the commit of the response. The counts of
+//! one build hardly differ between runs and machines, so a changed count indicates a changed program.
 #![expect(
     clippy::unwrap_used,
     reason = "a bench that cannot be set up has nothing to measure"
@@ -90,7 +90,7 @@ fn by_runtime(events: usize) -> AllocationInfo {
     allocation_counter::measure(|| run(events))
 }
 
-/// A tool that responds with the number of its sources.
+/// An executor that responds with the number of its sources.
 struct Tool {
     store: MemoryStore,
     subscriptions: Subscriptions,

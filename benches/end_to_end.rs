@@ -1,8 +1,8 @@
-//! From a committed trigger to its committed response on the memory store, with one trigger and three sources for each
-//! run: the runtime, against calling `process_event` by hand for every event of the same source.
+//! Time from a committed trigger to its committed response on the memory store, with one trigger and three sources for each
+//! run: the runtime, compared with direct calls of `process_event` for every event of the same source.
 //!
-//! By hand there is no queue, no retry, no lease that is kept for others and nothing side by side: what the runtime costs
-//! above it is the price of those. Of 1,000 executors every trigger concerns one, which `SubscriptionIndex` finds.
+//! The direct calls have no queue, no retries, no leases for other workers and no concurrency. The difference is the cost of these
+//! features. With 1,000 executors, each trigger matches one executor, which `SubscriptionIndex` finds.
 #![expect(
     clippy::unwrap_used,
     reason = "a bench that cannot be set up has nothing to measure"
@@ -76,7 +76,7 @@ fn main() {
     }
 }
 
-/// Executors on a store of their own.
+/// A set of executors with a separate store.
 struct Side {
     store: MemoryStore,
     executors: Vec<Arc<Echo>>,
@@ -85,7 +85,7 @@ struct Side {
     runtime: Runtime,
 }
 
-/// How many responses were made.
+/// Count of the responses, with a target.
 #[derive(Default)]
 struct Done {
     count: AtomicUsize,

@@ -1,5 +1,5 @@
-//! What a step of a flow costs beside its work: flows of tools that do nothing, on a store in memory and in a file, where
-//! each step is saved before the next begins; against a flow without steps, and the same steps interpreted and not driven.
+//! Overhead of a flow step without its work: flows of tools that do nothing, on a memory store and a SQLite store, which save each
+//! step before the next one starts. They are compared with a flow without steps, and with the interpreter alone.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -47,7 +47,7 @@ async fn run(executor: &WorkloadExecutor) {
     black_box(outcome.unwrap());
 }
 
-/// The interpreter alone, which is told at once that each step has ended.
+/// Runs the interpreter alone, and reports a result of each step immediately.
 fn interpret(workflow: &Arc<Workflow>) {
     let (mut run, mut next) =
         FlowRun::begin(Arc::clone(workflow), "main", "run", json!({})).unwrap();
@@ -101,7 +101,7 @@ fn main() {
             each(in_file - none_in_file)
         );
     }
-    // A file is closed when nobody has a handle on it any more.
+    // The file is closed when its last handle is dropped.
     drop((none_in_file, in_file));
     runtime.block_on(file.close());
     for suffix in ["", "-wal", "-shm"] {

@@ -1,9 +1,9 @@
 //! Answers per second in a large store, against a small one, on each store.
 //!
-//! The large store has a million breadcrumbs with as many finished runs, and its limits retain all of them. The small one has a
-//! thousand and is new in each round. In each round both answer the same requests, in turn. The executor fetches the five newest
-//! breadcrumbs with a tag that one of a hundred breadcrumbs has. The program prints the ratio of the rates, and the bytes of one
-//! finished run in the store, without its trigger and its event.
+//! The large store has a million breadcrumbs with as many finished runs, and its limits retain all of them. The small store has a
+//! thousand and is new in each round. In each round both stores answer the same requests, one store after the other. The executor
+//! fetches the five newest breadcrumbs with a tag that one of a hundred breadcrumbs has. The program prints the ratio of the rates,
+//! and the bytes of one finished run in the store, without its trigger and its event.
 //!
 //! PostgreSQL is included if `POSTGRES_URL` names a server (`scripts/services` starts one). The words `memory`, `sqlite` and
 //! `postgres` select stores, `RUNS` sets the number of runs in the large store, and `BENCH_ROUNDS` the number of rounds:
@@ -97,7 +97,7 @@ fn measure<'a, S: Size<<Limited<'a, S> as SharedStore>::Location>>(
             let time = block_on(answer(&limited, location, answers));
             answers as f64 / time.as_secs_f64()
         };
-        // The side that goes first changes from round to round.
+        // The order of the two stores alternates between rounds.
         if round % 2 == 0 {
             small_rates.push(rate(&small));
             large_rates.push(rate(&large));
@@ -114,7 +114,7 @@ fn measure<'a, S: Size<<Limited<'a, S> as SharedStore>::Location>>(
     println!("{name:8}  {runs:>7}  {large:>7.0}  {small:>7.0}  {ratio:<23}  {bytes:.0}");
 }
 
-/// Returns a location with that many finished runs, and the bytes of one, without its trigger and event.
+/// Returns a location with `runs` finished runs, and the bytes of one run without its trigger and event.
 fn filled<'a, S>(
     limited: &Limited<'a, S>,
     runs: usize,

@@ -1,5 +1,5 @@
-//! What it costs to shape a catalog of tools for a model, rule by rule, against writing the same catalog out once with
-//! serde_json.
+//! Cost of each hint rule that shapes a catalog of tools for a model, compared with serializing the same catalog once with
+//! `serde_json`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -17,7 +17,7 @@ const ITERATIONS: u32 = 300;
 const TOOLS: usize = 40;
 const TEMPLATE: &str = "Tools:\n{{#each context.tools}}\n- {{name}}: {{description}} ({{#each tags}}{{this}}{{#unless @last}}, {{/unless}}{{/each}})\n{{/each}}\n{{context.tools.length}} in all";
 
-/// The name of a side, and what it does.
+/// The name of a side, and its work.
 type Run<'r> = (&'r str, Box<dyn FnMut() + 'r>);
 
 fn main() {
@@ -41,7 +41,7 @@ fn main() {
             Box::new(move || drop(black_box(hints.apply(black_box(context)).unwrap()))),
         ));
     }
-    // What a rule costs at least that makes a value of its own: the copy, and letting go of it.
+    // The minimum cost of a rule that creates a new value: the copy, and its drop.
     runs.push((
         "Value::clone",
         Box::new(|| drop(black_box(catalog.clone()))),

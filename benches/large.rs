@@ -1,8 +1,8 @@
 //! Large numbers of suspended runs on each store: all of them are answered, in random order, while new triggers arrive.
 //!
-//! One worker suspends all runs. A second one starts with all of them suspended, and gets their answers. Half of the runs wait for a
-//! tag, and the other half for a value in the context. The program prints the rates, the memory that the second worker needs per
-//! suspended run, and the size of a suspended run in the store.
+//! One worker suspends all runs. A second worker starts after that, and receives their answers. Half of the runs wait for a tag, and
+//! the other half for a value in the context. The program prints the rates, the memory of the second worker per suspended run, and
+//! the size of a suspended run in the store.
 //!
 //! PostgreSQL is included if `POSTGRES_URL` names a server (`scripts/services` starts one). The words `memory`, `sqlite` and
 //! `postgres` select stores, and `RUNS` sets the number of runs:

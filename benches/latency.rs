@@ -1,4 +1,4 @@
-//! Measures the time from posting a request to seeing its response, on SQLite and PostgreSQL.
+//! Time from posting a request to seeing its response, on SQLite and PostgreSQL.
 //!
 //! The client and the worker use one store handle, separate handles in one process, or separate processes. The client
 //! learns of responses through the events of the handle that it posts with. One request or 64 requests are in flight at all times. All

@@ -27,12 +27,12 @@ use std::time::Duration;
 use universal_executor::{BreadcrumbId, PostgresStore};
 
 const ROUNDS: usize = 7;
-/// How many are written at once where it says so.
+/// Number of rows that the sides with batches write at once, and number of concurrent writers.
 const AT_ONCE: usize = 64;
 
 fn main() {
     let Ok(url) = std::env::var("POSTGRES_URL") else {
-        println!("PostgreSQL is left out: POSTGRES_URL is not set, see scripts/services");
+        println!("PostgreSQL is skipped: POSTGRES_URL is not set, see scripts/services");
         return;
     };
     let bench = Bench::new(url);
@@ -41,7 +41,7 @@ fn main() {
         ("runs", Bench::runs),
         ("responses", Bench::responses),
     ];
-    // Parts that are named are measured alone.
+    // Only the parts named in the arguments are measured. Without a name, all parts are measured.
     let named = |name: &str| std::env::args().any(|argument| argument == name);
     let all = !parts.iter().any(|(name, _)| named(name));
     for (name, part) in parts {
@@ -58,7 +58,7 @@ struct Bench {
     schemas: Cell<usize>,
 }
 
-/// Tables with something in them, to be worked on once.
+/// Filled tables for one measurement.
 struct Tables<'b> {
     url: &'b str,
     schema: String,
@@ -68,7 +68,7 @@ struct Tables<'b> {
 /// One side of a comparison.
 struct Side<'s> {
     name: &'s str,
-    /// Index of the side that it is compared with.
+    /// Index of the side that this side is compared with.
     beside: usize,
     run: Box<dyn Fn(&Tables<'_>) -> Duration + 's>,
 }
@@ -88,7 +88,7 @@ impl Side<'_> {
     }
 }
 
-/// A side by hand, on connections of its own.
+/// Creates a side with hand-written SQL and separate connections.
 fn by_hand<'s>(name: &'s str, run: impl AsyncFn(&Raw, &Tables<'_>) -> Duration + 's) -> Side<'s> {
     side(name, move |tables| {
         block_on(async {
@@ -100,7 +100,7 @@ fn by_hand<'s>(name: &'s str, run: impl AsyncFn(&Raw, &Tables<'_>) -> Duration +
     })
 }
 
-/// A side of the store.
+/// Creates a side that uses the store.
 fn by_store<'s>(name: &'s str, run: impl AsyncFn(&PostgresStore) -> Duration + 's) -> Side<'s> {
     side(name, move |tables| {
         block_on(async {
@@ -124,7 +124,7 @@ impl Bench {
         if quick::is_quick() { quick } else { whole }
     }
 
-    /// A breadcrumb and its event.
+    /// Measures the creation of breadcrumbs with their events.
     fn creates(&self) {
         let n = self.size(AT_ONCE, 2_560);
         let sides = [
@@ -148,7 +148,7 @@ impl Bench {
         self.compare(&format!("{n} breadcrumbs created"), 1, n, false, &sides);
     }
 
-    /// Runs that are in the ledger, from claim to commit.
+    /// Measures enqueued runs, from claim to commit.
     fn runs(&self) {
         let n = self.size(AT_ONCE, 2_560);
         let sides = [
@@ -178,7 +178,7 @@ impl Bench {
         );
     }
 
-    /// From triggers in the store to their responses in the store.
+    /// Measures the time from stored triggers to stored responses.
     fn responses(&self) {
         let n = self.size(AT_ONCE, 2_560);
         let by_workers = |workers: usize| {
@@ -211,12 +211,12 @@ impl Bench {
         );
     }
 
-    /// Measures each side once per round on new tables with so many triggers, and prints median rates and ratios.
+    /// Measures each side once per round on new tables with `triggers` triggers, and prints median rates and ratios.
     fn compare(&self, what: &str, triggers: usize, n: usize, enqueued: bool, sides: &[Side<'_>]) {
         let (warm_up, rounds) = self.size((0, 1), (1, quick::rounds(ROUNDS)));
         let mut rates = vec![Vec::new(); sides.len()];
         for round in 0..warm_up + rounds {
-            // The order rotates, so that a drift of the machine favours no side.
+            // The order rotates, so that drift of the machine favours no side.
             let rotated = (0..sides.len()).cycle().skip(round).take(sides.len());
             for index in rotated {
                 let tables = block_on(self.tables(triggers, enqueued));

@@ -1,7 +1,7 @@
-//! What one event costs on the memory store: one trigger and three sources among 10,000 breadcrumbs of 350 bytes.
+//! Cost of one event on the memory store: one trigger and three sources among 10,000 breadcrumbs of 350 bytes.
 //!
-//! Three sides: the same reads and writes done by hand, `process_event`, and `process_event` with every fetched
-//! context cloned deep, which is what sharing JSON between store and executor saves.
+//! There are three sides: the same reads and writes as direct calls of the store, `process_event`, and `process_event` with a deep
+//! copy of every fetched context. The last one shows the savings of sharing JSON between store and executor.
 #![expect(
     clippy::unwrap_used,
     reason = "a bench that cannot be set up has nothing to measure"
@@ -79,7 +79,7 @@ fn process(runtime: &Runtime, executor: &dyn UniversalExecutor, event: &Event) {
     assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
 }
 
-/// 10,000 breadcrumbs of three schemas, with contexts of about 350 bytes.
+/// Creates 10,000 breadcrumbs of three schemas, with contexts of about 350 bytes.
 async fn fill(store: &MemoryStore) {
     for number in 0..BREADCRUMBS {
         let schema = SCHEMAS
@@ -99,7 +99,7 @@ async fn fill(store: &MemoryStore) {
     }
 }
 
-/// One trigger for every time a side runs.
+/// Creates one trigger for each iteration of a side.
 async fn triggers(store: &MemoryStore) -> Vec<Event> {
     let mut events = Vec::new();
     for number in 0..(ROUNDS + 1) * ITERATIONS as usize {
@@ -130,7 +130,7 @@ fn queries() -> [Query; 3] {
     .map(|(schema, limit)| Query::new(Selector::schema(schema)).limit(limit))
 }
 
-/// The same get, searches, claim and commit, and nothing else.
+/// Direct calls of the same `get`, `search`, `claim` and `commit`.
 struct ByHand {
     store: MemoryStore,
     queries: [Query; 3],
@@ -158,7 +158,7 @@ impl ByHand {
     }
 }
 
-/// An executor that does next to nothing, so that what is measured is everything around it.
+/// An executor that does almost nothing, so that the bench measures the code around it.
 struct Probe<S> {
     id: &'static str,
     store: S,
@@ -195,7 +195,7 @@ impl<S: BreadcrumbStore> UniversalExecutor for Probe<S> {
     }
 }
 
-/// The same executor on a store that hands out copies.
+/// A store that returns deep copies of breadcrumbs.
 #[derive(Debug)]
 struct Copying(MemoryStore);
 

@@ -1,8 +1,8 @@
 //! Memory of a process with one worker while a million documents of many sizes are created, updated and deleted.
 //!
-//! The program counts each allocation of the heap. It fails if the heap was larger than the sum of the limits, or if it was larger in
-//! the second half than in the first, by more than a tenth. All limits of rows are so small that they are reached soon. The memory of
-//! SQLite's own library is not on the heap that is counted; the resident memory of the process includes it.
+//! The program counts all heap allocations. It fails if the heap was larger than the sum of the limits, or if the heap was more than
+//! a tenth larger in the second half than in the first. All row limits are so small that they are reached soon. The memory of the
+//! SQLite library is not on the counted heap, but the resident memory of the process includes it.
 //!
 //! PostgreSQL is included if `POSTGRES_URL` names a server (`scripts/services` starts one). The words `memory`, `sqlite` and
 //! `postgres` select stores, and `EVENTS` sets the number of events:
@@ -54,7 +54,7 @@ const ROWS: Rows = Rows {
     tombstones: 1_000,
 };
 
-/// Limit of the bytes of events, and the same for tombstones, in memory.
+/// Limit of a memory store for the bytes of events, and the same for tombstones.
 const BYTES: usize = 8 << 20;
 
 fn main() {
@@ -68,28 +68,28 @@ fn main() {
         measure("sqlite", &Sqlite::new(), 0);
     }
     if let Some(url) = postgres_url() {
-        // Own events in memory.
+        // A PostgreSQL store keeps its own events in memory.
         measure("postgres", &Postgres::new(&url, "soak"), 1 << 20);
     }
 }
 
 /// Maximum bytes of a [`MemoryStore`](universal_executor::MemoryStore) without its breadcrumbs.
 const fn in_memory() -> usize {
-    /// Bytes of one event, run or tombstone, with its places in indexes.
+    /// Bytes of one event, run or tombstone, including index entries.
     const ROW: usize = 1 << 10;
     2 * BYTES + (ROWS.events + ROWS.finished_runs + ROWS.tombstones) * ROW
 }
 
 /// Maximum bytes of a worker.
 const fn in_worker() -> usize {
-    /// Default of `Profile::context_bytes`, once as stored and once as the executor gets it.
+    /// Default of `Profile::context_bytes`, once as stored and once as passed to the executor.
     const CONTEXT: usize = 2 << 20;
-    /// Versions that were announced, are in flight, or end, with their places in indexes.
+    /// Bytes of the versions that were announced, are in flight or end, including index entries.
     const VERSIONS: usize = 2 * 65_536 * 128;
     DELIVERIES * Event::MAX_CONTEXT_BYTES + RUNS * CONTEXT + VERSIONS
 }
 
-/// Measures one store and prints a line. `store_bytes` of the store are in the memory of the process.
+/// Measures one store and prints a line. `store_bytes` is the part of the store in the memory of the process, in bytes.
 fn measure<'a, S>(name: &str, shared: &'a S, store_bytes: usize)
 where
     S: Size<<Limited<'a, S> as SharedStore>::Location>,

@@ -1,8 +1,8 @@
-//! What the store in a file costs beside the driver it is made of: responses through the runtime, breadcrumbs and runs
-//! by hand, searches in a small and in a large store, and responses in one that is full and has to forget.
+//! `SqliteStore` compared with its driver: responses through the runtime, direct writes of breadcrumbs and runs, searches in a
+//! small and a large store, and responses in a full store that deletes old rows.
 //!
-//! The driver's side writes the same rows and does nothing else. The figures are those of the disk as much as of the
-//! code, so only the ratios within one run say anything; beside a ratio stands what it has to be.
+//! The driver's side writes the same rows and does nothing else. Rates depend on the disk as much as on the code, so only the
+//! ratios within one run are meaningful. The required minimum is printed next to a ratio.
 #![expect(
     clippy::unwrap_used,
     reason = "a bench that cannot be set up has nothing to measure"
@@ -45,9 +45,9 @@ struct Bench {
 /// One side of a comparison.
 struct Side<'s> {
     name: &'s str,
-    /// What its rate has to be at least, as a part of that of the first side.
+    /// Required minimum of the rate, relative to the rate of the first side.
     least: Option<f64>,
-    /// Does all of it on a file of its own, and says how long that took.
+    /// Function that does the work on a separate file, and returns the elapsed time.
     run: Box<dyn Fn(&Path) -> Duration + 's>,
 }
 
@@ -85,7 +85,7 @@ impl Bench {
         if support::is_quick() { quick } else { whole }
     }
 
-    /// From triggers in the store to their responses in the store.
+    /// Measures the time from stored triggers to stored responses.
     fn responses(&self, durability: Durability) {
         let n = self.size(20, 1_000);
         let by_driver = |at_once| {
@@ -100,7 +100,7 @@ impl Bench {
             }
         };
         let with_32 = match durability {
-            // What runs side by side shares commits.
+            // Concurrent runs share commits, so the runtime must be as fast as the driver with one transaction each.
             Durability::Full => 1.0,
             Durability::Normal => 0.6,
         };
@@ -137,7 +137,7 @@ impl Bench {
         self.compare(&what, n, &sides);
     }
 
-    /// Runs that are in the ledger, from claim to commit.
+    /// Measures enqueued runs, from claim to commit.
     fn runs(&self, durability: Durability) {
         let n = self.size(64, 1_280);
         let by_driver = |at_once: usize| {
@@ -168,8 +168,8 @@ impl Bench {
         self.compare(&what, n, &sides);
     }
 
-    /// Runs the sides in turn, each round on new copies of a file with so many triggers, and prints what each did in a
-    /// second in its fastest round.
+    /// Runs the sides in turn, each round on new copies of a file with `n` triggers, and prints the rate of each side in its
+    /// fastest round.
     fn compare(&self, what: &str, n: usize, sides: &[Side<'_>]) {
         let made = self.folder.join("made.db");
         let copy = self.folder.join("copy.db");
@@ -195,19 +195,19 @@ impl Bench {
         }
     }
 
-    /// A file with so many breadcrumbs of many kinds.
+    /// Creates a file with `n` breadcrumbs of many kinds.
     fn many(&self, n: usize) -> PathBuf {
         let file = self.folder.join(format!("{n}.db"));
         self.tokio.block_on(fill::make(&file, n, fill::one_of_many));
         file
     }
 
-    /// The same searches in a small store and in a large one.
+    /// Measures the same searches in a small store and in a large store.
     fn searches(&self, small: (&Path, usize), large: (&Path, usize)) {
         let open = |file: &Path| self.tokio.block_on(store::open(file, Durability::Normal));
         let (small_store, large_store) = (open(small.0), open(large.0));
         let search = |store: &SqliteStore, asked: fill::Asked, n: usize| {
-            // Not always the same one.
+            // Different positions, so that not all searches find the same rows.
             for place in [n - 20, n / 2, n / 3] {
                 let found = self.tokio.block_on(store.search(&asked(place))).unwrap();
                 assert!(!black_box(found).is_empty());
@@ -233,8 +233,8 @@ impl Bench {
         }
     }
 
-    /// Responses in a store with little else, and in one that is full of runs that are over, and forgets as many runs and
-    /// events as come.
+    /// Measures responses in an almost empty store, and in a store full of finished runs, which deletes an old run and an old event
+    /// for each new one.
     fn forgetting(&self, small: (&Path, usize), large: (&Path, usize)) {
         let (n, most) = self.size((20, 100), (500, 100_000));
         driver::add_finished(&driver::open(large.0, Durability::Normal), most);
@@ -275,7 +275,7 @@ impl Bench {
     }
 }
 
-/// Lets the driver work on a file, with the ids of the breadcrumbs in it.
+/// Measures the driver's work on a file, with the IDs of the file's breadcrumbs.
 fn by_driver(
     file: &Path,
     durability: Durability,

@@ -1,11 +1,11 @@
-//! The nearest ten of many vectors: what stores cost beside a plain loop over the same vectors.
+//! Search for the nearest ten of many vectors: stores, compared with a plain loop over the same vectors.
 //!
-//! The loop has all vectors side by side and knows nothing of breadcrumbs; it compares and keeps the best ten. The store in a
-//! file is measured with the vectors that it read before in memory, and without. PostgreSQL is measured where `POSTGRES_URL`
-//! names a server (`scripts/services` starts one): exact, and by an index (HNSW), with how many of the ten that finds.
+//! The loop has all vectors in contiguous memory and no breadcrumbs. It compares all vectors and retains the best ten.
+//! `SqliteStore` is measured with its vectors cached in memory, and without a cache. PostgreSQL is measured if `POSTGRES_URL` names
+//! a server (`scripts/services` starts one): exact, and with an HNSW index. The recall of the index is printed.
 //!
-//! The vectors lie in a hundred heaps, as those of texts lie by what they are about: of numbers drawn by
-//! chance none is near another, and an index has nothing to go by.
+//! The vectors form a hundred clusters, like embeddings of documents about similar topics. An index cannot help with uniformly random
+//! vectors, because none of them is near another.
 #![expect(
     clippy::unwrap_used,
     reason = "a bench that cannot be set up has nothing to measure"
@@ -40,11 +40,11 @@ fn main() {
     here(&tokio, &plain, n);
     match std::env::var("POSTGRES_URL") {
         Ok(url) => on_server(&tokio, &url, &plain, n),
-        Err(_) => println!("PostgreSQL is left out: POSTGRES_URL is not set, see scripts/services"),
+        Err(_) => println!("PostgreSQL is skipped: POSTGRES_URL is not set, see scripts/services"),
     }
 }
 
-/// In memory and in a file.
+/// Measures a memory store and a SQLite store.
 fn here(tokio: &Runtime, plain: &Plain, n: usize) {
     let folder =
         std::env::temp_dir().join(format!("universal-executor-vectors-{}", std::process::id()));
@@ -105,9 +105,9 @@ fn here(tokio: &Runtime, plain: &Plain, n: usize) {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// The same on a server.
+/// Measures a PostgreSQL store.
 fn on_server(tokio: &Runtime, url: &str, plain: &Plain, n: usize) {
-    // Room to make the index in.
+    // Memory to build the index.
     let with = if url.contains('?') { '&' } else { '?' };
     let url = format!("{url}{with}options=-c%20maintenance_work_mem%3D512MB");
     let name = format!("ux_bench_{}", std::process::id());
@@ -151,7 +151,7 @@ fn on_server(tokio: &Runtime, url: &str, plain: &Plain, n: usize) {
     tokio.block_on(store.index_vectors()).unwrap();
     println!("  the index took {:.0} s", begun.elapsed().as_secs_f64());
     measure("PostgreSQL, by an index");
-    // Of numbers that nobody has written.
+    // Recall is measured with vectors that are not stored.
     let asked: Vec<usize> = (n..n + 100).collect();
     let found = asked.iter().map(|n| {
         let expected = plain.nearest(&vector_of(*n));
@@ -165,7 +165,7 @@ fn on_server(tokio: &Runtime, url: &str, plain: &Plain, n: usize) {
     tokio.block_on(remove(&name));
 }
 
-/// Removes what was made on the server.
+/// Removes the bench's schema from the server.
 async fn remove(name: &str) {
     let url = std::env::var("POSTGRES_URL").unwrap();
     let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
@@ -174,7 +174,7 @@ async fn remove(name: &str) {
     dropped.unwrap();
 }
 
-/// A store in memory and one in a file, with so many notes.
+/// Creates a memory store and a SQLite store, each with `n` notes.
 async fn stores(folder: &Path, n: usize) -> (MemoryStore, SqliteStore) {
     let memory =
         MemoryStore::with_embeddings(MemoryLimits::default(), EmbeddingConfig::new(Numbers));
@@ -184,7 +184,7 @@ async fn stores(folder: &Path, n: usize) -> (MemoryStore, SqliteStore) {
     (memory, file)
 }
 
-/// Opens the file, with so many bytes for vectors in memory.
+/// Opens the SQLite file with a vector cache of `bytes` bytes.
 async fn open(folder: &Path, bytes: usize) -> SqliteStore {
     let file = SqliteStore::builder(folder.join("vectors.db")).durability(Durability::Normal);
     let file = file
@@ -208,9 +208,9 @@ async fn fill(store: &dyn BreadcrumbStore, n: usize) {
     }
 }
 
-/// The vector of a number: the same each time, and near to those of its heap.
+/// Returns the vector of a number: always the same, and near to the vectors of its cluster.
 fn vector_of(n: usize) -> Vec<f32> {
-    /// How many heaps there are.
+    /// Number of clusters.
     const HEAPS: usize = 100;
     let heap = chance(usize::MAX - n % HEAPS);
     let vector: Vec<f32> = chance(n).iter().zip(heap).map(|(a, b)| a + b).collect();
@@ -218,7 +218,7 @@ fn vector_of(n: usize) -> Vec<f32> {
     vector.iter().map(|one| one / length).collect()
 }
 
-/// Numbers as if by chance, the same each time.
+/// Returns a pseudorandom vector, which is always the same for a number.
 fn chance(n: usize) -> Vec<f32> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul((n as u64).wrapping_add(1)) | 1;
     let mut next = || {
@@ -230,7 +230,7 @@ fn chance(n: usize) -> Vec<f32> {
     (0..DIMENSIONS).map(|_| next()).collect()
 }
 
-/// Reads the number in a text, and has its vector.
+/// An embedder that parses the number in the first line of a string, and returns its vector.
 #[derive(Debug)]
 struct Numbers;
 
@@ -250,7 +250,7 @@ impl Embedder for Numbers {
     }
 }
 
-/// All vectors, one after another.
+/// All vectors in contiguous memory.
 struct Plain(Arc<[f32]>);
 
 impl Plain {

@@ -1,5 +1,5 @@
-//! What a turn costs beside its work, and what 10,000 idle sessions take on one supervisor: their logs are in a store in memory,
-//! so that what is printed is all there is of them.
+//! Overhead of a turn without its work, and the memory of 10,000 idle sessions of one supervisor. The session logs are in a memory
+//! store, so the printed memory includes them.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -35,7 +35,7 @@ fn new_supervisor() -> Supervisor {
     builder.build().unwrap()
 }
 
-/// Bytes of memory that this process has; none where the system does not say.
+/// Returns the resident memory of this process in bytes, or `None` if the system does not report it.
 fn resident() -> Option<usize> {
     let pages = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: usize = pages.split(' ').nth(1)?.parse().ok()?;

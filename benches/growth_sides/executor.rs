@@ -11,7 +11,7 @@ const REQUEST: &str = "request.v1";
 const ANSWER: &str = "answer.v1";
 const TEXT: &str = "input of a tool call, at the usual length of a question in one sentence";
 
-/// Number of users that the requests are divided among.
+/// Number of users of the requests.
 const USERS: usize = 100;
 
 /// Returns the request with a number.
@@ -24,9 +24,9 @@ pub(crate) fn request(number: usize) -> NewBreadcrumb {
 /// Work of the executor on a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Work {
-    /// It ends the run without an answer, to fill a store.
+    /// Ends the run without an answer, to fill a store.
     Fill,
-    /// It fetches the five newest requests of one user, and answers.
+    /// Fetches the five newest requests of one user, and answers.
     Answer,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Answers<S> {
 }
 
 impl<S> Answers<S> {
-    /// Creates the executor. `count` gets the number of requests that were handled.
+    /// Creates the executor. `count` receives the number of handled requests.
     pub(crate) fn new(store: S, work: Work, count: watch::Sender<usize>) -> Self {
         let trigger = Subscription::trigger(REQUEST);
         let sources = match work {

@@ -1,4 +1,4 @@
-//! Fills a store with finished runs, and measures the rate of answers in it.
+//! Filling of a store with finished runs, and measurement of its rate of answers.
 
 pub(crate) mod executor;
 pub(crate) mod limited;
@@ -30,13 +30,13 @@ pub(crate) async fn post<S: SharedStore>(shared: &S, location: &S::Location, req
     S::close(handle).await;
 }
 
-/// Returns the time for that many answers, from the first write to the last answer.
+/// Returns the time for a number of answers, from the first write to the last answer.
 pub(crate) async fn answer<S: SharedStore>(
     shared: &S,
     location: &S::Location,
     answers: usize,
 ) -> Duration {
-    /// Answers before the measurement starts, so that the worker has started and the store has read its first pages.
+    /// Number of answers before the measurement starts, so that the worker has started and the store has read its first pages.
     const WARM_UP: usize = 500;
     work(shared, location, Work::Answer, WARM_UP, answers).await
 }

@@ -1,4 +1,4 @@
-//! Executors that suspend their runs, and that answer at once.
+//! Executors that suspend their runs, and executors that answer immediately.
 
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ const REPLY: &str = "reply.v1";
 const ANSWER: &str = "answer.v1";
 const NOTE: &str = "note.v1";
 
-/// The trigger of a run that waits for the reply with its number.
+/// Returns the trigger of a run that waits for the reply with the same number.
 pub(crate) fn question(number: usize) -> NewBreadcrumb {
     NewBreadcrumb::new(QUESTION).context(json!({"n": number}))
 }
 
-/// The reply with a number.
+/// Returns the reply with a number.
 pub(crate) fn reply(number: usize) -> NewBreadcrumb {
     NewBreadcrumb::new(REPLY)
         .tag(tag(number))
         .context(json!({"order": {"id": number.to_string()}}))
 }
 
-/// A trigger that is answered at once.
+/// Returns a trigger that is answered immediately.
 pub(crate) fn note() -> NewBreadcrumb {
     NewBreadcrumb::new(NOTE)
 }
@@ -35,7 +35,7 @@ fn tag(number: usize) -> String {
     format!("reply:{number}")
 }
 
-/// A number that grows, and can be waited for.
+/// A counter with a wait until it reaches a number.
 #[derive(Default)]
 pub(crate) struct Counter {
     count: AtomicUsize,
@@ -59,7 +59,7 @@ impl Counter {
     }
 }
 
-/// Suspends each question until its reply.
+/// An executor that suspends each question until its reply.
 pub(crate) struct Asks<S> {
     store: S,
     subscriptions: Subscriptions,
@@ -120,7 +120,7 @@ impl<S: BreadcrumbStore> UniversalExecutor for Asks<S> {
     }
 }
 
-/// Answers each note.
+/// An executor that answers each note.
 pub(crate) struct Notes<S> {
     store: S,
     subscriptions: Subscriptions,

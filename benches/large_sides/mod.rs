@@ -1,4 +1,4 @@
-//! Suspends many runs, and answers them.
+//! Suspension of many runs, and their answers.
 
 pub(crate) mod executors;
 pub(crate) mod size;
@@ -29,10 +29,10 @@ pub(crate) struct Measured {
     pub(crate) store_bytes: Option<u64>,
 }
 
-/// Suspends and answers that many runs in a fresh location.
+/// Suspends and answers a number of runs in a fresh location.
 ///
 /// # Panics
-/// Panics if a run does not get its answer.
+/// Panics if a run does not receive its answer.
 pub(crate) fn measure<S: SharedStore + Size<S::Location>>(shared: &S, runs: usize) -> Measured {
     let location = shared.create();
     let empty = shared.bytes(&location);
@@ -90,7 +90,8 @@ async fn answer_all<S: SharedStore>(
     let mut worker_bytes = None;
     let mut start = Instant::now();
     let post = async {
-        // The worker has read all suspended runs once one of them is answered: the last reply is the oldest run, which is listed last.
+        // The memory is measured once the first batch is answered. The batch is random and the ledger lists the oldest runs last, so
+        // the worker has read almost all suspended runs then.
         for (batch, numbers) in order.chunks(BATCH).enumerate() {
             let posted = batch * BATCH;
             let replies = numbers.iter().map(|number| reply(*number));
@@ -123,7 +124,7 @@ async fn commit(
     store.commit(Commit::from(writes)).await.unwrap();
 }
 
-/// All numbers below a limit, in an order that is random and always the same.
+/// Returns all numbers below a limit, in a random order that is the same in each call.
 fn shuffled(limit: usize) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..limit).collect();
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;

@@ -32,7 +32,7 @@ impl Size<String> for Postgres {
     }
 }
 
-/// Returns the resident memory of this process in bytes. `None` if the system does not tell.
+/// Returns the resident memory of this process in bytes, or `None` if the system does not report it.
 pub(crate) fn of_process() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status

@@ -1,7 +1,6 @@
-//! The opponent: the rows that the store writes, in the same tables and with the same guarantees, by statements that
-//! somebody wrote by hand with care. The run is fenced by its token, positions and times are in the order of the commits,
-//! and all of it is kept or nothing. Statements are prepared once, and each is a round trip. What is left out is what a
-//! store is for: nothing is checked, nobody is told, and what this writes is all that it can write.
+//! Baseline: hand-written SQL that writes the store's rows to the same tables with the same guarantees. The run is fenced by its
+//! token, positions and times are in commit order, and each answer is atomic. Statements are prepared once, and each statement is
+//! a round trip. The baseline checks nothing, notifies no other process, and can write only these rows.
 
 use super::TEXT;
 use futures::future::join_all;
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use universal_executor::BreadcrumbId;
 use uuid::Uuid;
 
-/// The driver has the type `uuid` behind a feature that is not on here, so ids go as text.
+/// The current time in microseconds, as an SQL expression.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 /// Connections to the tables of a store, with one tenant.
@@ -21,7 +20,7 @@ pub(crate) struct Raw {
     sql: Sql,
 }
 
-/// The statements.
+/// The SQL statements.
 struct Sql {
     create: String,
     event: String,
@@ -40,7 +39,8 @@ const BREADCRUMB: &str =
     sensitivity, writer, correlation, hops, created_by, title, tags, context)";
 
 impl Sql {
-    /// The statements, with `:tenant` in place of the ID of the tenant.
+    /// Returns the statements, with `:tenant` in place of the tenant ID. IDs are sent as text, because the driver's type `uuid` needs a
+    /// feature that is disabled here.
     fn new() -> Self {
         let lease = format!(
             "state = 1, attempts = attempts + 1, token = token + 1, granted_at = {NOW}, due = {NOW} + 60000000"
@@ -96,7 +96,7 @@ impl Sql {
         }
     }
 
-    /// The statements for a tenant, by its ID.
+    /// Returns the statements for a tenant, by its ID.
     fn of(tenant: i64) -> Self {
         let mut sql = Self::new();
         for one in [
@@ -116,7 +116,7 @@ impl Sql {
     }
 }
 
-/// Takes the next times and positions of the tenant, which nobody else does until the commit.
+/// Returns SQL that takes the next times and positions of the tenant, and locks its row until the commit.
 fn tenant(and: &str, n: &str) -> String {
     format!(
         "WITH t AS (UPDATE ux_tenants SET latest = greatest(latest + {n}, {NOW}), position = position + {n},
@@ -124,14 +124,14 @@ fn tenant(and: &str, n: &str) -> String {
     )
 }
 
-/// Counts runs that are over.
+/// Returns SQL that counts finished runs.
 fn over(n: &str) -> String {
     format!(
         ", sequence = sequence + {n}, open_runs = open_runs - {n}, finished_runs = finished_runs + {n}"
     )
 }
 
-/// Writes many breadcrumbs and their events.
+/// Returns SQL that writes many breadcrumbs and their events.
 fn many(tenant: &str, writer: &str, rest: &str) -> String {
     format!(
         "{tenant}, b AS (INSERT INTO {BREADCRUMB} SELECT :tenant, u.id::uuid, 1, 'answer.v1', t.latest + u.place - $3,
@@ -143,7 +143,7 @@ fn many(tenant: &str, writer: &str, rest: &str) -> String {
     )
 }
 
-/// A run that was claimed.
+/// A claimed run.
 struct Claimed {
     serial: i64,
     token: i64,
@@ -161,7 +161,7 @@ impl Claimed {
 }
 
 impl Raw {
-    /// Number of connections of the measurements with several.
+    /// Number of connections in the measurements with several connections.
     pub(crate) const CONNECTIONS: usize = 32;
 
     pub(crate) async fn connect(url: &str, schema: &str) -> Self {
@@ -183,7 +183,7 @@ impl Raw {
         self.pool.close().await;
     }
 
-    /// Creates breadcrumbs, over so many connections side by side.
+    /// Creates breadcrumbs over a number of concurrent connections.
     pub(crate) async fn create(&self, n: usize, connections: usize) -> Duration {
         self.side_by_side(n, connections, async |connection| {
             let id = Uuid::now_v7().hyphenated().to_string();
@@ -197,7 +197,7 @@ impl Raw {
         .await
     }
 
-    /// Claims runs and answers them, over so many connections side by side.
+    /// Claims runs and answers them over a number of concurrent connections.
     pub(crate) async fn finish(&self, n: usize, connections: usize) -> Duration {
         self.side_by_side(n, connections, async |connection| {
             let claimed = self.claim(connection).await;
@@ -206,7 +206,7 @@ impl Raw {
         .await
     }
 
-    /// From triggers to answers: a run for each, which is claimed and answered, and the trigger read in between.
+    /// Answers triggers: enqueues and claims a run for each trigger, reads the trigger and answers it.
     pub(crate) async fn respond(&self, triggers: &[BreadcrumbId], connections: usize) -> Duration {
         let next = std::sync::atomic::AtomicUsize::new(0);
         self.side_by_side(triggers.len(), connections, async |connection| {
@@ -228,7 +228,7 @@ impl Raw {
     async fn claim(&self, connection: &mut PgConnection) -> Claimed {
         loop {
             let claim = query(&self.sql.claim).fetch_optional(&mut *connection);
-            // None if another has changed the row that was chosen.
+            // `None` if another connection has changed the selected row.
             if let Some(claimed) = claim.await.unwrap() {
                 return Claimed::of(&claimed);
             }
@@ -267,7 +267,7 @@ impl Raw {
         event.execute(connection).await.unwrap();
     }
 
-    /// Creates breadcrumbs on one connection, so many in one transaction by one statement.
+    /// Creates breadcrumbs on one connection, `at_once` in one statement.
     pub(crate) async fn create_many(&self, n: usize, at_once: usize) -> Duration {
         self.side_by_side(n / at_once, 1, async |connection| {
             let contexts = vec![format!(r#"{{"text":"{TEXT}"}}"#); at_once];
@@ -280,7 +280,7 @@ impl Raw {
         .await
     }
 
-    /// Claims runs and answers them on one connection, so many by one statement each.
+    /// Claims runs and answers them on one connection, `at_once` in one statement each.
     pub(crate) async fn finish_many(&self, n: usize, at_once: usize) -> Duration {
         self.side_by_side(n / at_once, 1, async |connection| {
             let claim = query(&self.sql.claim_many).bind(at_once as i64);
@@ -299,7 +299,7 @@ impl Raw {
         .await
     }
 
-    /// Does something so often, over so many connections side by side.
+    /// Repeats work `n` times over a number of concurrent connections. Returns the elapsed time.
     async fn side_by_side(
         &self,
         n: usize,

@@ -1,4 +1,4 @@
-//! The sides of this crate: the store by hand, and runtimes.
+//! Sides that use this crate: direct calls of the store, and runtimes.
 
 use super::answering::{Answering, Done, answer_one, question};
 use super::block_on;
@@ -12,14 +12,14 @@ use universal_executor::store::{
 };
 use universal_executor::{BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, PostgresStore};
 
-/// Connects to the tables in a schema, which are made if they are not there.
+/// Connects to the tables in a schema. Creates missing tables.
 pub(crate) async fn connect(url: &str, schema: &str) -> PostgresStore {
     let builder = PostgresStore::builder(url).schema(schema);
     let builder = builder.connections(Raw::CONNECTIONS as u32);
     builder.connect().await.unwrap()
 }
 
-/// Makes so many triggers.
+/// Creates `n` triggers.
 pub(crate) async fn fill(store: &PostgresStore, n: usize) -> Vec<BreadcrumbId> {
     let mut ids = Vec::with_capacity(n);
     while ids.len() < n {
@@ -29,7 +29,7 @@ pub(crate) async fn fill(store: &PostgresStore, n: usize) -> Vec<BreadcrumbId> {
     ids
 }
 
-/// Puts the runs of triggers into the ledger.
+/// Enqueues the runs of triggers.
 pub(crate) async fn enqueue(store: &PostgresStore, triggers: &[BreadcrumbId]) {
     for some in triggers.chunks(64) {
         let runs = some
@@ -39,7 +39,7 @@ pub(crate) async fn enqueue(store: &PostgresStore, triggers: &[BreadcrumbId]) {
     }
 }
 
-/// Creates breadcrumbs, by so many writers side by side.
+/// Creates breadcrumbs with a number of concurrent writers.
 pub(crate) async fn create(store: &PostgresStore, n: usize, writers: usize) -> Duration {
     let begun = Instant::now();
     let writers = (0..writers).map(async |_| {
@@ -51,7 +51,7 @@ pub(crate) async fn create(store: &PostgresStore, n: usize, writers: usize) -> D
     begun.elapsed()
 }
 
-/// Claims so many runs that are in the ledger and answers them, so many at a time.
+/// Claims `n` enqueued runs and answers them, `at_once` at a time.
 pub(crate) async fn finish(store: &PostgresStore, n: usize, at_once: usize) -> Duration {
     let begun = Instant::now();
     for _ in 0..n / at_once {
@@ -64,8 +64,8 @@ pub(crate) async fn finish(store: &PostgresStore, n: usize, at_once: usize) -> D
     begun.elapsed()
 }
 
-/// Answers so many triggers that are there, by so many workers: each a runtime in a thread of its own, with connections
-/// of its own.
+/// Answers `n` stored triggers with a number of workers. Each worker is a runtime in a separate thread with separate
+/// connections.
 pub(crate) fn respond(url: &str, schema: &str, n: usize, workers: usize) -> Duration {
     let done = Arc::<Done>::default();
     done.aim(n);

@@ -1,4 +1,4 @@
-//! A runtime that answers questions, on any store, and one answer by hand.
+//! A runtime that answers questions on any store, and a direct commit of one answer.
 
 use super::TEXT;
 use async_trait::async_trait;
@@ -26,7 +26,7 @@ pub(crate) struct Answering {
     done: Arc<Done>,
 }
 
-/// How many responses were made, and how many are to be.
+/// Count of the responses, with a target.
 #[derive(Default)]
 pub(crate) struct Done {
     count: AtomicUsize,
@@ -36,7 +36,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Wants so many more.
+    /// Raises the target to `more` responses above the current count.
     pub(crate) fn aim(&self, more: usize) {
         let target = self.count.load(Ordering::Relaxed) + more;
         self.target.store(target, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl Done {
 }
 
 impl Answering {
-    /// Takes the events of a store from somewhere on, and answers so many triggers at a time.
+    /// Creates a runtime that reads the events of a store from `start_at`, and answers `at_once` triggers at a time.
     pub(crate) fn new<S: BreadcrumbStore + Clone + 'static>(
         store: &S,
         events: impl EventSource + 'static,
@@ -82,8 +82,8 @@ impl Answering {
         }
     }
 
-    /// Answers triggers until all that was aimed at is done, and says how many of it this did. When it has ended its
-    /// responses are committed.
+    /// Answers triggers until the target is reached. Returns the number of responses of this runtime, and the time. All its
+    /// responses are committed then.
     pub(crate) async fn answer(&self) -> (usize, Duration) {
         let begun = Instant::now();
         let report = self.runtime.run_until(self.done.reached()).await.unwrap();

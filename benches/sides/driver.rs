@@ -1,6 +1,5 @@
-//! The opponent: the driver itself, on one thread, writing the rows that the store writes, with statements that are
-//! prepared once and without reading anything. What it leaves out is what a store is for: nothing is checked, nobody is
-//! told, and nothing is asked of the ledger.
+//! Baseline: the SQLite driver alone, on one thread. It writes the store's rows with statements that are prepared once, and reads
+//! nothing. It makes no checks, sends no notifications, and does not query the ledger.
 
 use super::TEXT;
 use rusqlite::{Connection, Statement, params};
@@ -8,10 +7,10 @@ use std::path::Path;
 use universal_executor::store::Durability;
 use uuid::Uuid;
 
-/// The tenant of the file, which the store has made: the only one.
+/// The only tenant of the file, created by the store.
 const TENANT: i64 = 1;
 
-/// Opens a file that the store has made, as the store does.
+/// Opens a file of the store with the store's settings.
 pub(crate) fn open(file: &Path, durability: Durability) -> Connection {
     let connection = Connection::open(file).unwrap();
     let synchronous = match durability {
@@ -24,7 +23,7 @@ pub(crate) fn open(file: &Path, durability: Durability) -> Connection {
     connection
 }
 
-/// The ids of the breadcrumbs in a file, oldest first.
+/// Returns the IDs of the breadcrumbs in a file, oldest first.
 pub(crate) fn ids(connection: &Connection) -> Vec<[u8; 16]> {
     let mut ids = connection
         .prepare("SELECT id FROM ux_breadcrumbs ORDER BY serial")
@@ -33,7 +32,7 @@ pub(crate) fn ids(connection: &Connection) -> Vec<[u8; 16]> {
     ids.map(|id| id.unwrap()).collect()
 }
 
-/// Lets the file look as if so many runs had ended in it long ago.
+/// Adds finished runs of an earlier time to a file.
 pub(crate) fn add_finished(connection: &Connection, runs: usize) {
     let sql = format!(
         "BEGIN;
@@ -47,7 +46,7 @@ pub(crate) fn add_finished(connection: &Connection, runs: usize) {
     connection.execute_batch(&sql).unwrap();
 }
 
-/// The statements of a store, prepared.
+/// The prepared statements of a store.
 pub(crate) struct Writer<'c> {
     connection: &'c Connection,
     insert_run: Statement<'c>,
@@ -101,7 +100,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Answers triggers, so many in one transaction: everything the store writes for one, from its run to the end of it.
+    /// Answers triggers, `at_once` in one transaction. Writes the same rows as the store, from the enqueued run to its end.
     pub(crate) fn answer(&mut self, triggers: &[[u8; 16]], at_once: usize) {
         for some in triggers.chunks(at_once) {
             self.transaction(|writer| {
@@ -113,7 +112,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Puts runs into the ledger, all at once, and says where they are.
+    /// Enqueues the runs of all triggers in one transaction. Returns the serial numbers of the runs.
     pub(crate) fn enqueue_all(&mut self, triggers: &[[u8; 16]]) -> Vec<i64> {
         let mut runs = Vec::new();
         self.transaction(|writer| {
@@ -122,7 +121,7 @@ impl<'c> Writer<'c> {
         runs
     }
 
-    /// Claims runs and answers them, so many in one transaction.
+    /// Claims runs and answers them, `at_once` in one transaction.
     pub(crate) fn finish_all(&mut self, runs: &[(i64, [u8; 16])], at_once: usize) {
         for some in runs.chunks(at_once) {
             self.transaction(|writer| {
@@ -133,7 +132,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Creates breadcrumbs, so many in one transaction.
+    /// Creates `n` breadcrumbs, `at_once` in one transaction.
     pub(crate) fn create(&mut self, n: usize, at_once: usize) {
         let context = format!(r#"{{"text":"{TEXT}"}}"#);
         for _ in 0..n / at_once {

@@ -1,4 +1,4 @@
-//! Files with something in them, and searches for it.
+//! Filled SQLite files, and searches in them.
 
 use super::TEXT;
 use serde_json::json;
@@ -6,12 +6,12 @@ use std::path::Path;
 use universal_executor::store::{Commit, Durability, Query, Write};
 use universal_executor::{BreadcrumbStore, NewBreadcrumb, Selector, SqliteStore};
 
-/// How many breadcrumbs are written in one commit.
+/// Number of breadcrumbs in one commit.
 const AT_ONCE: usize = 500;
-/// How many schemas there are, and how many breadcrumbs one after the other are of one session.
+/// Number of schemas, and number of consecutive breadcrumbs of one session.
 const SCHEMAS: usize = 20;
 
-/// Adds so many breadcrumbs, quickly.
+/// Adds `n` breadcrumbs in large commits.
 pub(crate) async fn add(store: &SqliteStore, n: usize, new: impl Fn(usize) -> NewBreadcrumb) {
     let places: Vec<usize> = (0..n).collect();
     for places in places.chunks(AT_ONCE) {
@@ -21,7 +21,7 @@ pub(crate) async fn add(store: &SqliteStore, n: usize, new: impl Fn(usize) -> Ne
     }
 }
 
-/// Makes a file with so many breadcrumbs.
+/// Creates a file with `n` breadcrumbs.
 pub(crate) async fn make(file: &Path, n: usize, new: impl Fn(usize) -> NewBreadcrumb) {
     let store = SqliteStore::builder(file).durability(Durability::Normal);
     let store = store.open().await.unwrap();
@@ -29,7 +29,7 @@ pub(crate) async fn make(file: &Path, n: usize, new: impl Fn(usize) -> NewBreadc
     store.close().await;
 }
 
-/// A breadcrumb among many: of one of the schemas, with one tag that few have, one that some have and one that all have.
+/// Returns one of many breadcrumbs: with one of the schemas, a rare tag, a frequent tag, and a tag that all breadcrumbs have.
 pub(crate) fn one_of_many(place: usize) -> NewBreadcrumb {
     NewBreadcrumb::new(schema(place))
         .tag(session(place))
@@ -46,15 +46,15 @@ fn session(place: usize) -> String {
     format!("session:{}", place / SCHEMAS)
 }
 
-/// Of each schema a third has the same.
+/// Returns a value that a third of the breadcrumbs of each schema has.
 fn third(place: usize) -> usize {
     place / SCHEMAS % 3
 }
 
-/// A query about the breadcrumb at a place.
+/// A function that returns a query which finds the breadcrumb at a position.
 pub(crate) type Asked = fn(usize) -> Query;
 
-/// What is searched for, all of which is there.
+/// The measured searches. Each search finds at least one breadcrumb.
 pub(crate) const SEARCHES: [(&str, Asked); 9] = [
     ("latest of a schema", |place| {
         Query::new(Selector::schema(schema(place))).limit(1)

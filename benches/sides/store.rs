@@ -1,4 +1,4 @@
-//! The sides of this crate: the runtime, and the store by hand.
+//! Sides that use this crate: the runtime, and direct calls of the store.
 
 use super::answering::{Answering, Done, answer_one, question};
 use futures::future::join_all;
@@ -16,7 +16,7 @@ pub(crate) async fn open(file: &Path, durability: Durability) -> SqliteStore {
     store.open().await.unwrap()
 }
 
-/// Answers the triggers in a file through a runtime, so many at a time.
+/// Answers the triggers in a file with a runtime, `at_once` at a time.
 pub(crate) async fn answer(
     file: &Path,
     durability: Durability,
@@ -35,7 +35,7 @@ pub(crate) async fn answer(
     took
 }
 
-/// Creates breadcrumbs, by so many writers side by side.
+/// Creates `n` breadcrumbs with a number of concurrent writers.
 pub(crate) async fn create(
     file: &Path,
     durability: Durability,
@@ -55,7 +55,7 @@ pub(crate) async fn create(
     took
 }
 
-/// Claims the runs of all triggers in a file and answers them, so many at a time.
+/// Claims the runs of all triggers in a file and answers them, `at_once` at a time.
 pub(crate) async fn finish(
     file: &Path,
     durability: Durability,
@@ -64,7 +64,7 @@ pub(crate) async fn finish(
 ) -> Duration {
     let store = open(file, durability).await;
     let runs = triggers.iter().map(|id| {
-        // As text, because earlier commits have no other way without the type of `uuid`.
+        // The ID is parsed from a string, because earlier commits of the crate have no conversion from bytes.
         let id: BreadcrumbId = uuid::Uuid::from_bytes(*id).to_string().parse().unwrap();
         NewRun::from(RunRef::new("answerer", id, 1))
     });
@@ -82,7 +82,7 @@ pub(crate) async fn finish(
     took
 }
 
-/// Opens a file as a store that keeps so many runs that are over and as many events.
+/// Opens a file as a store that retains at most `most` finished runs and `most` events.
 pub(crate) async fn open_limited(file: &Path, most: usize) -> SqliteStore {
     let mut limits = SqliteLimits::default();
     (limits.finished_runs, limits.events) = (most, most);

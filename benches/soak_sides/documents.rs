@@ -32,7 +32,7 @@ pub(crate) struct Documents {
 }
 
 impl Documents {
-    /// Returns that many writes, of different documents.
+    /// Returns `count` writes of different documents.
     pub(crate) fn writes(&mut self, count: usize) -> Vec<Write> {
         (0..count).map(|_| self.write()).collect()
     }
@@ -65,7 +65,7 @@ impl Documents {
         }
     }
 
-    /// Takes over the documents of a commit. The commit can have more writes after these.
+    /// Applies the documents of a commit. The commit can have more writes after these.
     pub(crate) fn committed(&mut self, committed: &Committed) {
         for (change, written) in self.changes.drain(..).zip(&committed.written) {
             if let Change::Kept(bytes) = change {
@@ -79,13 +79,13 @@ impl Documents {
         }
     }
 
-    /// Bytes of all documents.
+    /// Returns the bytes of all documents.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Numbers that are random and always the same.
+/// A generator of pseudorandom numbers with a fixed seed.
 struct Random(u64);
 
 impl Default for Random {
@@ -103,7 +103,7 @@ impl Random {
         usize::try_from(self.0 >> 33).unwrap() % limit
     }
 
-    /// Returns a context and its size in bytes: most are small, and one of a hundred has up to 190 KB.
+    /// Returns a context and its size in bytes. Most contexts are small, and one of a hundred has up to 190 KB.
     fn context(&mut self) -> (Value, usize) {
         const LINE: &str = "a line of a document, as long as many are";
         let lines = match self.below(100) {

@@ -1,4 +1,4 @@
-//! Executor of the soak test: it fetches context, and answers some documents with breadcrumbs that expire.
+//! Executor of the soak test, which fetches context and answers some documents with breadcrumbs that expire.
 
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) fn document(context: Value) -> NewBreadcrumb {
     NewBreadcrumb::new(DOCUMENT).context(context)
 }
 
-/// Returns a document that shows how far the executor is.
+/// Returns a document that marks the progress of the executor.
 pub(crate) fn mark(number: usize) -> NewBreadcrumb {
     document(json!({"mark": number}))
 }
@@ -28,7 +28,7 @@ pub(crate) struct Reads<S> {
 }
 
 impl<S> Reads<S> {
-    /// Creates the executor. `marks` gets the greatest mark that was handled.
+    /// Creates the executor. `marks` receives the greatest handled mark.
     pub(crate) fn new(store: S, marks: watch::Sender<usize>) -> Self {
         let newest = Subscription::context(DOCUMENT).key("newest").recent(3);
         let all = [Subscription::trigger(DOCUMENT), newest];

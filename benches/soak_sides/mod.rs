@@ -1,4 +1,4 @@
-//! Writes documents while a worker handles all of them, and watches the memory of the process.
+//! Writes of documents that a worker handles, while the memory of the process is measured.
 
 pub(crate) mod documents;
 pub(crate) mod executor;
@@ -32,7 +32,7 @@ pub(crate) struct Soaked {
     pub(crate) heap: [usize; 2],
 }
 
-/// Writes that many events in a fresh location.
+/// Writes a number of events in a fresh location.
 pub(crate) async fn soak<S: SharedStore>(
     shared: &S,
     location: &S::Location,

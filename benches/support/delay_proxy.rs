@@ -47,7 +47,7 @@ async fn accept(listener: StdListener, server: (String, u16), delay: Duration) -
 }
 
 /// Forwards one direction of a connection until it ends. Reading never waits for a delayed write, so pipelined messages
-/// wait for the delay once and not one after the other.
+/// share one delay.
 async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

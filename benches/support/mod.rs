@@ -1,13 +1,12 @@
-//! The bench runner: several ways to do one thing, measured against each other in one process.
+//! Bench runner that compares several implementations of one task in one process.
 //!
-//! Machines drift: clocks throttle, neighbours wake up. So the sides of a comparison run in turn,
-//! round after round, and each reports its fastest round, which is the one least disturbed. Even so the
-//! times only mean something next to each other: read the ratios, and compare no time with one of
-//! another run or another machine.
+//! The speed of a machine changes: clocks throttle, and other programs start. So the sides of a comparison run in turn, round
+//! after round, and each side reports its fastest round, which was disturbed least. Only the ratios are meaningful. Do not
+//! compare a time with a time of another run or another machine.
 //!
 //! `cargo bench` measures. With `--quick` or `--test` (`cargo bench -- --quick`), with `BENCH_QUICK=1`
-//! set, or without the `--bench` that only `cargo bench` passes (`cargo test --benches`), it runs a
-//! single tiny round, to prove that the bench still works; the figures of that say nothing.
+//! set, or without the `--bench` that only `cargo bench` passes (`cargo test --benches`), the bench runs a
+//! single tiny round as a test of the bench itself. The figures of this round are meaningless.
 //!
 //! With `BENCH_FIGURES=1` set, each time is also printed as a line for programs, see [`figure`].
 #![expect(clippy::print_stdout, reason = "a bench reports on standard output")]
@@ -19,13 +18,11 @@ pub(crate) use figures::figure;
 pub(crate) use quick::is_quick;
 use std::{hint::black_box, time::Instant};
 
-/// Runs every side `rounds` times `iterations` times, in turn, and prints for each the time one
-/// iteration took in its fastest round, and how that compares with the first side. Returns these
-/// times in nanoseconds, in the order of the sides.
+/// Runs every side `rounds` times `iterations` times, in turn. Prints the time of one iteration in the fastest round of each
+/// side, and its ratio to the first side. Returns these times in nanoseconds, in the order of the sides.
 ///
-/// A side hands its result to [`black_box`], or the compiler may remove the work. One that measures
-/// async code blocks on a current-thread runtime, as do the sides it is compared with, so that all of
-/// them pay for entering it:
+/// A side passes its result to [`black_box`], because the compiler may otherwise remove the work. A side with async code blocks
+/// on a current-thread runtime, and so do the sides that it is compared with, so that all of them include the same overhead:
 ///
 /// ```ignore
 /// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

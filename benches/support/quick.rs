@@ -1,4 +1,4 @@
-//! Size of a measurement: whole, or one tiny round that shows that the bench still works.
+//! Size of a measurement: complete, or one tiny round as a test of the bench itself.
 
 use std::env;
 
@@ -10,7 +10,7 @@ pub(crate) fn is_quick() -> bool {
 
 /// Returns the number of rounds: the environment variable `BENCH_ROUNDS`, or `default` without a number of at least 1 in it.
 ///
-/// `scripts/bench-against` repeats whole programs, so there one round of each is enough.
+/// `scripts/bench-against` repeats whole programs, so it needs only one round of each.
 #[allow(dead_code, reason = "some benches have a fixed number of rounds")]
 pub(crate) fn rounds(default: usize) -> usize {
     let wanted = env::var("BENCH_ROUNDS").ok();

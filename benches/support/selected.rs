@@ -1,4 +1,4 @@
-//! Stores that the command line selects.
+//! Selection of stores on the command line.
 #![expect(clippy::print_stdout, reason = "a bench reports on standard output")]
 
 use std::env;

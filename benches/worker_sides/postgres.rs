@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use universal_executor::store::PostgresBuilder;
 use universal_executor::{EventSource, PostgresStore};
 
-/// A schema with one tenant for each measurement.
+/// A PostgreSQL schema with one tenant for each measurement.
 pub(crate) struct Postgres {
     url: String,
     schema: String,

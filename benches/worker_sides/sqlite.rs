@@ -56,7 +56,7 @@ impl SharedStore for Sqlite {
     }
 
     fn remove(&self, location: PathBuf) {
-        // The write-ahead log is gone already if the last handle was closed in order, and `drop` removes the rest.
+        // SQLite removes the write-ahead log when the last handle is closed. Otherwise, `drop` removes that file.
         fs::remove_file(location).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Executor that responds to each trigger with one breadcrumb, as a tool does.
+//! Executor that responds to each trigger with one breadcrumb, like a tool.
 
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Progress {
         }
     }
 
-    /// Waits until the last answer is ready. Its commit may still be in flight; a runtime that stops waits for the commit.
+    /// Waits until the last answer is ready. The commit of the answer may still be in flight, but a stopping runtime waits for it.
     pub(crate) async fn complete(&self) {
         let mut receiver = self.is_complete.subscribe();
         receiver.wait_for(|is_complete| *is_complete).await.unwrap();
