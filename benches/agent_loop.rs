@@ -1,5 +1,5 @@
-//! Overhead of an agent run without its model and tools: a run of two turns with eight parallel tool calls in between, compared
-//! with calling the same functions concurrently.
+//! Overhead of an agent run without its model and tools. A run of two turns with eight parallel tool calls in between is compared
+//! with concurrent calls of the same functions.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,5 +1,5 @@
-//! Time from a committed trigger to its committed response on the memory store, with one trigger and three sources for each
-//! run: the runtime, compared with direct calls of `process_event` for every event of the same source.
+//! Time from a committed trigger to its committed response on the memory store. Each run has one trigger and three sources. The
+//! bench compares the runtime with direct calls of `process_event` for every event of the same source.
 //!
 //! The direct calls have no queue, no retries, no leases for other workers and no concurrency. The difference is the cost of these
 //! features. With 1,000 executors, each trigger matches one executor, which `SubscriptionIndex` finds.

@@ -1,5 +1,5 @@
-//! Overhead of a flow step without its work: flows of tools that do nothing, on a memory store and a SQLite store, which save each
-//! step before the next one starts. They are compared with a flow without steps, and with the interpreter alone.
+//! Overhead of a flow step without its work. Flows of tools that do nothing run on a memory store and a SQLite store, which save
+//! each step before the next one starts. They are compared with a flow without steps, and with the interpreter alone.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

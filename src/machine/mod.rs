@@ -69,10 +69,10 @@
 //! the last, because a tool can finish before the driver passes on the next call.
 //!
 //! # Refused calls
-//! The machine refuses a call with an error result if its arguments are [`Unreadable`](ToolArguments::Unreadable), if the call
-//! is over a limit, or if another call has claimed its slot. Nothing is executed and the call is not recorded, so another
-//! attempt may use the same ID. [`ToolArguments::parse`] reads arguments outside the machine, so that the code that stores
-//! the transcript also has the original string.
+//! A refused call receives an error result. The machine refuses a call with [`Unreadable`](ToolArguments::Unreadable) arguments,
+//! a call over a limit, and a call whose slot is claimed. Nothing is executed and the call is not recorded, so another attempt may
+//! use the same ID. [`ToolArguments::parse`] reads arguments outside the machine, so that the code that stores the transcript also
+//! has the original string.
 //!
 //! # Outputs
 //! The first call of a [`Slot`]'s tool claims the slot. A second call is refused, also while the first is deferred. The

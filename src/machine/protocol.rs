@@ -68,31 +68,31 @@ pub enum Signal {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Execute this call, then send [`Signal::ToolCallFinished`]. [`Machine::step`](super::Machine::step) returns this
-    /// effect at most once per call.
+    /// The execution of this call, after which the driver sends [`Signal::ToolCallFinished`].
+    /// [`Machine::step`](super::Machine::step) returns this effect at most once per call.
     Execute(MachineCall),
-    /// Send these answers to the callers. Each item is for one caller, so a call that was sent twice appears twice. An
-    /// answer from the step that received a call belongs to the sender of that call. An answer from a later step is the
-    /// same for all callers that wait for the call.
+    /// The delivery of these answers. Each item is for one caller, so a call that was sent twice appears twice. An answer
+    /// from the step that received a call belongs to the sender of that call. An answer from a later step is the same for
+    /// all callers that wait for the call.
     Deliver(Vec<ToolResult>),
-    /// Obtain the answer of a deferred call, then send [`Signal::DeferredResolved`].
+    /// A request for the answer of a deferred call, which the driver sends as [`Signal::DeferredResolved`].
     Defer {
         /// The ID of the deferred call.
         call_id: CallId,
         /// The source of the answer.
         action: Deferral,
     },
-    /// Stop the execution of a call, if possible. The callers of this call receive `cancelled`. A later result of the
-    /// call is reported as an anomaly.
+    /// The cancellation of an executing or deferred call, if possible. The callers of this call receive `cancelled`. A
+    /// later result of the call is reported as an anomaly.
     CancelCall(CallId),
-    /// Let the agent continue, and remind it of missing required outputs.
+    /// The continuation of the agent, with a reminder of missing required outputs.
     Remind {
         /// The tools that the agent still has to call.
         missing: Vec<String>,
     },
-    /// The run ended.
+    /// The end of the run.
     Finish(Exit),
-    /// Report an unexpected input that changed nothing, for logs or monitoring.
+    /// The report of an unexpected input that changed nothing, for logs or monitoring.
     Report(MachineAnomaly),
 }
 

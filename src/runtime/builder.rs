@@ -198,8 +198,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the interval between checks of the ledger for runs that became due without an event: runs whose lease or wait has ended, such
-    /// as the run of a lost worker or a question without an answer. Defaults to 5 s.
+    /// Sets the interval between checks of the ledger for runs that became due without an event. The lease or the wait of such a run has
+    /// ended, for example of the run of a lost worker, or of a question without an answer. Defaults to 5 s.
     pub fn sweep_every(mut self, interval: Duration) -> Self {
         self.settings.sweep = interval;
         self

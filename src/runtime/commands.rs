@@ -26,9 +26,8 @@ impl Runtime {
     /// Ends an unfinished run as failed, with the code [`cancelled`](crate::store::RunEnd::CANCELLED) and without a dead letter.
     /// [`redo`](Self::redo) repeats the run.
     ///
-    /// A worker that executes the run, in this or another process, drops the run at its next heartbeat that the store answers,
-    /// usually within a third of the [lease](crate::Profile::lease). Nothing that the run writes after the cancellation becomes
-    /// visible.
+    /// A worker that executes the run, in this or another process, drops the run at its next answered heartbeat. That is usually
+    /// within a third of the [lease](crate::Profile::lease). Nothing that the run writes after the cancellation becomes visible.
     ///
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is unknown.

@@ -4,10 +4,9 @@
 //! Then it acknowledges the event, claims due runs and lets the executors process them concurrently. The state in memory can be
 //! lost at any time, because the ledger contains all pending work.
 //!
-//! A runtime logs at `INFO` when it has started (with executors, stores, source and position), is ready, has subscribed again
-//! after a failure, waits for its running work, and has stopped (with the counts of [`RunReport`]). A `WARN` line reports that the
-//! runtime is not ready, with the problems of [`Health`]. Readiness is checked every
-//! [`sweep_every`](RuntimeBuilder::sweep_every).
+//! A runtime logs these changes at `INFO`: started (with executors, stores, source and position), ready, subscribed again after
+//! a failure, draining, and stopped (with the counts of [`RunReport`]). A `WARN` line reports that the runtime is not ready, with
+//! the problems of [`Health`]. Readiness is checked every [`sweep_every`](RuntimeBuilder::sweep_every).
 //!
 //! ```
 //! use serde_json::json;
@@ -136,8 +135,8 @@ use worker_records::WorkerRecords;
 ///   workers and suspended runs come from the ledger. Events are hints: the runtime later finds the breadcrumbs of lost events in
 ///   the store. After a downtime, it finds events from the [position](crate::RunLedger::save_positions) that it saves for
 ///   each executor. A deletion without an event is not found.
-/// - **Woken once.** A suspended run resumes once: when a breadcrumb committed after the suspension matches its selectors, or
-///   when its time is up, on the first worker that notices.
+/// - **Woken once.** A suspended run resumes when a breadcrumb committed after the suspension matches its selectors, or when its
+///   time is up. It resumes once, on the first worker that notices.
 /// - **Ends.** After a stop signal, the runtime claims no more runs, and ends at most a few seconds after
 ///   [`drain_timeout`](RuntimeBuilder::drain_timeout). [`run_until`](Self::run_until) polls its future only after the start,
 ///   which takes up to a minute with a store that hangs. [`run_until_signals`](Self::run_until_signals) can also end during the
@@ -145,10 +144,10 @@ use worker_records::WorkerRecords;
 ///
 /// # Stores without a ledger
 /// The runtime adds a ledger in memory for the life of the process, see [`BreadcrumbStore::ledger`]. All promises hold while the
-/// process lives, except *Durable* and *Woken once*. An event is acknowledged when its runs have ended, and returned to its source
-/// while a failed run waits for its retry, so that the source delivers the event again after a crash. A restarted process may
-/// execute a trigger again. Such an executor cannot suspend or [redo](Self::redo) runs. [`RunReport::without_ledger`] names such
-/// executors. [`WithLedger`](crate::WithLedger) adds a durable ledger.
+/// process lives, except *Durable* and *Woken once*. An event is acknowledged when its runs have ended, so that the source delivers
+/// the event again after a crash. While a failed run waits for its retry, the event is returned to its source. A restarted process
+/// may execute a trigger again. Such an executor cannot suspend or [redo](Self::redo) runs. [`RunReport::without_ledger`] names
+/// such executors. [`WithLedger`](crate::WithLedger) adds a durable ledger.
 pub struct Runtime {
     source: Box<dyn EventSource>,
     registry: Arc<Registry>,
@@ -204,8 +203,8 @@ impl Runtime {
         RuntimeBuilder::new(store.event_source(), Some(Arc::new(store.clone())))
     }
 
-    /// Creates a builder for a runtime on a store whose events come from another source, for example an RCRT (Right Context Right
-    /// Time) server with its event stream, or a mock store. The store handle is cloned.
+    /// Creates a builder for a runtime on a store whose events come from another source. Examples are an RCRT (Right Context Right
+    /// Time) server with its event stream, and a mock store. The store handle is cloned.
     pub fn on_source<B>(store: &B, source: impl EventSource) -> RuntimeBuilder
     where
         B: BreadcrumbStore + Clone + 'static,
@@ -404,7 +403,7 @@ impl Runtime {
     ///
     /// The breadcrumb is read from the store of the first executor, and the stored version must match. If the source
     /// [shares](EventSource::is_shared) its events among workers, the store is also searched, at least once each
-    /// [`sweep_every`](RuntimeBuilder::sweep_every), and a breadcrumb from shortly before the call can match. The `timeout` counts
+    /// [`sweep_every`](RuntimeBuilder::sweep_every). Then a breadcrumb from shortly before the call can match. The `timeout` counts
     /// from the call. At most 10,000 waits may be open at a time. The runtime must be [running](Self::run_until) during the wait.
     ///
     /// # Errors

@@ -29,8 +29,8 @@ pub(super) enum Live {
 }
 
 impl Live {
-    /// The period of one worker. A worker that stopped counts for as long as one that was killed, so that an event commits
-    /// before the end of this period although its time is from another clock.
+    /// Returns the period of one worker. A worker that stopped counts as long as a killed one. The additional time covers events whose
+    /// time comes from another clock.
     fn of(worker: &Worker) -> Self {
         match worker.is_live {
             true => Self::Now,

@@ -13,12 +13,12 @@ pub struct RunReport {
     pub missed: u64,
     /// Runs that responded.
     pub responded: u64,
-    /// Runs that failed finally, each with a dead letter.
+    /// Runs that ended as failed, each with a dead letter.
     pub failed: u64,
     /// Number of suspensions: a run started to wait for a breadcrumb or a time.
     pub suspended: u64,
-    /// Runs that needed no work: unmatched, superseded, already done, claimed by another worker or of a paused executor, or whose
-    /// trigger is deleted or was written by the executor itself.
+    /// Runs that needed no work: unmatched, superseded, already done, claimed by another worker, or of a paused executor. Also runs
+    /// whose trigger is deleted or was written by the executor itself.
     pub skipped: u64,
     /// Failed attempts that will be retried.
     pub postponed: u64,

@@ -217,8 +217,8 @@ impl StoreContext {
         self.waits.len() > 0 || !self.wakes.is_empty()
     }
 
-    /// Returns `true` if a sweep must not trigger an executor with a breadcrumb of this time: it was committed before the start of
-    /// the executor, or the position of the executor is not loaded yet.
+    /// Returns `true` if a sweep must not trigger an executor with a breadcrumb of this time. Either the breadcrumb was committed
+    /// before the start of the executor, or the position of the executor is not loaded yet.
     pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> bool {
         self.checkpoint.is_before(executor, time).unwrap_or(true)
     }

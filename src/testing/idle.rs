@@ -139,8 +139,8 @@ impl<'w> Watch<'w> {
         self.activity.calls() - self.calls_before
     }
 
-    /// Returns the runs of the runtime's executors that are due or running, and the suspended runs whose answer is in the store: the
-    /// runtime is about to wake them.
+    /// Returns the runs of the runtime's executors that are due or running. Suspended runs whose answer is in the store are included,
+    /// because the runtime is about to wake them.
     async fn busy(&self) -> Result<Vec<Run>, TestError> {
         let executors = self.runtime.executors();
         let paused = self.store.paused_executors().await;

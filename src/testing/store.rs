@@ -177,8 +177,8 @@ impl TestStore {
     ///   [ordering key](crate::executor::OrderingKey),
     /// - a run of an executor that is not in this runtime.
     ///
-    /// While a run is due or running and every task waits, tokio moves a paused clock to the next timer: to the end of a sleep in
-    /// `execute`, of a rate limit, or of the lease of a crashed worker.
+    /// While a run is due or running and every task waits, tokio moves a paused clock to the next timer. Examples are the end of a
+    /// sleep in `execute`, of a rate limit, and of the lease of a crashed worker.
     ///
     /// # Errors
     /// - [`TestError::NotIdle`] after [`time_limit`](Self::time_limit), [`real_time_limit`](Self::real_time_limit) or a million store

@@ -78,7 +78,7 @@ impl Position {
     }
 
     /// Returns the intervals to read up to a time, oldest first: the unread intervals, and the last `overlap` before
-    /// [`up_to`](Self::up_to), because a commit can become visible later than newer commits.
+    /// [`up_to`](Self::up_to). The overlap is read again because a commit can become visible later than newer commits.
     pub(super) fn to_read(&self, to: Timestamp, overlap: Duration) -> Vec<Range> {
         let overlap = i64::try_from(overlap.as_micros()).unwrap_or(i64::MAX);
         let up_to = self.up_to().as_micros().min(to.as_micros());

@@ -166,8 +166,8 @@ async fn release_of_tasks(
 
 impl Started {
     /// Returns the leases to release of a task that ended early: the leases of nested runs, and the lease of its run. An at-most-once
-    /// run keeps its lease once `execute` was called, or may have been called under an earlier lease, because its outcome is unknown:
-    /// the next claim of a released run could execute it again.
+    /// run keeps its lease once `execute` was called, or may have been called under an earlier lease. Its outcome is unknown, and the
+    /// next claim of a released run could execute it again.
     pub(super) fn leases(&self) -> Vec<Lease> {
         let own = self.scope.lease();
         let is_free = !self.at_most_once || (self.scope.is_unused() && !own.may_have_executed);
