@@ -1,6 +1,7 @@
 # `make ci` is the whole check. Its steps, each of which also runs alone:
 #
 #   make fmt          the code is formatted (`cargo fmt` formats it)
+#   make prose        the prose of the project is plain technical English (scripts/check-prose)
 #   make crates       the default features stay under 70 crates
 #   make build        everything, once, with all features
 #   make examples     every example runs to its end
@@ -26,7 +27,7 @@
 #
 # PostgreSQL and NATS come from PyPI wheels through scripts/services, which needs Linux on x86-64.
 
-.PHONY: ci fmt crates build examples bench-build doctest features test test-all torture-ci \
+.PHONY: ci fmt prose crates build examples bench-build doctest features test test-all torture-ci \
 	lint doc torture large fuzz features-all slow deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
@@ -55,6 +56,9 @@ ci:
 
 fmt:
 	cargo fmt --all --check
+
+prose:
+	scripts/check-prose --check
 
 crates:
 	scripts/check-crates $(CARGO_FLAGS)
