@@ -27,19 +27,19 @@ struct Payment {
     amount: u64,
 }
 
-/// The inputs of all payments that were made.
+/// The input of each payment call that ran.
 type Payments = Arc<Mutex<Vec<Value>>>;
 
 fn made(payments: &Payments) -> Vec<Value> {
     payments.lock().unwrap().clone()
 }
 
-/// A rule for payments over an amount.
+/// Creates an approval rule for payments over `amount`.
 fn over(amount: u64) -> Approval {
     Approval::when_args(Condition::new("$.amount", "gt", Some(json!(amount))))
 }
 
-/// An agent that makes one payment, and answers with the result that its model sees.
+/// Creates an agent that makes one payment and answers with the tool result that its model receives.
 fn teller(id: &str, input: Value, rules: &[Approval], payments: &Payments) -> Agent {
     let payments = Arc::clone(payments);
     let schema = json!({
@@ -73,7 +73,7 @@ async fn ask(client: &Client, id: &str) -> Result<RequestHandle, BoxError> {
     Ok(client.request(id, trigger).send().await?)
 }
 
-/// Waits for the question of an agent.
+/// Waits until an agent has an open question, and returns the question.
 async fn question_of(
     client: &Client,
     request: &RequestHandle,
@@ -85,8 +85,8 @@ async fn question_of(
     Ok(open.next().ok_or("no question")?)
 }
 
-/// A call for which the condition does not hold is made without a question; any other call waits, also one with arguments that
-/// cannot be read.
+/// A tool call runs without approval if the condition is false for its arguments. Any other call waits for a person, also a call whose
+/// arguments cannot be read.
 pub(crate) async fn an_approval_with_a_condition_asks_only_when_the_condition_holds<
     S: StoreWithEvents,
 >(
@@ -129,7 +129,7 @@ pub(crate) async fn an_approval_with_a_condition_asks_only_when_the_condition_ho
     Ok(())
 }
 
-/// The changed arguments are saved with the answer, and another worker makes the call with them.
+/// The changed arguments are saved with the answer, and another worker calls the tool with them.
 pub(crate) async fn changed_arguments_reach_the_tool_and_the_model_after_a_restart<
     S: StoreWithEvents,
 >(
@@ -179,8 +179,7 @@ pub(crate) async fn changed_arguments_reach_the_tool_and_the_model_after_a_resta
     Ok(())
 }
 
-/// Each rule that holds for the arguments, changed or not, must permit the person, and changed arguments must fit the schema of the
-/// tool.
+/// Each rule that applies to the arguments, changed or not, must permit the person. Changed arguments must match the tool's schema.
 pub(crate) async fn an_approval_is_permitted_by_the_rules_for_its_arguments<S: StoreWithEvents>(
     store: S,
     _: S,

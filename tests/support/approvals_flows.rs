@@ -1,4 +1,4 @@
-//! Questions of flows, about tool steps too.
+//! Questions that flows ask people, including approvals of tool steps.
 
 use super::super::{LONG, open_question};
 use super::{Payments, made};
@@ -11,7 +11,7 @@ use universal_executor::workflow::Workflow;
 use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{BoxError, NewBreadcrumb, Runtime, Services};
 
-/// A flow that asks for a city and makes a payment after an approval.
+/// Creates a flow that requests a city from a person and makes a payment after an approval.
 fn paying_flow<S: StoreWithEvents>(
     store: &S,
     payments: &Payments,
@@ -34,7 +34,7 @@ fn paying_flow<S: StoreWithEvents>(
     )?)
 }
 
-/// Each question of a flow is answered once, that about a tool step too. An answer without an effect is an error.
+/// Each question of a flow accepts one answer, also a question about a tool step. Any later answer is an error.
 pub(crate) async fn the_questions_of_a_flow_are_answered_once<S: StoreWithEvents>(
     store: S,
     other: S,

@@ -1,4 +1,4 @@
-//! Copies of a store, taken while a runtime works and after it has stopped.
+//! Copies of a store, taken while a runtime works and after the runtime has stopped.
 
 use crate::inbox::runtime;
 use futures::StreamExt as _;
@@ -16,16 +16,16 @@ const ORDERS: usize = 200;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A store of the test, or a copy of one.
+/// A test's store, or a copy of one.
 pub(crate) trait Copied: BreadcrumbStore + Clone {
-    /// The events of the store, for the consumer that all runtimes of a test have.
+    /// Returns the store's events, for the consumer name that all runtimes of a test share.
     fn consumer(&self) -> Box<dyn EventSource>;
 
-    /// Lets time pass by the clock of the store, so that leases expire.
+    /// Moves the store's clock ahead, so that leases expire.
     fn advance_clock(&self, time: Duration);
 }
 
-/// The confirmations of each order.
+/// Returns the confirmations of each order.
 async fn confirmed(store: &impl BreadcrumbStore) -> BTreeMap<u64, Vec<BreadcrumbId>> {
     let mut confirmed: BTreeMap<u64, Vec<BreadcrumbId>> = BTreeMap::new();
     for found in store.recent("confirmed.v1", 10_000).await.unwrap() {
@@ -47,7 +47,7 @@ async fn order(store: &impl BreadcrumbStore, number: usize) {
     store.create(order).await.unwrap();
 }
 
-/// Works until each order is confirmed.
+/// Runs a runtime until each order is confirmed.
 async fn work_to_the_end<S: Copied + 'static>(store: &S) {
     let mut events = store.consumer().subscribe(StartAt::Beginning).await;
     let handle: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
@@ -62,11 +62,11 @@ async fn work_to_the_end<S: Copied + 'static>(store: &S) {
     timeout(PATIENCE, run).await.unwrap().unwrap();
 }
 
-/// Checks a copy: what was confirmed in it stays as it was, and each of its orders is confirmed once in the end. New orders are confirmed
-/// too.
+/// Checks a copy: its existing confirmations stay unchanged, and each of its orders is confirmed exactly once in the end. New orders are
+/// confirmed too.
 async fn continues<S: Copied + 'static>(copy: &S) {
     let before = confirmed(copy).await;
-    // A worker that is not there any more has the leases of the copy.
+    // A worker of the original store holds leases in the copy, and will never use them.
     copy.advance_clock(Duration::from_secs(60));
     order(copy, ORDERS).await;
     work_to_the_end(copy).await;
@@ -78,7 +78,7 @@ async fn continues<S: Copied + 'static>(copy: &S) {
     assert!(before.iter().all(|(number, each)| after[number] == *each));
 }
 
-/// A copy that was taken while a runtime works has one moment of the store, and a runtime on the copy continues from there.
+/// A copy that is taken while a runtime works is a snapshot of one moment, and a runtime on the copy continues from there.
 pub(crate) async fn a_copy_of_a_store_that_works_is_continued<S: Copied + 'static>(
     store: &S,
     copy: impl AsyncFnOnce() -> S,
@@ -121,7 +121,7 @@ pub(crate) async fn a_copy_of_a_store_that_works_is_continued<S: Copied + 'stati
     assert_eq!(orders(store).await.len(), ORDERS);
 }
 
-/// A copy of a store without workers is continued, and so is the store.
+/// A copy of a store without running workers can be continued, and so can the original store.
 pub(crate) async fn a_copy_of_a_store_at_rest_is_continued<S: Copied + 'static>(
     store: S,
     copy: impl AsyncFnOnce(S) -> S,

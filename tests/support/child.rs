@@ -3,23 +3,23 @@
 use std::env;
 use std::process::Command;
 
-/// Returns a command that runs one test of this binary in a process of its own. `test` is the test's path, starting with
+/// Returns a command that runs one test of this binary in a separate process. `test` is the test's path, starting with
 /// the crate name: `concat!(module_path!(), "::name_of_the_test")`.
 ///
-/// The test harness succeeds if no test has this name, so callers check an effect of the test.
+/// The test harness also succeeds if no test has this name, so callers must check an effect of the test.
 pub(crate) fn run_alone(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "--nocapture", within_crate(test)]);
     command
 }
 
-/// Returns the name by which the test harness knows a test: its path without the crate name.
+/// Returns a test's name in the test harness: its path without the crate name.
 pub(crate) fn within_crate(test: &str) -> &str {
     test.split_once("::").unwrap().1
 }
 
-/// Returns `true` in a process that runs no other test. Elsewhere, runs the test in such a process, checks that it
-/// passed, and returns `false`.
+/// Returns `true` in a process that runs no other test. In any other process, runs the test in a separate process, checks that
+/// it passed, and returns `false`.
 pub(crate) fn is_alone(test: &str) -> bool {
     const ALONE: &str = "UNIVERSAL_EXECUTOR_TEST_ALONE";
     if env::var_os(ALONE).is_some() {

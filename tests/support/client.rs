@@ -32,7 +32,7 @@ pub(crate) use approvals::{
     changed_arguments_reach_the_tool_and_the_model_after_a_restart,
 };
 
-/// A time that no test reaches.
+/// A timeout that no passing test reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 fn order(id: u64) -> NewBreadcrumb {
@@ -43,7 +43,7 @@ fn receipt(id: u64) -> Response {
     Response::create(NewBreadcrumb::new("receipt.v1").context(json!({"id": id})))
 }
 
-/// Answers each order; the ID decides how.
+/// Creates an executor that answers each order. The order's ID decides how.
 fn clerk() -> Executor {
     executor("clerk")
         .on(Subscription::trigger("order.v1"))
@@ -74,7 +74,7 @@ async fn send(client: &Client, id: u64) -> Result<RequestHandle, ClientError> {
     client.request("clerk", order(id)).send().await
 }
 
-/// Waits until the run of a request has a state.
+/// Waits until the run of a request is in a state.
 pub(crate) async fn reaches(
     request: &RequestHandle,
     client: &Client,
@@ -90,7 +90,7 @@ pub(crate) async fn reaches(
     reached.ok_or_else(|| format!("{run} did not reach {state:?}; it is {last:?}").into())
 }
 
-/// Repeats a read until it returns a value. Returns `None` if it returns none for [`LONG`].
+/// Repeats a read until it returns a value. Returns `None` after [`LONG`] without a value.
 async fn poll<T>(
     mut read: impl AsyncFnMut() -> Result<Option<T>, ClientError>,
 ) -> Result<Option<T>, ClientError> {
@@ -106,8 +106,8 @@ async fn poll<T>(
     polled.unwrap_or(Ok(None))
 }
 
-/// Waits until a question is open, and returns it. The event of a question would not do: that of an earlier question can come
-/// late.
+/// Waits until a question is open, and returns it. Waiting for an event would not be enough, because the event of an earlier question
+/// can arrive late.
 pub(crate) async fn open_question(client: &Client) -> Result<QuestionView, BoxError> {
     let opened = poll(async || {
         let open = client.questions().open().await?;
@@ -117,7 +117,7 @@ pub(crate) async fn open_question(client: &Client) -> Result<QuestionView, BoxEr
     opened.ok_or_else(|| "no question was opened in time".into())
 }
 
-/// A client in one place sends a request, and a client in another one gets the reply.
+/// One client sends a request, and a client on another handle receives the reply.
 pub(crate) async fn a_request_has_its_reply<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -145,7 +145,7 @@ pub(crate) async fn a_request_has_its_reply<S: StoreWithEvents>(
     Ok(())
 }
 
-/// Many waits at a time each get their own reply.
+/// Many clients that wait at the same time each receive their own reply.
 pub(crate) async fn many_requests_have_their_replies<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -170,7 +170,7 @@ pub(crate) async fn many_requests_have_their_replies<S: StoreWithEvents>(
     Ok(())
 }
 
-/// One hundred clients send one key at once: one trigger exists, and all have its reply.
+/// One hundred clients send a request with the same key at once: one trigger exists, and all clients receive its reply.
 pub(crate) async fn a_key_makes_one_trigger<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -206,7 +206,7 @@ pub(crate) async fn a_key_makes_one_trigger<S: StoreWithEvents>(
     Ok(())
 }
 
-/// A run that ends without a reply is an error that says how it ended.
+/// The error of a run that ends without a reply describes the end of the run.
 pub(crate) async fn a_request_without_a_reply_says_why<S: StoreWithEvents>(
     store: S,
     _: S,
@@ -268,7 +268,7 @@ pub(crate) async fn a_request_without_a_reply_says_why<S: StoreWithEvents>(
     Ok(())
 }
 
-/// Lists runs in pages, redoes a failed one, and explains a breadcrumb.
+/// A client lists runs in pages, redoes a failed run, and explains a breadcrumb.
 pub(crate) async fn runs_are_listed_redone_and_explained<S: StoreWithEvents>(
     store: S,
     _: S,
@@ -315,7 +315,7 @@ pub(crate) async fn runs_are_listed_redone_and_explained<S: StoreWithEvents>(
     Ok(())
 }
 
-/// An agent that pays after an approval by the finance department, and counts its payments.
+/// Creates an agent that pays after an approval by the finance department and counts its payments.
 pub(crate) fn teller(payments: &Arc<AtomicUsize>) -> Result<Agent, BoxError> {
     let payments = Arc::clone(payments);
     let pay = json_tool("pay", "Pays an amount.", json!({}), move |_, _| {
@@ -342,7 +342,7 @@ pub(crate) fn teller(payments: &Arc<AtomicUsize>) -> Result<Agent, BoxError> {
         .approved_by(["role:finance"]))
 }
 
-/// Sends a wish to the teller, and waits for the question.
+/// Sends a wish to the teller, and waits for its question.
 pub(crate) async fn ask(client: &Client) -> Result<(RequestHandle, QuestionView), BoxError> {
     let wish = NewBreadcrumb::new("wish.v1").context(json!({"message": "Pay 7."}));
     let request = client.request("teller", wish).send().await?;
@@ -367,7 +367,7 @@ pub(crate) async fn says(request: &RequestHandle) -> Result<String, BoxError> {
         .to_owned())
 }
 
-/// Writes a copy of a question that shows a smaller amount, as somebody else than the agent could.
+/// Writes a copy of a question that shows a smaller amount, as an attacker with write access could.
 async fn forge(
     store: &impl BreadcrumbStore,
     request: &RequestHandle,
@@ -385,7 +385,7 @@ async fn forge(
     Ok(())
 }
 
-/// An answer of a person without the role, of the wrong kind, or to an unknown question is an error.
+/// Checks that an answer by a person without the role, of the wrong kind, or to an unknown question is an error.
 async fn refuses_answers_without_effect(
     questions: &Questions,
     question: &QuestionView,
@@ -412,7 +412,7 @@ async fn refuses_answers_without_effect(
     Ok(())
 }
 
-/// Many people answer one question at once: one answer counts, and each of the others is an error that says so.
+/// Many people answer one question at once: one answer counts, and every other call returns an error with this cause.
 pub(crate) async fn a_question_is_answered_once<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -468,7 +468,7 @@ pub(crate) async fn a_question_is_answered_once<S: StoreWithEvents>(
     Ok(())
 }
 
-/// A question that is rejected, and one whose run is cancelled.
+/// One question is rejected by a person, and another is closed because its run is cancelled.
 pub(crate) async fn a_question_can_be_rejected_or_closed<S: StoreWithEvents>(
     store: S,
     _: S,
@@ -519,7 +519,7 @@ pub(crate) async fn a_question_can_be_rejected_or_closed<S: StoreWithEvents>(
     Ok(())
 }
 
-/// A question whose time is over has expired, and the answer to a question that is not an approval has no decision.
+/// A question expires at the end of its time limit. An answer to a question that is not an approval has no decision.
 pub(crate) async fn a_question_that_is_not_an_approval_has_a_state<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -567,7 +567,7 @@ pub(crate) async fn a_question_that_is_not_an_approval_has_a_state<S: StoreWithE
     Ok(())
 }
 
-/// Tests of a module that runs each scenario on a fresh store of a subject.
+/// Defines a module with one test per scenario. Each test runs its scenario on fresh stores of a subject.
 macro_rules! clients {
     ($name:ident, $subject:expr) => {
         mod $name {

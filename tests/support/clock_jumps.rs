@@ -1,4 +1,4 @@
-//! A store whose wall clock is set back.
+//! Stores whose wall clock is set back or jumps ahead.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Sel
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// An hour back, in microseconds.
+/// One hour back, in microseconds.
 const BACK: i64 = -60 * 60 * 1_000_000;
 
 async fn run(store: &impl BreadcrumbStore) -> RunRef {
@@ -24,8 +24,8 @@ async fn claim(ledger: &dyn RunLedger, n: usize) -> Vec<Claimed> {
     claimed.unwrap()
 }
 
-/// Runs that were ready before the clock was set back are claimed afterwards: a new one, a released one, one to be retried at once, one
-/// that was woken, and one that was redone. `jump` moves the clock of the store.
+/// Runs that were ready before the clock was set back can be claimed afterwards: a new run, a released run, a run with an immediate
+/// retry, a woken run, and a redone run. `jump` moves the store's wall clock.
 pub(crate) async fn ready_runs_stay_ready(store: &impl BreadcrumbStore, jump: impl Fn(i64)) {
     let ledger = store.ledger().unwrap();
     let mut runs = Vec::new();
@@ -76,7 +76,7 @@ pub(crate) async fn ready_runs_stay_ready(store: &impl BreadcrumbStore, jump: im
     assert_eq!(claim(ledger, 9).await.len(), 1);
 }
 
-/// A lease that was granted before the clock was set back is held afterwards, and it expires at most one jump late.
+/// A lease that was granted before the clock was set back stays valid, and expires at most one jump late.
 pub(crate) async fn leases_are_held_and_expire(
     store: &impl BreadcrumbStore,
     jump: impl Fn(i64),
@@ -103,7 +103,7 @@ pub(crate) async fn leases_are_held_and_expire(
     assert_eq!(late.code(), "lease_lost");
 }
 
-/// Breadcrumbs that are committed after the clock was set back are later than all before.
+/// Breadcrumbs that are committed after the clock was set back sort after all earlier ones.
 pub(crate) async fn commits_stay_in_order(store: &impl BreadcrumbStore, jump: impl Fn(i64)) {
     let before = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
 
@@ -115,8 +115,8 @@ pub(crate) async fn commits_stay_in_order(store: &impl BreadcrumbStore, jump: im
     assert_eq!(newest.id, after.id);
 }
 
-/// A clock that was ahead by years for a moment delays nothing for years. If it was ahead by ten days, the clock of the store runs twice as
-/// fast until it is there again. `jump` moves the clock of the store, and `pass` lets time pass.
+/// A clock that was years ahead for a moment does not delay runs for years. After a clock that was ten days ahead, the store's clock runs
+/// at double speed until it reaches its earlier time. `jump` moves the store's wall clock, and `pass` lets time pass.
 pub(crate) async fn large_set_backs_are_followed(
     store: &impl BreadcrumbStore,
     jump: impl Fn(i64),
@@ -164,8 +164,8 @@ pub(crate) async fn large_set_backs_are_followed(
     assert_eq!((at_once, later), (0, 1));
 }
 
-/// After the clock jumped ahead by two days, the records of the other workers stay until these workers had time to store them again.
-/// `jump` moves the clock of the store, and `pass` lets time pass.
+/// After the clock jumps ahead by two days, the records of the other workers stay until these workers had time to store them again.
+/// `jump` moves the store's wall clock, and `pass` lets time pass.
 pub(crate) async fn records_of_workers_stay(
     store: &impl BreadcrumbStore,
     jump: impl Fn(i64),

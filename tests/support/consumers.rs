@@ -1,10 +1,10 @@
-//! The limit of a store for the names of consumers.
+//! A store's limit for consumer names.
 
 use std::error::Error as _;
 use universal_executor::EventSource;
 use universal_executor::source::{SourceError, StartAt};
 
-/// Subscribes with as many names as a tenant can have, and with one more.
+/// Subscribes with the maximum number of names that a tenant can have, and with one name more.
 pub(crate) async fn one_consumer_too_many_is_refused(
     events: impl Fn(&str) -> Box<dyn EventSource>,
 ) {

@@ -1,5 +1,5 @@
-//! Rolling deploys: starts, stops and crashes of two releases of a service in random orders, with triggers in between. Each trigger is
-//! answered once by each executor that a running release has for it.
+//! Rolling deploys: starts, stops and crashes of two releases of a service in random orders, with triggers in between. Each executor of
+//! a running release answers each of its triggers exactly once.
 //!
 //! `DEPLOY_ORDERS` sets the number of orders, and `DEPLOY_SEED` the seed of the random numbers.
 
@@ -24,26 +24,26 @@ use universal_executor::{
     Response, Subscription, Subscriptions, executor,
 };
 
-/// Maximum time without an answer. Shorter than a lease, so that a run that waits for the end of its lease fails the test.
+/// Maximum time without an answer. It is shorter than a lease, so a run that waits for the end of its lease fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Longer than a lease, and than the time for which a dead worker counts as live.
+/// Length of a downtime. It is longer than a lease, and longer than the time for which a dead worker counts as live.
 const DOWNTIME: Duration = Duration::from_secs(60);
 
-/// Interval between two looks of a worker for other versions of its executors. A start waits for a look of the other release.
+/// Interval at which a worker checks for other versions of its executors. A start waits for such a check by the other release.
 const SWEEP: Duration = Duration::from_millis(200);
 
-/// Maximum number of crashes in one order, because a run ends as failed when it loses three workers in a row.
+/// Maximum number of crashes in one order of steps, because a run ends as failed when it loses three workers in a row.
 const MOST_CRASHES: usize = 2;
 
-/// Maximum number of answers in one order.
+/// Maximum number of answers in one order of steps.
 const MOST: usize = 1_000;
 
 /// The executors of both releases.
 const EXECUTORS: [&str; 3] = ["orders", "mails", "audit"];
 
-/// A release of the service. Both have the executor `orders`, with different triggers. Only the old one has `mails`, and only the new
-/// one has `audit`.
+/// A release of the service. Both releases have the executor `orders`, with different triggers. Only the old release has `mails`, and only
+/// the new release has `audit`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Release {
     Old,
@@ -54,7 +54,7 @@ impl Release {
     const BOTH: [Self; 2] = [Self::Old, Self::New];
 }
 
-/// One step of an order.
+/// One step of a sequence.
 #[derive(Clone, Debug)]
 enum Step {
     Start(Release),
@@ -66,11 +66,11 @@ enum Step {
     Work(u8),
 }
 
-/// An order of steps, and the settings of all its workers.
+/// A sequence of steps, and the settings of all its workers.
 #[derive(Clone, Debug)]
 struct Case {
     first: FirstStart,
-    /// If `true`, `orders` has more triggers in the new release than in the old one, otherwise fewer.
+    /// If `true`, `orders` has more triggers in the new release than in the old one, otherwise fewer triggers.
     new_is_wider: bool,
     drain: Duration,
     steps: Vec<Step>,
@@ -100,13 +100,13 @@ fn case(first: FirstStart) -> impl Strategy<Value = Case> {
     })
 }
 
-/// All orders.
+/// Returns a subscription to all orders.
 fn all_orders() -> Subscription {
     Subscription::trigger("order.v1")
 }
 
 impl Case {
-    /// The release whose `orders` is triggered by all orders. The other one is triggered by urgent orders only.
+    /// Returns the release whose `orders` executor has all orders as triggers. In the other release, only urgent orders are triggers.
     fn wide(&self) -> Release {
         match self.new_is_wider {
             true => Release::New,
@@ -128,12 +128,12 @@ impl Case {
     }
 }
 
-/// An executor that answers each of its triggers.
+/// Creates an executor that answers each of its triggers.
 fn answering(id: &'static str, release: Release, triggers: Vec<Subscription>) -> Executor {
     let triggers = triggers.into_iter();
     let builder = triggers.fold(executor(id), |builder, trigger| builder.on(trigger));
     builder.execute(move |cx| async move {
-        // A stop or a crash can come between two turns.
+        // Several turns, so that a stop or a crash can come between them.
         for _ in 0..3 {
             yield_now().await;
         }
@@ -181,7 +181,7 @@ impl Expected {
     }
 }
 
-/// A trigger, with the answers that it must have from each of the [`EXECUTORS`].
+/// A trigger, with the number of answers that it must have from each of the [`EXECUTORS`].
 struct Posted {
     id: BreadcrumbId,
     kind: Kind,
@@ -196,7 +196,7 @@ struct World<S: SubjectWithEvents> {
     store: S::Store,
     case: Case,
     workers: BTreeMap<Release, Worker>,
-    /// The releases that were started at least once.
+    /// The releases that started at least once.
     started: BTreeSet<Release>,
     crashes: usize,
     posted: Vec<Posted>,
@@ -270,7 +270,7 @@ impl<S: SubjectWithEvents + Default> World<S> {
             worker.kill().await;
             self.crashes += 1;
             if self.workers.is_empty() {
-                // Otherwise the other release would wait at its start for an answer of the dead worker.
+                // Without this, the other release would wait at its start for an answer of the dead worker.
                 self.subject.advance_clock(DOWNTIME).await;
             }
         }
@@ -288,7 +288,7 @@ impl<S: SubjectWithEvents + Default> World<S> {
         self.posted.push(Posted { id, kind, expected });
     }
 
-    /// The answers that a trigger must have if it is posted now.
+    /// Returns the number of answers that each executor must write if a trigger is posted now.
     async fn expected(&self, kind: Kind) -> [Expected; 3] {
         let reads = |releases: &[Release]| {
             let has_started = releases.iter().any(|one| self.started.contains(one));
@@ -305,7 +305,7 @@ impl<S: SubjectWithEvents + Default> World<S> {
         [orders, mails, audit]
     }
 
-    /// Returns `true` if the wide release of `orders` runs, and the other workers know it: they enqueue its runs if it crashes.
+    /// Returns `true` if the wide release runs and all live workers know its `orders`, so that they enqueue its runs even after its crash.
     async fn wide_reads(&self) -> bool {
         let subscriptions = Subscriptions::new([all_orders()]).unwrap();
         let orders: Arc<str> = "orders".into();
@@ -338,7 +338,7 @@ impl<S: SubjectWithEvents + Default> World<S> {
         answers
     }
 
-    /// Returns `true` if each trigger has the answers that it must have, and each run has ended.
+    /// Returns `true` if each trigger has all its answers and each run has ended.
     async fn is_idle(&self, answers: &Answers) -> bool {
         let is_answered = self.posted.iter().all(|posted| {
             let mut each = EXECUTORS.into_iter().zip(posted.expected);
@@ -349,12 +349,12 @@ impl<S: SubjectWithEvents + Default> World<S> {
         is_answered && self.runs().await.iter().all(|run| run.state.is_over())
     }
 
-    /// Runs both releases until nothing is left to do.
+    /// Restarts both releases and runs them until each run has ended.
     async fn finish(&mut self) {
         for release in Release::BOTH {
             self.stop(release).await;
         }
-        // The leases of dead workers expire.
+        // The leases of dead workers have expired after this.
         self.subject.advance_clock(DOWNTIME).await;
         for release in Release::BOTH {
             self.start(release).await;
@@ -366,7 +366,7 @@ impl<S: SubjectWithEvents + Default> World<S> {
             if self.is_idle(&answers).await {
                 break;
             }
-            // The last change of a run is the commit of its answer.
+            // The commit of a run's answer is the run's last change.
             if timeout(PATIENCE, events.next()).await.is_err() {
                 panic!("triggers wait: {answers:?}, {:?}", self.runs().await);
             }
@@ -376,7 +376,7 @@ impl<S: SubjectWithEvents + Default> World<S> {
         }
     }
 
-    /// Fails unless each trigger has the answers that it must have and no other, and no run has failed.
+    /// Fails unless each trigger has exactly the answers that it must have, and no run has failed.
     async fn check(&self) {
         let mut answers = self.answers().await;
         let wide = format!("{:?}", self.case.wide());
@@ -401,14 +401,14 @@ impl<S: SubjectWithEvents + Default> World<S> {
     }
 }
 
-/// Runs `orders` random orders on stores of `S`, or as many as `DEPLOY_ORDERS` says. An executor starts at `first`:
-/// [`FirstStart::Oldest`], or [`FirstStart::Now`].
+/// Runs `orders` random sequences of steps on stores of `S`, or the number in `DEPLOY_ORDERS`. An executor starts at `first`, which is
+/// [`FirstStart::Oldest`] or [`FirstStart::Now`].
 pub(crate) fn in_any_order<S: SubjectWithEvents + Default>(orders: u32, first: FirstStart) {
     let orders = variable("DEPLOY_ORDERS").map_or(orders, |orders| orders.try_into().unwrap());
     let config = Config {
         rng_seed: RngSeed::Fixed(variable("DEPLOY_SEED").unwrap_or_default()),
         failure_persistence: None,
-        // A trigger without an answer on a store with a real clock takes `PATIENCE` to notice.
+        // A test on a store with a real clock needs `PATIENCE` to notice a trigger without an answer.
         max_shrink_time: 60_000,
         ..Config::with_cases(orders)
     };
@@ -425,7 +425,7 @@ pub(crate) fn in_any_order<S: SubjectWithEvents + Default>(orders: u32, first: F
     });
 }
 
-/// Tests of a module on stores of a subject, with the number of orders for each start.
+/// Defines a module with the tests of a subject's stores, with a number of sequences for each [`FirstStart`].
 macro_rules! deploys {
     ($name:ident, $subject:ty, oldest: $oldest:expr, now: $now:expr) => {
         mod $name {

@@ -1,4 +1,4 @@
-//! Triggers that a program inserts with SQL in its transactions.
+//! Triggers that another program inserts with SQL in its own transactions.
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -13,17 +13,17 @@ use universal_executor::{
     UniversalExecutor, async_trait,
 };
 
-/// Number of transactions of the program. Every third one is rolled back.
+/// Number of the program's transactions. Every third transaction is rolled back.
 const TRANSACTIONS: usize = 60;
 
-/// Number of triggers that the store gets beside.
+/// Number of triggers that are written through the store at the same time.
 const LOAD: usize = 300;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program with a table of orders in the database of the store, over a connection of its own.
+/// A program with a table of orders in the store's database, on a separate connection.
 pub(crate) trait Program {
-    /// Inserts an order and a row of `ux_inbox`, and commits or rolls back.
+    /// Inserts an order and a row of `ux_inbox`, then commits or rolls back.
     async fn order(&mut self, number: usize, trigger: &Value, commits: bool);
 
     /// Inserts a row of `ux_inbox`.
@@ -39,7 +39,7 @@ pub(crate) trait Program {
     async fn rows(&mut self) -> usize;
 }
 
-/// Confirms orders.
+/// An executor that confirms orders.
 struct Confirmer {
     subscriptions: Subscriptions,
     store: Arc<dyn BreadcrumbStore>,
@@ -69,7 +69,7 @@ impl UniversalExecutor for Confirmer {
     }
 }
 
-/// A runtime that confirms each order once.
+/// Builds a runtime that confirms each order once.
 pub(crate) fn runtime(
     store: &Arc<dyn BreadcrumbStore>,
     events: impl EventSource + 'static,
@@ -83,7 +83,7 @@ pub(crate) fn runtime(
 }
 
 /// While a runtime answers other triggers, a program commits some orders with their triggers and rolls others back. Each committed
-/// order is confirmed once, and no other one.
+/// order is confirmed exactly once, and no rolled-back order is confirmed.
 pub(crate) async fn an_order_and_its_trigger_are_committed_or_rolled_back_together<E>(
     store: Arc<dyn BreadcrumbStore>,
     events: impl Fn() -> E,
@@ -135,8 +135,8 @@ pub(crate) async fn an_order_and_its_trigger_are_committed_or_rolled_back_togeth
     assert_eq!(program.rows().await, 0);
 }
 
-/// Rows that are no breadcrumbs stay in the table with the reason, and the rows after them are taken in, in their order and with their
-/// IDs.
+/// Invalid rows stay in the table with a reason. The rows after them become breadcrumbs in the order of the table, with the IDs of
+/// their rows.
 pub(crate) async fn rows_that_cannot_be_taken_in_are_refused<E: EventSource>(
     store: Arc<dyn BreadcrumbStore>,
     events: E,
@@ -200,7 +200,7 @@ pub(crate) async fn rows_that_cannot_be_taken_in_are_refused<E: EventSource>(
     assert_eq!(program.rows().await, 3);
 }
 
-/// In a store with room for five breadcrumbs, the rows beyond them wait until there is room again.
+/// A store with room for five breadcrumbs leaves further rows in the table until it has room again.
 pub(crate) async fn rows_wait_for_room<E: EventSource>(
     store: Arc<dyn BreadcrumbStore>,
     events: E,

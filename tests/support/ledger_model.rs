@@ -14,7 +14,7 @@ use universal_executor::store::{
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector};
 
 const RUNS: usize = 5;
-/// The ordering keys of the runs.
+/// The ordering key of each run.
 const KEYS: [Option<&str>; RUNS] = [None, Some("a"), Some("a"), Some("a"), Some("b")];
 const LEASE: u64 = 10;
 
@@ -22,40 +22,40 @@ const LEASE: u64 = 10;
 enum Step {
     Enqueue(usize),
     Claim(usize),
-    /// Claims up to so many.
+    /// Claims at most this number of runs.
     ClaimNext(usize),
-    /// Time passes, in seconds.
+    /// Advances the time by this number of seconds.
     Pass(u64),
     Heartbeat(Index),
     Commit(Index, RunState),
     Retry(Index, u64, bool),
     Release(Index),
-    /// To another version, due after so many seconds, with its position held or left.
+    /// Transfers a run to another version. The values are the lease, the delay in seconds, and `true` if the run leaves its position.
     Transfer(Index, u64, bool),
-    /// A worker of the version to which runs are transferred accepts them, or one of another version.
+    /// Accepts transferred runs: for the version to which they were transferred if `true`, otherwise for another version.
     Accept(bool),
-    /// If `true`, a missing run is added.
+    /// Cancels a run. If `true`, a missing run is added first.
     Cancel(usize, bool),
-    /// Pauses the executor, or ends the pause.
+    /// Pauses the executor if `true`, otherwise ends the pause.
     Pause(bool),
-    /// All pages of so many runs, of failed runs with a code or of all runs.
+    /// Lists all runs, or the failed runs with a code, in pages of this size.
     Pages(usize, Option<&'static str>),
     Skip(usize),
     Redo(usize),
     Resume(usize),
 }
 
-/// What a step answers.
+/// The result of a step.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Granted(Granted),
-    /// The runs and what is granted of each.
+    /// The claimed runs, each with its grant.
     Claimed(Vec<(usize, Granted)>),
     Accepted(usize),
     Cancelled(Cancelled),
-    /// If `true`, the pause or its end changed something.
+    /// If `true`, the call changed whether the executor is paused.
     Paused(bool),
-    /// Runs in the order of their pages.
+    /// The listed runs, in the order of their pages.
     Listed(Vec<usize>),
     Found(RunState),
     Done,
@@ -77,18 +77,18 @@ struct Granted {
 struct Row {
     state: RunState,
     due: Option<u64>,
-    /// The place in the queue.
+    /// The run's position in the queue.
     place: usize,
     attempts: u32,
     abandoned: u32,
     epoch: u32,
     token: u64,
     granted: u64,
-    /// When the attempt was first claimed; `None` if the next claim begins one.
+    /// Time of the attempt's first claim, or `None` if the next claim starts an attempt.
     attempt_since: Option<u64>,
-    /// The claim of its lease, if it was not claimed by hand.
+    /// The claim that granted the lease, or `None` if the run was claimed by its name.
     claim: Option<usize>,
-    /// `true` until a worker accepts or claims a run that was transferred.
+    /// `true` from the transfer of a run until a worker accepts or claims it.
     transferred: bool,
     /// `true` for a transferred run that left its position in the order of its key.
     aside: bool,
@@ -104,7 +104,7 @@ struct Model {
     places: usize,
     claims: usize,
     rows: [Option<Row>; RUNS],
-    /// How many answers are to be in the store.
+    /// Number of answers that the store must contain.
     written: usize,
     paused: bool,
 }
@@ -165,7 +165,7 @@ impl Model {
         }
     }
 
-    /// Of the leases of a run, only those after a lease whose owner lives count as abandoned.
+    /// Resets the number of abandoned leases: only leases after one with a live owner count as abandoned.
     fn owner_lives(&mut self, run: usize, lease: &Lease) {
         let row = self.rows[run].as_mut().unwrap();
         let later = (lease.token + 1..row.token).count();
@@ -174,7 +174,7 @@ impl Model {
         }
     }
 
-    /// Whether another of its key was there before and is not over.
+    /// Returns `true` if an earlier run with the same ordering key has not ended.
     fn is_behind(&self, run: usize) -> bool {
         let place = |run: usize| {
             let row = self.rows[run].as_ref()?;
@@ -226,7 +226,7 @@ impl Model {
         Seen::Claimed(claimed)
     }
 
-    /// A lease may do something as long as it is the newest of a running row.
+    /// Changes a row with a lease, which must be the newest lease of a running row.
     fn with(&mut self, run: usize, token: u64, change: impl FnOnce(&mut Row, u64)) -> Seen {
         let now = self.now;
         let row = self.rows[run]
@@ -247,7 +247,7 @@ impl Model {
         }
     }
 
-    /// A run that left its position goes to the end of the order of its key.
+    /// Accepts a transferred run. A run that left its position moves to the end of its key's order.
     fn accept_one(&mut self, run: usize) {
         let row = self.rows[run].as_mut().unwrap();
         (row.transferred, row.due) = (false, Some(self.now));
@@ -295,7 +295,7 @@ impl Model {
         Seen::Cancelled(cancelled)
     }
 
-    /// A run that left its position comes first, then the run that was enqueued last.
+    /// Lists the runs: first those without a position, then the others in reverse order of their enqueueing.
     fn pages(&self, code: Option<&'static str>) -> Seen {
         let rows = self.rows.iter().enumerate();
         let listed = rows.filter_map(|(run, row)| Some((row.as_ref()?, run)));
@@ -319,7 +319,7 @@ impl Model {
         Seen::Done
     }
 
-    /// Redo and resume: from one state back to ready.
+    /// Moves a run from one state back to ready, for redo and resume.
     fn again(&mut self, run: usize, from: RunState, change: impl FnOnce(&mut Row)) -> Seen {
         let now = self.now;
         let Some(row) = &mut self.rows[run] else {
@@ -336,7 +336,7 @@ impl Model {
     }
 }
 
-/// The store, the names of the runs and every lease that was ever granted.
+/// The store, the names of the runs, and every granted lease.
 struct Real<T: StoreUnderTest> {
     subject: T,
     store: T::Store,
@@ -374,7 +374,7 @@ impl<T: StoreUnderTest + Default> Real<T> {
         self.store.ledger().unwrap()
     }
 
-    /// Takes a step on both sides: what the store answers, and what the model says.
+    /// Runs a step on both sides. Returns the result of the store and the result of the model.
     async fn take(&mut self, model: &mut Model, step: &Step) -> (Seen, Seen) {
         let nothing = (Seen::Nothing, Seen::Nothing);
         match step {
@@ -551,7 +551,7 @@ impl<T: StoreUnderTest + Default> Real<T> {
         granted
     }
 
-    /// Notes a lease, and says what was granted.
+    /// Records a lease and returns its grant.
     fn granted(&mut self, run: usize, claimed: Claimed) -> Granted {
         let lease = claimed.lease;
         let granted = Granted {
@@ -629,7 +629,7 @@ impl<T: StoreUnderTest + Default> Real<T> {
             for row in rows.unwrap() {
                 let run = self.runs.iter().position(|run| *run == row.run).unwrap();
                 let before = of_claims[run].replace(number);
-                assert_eq!(before, None, "a lease has one claim");
+                assert_eq!(before, None, "a lease belongs to one claim");
             }
         }
         of_claims
@@ -683,7 +683,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs `cases` random walks on stores of `T`.
+/// Runs `cases` random sequences of steps on stores of `T`.
 pub(crate) fn the_ledger_does_what_the_model_does<T: StoreUnderTest + Default>(cases: u32) {
     proptest!(ProptestConfig::with_cases(cases), |(steps in vec(step(), 1..80))| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -6,7 +6,7 @@ use tracing::Level;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// The captured log lines. Clones share them.
+/// Captured log lines, shared by all clones.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -14,7 +14,7 @@ impl Log {
     /// Captures the lines and span events that this thread logs at `level` or above, until the guard drops.
     pub(crate) fn capture(level: Level, spans: FmtSpan) -> (Self, DefaultGuard) {
         // While only one dispatcher exists, `tracing` may ask another test's thread whether a callsite is enabled, and
-        // then disable it for all threads.
+        // then disable the callsite for all threads.
         static SECOND: LazyLock<tracing::Dispatch> =
             LazyLock::new(|| tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default()));
         LazyLock::force(&SECOND);
@@ -23,12 +23,12 @@ impl Log {
         (log, guard)
     }
 
-    /// Captures all lines of all threads. Only one test of a process can call this.
+    /// Captures all lines of all threads. Only one test per process can call this function.
     pub(crate) fn capture_process() -> Self {
         Self::capture_process_at(Level::TRACE)
     }
 
-    /// Captures the lines of all threads at `level` or above. Only one test of a process can call this.
+    /// Captures the lines of all threads at `level` or above. Only one test per process can call this function.
     pub(crate) fn capture_process_at(level: Level) -> Self {
         let log = Self::default();
         let subscriber = log.subscriber(level, FmtSpan::NONE);
@@ -46,8 +46,8 @@ impl Log {
             .finish()
     }
 
-    /// Checks that `build` logs one warning, with the host and without the secret, if it gets a URL that sends a secret
-    /// unencrypted to another machine, and nothing for other URLs or without a secret.
+    /// Checks that `build` logs one warning, with the host and without the secret, if its URL sends a secret unencrypted to another
+    /// machine, and logs nothing for other URLs or without a secret.
     pub(crate) fn expect_warning_of_exposure(secret: &str, build: impl Fn(&str, bool)) {
         let (log, _guard) = Self::capture(Level::WARN, FmtSpan::NONE);
         let logged = |url: &str, has_secret| {
@@ -66,12 +66,12 @@ impl Log {
         assert_eq!(logged("http://server.example.com/v1", false), "");
     }
 
-    /// Returns everything captured since the start or the last call of [`take`](Self::take).
+    /// Returns all captured lines since the start or the last call of [`take`](Self::take).
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// Returns the same as [`text`](Self::text) and clears it.
+    /// Returns the same lines as [`text`](Self::text) and clears them.
     pub(crate) fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
     }

@@ -1,5 +1,5 @@
-//! What the tests of the executor layer share: an executor made of closures, and a store that fails, waits or lies
-//! where it is told to.
+//! Shared parts of the executor layer's tests: an executor made of closures, and a store that fails, delays or changes its answers on
+//! request.
 
 pub(crate) mod log;
 
@@ -27,9 +27,9 @@ type Execute =
 type Respond = dyn Fn(&Breadcrumb, Value) -> Result<Response, BoxError> + Send + Sync;
 type Fail = dyn Fn(&Breadcrumb, &Failure) -> Result<Response, BoxError> + Send + Sync;
 
-/// An executor made of closures that counts its calls and keeps the contexts it was given.
+/// An executor made of closures. It counts its calls and records each context.
 ///
-/// Unless told otherwise it writes an `answer.v1` with `{"ok": true}`.
+/// By default, it writes an `answer.v1` with `{"ok": true}`.
 pub(crate) struct Probe {
     id: String,
     subscriptions: Subscriptions,
@@ -67,7 +67,7 @@ impl Probe {
         }
     }
 
-    /// An executor that is set off by one schema.
+    /// Creates an executor with one schema as its trigger.
     pub(crate) fn on(schema: &str, id: &str, store: &(impl BreadcrumbStore + Clone)) -> Self {
         Self::new(id, store, [Subscription::trigger(schema)])
     }
@@ -86,12 +86,12 @@ impl Probe {
         self
     }
 
-    /// Never ends by itself.
+    /// Lets `execute` never return.
     pub(crate) fn hanging(self) -> Self {
         self.executing(|_| std::future::pending())
     }
 
-    /// Fails with what a closure makes.
+    /// Lets `execute` fail with the error that a closure returns.
     pub(crate) fn failing(self, error: impl Fn() -> BoxError + Send + Sync + 'static) -> Self {
         self.executing(move |_| std::future::ready(Err(error())))
     }
@@ -104,7 +104,7 @@ impl Probe {
         self
     }
 
-    /// Answers every trigger with the same.
+    /// Lets `respond` return this response for every trigger.
     pub(crate) fn writing(self, response: Response) -> Self {
         self.responding(move |_, _| Ok(response.clone()))
     }
@@ -121,22 +121,22 @@ impl Probe {
         Arc::new(self)
     }
 
-    /// How often `execute` was called.
+    /// Returns the number of calls of `execute`.
     pub(crate) fn executed(&self) -> usize {
         self.contexts.lock().unwrap().len()
     }
 
-    /// How often `respond` was called.
+    /// Returns the number of calls of `respond`.
     pub(crate) fn responded(&self) -> usize {
         self.responses.load(Ordering::SeqCst)
     }
 
-    /// What `respond_failure` was told, call by call.
+    /// Returns the class and message that each call of `respond_failure` received.
     pub(crate) fn failures(&self) -> Vec<String> {
         self.failures.lock().unwrap().clone()
     }
 
-    /// The context of one call of `execute`, from 0.
+    /// Returns the context of one call of `execute`, counted from 0.
     pub(crate) fn context(&self, call: usize) -> ExecutionContext {
         self.contexts.lock().unwrap().get(call).unwrap().clone()
     }
@@ -185,7 +185,7 @@ impl UniversalExecutor for Probe {
     }
 }
 
-/// What a store is asked.
+/// A call of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call<'c> {
     Get(BreadcrumbId),
@@ -202,22 +202,22 @@ pub(crate) enum Call<'c> {
     RunsPage(&'c RunQuery),
 }
 
-/// What it does then.
+/// The effect of a [`Shim`] on a call.
 pub(crate) enum Do {
     Pass,
-    /// The operation is done, later.
+    /// Delays the operation.
     Wait(Duration),
     Fail(StoreError),
     Hang,
-    /// Of a search: it is done now, and answered later.
+    /// Performs a search immediately and delays its result. Delays any other operation.
     Late(Duration),
-    /// Of a read: this and not what is stored.
+    /// Returns these breadcrumbs from a read instead of the stored ones.
     Answer(Vec<Arc<Breadcrumb>>),
 }
 
 type Script = dyn Fn(Call<'_>) -> Do + Send + Sync;
 
-/// A store that does what a script says, and else what a [`MemoryStore`] does.
+/// A [`MemoryStore`] whose calls follow a script.
 #[derive(Clone)]
 pub(crate) struct Shim {
     inner: MemoryStore,
@@ -243,7 +243,7 @@ impl Shim {
         }
     }
 
-    /// The same data, for a worker that dies: it gives no run back.
+    /// Creates a shim on the same data for a worker that dies: it never releases a run.
     pub(crate) fn of_a_worker_that_dies(inner: &MemoryStore) -> Self {
         Self::new(inner, |call| match call {
             Call::Release => Do::Hang,
@@ -251,24 +251,24 @@ impl Shim {
         })
     }
 
-    /// The same data without the run ledger.
+    /// Creates a shim on the same data without the run ledger.
     pub(crate) fn without_ledger(inner: &MemoryStore) -> Self {
         Self::new(inner, |_| Do::Pass).ledgerless()
     }
 
-    /// The same without the run ledger.
+    /// Removes the run ledger.
     pub(crate) fn ledgerless(mut self) -> Self {
         self.ledger = false;
         self
     }
 
-    /// Its ledger is that of the store inside, so it knows as much of what runs wrote.
+    /// Replaces the capabilities. The ledger is still the one of the inner store, so lineage stays available.
     pub(crate) fn able_to(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = capabilities.lineage(true);
         self
     }
 
-    /// What every vector search finds.
+    /// Sets the result of every vector search.
     pub(crate) fn nearest(mut self, found: Vec<Scored>) -> Self {
         self.near = found;
         self.capabilities = self.capabilities.vector_search(true);
@@ -369,7 +369,7 @@ impl RunLedger for Shim {
     ) -> Result<Vec<Claimed>, StoreError> {
         self.play(Call::Claim).await?;
         let mut claimed = self.inner.claim_next(n, of, id).await?;
-        // A store that has triggers at hand would not be asked for them.
+        // The scripted store has no triggers at hand, so the executor must read them with `get`.
         claimed.iter_mut().for_each(|run| run.trigger = None);
         Ok(claimed)
     }
@@ -471,7 +471,7 @@ impl RunLedger for Shim {
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
-        // Listed first, so that an answer that is made to wait is out of date when it comes.
+        // The runs are listed before the script runs, so a delayed answer is out of date.
         let listed = self.inner.runs(filter).await;
         self.play(Call::Runs(filter)).await?;
         listed
@@ -491,7 +491,7 @@ impl RunLedger for Shim {
     }
 }
 
-/// A store that cannot be reached for now.
+/// Returns the error of a store that is temporarily unavailable.
 pub(crate) fn unavailable() -> StoreError {
     StoreError::Unavailable {
         store: "shim",
@@ -500,7 +500,7 @@ pub(crate) fn unavailable() -> StoreError {
     }
 }
 
-/// The event of a breadcrumb as it is.
+/// Returns the event of a breadcrumb's current version.
 pub(crate) fn event_of(breadcrumb: &Breadcrumb) -> Event {
     if breadcrumb.version > 1 {
         Event::updated(breadcrumb)
@@ -509,7 +509,7 @@ pub(crate) fn event_of(breadcrumb: &Breadcrumb) -> Event {
     }
 }
 
-/// Writes a breadcrumb from outside.
+/// Writes a breadcrumb from outside the runtime.
 pub(crate) async fn put(store: &MemoryStore, schema: &str, context: Value) -> Arc<Breadcrumb> {
     store
         .create(NewBreadcrumb::new(schema).context(context))
@@ -517,23 +517,23 @@ pub(crate) async fn put(store: &MemoryStore, schema: &str, context: Value) -> Ar
         .unwrap()
 }
 
-/// Every breadcrumb of a schema, newest first.
+/// Returns all breadcrumbs of a schema, newest first.
 pub(crate) async fn all(store: &MemoryStore, schema: &str) -> Vec<Arc<Breadcrumb>> {
     let query = Query::new(Selector::schema(schema)).limit(10_000);
     store.search(&query).await.unwrap()
 }
 
-/// The rows of the ledger.
+/// Returns the rows of the ledger.
 pub(crate) async fn runs(store: &MemoryStore) -> Vec<Run> {
     store.runs(&RunFilter::all()).await.unwrap()
 }
 
-/// A value that nests so deep.
+/// Returns a JSON value with this number of nested arrays.
 pub(crate) fn nested(levels: usize) -> Value {
     (0..levels).fold(json!(1), |inner, _| Value::Array(vec![inner]))
 }
 
-/// Waits in paused time until something holds.
+/// Waits in paused time until a condition holds.
 pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {

@@ -1,4 +1,4 @@
-//! Executors that use handles of their own on one store: the runtime enqueues and claims their runs together.
+//! Executors with separate handles on one store: the runtime enqueues and claims their runs together.
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -16,12 +16,12 @@ use universal_executor::{
 /// Number of executors.
 const EXECUTORS: usize = 16;
 
-/// Number of triggers. Each starts a run of every executor.
+/// Number of triggers. Each trigger starts a run of every executor.
 const NOTES: usize = 3;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Answers notes.
+/// An executor that answers notes.
 struct Answerer<S> {
     id: String,
     subscriptions: Subscriptions,
@@ -52,7 +52,7 @@ impl<S: BreadcrumbStore> UniversalExecutor for Answerer<S> {
     }
 }
 
-/// Checks that executors whose handles come from `handle` cost the store no more than executors of one handle.
+/// Checks that executors whose handles come from `handle` cost the store as few calls as executors that share one handle.
 pub(crate) async fn executors_cost_as_much_as_on_one_handle<S: BreadcrumbStore, E: EventSource>(
     store: &S,
     events: impl Fn() -> E,

@@ -1,4 +1,4 @@
-//! Keys of requests: how long a store retains them, and how many.
+//! Keys of requests: the time for which a store retains them, and their maximum number.
 
 use std::time::Duration;
 use universal_executor::store::conformance::StoreUnderTest;
@@ -9,7 +9,7 @@ use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Sends a request of "agent" with a key. Returns `true` if it creates a breadcrumb.
+/// Sends a request to "agent" with a key. Returns `true` if the request creates a breadcrumb.
 async fn creates(store: &impl BreadcrumbStore, key: &str) -> bool {
     matches!(send(store, key).await.unwrap(), Requested::Created { .. })
 }
@@ -19,7 +19,7 @@ async fn send(store: &impl BreadcrumbStore, key: &str) -> Result<Requested, Stor
     store.ledger().unwrap().request(request).await
 }
 
-/// A key without a run is deleted by a later request after seven days. A key with a run is retained.
+/// A request deletes keys without a run after seven days. Keys with a run are retained.
 pub(crate) async fn old_keys_without_a_run_are_deleted<T: StoreUnderTest>(subject: &T) {
     let store = subject.fresh().await;
     let (id, version) = send(&store, "with a run").await.unwrap().trigger();
@@ -32,10 +32,13 @@ pub(crate) async fn old_keys_without_a_run_are_deleted<T: StoreUnderTest>(subjec
     subject.advance_clock(DAY * 6).await;
     assert!(creates(&store, "six days later").await);
     assert!(!creates(&store, "with a run").await);
-    assert!(!creates(&store, "0").await, "it is retained for seven days");
+    assert!(
+        !creates(&store, "0").await,
+        "a key is retained for seven days"
+    );
 
     subject.advance_clock(DAY * 2).await;
-    // A request need not delete all old keys.
+    // One request may delete only some of the old keys.
     for key in ["eight days later", "and again"] {
         assert!(creates(&store, key).await);
     }
@@ -50,11 +53,17 @@ pub(crate) async fn old_keys_without_a_run_are_deleted<T: StoreUnderTest>(subjec
     for n in 0..4 {
         assert!(creates(&store, &format!("last {n}")).await);
     }
-    assert!(!creates(&store, "with a run").await, "its run is there");
-    assert!(creates(&store, "six days later").await, "it was deleted");
+    assert!(
+        !creates(&store, "with a run").await,
+        "a key with a run is retained"
+    );
+    assert!(
+        creates(&store, "six days later").await,
+        "the old key was deleted"
+    );
 }
 
-/// A store whose limits allow two runs has two keys, until one of them is old.
+/// A store whose limits allow two runs holds two keys, until one of them is old.
 pub(crate) async fn keys_have_the_limit_of_runs(
     store: &impl BreadcrumbStore,
     pass: impl AsyncFn(Duration),
@@ -74,12 +83,18 @@ pub(crate) async fn keys_have_the_limit_of_runs(
     assert!(!creates(store, "a").await);
     end_run(store, "a").await;
     pass(DAY * 8).await;
-    assert!(creates(store, "c").await, "\"b\" has no run");
-    assert!(!creates(store, "a").await, "its run is there");
+    assert!(
+        creates(store, "c").await,
+        "the key \"b\" has no run, so it was deleted"
+    );
+    assert!(!creates(store, "a").await, "a key with a run is retained");
     // The ledger retains one run that has ended.
     end_run(store, "c").await;
     pass(DAY * 2).await;
-    assert!(creates(store, "d").await, "\"a\" has no run any more");
+    assert!(
+        creates(store, "d").await,
+        "the run of \"a\" was removed, so its key was deleted"
+    );
     assert!(!creates(store, "c").await);
 }
 
@@ -98,8 +113,8 @@ async fn end_run(store: &impl BreadcrumbStore, key: &str) {
     store.commit(end).await.unwrap();
 }
 
-/// Keys with a run take room for as long as the run is there. The other keys make room once they are old, also if they are behind many
-/// keys with a run. `store` has room for 80 open runs and 20 that have ended.
+/// Keys with a run take up room for as long as the run exists. Other keys make room once they are old, also if they come after many
+/// keys with a run. `store` has room for 80 open runs and 20 ended runs.
 pub(crate) async fn old_keys_without_a_run_make_room_in_a_full_store(
     store: &impl BreadcrumbStore,
     pass: impl AsyncFn(Duration),
@@ -107,7 +122,7 @@ pub(crate) async fn old_keys_without_a_run_make_room_in_a_full_store(
     let ledger = store.ledger().unwrap();
     for n in 0..100 {
         let (id, version) = send(store, &n.to_string()).await.unwrap().trigger();
-        // Between two keys with a run is one without, but for the first 40.
+        // After the first 40 keys, every second key has a run.
         if n < 40 || n % 2 == 0 {
             let run = RunRef::new("agent", id, version);
             drop(ledger.claim(&run, None).await.unwrap());

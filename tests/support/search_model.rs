@@ -1,4 +1,4 @@
-//! Random searches of a store, compared with a filter over everything that it contains.
+//! Random searches of a store, compared with a filter over all its breadcrumbs.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -110,7 +110,7 @@ impl Asked {
         }
     }
 
-    /// What the query is to find, without any index.
+    /// Returns the expected result of the query, computed without an index.
     fn naive(&self, kept: &[Arc<Breadcrumb>]) -> Vec<Arc<Breadcrumb>> {
         let has =
             |breadcrumb: &Breadcrumb, tag: &str| breadcrumb.tags.iter().any(|have| have == tag);
@@ -182,7 +182,7 @@ async fn take(store: &impl BreadcrumbStore, kept: &mut Vec<Arc<Breadcrumb>>, ste
     }
 }
 
-/// Runs `cases` random walks on stores of `T`.
+/// Runs `cases` random sequences of changes and searches on stores of `T`.
 pub(crate) fn a_search_finds_what_a_filter_over_everything_finds<T: StoreUnderTest + Default>(
     cases: u32,
 ) {

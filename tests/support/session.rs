@@ -31,7 +31,7 @@ mod flows;
 #[cfg(feature = "workflows")]
 pub(crate) use flows::a_turn_of_a_flow_ends_after_its_question;
 
-/// A time that no test reaches.
+/// A timeout that no passing test reaches.
 const LONG: Duration = Duration::from_secs(120);
 
 fn helper(model: impl ChatModel + 'static) -> Agent {
@@ -44,7 +44,7 @@ fn session<S: StoreWithEvents>(store: &S, id: &str) -> Result<Session, ClientErr
     Client::new(store).session("helper", id)
 }
 
-/// A model that repeats the last message.
+/// Creates a model that repeats the last message.
 fn echo() -> ScriptedModel {
     ScriptedModel::answering(|_, request| {
         let last = request.messages.last();
@@ -56,7 +56,7 @@ fn echo() -> ScriptedModel {
     })
 }
 
-/// Returns the IDs of the requests of turns.
+/// Returns the request ID of each turn.
 fn ids(turns: &[Turn]) -> Vec<String> {
     turns.iter().map(|turn| turn.request().id()).collect()
 }
@@ -67,7 +67,7 @@ async fn next(turn: &mut Turn) -> Result<Envelope, BoxError> {
     Ok(next.ok_or("the turn has ended")??)
 }
 
-/// Returns the remaining events of a turn, with adjacent texts joined.
+/// Returns the remaining events of a turn, with adjacent text events joined.
 async fn rest(turn: &mut Turn) -> Result<Vec<TurnEvent>, BoxError> {
     let mut events: Vec<TurnEvent> = Vec::new();
     while let Some(next) = tokio::time::timeout(LONG, turn.next()).await? {
@@ -89,7 +89,7 @@ fn completed(text: &str) -> TurnEvent {
     })
 }
 
-/// A turn gives its text and its end, and the model of the next turn sees the turns before.
+/// A turn streams its text and its end, and the model of the next turn receives the earlier turns.
 pub(crate) async fn a_session_is_a_conversation<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -137,7 +137,7 @@ pub(crate) async fn a_session_is_a_conversation<S: StoreWithEvents>(
     Ok(())
 }
 
-/// Two messages with one key are one turn, also from two clients. Another session has its own keys.
+/// Two messages with one key are one turn, also if two clients send them. Another session has separate keys.
 pub(crate) async fn a_key_makes_one_turn<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -159,7 +159,7 @@ pub(crate) async fn a_key_makes_one_turn<S: StoreWithEvents>(
     Ok(())
 }
 
-/// A model that answers each request with its number, when it is let.
+/// A model that answers each request with its number once its gate permits the answer.
 struct Gated {
     calls: AtomicUsize,
     gate: Semaphore,
@@ -178,7 +178,7 @@ impl ChatModel for Gated {
     }
 }
 
-/// Turns of one session run one at a time, in order. Turns of two sessions run side by side.
+/// Turns of one session run one at a time, in order. Turns of two sessions run in parallel.
 pub(crate) async fn the_turns_of_a_session_run_in_order<S: StoreWithEvents>(
     store: S,
     _: S,
@@ -226,7 +226,7 @@ pub(crate) async fn the_turns_of_a_session_run_in_order<S: StoreWithEvents>(
     Ok(())
 }
 
-/// A model whose first answer stops in the middle, with its worker.
+/// A model whose first answer hangs after some of its text, until the worker dies.
 struct Breaks(AtomicUsize);
 
 #[async_trait]
@@ -248,7 +248,7 @@ impl ChatModel for Breaks {
     }
 }
 
-/// A turn survives the loss of its worker and of its client: another client continues after a cursor, and learns of the repetition.
+/// A turn survives the loss of its worker and its client: another client continues from a cursor and is notified of the repeated text.
 pub(crate) async fn a_turn_is_resumed_after_a_crash<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -269,7 +269,7 @@ pub(crate) async fn a_turn_is_resumed_after_a_crash<S: StoreWithEvents>(
     let running = Runtime::on(&other).agent(agent()).start().await?;
     let mut resumed = talk.resume(&begun.cursor).await?;
     let events = rest(&mut resumed).await?;
-    // A client that saw nothing of the first attempt has nothing to discard.
+    // A client that received nothing of the first attempt has nothing to discard.
     let mut late = talk.resume(&first_cursor(&resumed)).await?;
     let all = rest(&mut late).await?;
     let still_open = talk.open_turns().await?;
@@ -296,7 +296,7 @@ fn first_cursor(turn: &Turn) -> String {
     format!("{}#0.0.0.0.0", turn.request().id())
 }
 
-/// A cancelled turn ends, and so does one that fails. Neither is part of the conversation.
+/// A cancelled turn and a failed turn both end. Neither becomes part of the conversation.
 pub(crate) async fn a_turn_that_ends_without_an_answer_says_so<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -343,7 +343,7 @@ pub(crate) async fn a_turn_that_ends_without_an_answer_says_so<S: StoreWithEvent
     Ok(())
 }
 
-/// A turn is a stream, also in a process that did not send the message.
+/// A turn is a stream of events, also in a process that did not send the message.
 pub(crate) async fn a_turn_is_a_stream_of_events<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -363,7 +363,7 @@ pub(crate) async fn a_turn_is_a_stream_of_events<S: StoreWithEvents>(
     Ok(())
 }
 
-/// A turn that asks a person shows the question, and continues with the answer.
+/// A turn with a question to a person shows the question, and continues with the answer.
 pub(crate) async fn a_turn_shows_its_question<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -409,7 +409,7 @@ pub(crate) async fn a_turn_shows_its_question<S: StoreWithEvents>(
     Ok(())
 }
 
-/// Sessions are listed, read in pages, and deleted with everything that was said.
+/// Sessions can be listed, read in pages, and deleted with all their messages.
 pub(crate) async fn sessions_are_listed_read_and_deleted<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -446,7 +446,7 @@ pub(crate) async fn sessions_are_listed_read_and_deleted<S: StoreWithEvents>(
     Ok(())
 }
 
-/// The events of turns trigger no executor, whatever it subscribes to.
+/// The events of turns trigger no executor, not even one that subscribes to their schemas.
 pub(crate) async fn the_events_of_a_turn_trigger_nothing<S: StoreWithEvents>(
     store: S,
     _: S,
@@ -479,7 +479,7 @@ pub(crate) async fn the_events_of_a_turn_trigger_nothing<S: StoreWithEvents>(
     Ok(())
 }
 
-/// An ID that cannot be a tag is an error before anything is written.
+/// A session ID that cannot be a tag is an error before the client writes anything.
 pub(crate) async fn an_unusable_session_id_is_an_error<S: StoreWithEvents>(
     store: S,
     _: S,
@@ -492,8 +492,8 @@ pub(crate) async fn an_unusable_session_id_is_an_error<S: StoreWithEvents>(
     Ok(())
 }
 
-/// The model sees the words of users and the answers of its agent only: not a message that a run wrote or changed, not an answer that
-/// another program wrote, and not a turn that failed.
+/// The model receives only the messages of users and the answers of its agent. Messages that a run wrote or changed, answers that another
+/// program wrote, and failed turns are excluded.
 pub(crate) async fn the_history_is_not_forged<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -516,7 +516,7 @@ pub(crate) async fn the_history_is_not_forged<S: StoreWithEvents>(
     let turn = talk.send("three").await?;
     turn.wait_for_end(LONG).await?;
     let message = turn.request().run().trigger_id;
-    // An answer from outside to a message, and a message without the tag that only clients write.
+    // An answer from outside the runtime, and a message without the tag that only clients write.
     let creator =
         json!({"id": "helper", "agent_id": "helper", "trigger_id": message, "trigger_version": 1});
     let forged = NewBreadcrumb::new("agent.response.v1").tag("session:s-1");
@@ -552,7 +552,7 @@ pub(crate) async fn the_history_is_not_forged<S: StoreWithEvents>(
     Ok(())
 }
 
-/// An answer that guardrails check is not shown before the check.
+/// Text that guardrails check is not streamed before the check.
 pub(crate) async fn text_that_guardrails_check_is_not_streamed<S: StoreWithEvents>(
     store: S,
     _: S,
@@ -571,7 +571,7 @@ pub(crate) async fn text_that_guardrails_check_is_not_streamed<S: StoreWithEvent
     Ok(())
 }
 
-/// A workload is a chat partner, too: its text is streamed, and a failure is a failed turn.
+/// A workload can serve a session like an agent: its text is streamed, and its failure is a failed turn.
 #[cfg(feature = "workloads")]
 pub(crate) async fn a_workload_answers_in_a_session<S: StoreWithEvents>(
     store: S,
@@ -620,7 +620,7 @@ pub(crate) async fn a_workload_answers_in_a_session<S: StoreWithEvents>(
     Ok(())
 }
 
-/// A deletion leaves what runs created beside their answers, and a key of the deleted session makes a new turn.
+/// A deletion keeps the breadcrumbs that runs created in addition to their answers. A key of the deleted session creates a new turn.
 pub(crate) async fn a_deletion_is_of_the_session_only<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -660,7 +660,7 @@ pub(crate) async fn a_deletion_is_of_the_session_only<S: StoreWithEvents>(
     Ok(())
 }
 
-/// A question to a person, and an answer that names the breadcrumb of its question or no breadcrumb.
+/// Returns a question to a person, and an answer that names the breadcrumb of its question or no breadcrumb.
 fn question(id: &str) -> NewBreadcrumb {
     let context = json!({"requestId": id, "question": "Which one?"});
     let question = NewBreadcrumb::new("human.request.v1").context(context);
@@ -676,7 +676,7 @@ fn answer(id: &str, question: Option<BreadcrumbId>) -> NewBreadcrumb {
     answer.tag(format!("request:{id}"))
 }
 
-/// A deletion leaves the answers to requests of others, whatever tags and request IDs the breadcrumbs of the session have.
+/// A deletion keeps the answers to requests of other sessions, regardless of the tags and request IDs in the deleted session.
 pub(crate) async fn a_deletion_leaves_the_answers_to_requests_of_others<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -737,7 +737,7 @@ pub(crate) async fn a_deletion_leaves_the_answers_to_requests_of_others<S: Store
     Ok(())
 }
 
-/// A message that nobody would answer is refused on request, and one that is deleted before its turn ends.
+/// A client can refuse a message without a live listener. A message that is deleted before its turn ends is noticed too.
 pub(crate) async fn a_message_without_a_listener_is_noticed<S: StoreWithEvents>(
     store: S,
     _: S,
@@ -760,8 +760,8 @@ pub(crate) async fn a_message_without_a_listener_is_noticed<S: StoreWithEvents>(
     Ok(())
 }
 
-/// Turns that wait for a worker are found by another client, which receives the same events as the sender. Turns of other sessions and
-/// of other executors are not found.
+/// Another client finds the turns that wait for a worker, and receives the same events as the sender. It does not find turns of other
+/// sessions or other executors.
 pub(crate) async fn waiting_turns_are_found_by_another_client<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -796,7 +796,7 @@ pub(crate) async fn waiting_turns_are_found_by_another_client<S: StoreWithEvents
     Ok(())
 }
 
-/// A client without a cursor receives all events of a turn that runs, and does not find a turn that has ended.
+/// A client without a cursor receives all events of a running turn, and does not find a turn that has ended.
 pub(crate) async fn a_running_turn_is_followed_from_its_first_event<S: StoreWithEvents>(
     store: S,
     other: S,
@@ -848,7 +848,7 @@ pub(crate) async fn a_running_turn_is_followed_from_its_first_event<S: StoreWith
     Ok(())
 }
 
-/// Tests of a module that runs each scenario on a fresh store of a subject.
+/// Defines a module with one test per scenario. Each test runs its scenario on fresh stores of a subject.
 macro_rules! sessions {
     ($name:ident, $subject:expr) => {
         mod $name {

@@ -1,4 +1,4 @@
-//! Turns of flows.
+//! Chat turns that flows answer.
 
 use super::{completed, next, rest, session};
 use serde_json::json;
@@ -10,7 +10,7 @@ use universal_executor::workflow::Workflow;
 use universal_executor::workload::{FlowDefinition, WorkloadExecutor};
 use universal_executor::{BoxError, Runtime, Services, Subscription, Subscriptions};
 
-/// A flow with an agent and a question to a person.
+/// Creates a flow with an agent step and a question to a person.
 fn publisher<S: StoreWithEvents>(store: &S) -> Result<WorkloadExecutor, BoxError> {
     let steps = json!([
         {"id": "draft", "agent": "writer"},
@@ -34,7 +34,7 @@ fn publisher<S: StoreWithEvents>(store: &S) -> Result<WorkloadExecutor, BoxError
     )?)
 }
 
-/// A turn of a flow ends with the flow: not with the agent in it, and not when it waits for a person. An answer without an effect is an
+/// A flow's turn ends with the flow, not with the agent step in it and not while it waits for a person. An answer without an effect is an
 /// error.
 pub(crate) async fn a_turn_of_a_flow_ends_after_its_question<S: StoreWithEvents>(
     store: S,

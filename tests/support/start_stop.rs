@@ -24,10 +24,10 @@ use universal_executor::{
     NewBreadcrumb, Response, Runtime, Subscription, Subscriptions, UniversalExecutor, async_trait,
 };
 
-/// Maximum number of runtimes at a time.
+/// Maximum number of runtimes at the same time.
 const SLOTS: usize = 3;
 
-/// Maximum time without any progress. Shorter than a lease, so that a run that waits for the end of its lease fails the test.
+/// Maximum time without progress. It is shorter than a lease, so a run that waits for the end of its lease fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Maximum number of breadcrumbs of one schema in a case.
@@ -35,7 +35,7 @@ const MOST: usize = 1_000;
 
 /// A store on which runtimes are started and stopped.
 pub(crate) trait Restarted: StoreUnderTest<Store: StoreWithEvents> + Default {
-    /// Returns the events of a named consumer, which the store remembers, or `None` if the store has no named consumers.
+    /// Returns the events of a named consumer whose position the store remembers, or `None` if the store has no named consumers.
     fn events_of(store: &Self::Store, consumer: &str) -> Option<Box<dyn EventSource>>;
 }
 
@@ -44,15 +44,15 @@ pub(crate) trait Restarted: StoreUnderTest<Store: StoreWithEvents> + Default {
 enum Action {
     /// Posts notes.
     Post(u8),
-    /// Starts the runtime of a slot. The future that stops it posts notes first.
+    /// Starts the runtime of a slot. The future that stops the runtime posts notes first.
     Start { slot: usize, posts: u8 },
-    /// Signals the runtime of a slot to stop, and does not wait for its end.
+    /// Signals the runtime of a slot to stop, without waiting for its end.
     Signal(usize),
     /// Signals the runtime of a slot to stop, and waits for its end.
     Stop(usize),
-    /// Drops the future of `run_until` of a slot.
+    /// Drops the `run_until` future of a slot.
     Drop(usize),
-    /// Drops the future of `run_until` of a slot, and its runtime. The next start builds another runtime.
+    /// Drops the `run_until` future of a slot and its runtime. The next start builds another runtime.
     Replace(usize),
     /// Makes executions wait until they are released.
     Hold,
@@ -62,16 +62,16 @@ enum Action {
     Work(u8),
 }
 
-/// Where the runtimes subscribe.
+/// The position at which the runtimes subscribe.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Start {
-    /// At the beginning.
+    /// The beginning of the store.
     Beginning,
-    /// Now. The runtime of slot 0 is never replaced, because only the runtime knows its position.
+    /// The current time. The runtime of slot 0 is never replaced, because only that runtime knows its position.
     Now,
-    /// Now, as consumers whose positions the store remembers. Stores without named consumers use `Beginning`.
+    /// The current time, for consumers whose positions the store remembers. Stores without named consumers use `Beginning`.
     Named,
-    /// At the saved position of the executor, or with the last hour.
+    /// The executor's saved position, or one hour ago without a saved position.
     OnStore,
 }
 
@@ -116,12 +116,12 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Answers each note once the gate is open.
+/// An executor that answers each note once the gate is open.
 struct Answerer<S> {
     subscriptions: Subscriptions,
     store: S,
     gate: watch::Receiver<bool>,
-    /// The highest number of an attempt.
+    /// The highest attempt number so far.
     attempt: Arc<AtomicU32>,
 }
 
@@ -199,7 +199,7 @@ where
             attempt: Arc::default(),
         };
         if matches!(world.case.start, Start::Now | Start::Named) {
-            // Only events after a first subscription are delivered.
+            // Runtime 0 starts first, because a source at `Now` delivers only events after its first subscription.
             world.start(0, 0).await;
             world.posted(0).await;
         }
@@ -302,7 +302,7 @@ where
             Action::Replace(0) if self.case.start == Start::Now => self.abandon(0).await,
             Action::Drop(slot) => self.abandon(slot).await,
             Action::Replace(slot) => {
-                // The runtime goes first, so that the task has its last handle.
+                // The runtime is dropped first, so that the task holds its last handle.
                 self.slots[slot].runtime = None;
                 self.abandon(slot).await;
             }
@@ -322,7 +322,7 @@ where
         ledger.runs(&RunFilter::all()).await.unwrap()
     }
 
-    /// Fails if a run remains running although no runtime runs, because its lease was neither used nor released.
+    /// Fails if a run stays in the running state without a runtime, because a lease was neither used nor released.
     async fn nothing_remains_running(&self) {
         if self.slots.iter().any(|slot| slot.call.is_some()) {
             return;
@@ -380,17 +380,17 @@ where
         let done = runs.iter().filter(|run| run.state == RunState::Done);
         assert_eq!((done.count(), runs.len()), (notes.len(), notes.len()));
         let attempt = self.attempt.load(Ordering::Relaxed);
-        assert!(attempt <= 1, "a stop or a drop counted as attempt");
+        assert!(attempt <= 1, "a stop or a drop counted as an attempt");
     }
 }
 
-/// Returns the number in an environment variable.
+/// Returns the number in an environment variable, or `None` if the variable is not set.
 pub(crate) fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap())
 }
 
-/// Runs `cases` random interleavings on stores of `S`, or as many as `START_STOP_CASES` says.
+/// Runs `cases` random interleavings on stores of `S`, or the number in `START_STOP_CASES`.
 pub(crate) fn each_trigger_is_answered_once<S: Restarted>(cases: u32)
 where
     S::Store: 'static,
@@ -399,7 +399,7 @@ where
     let config = Config {
         rng_seed: RngSeed::Fixed(variable("START_STOP_SEED").unwrap_or_default()),
         failure_persistence: None,
-        // A lost run on a store with a real clock takes `PATIENCE` to notice.
+        // A test on a store with a real clock needs `PATIENCE` to notice a lost run.
         max_shrink_time: 60_000,
         ..Config::with_cases(cases)
     };

@@ -1,4 +1,4 @@
-//! Tenants with odd names: each has its own breadcrumbs and runs, and no name is taken for SQL, a pattern or another name.
+//! Tenants with unusual names: each has its own breadcrumbs and runs, and no name is taken for SQL, a pattern or another name.
 
 use serde_json::json;
 use universal_executor::store::conformance::StoreUnderTest;
@@ -7,7 +7,7 @@ use universal_executor::{
     BreadcrumbStore as _, BreadcrumbStoreExt as _, NewBreadcrumb, Patch, Selector,
 };
 
-/// Names that could end a string, match another name, be normalised to another name, or be cut off.
+/// Names that could end an SQL string, match another name, be normalised to another name, or be truncated.
 const NAMES: [&str; 25] = [
     "a",
     "A",
@@ -36,8 +36,8 @@ const NAMES: [&str; 25] = [
     "../a",
 ];
 
-/// Checks a store: in each tenant are exactly the breadcrumb and the run that were written there, and no tenant reads,
-/// changes or deletes those of another.
+/// Checks a store: each tenant has exactly its own breadcrumb and run, and no tenant can read, change or delete data of another
+/// tenant.
 pub(crate) async fn are_apart<S: StoreUnderTest>(subject: &S) {
     let store = subject.fresh().await;
     let first = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();

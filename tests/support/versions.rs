@@ -1,4 +1,4 @@
-//! Several versions of one executor on one store: every trigger that one of them matches is answered once.
+//! Several versions of one executor on one store: each trigger that at least one version matches is answered exactly once.
 
 use crate::log::Log;
 use serde_json::{Value, json};
@@ -22,10 +22,10 @@ use universal_executor::{
     UniversalExecutor, async_trait,
 };
 
-/// ID of the executor.
+/// The ID of the executor in all its versions.
 const ID: &str = "agent";
 
-/// Answers notes. Runs of one session go one at a time.
+/// One version of an executor that answers notes. Runs of one session execute one at a time.
 struct Version<S> {
     name: &'static str,
     subscriptions: Subscriptions,
@@ -62,12 +62,12 @@ impl<S: BreadcrumbStore> UniversalExecutor for Version<S> {
     }
 }
 
-/// Only notes with the tag "urgent".
+/// Returns subscriptions to notes with the tag "urgent".
 fn narrow() -> Subscriptions {
     Subscriptions::new(vec![Subscription::trigger("note.v1").any_tags(["urgent"])]).unwrap()
 }
 
-/// All notes.
+/// Returns subscriptions to all notes.
 fn wide() -> Subscriptions {
     Subscriptions::new(vec![Subscription::trigger("note.v1")]).unwrap()
 }
@@ -82,7 +82,7 @@ fn runtime<S: StoreUnderTest>(
     runtime_on(events, store.clone(), name, subscriptions)
 }
 
-/// Builds the runtime of one version, whose store handle can differ from the one with the events.
+/// Builds the runtime of one version. Its store handle can differ from the handle with the events.
 fn runtime_on(
     events: Box<dyn EventSource>,
     store: impl BreadcrumbStore + 'static,
@@ -104,7 +104,7 @@ fn runtime_on(
         .unwrap()
 }
 
-/// Posts a note; one in three is urgent. Ten sessions take turns.
+/// Posts a note. Every third note is urgent, and the notes are spread over ten sessions.
 async fn post(store: &impl BreadcrumbStore, n: usize) -> Arc<Breadcrumb> {
     let mut note = NewBreadcrumb::new("note.v1").context(json!({"n": n}));
     note = note.tag(format!("session:{}", n % 10));
@@ -125,7 +125,7 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
         .unwrap();
 }
 
-/// Returns the answers, oldest first: number of the note, and name of the version.
+/// Returns the answers, oldest first: the number of the note, and the name of the version.
 async fn answers(store: &impl BreadcrumbStore) -> Vec<(u64, String)> {
     let mut found = store.recent("answer.v1", 1_000).await.unwrap();
     found.reverse();
@@ -141,7 +141,7 @@ async fn runs(store: &impl BreadcrumbStore) -> Vec<Run> {
     ledger.runs(&RunFilter::all()).await.unwrap()
 }
 
-/// Enqueues runs for new notes, as a version that matches them does.
+/// Enqueues runs for new notes, as a version that matches the notes does.
 async fn enqueue(store: &impl BreadcrumbStore, notes: usize) {
     for n in 0..notes {
         let note = post(store, n).await;
@@ -152,7 +152,7 @@ async fn enqueue(store: &impl BreadcrumbStore, notes: usize) {
     }
 }
 
-/// While an older version with narrower subscriptions runs beside a newer one, every trigger is answered once, in its order.
+/// While an older version with narrower subscriptions runs next to a newer version, each trigger is answered once, in its order.
 pub(crate) async fn old_and_new_together<S: StoreUnderTest>(subject: &S) {
     const NOTES: usize = 90;
     let store = subject.fresh().await;
@@ -170,8 +170,8 @@ pub(crate) async fn old_and_new_together<S: StoreUnderTest>(subject: &S) {
     };
 
     tokio::select! {
-        _ = old.run_until(pending()) => unreachable!("it goes on"),
-        _ = new.run_until(pending()) => unreachable!("it goes on"),
+        _ = old.run_until(pending()) => unreachable!("the runtime has no stop signal"),
+        _ = new.run_until(pending()) => unreachable!("the runtime has no stop signal"),
         () = work => {}
     }
 
@@ -186,7 +186,7 @@ pub(crate) async fn old_and_new_together<S: StoreUnderTest>(subject: &S) {
     assert!(runs(&store).await.iter().all(done));
 }
 
-/// Runs that only an absent version matches wait for it, also while the other version runs.
+/// Runs that only an absent version matches wait for that version, also while another version runs.
 pub(crate) async fn a_version_that_is_away_is_waited_for<S: StoreUnderTest>(subject: &S) {
     const NOTES: usize = 30;
     let store = subject.fresh().await;
@@ -234,7 +234,7 @@ pub(crate) async fn a_version_that_is_away_is_waited_for<S: StoreUnderTest>(subj
     assert_eq!((answers.len(), by_new), (NOTES, NOTES / 3 * 2));
 }
 
-/// A third version executes runs that were transferred to a version that does not come back.
+/// A third version executes runs that were transferred to a version that never returns.
 pub(crate) async fn a_third_version_accepts_transferred_runs<S: StoreUnderTest>(subject: &S) {
     let store = subject.fresh().await;
     let mut away = WorkerRecord::new("away", "away").executor(ID, &wide());
@@ -266,15 +266,15 @@ pub(crate) async fn a_third_version_accepts_transferred_runs<S: StoreUnderTest>(
     assert!(runs(&store).await.iter().all(over));
 }
 
-/// Returns the version to which the run for a note was transferred; `None` without such a run.
+/// Returns the version to which a note's run was transferred, or `None` if no such run exists.
 async fn transferred(store: &impl BreadcrumbStore, note: &Breadcrumb) -> Option<String> {
     let runs = runs(store).await.into_iter();
     let mut of_note = runs.filter(|run| run.run.trigger_id == note.id);
     of_note.next().and_then(|run| run.transferred_to)
 }
 
-/// A note that a version matches which was live at the commit waits for that version, even if another version receives the
-/// event after the first one stopped. A later note does not wait.
+/// A note waits for a matching version that was live at the commit, even if another version receives the event after the first version
+/// stopped. A later note does not wait.
 pub(crate) async fn a_note_waits_for_a_version_that_stopped_after_the_commit<S: StoreUnderTest>(
     subject: &S,
 ) {
@@ -302,7 +302,7 @@ pub(crate) async fn a_note_waits_for_a_version_that_stopped_after_the_commit<S: 
     assert!(runs.iter().any(|run| run.run.trigger_id == urgent.id));
 }
 
-/// A note waits for a version whose last worker was killed up to 30 s after it stored its record.
+/// A note waits for a version whose last worker was killed up to 30 s after the worker stored its record.
 pub(crate) async fn a_note_waits_for_a_version_that_was_killed_after_the_commit<
     S: StoreUnderTest,
 >(
@@ -326,8 +326,8 @@ pub(crate) async fn a_note_waits_for_a_version_that_was_killed_after_the_commit<
     assert_eq!(answers(&store).await, [(1, "wide".to_owned())]);
 }
 
-/// A worker accepts all runs that were transferred to a version without a live worker: also when there are more than one call
-/// accepts, and when the first call fails.
+/// A worker accepts all runs that were transferred to a version without a live worker, also if they need more than one call and if
+/// the first call fails.
 pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: StoreUnderTest>(
     subject: &S,
 ) {
@@ -341,7 +341,7 @@ pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: StoreUnde
     for run in runs(&store).await {
         let Claim::Granted(Claimed { lease, .. }) = ledger.claim(&run.run, None).await.unwrap()
         else {
-            unreachable!("no other worker claims it");
+            unreachable!("no other worker claims the run");
         };
         let until = lease.granted_at + Worker::KEPT;
         let version = wide().hash();
@@ -371,8 +371,8 @@ pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: StoreUnde
     third.run_until(accepted).await.unwrap();
 }
 
-/// A run that waits for a version that is gone delays no later run of its session. When the version is back, it answers behind
-/// them. An operator can skip such a run.
+/// A run that waits for an absent version delays no later run of its session. When the version returns, it answers after those later
+/// runs. An operator can skip such a run.
 pub(crate) async fn a_run_that_waits_for_a_version_that_is_gone_delays_no_later_one<
     S: StoreUnderTest,
 >(
@@ -445,7 +445,7 @@ pub(crate) async fn a_run_of_a_version_that_dies_delays_later_ones_for_a_short_t
     assert!(transferred(&store, &first).await.is_some());
 }
 
-/// A run that no known version matches is skipped, and can be redone when a version runs that matches.
+/// A run that no known version matches is skipped, and can be redone once a matching version runs.
 pub(crate) async fn a_skip_can_be_redone<S: StoreUnderTest>(subject: &S) {
     let store = subject.fresh().await;
     enqueue(&store, 2).await;
@@ -472,7 +472,7 @@ pub(crate) async fn a_skip_can_be_redone<S: StoreUnderTest>(subject: &S) {
     assert!(runs.iter().all(|run| run.state == RunState::Done));
 }
 
-/// A worker is listed with its executors while it runs, and after it stopped.
+/// A worker is listed with its executors while it runs and after it has stopped.
 pub(crate) async fn workers_are_listed<S: StoreUnderTest>(subject: &S) {
     let store = subject.fresh().await;
     let (blue, green) = (
@@ -487,7 +487,7 @@ pub(crate) async fn workers_are_listed<S: StoreUnderTest>(subject: &S) {
     let both =
         until(async || is_live("blue").await == Some(true) && is_live("green").await == Some(true));
     tokio::select! {
-        _ = blue.run_until(pending()) => unreachable!("it goes on"),
+        _ = blue.run_until(pending()) => unreachable!("the runtime has no stop signal"),
         stopped = green.run_until(both) => drop(stopped.unwrap()),
     }
 
@@ -506,7 +506,7 @@ pub(crate) async fn workers_are_listed<S: StoreUnderTest>(subject: &S) {
     }
 }
 
-/// Makes a test for each of these scenarios, in a module of a name, with a [`StoreUnderTest`] made anew for each.
+/// Defines a module with one test per scenario. Each test runs its scenario on a fresh [`StoreUnderTest`].
 macro_rules! versions {
     ($name:ident, $subject:expr) => {
         mod $name {

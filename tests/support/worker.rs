@@ -1,4 +1,4 @@
-//! Workers that stop or die, on the store of a test.
+//! Workers on a test's store that stop or die.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,21 +9,21 @@ use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::store::{Fault, Faulty, Moment, Operation, StoreWithEvents};
 use universal_executor::{BoxError, Runtime};
 
-/// A store that workers share.
+/// A subject whose stores have events, for tests in which several workers share a store.
 pub(crate) trait SubjectWithEvents: StoreUnderTest<Store: StoreWithEvents> {}
 
 impl<S: StoreUnderTest<Store: StoreWithEvents>> SubjectWithEvents for S {}
 
-/// A started runtime that can be killed.
+/// A running runtime that can be killed.
 pub(crate) struct Worker {
     running: Running,
     is_dead: Arc<AtomicBool>,
-    /// Number of store calls that have begun and not returned.
+    /// Number of store calls that have started and not returned.
     in_flight: Arc<AtomicUsize>,
 }
 
 impl Worker {
-    /// Starts a worker. `add` adds the executors; its second argument is the store handle of the worker.
+    /// Starts a worker. `add` adds the executors. Its second argument is the worker's store handle.
     pub(crate) async fn start<S: StoreWithEvents>(
         store: &S,
         add: impl FnOnce(RuntimeBuilder, &Faulty<S>) -> Result<RuntimeBuilder, BoxError>,
@@ -37,7 +37,7 @@ impl Worker {
                 false => Fault::None,
             };
             match (operation, moment) {
-                // Calls of the source wait for events.
+                // Calls of the source wait for events, so they are not counted.
                 (Operation::Subscribe | Operation::Next | Operation::Ack, _) => {}
                 (_, Moment::Before) if fault == Fault::Hang => {}
                 (_, Moment::Before) => drop(calls.fetch_add(1, Ordering::SeqCst)),
@@ -59,16 +59,16 @@ impl Worker {
         self.running.runtime()
     }
 
-    /// Stops the worker. Work that runs after the drain timeout is dropped, and its leases are released.
+    /// Stops the worker. Work that still runs after the drain timeout is dropped, and its leases are released.
     pub(crate) async fn stop(self) -> Result<RunReport, RuntimeError> {
         self.running.stop().await
     }
 
     /// Kills the worker: nothing that it does from now on reaches the store. Its leases stay until they expire, and its record
-    /// counts as live for 30 s. A call that has reached the store takes effect before this function returns, so that the test can
-    /// move the clock of the store.
+    /// counts as live for 30 s. Calls that have already reached the store take effect before this function returns, so that the test
+    /// can move the store's clock afterwards.
     pub(crate) async fn kill(self) {
-        /// Enough for a call, also if a failed call was counted.
+        /// Maximum number of scheduler turns to wait for calls in flight. Without a limit, a failed call that stays counted would block.
         const TURNS: usize = 200_000;
         self.is_dead.store(true, Ordering::SeqCst);
         for _ in 0..TURNS {

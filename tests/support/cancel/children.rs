@@ -1,4 +1,4 @@
-//! Cancellation of agents that wait for the agents that they asked.
+//! Cancellation of agents that wait for other agents.
 
 use super::stage::{Block, BlockedModel, Condition, LEASE, Stage};
 use super::{ann, assert_closed};
@@ -18,7 +18,7 @@ fn wish() -> NewBreadcrumb {
     NewBreadcrumb::new("wish.v1").context(json!({"message": "Help."}))
 }
 
-/// An agent that asks the [`helper`].
+/// Creates an agent that sends a request to the [`helper`].
 fn asker(model: &Arc<ScriptedModel>) -> Agent {
     Agent::new("asker", Arc::clone(model))
         .on(Subscription::trigger("wish.v1"))
@@ -26,13 +26,13 @@ fn asker(model: &Arc<ScriptedModel>) -> Agent {
         .profile(|profile| profile.lease(LEASE))
 }
 
-/// The model of the [`asker`].
+/// Creates the model of the [`asker`].
 fn asking() -> Arc<ScriptedModel> {
     let prompt = json!({"prompt": "Help."});
     Arc::new(ScriptedModel::calling("helper", prompt, "Done."))
 }
 
-/// An agent that other agents ask.
+/// Creates an agent that serves requests of other agents.
 fn helper(model: impl ChatModel + 'static) -> Agent {
     let requests = Subscription::trigger("agent.request.v1");
     Agent::new("helper", model)
@@ -40,7 +40,7 @@ fn helper(model: impl ChatModel + 'static) -> Agent {
         .profile(|profile| profile.lease(LEASE))
 }
 
-/// Cancels a run that waits for a child, which blocks. The child ends with it, or continues without it.
+/// Cancels a run that waits for a blocking child run. The child run ends with its parent, or continues without it.
 pub(super) async fn cancels_a_parent<S, A>(
     subject: &S,
     (condition, cascade): (Condition, Cascade),
@@ -76,7 +76,7 @@ where
         asked.wait(LONG).await?;
     }
     stage.works(parent, trigger.clone()).await?;
-    // The new worker repeats the work of a child that the dead worker has begun.
+    // The new worker repeats the child's work that the dead worker started.
     let repeated = (condition, cascade) == (Condition::Dead, Cascade::Run);
     let expected = 2 + usize::from(repeated);
     assert_eq!(block.started(), expected, "{condition:?}");
@@ -103,7 +103,10 @@ async fn cancels_an_asker<S: SubjectWithEvents>(
         )
         .await?;
         let asked = model.requests().len();
-        assert_eq!(asked, 3, "{condition:?}: one before the cancellation");
+        assert_eq!(
+            asked, 3,
+            "{condition:?}: one request came before the cancellation"
+        );
     }
     Ok(())
 }
@@ -122,7 +125,7 @@ pub(crate) async fn an_agent_that_was_asked_continues_without_the_other_agent<
     cancels_an_asker(subject, Cascade::Run).await
 }
 
-/// A [`helper`] that needs an approval, and counts its payments.
+/// Creates a [`helper`] that needs an approval and counts its payments.
 fn payer(payments: &Arc<AtomicUsize>) -> Agent {
     let payments = Arc::clone(payments);
     let pay = json_tool("pay", "Pays an amount.", json!({}), move |_, _| {
@@ -133,7 +136,7 @@ fn payer(payments: &Arc<AtomicUsize>) -> Agent {
     helper(model).tool(pay).needs_approval(["pay"])
 }
 
-/// Sends a wish to the asker. Returns the request, the run of the helper, and its question.
+/// Sends a wish to the [`asker`]. Returns the request, the run of the helper, and the helper's question.
 async fn wait_for_question<S, A>(
     stage: &Stage<'_, S, A>,
 ) -> Result<(RequestHandle, RequestHandle, QuestionView), BoxError>
@@ -148,7 +151,7 @@ where
     Ok((request, run, question))
 }
 
-/// The run of a child ends with its parent, its question is closed, and the children of other runs continue.
+/// A child run ends with its parent, its question is closed, and the child runs of other runs continue.
 pub(crate) async fn the_question_of_a_child_is_closed<S: SubjectWithEvents>(
     subject: &S,
 ) -> Result<(), BoxError> {
@@ -169,13 +172,20 @@ pub(crate) async fn the_question_of_a_child_is_closed<S: SubjectWithEvents>(
         stage.recover(&["asker", "helper"]).await?;
         let (other, child, question) = wait_for_question(&stage).await?;
         let ended = stage.client.cancel(request.run(), Cascade::Children);
-        assert_eq!(ended.await?, 0, "{condition:?}: the child of another run");
+        assert_eq!(
+            ended.await?,
+            0,
+            "{condition:?}: the child of another run must not be cancelled"
+        );
         let questions = stage.client.questions();
         questions.approve(&question.id, &ann()).await?;
         child.wait(LONG).await?;
         other.wait(LONG).await?;
         let payments = payments.load(Ordering::SeqCst);
-        assert_eq!(payments, 1, "{condition:?}: of the other run");
+        assert_eq!(
+            payments, 1,
+            "{condition:?}: only the other run makes its payment"
+        );
         assert_eq!(model.requests().len(), 3, "{condition:?}");
         stage.finish(&request).await?;
     }

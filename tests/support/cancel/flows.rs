@@ -1,4 +1,4 @@
-//! Cancellation of flows that wait for a tool elsewhere.
+//! Cancellation of flows that wait for a tool of another service.
 
 use super::children::cancels_a_parent;
 use super::stage::{Block, Condition, LEASE};
@@ -12,7 +12,7 @@ use universal_executor::workflow::Workflow;
 use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{BoxError, NewBreadcrumb, Response, Services, Subscription, executor};
 
-/// A flow that waits for the tool of another service.
+/// Creates a flow that waits for a tool of another service.
 fn flow<B: StoreWithEvents>(store: &Faulty<B>) -> Result<WorkloadExecutor, BoxError> {
     let far = remote_tool("block", "Blocks.", json!({"type": "object"}));
     let services = Services::new().tool(far)?;
@@ -24,7 +24,7 @@ fn flow<B: StoreWithEvents>(store: &Faulty<B>) -> Result<WorkloadExecutor, BoxEr
     )?)
 }
 
-/// The other service.
+/// Creates the executor that serves the tool on the other service.
 fn served(block: &Block) -> Executor {
     let requests = Subscription::trigger("tool.request.v1");
     executor("block")

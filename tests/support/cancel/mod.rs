@@ -1,5 +1,5 @@
-//! Cancellation of runs in each state, on every store: while their worker lives, after it was killed, and while their executor is
-//! paused.
+//! Cancellation of runs in each state, on every store: while their worker is alive, after it was killed, and while their executor
+//! is paused.
 
 mod children;
 #[cfg(feature = "workflows")]
@@ -44,7 +44,7 @@ fn order() -> NewBreadcrumb {
     NewBreadcrumb::new("order.v1").context(json!({"message": "Help."}))
 }
 
-/// An executor that blocks. One run executes at a time.
+/// Creates an executor that blocks. It executes one run at a time.
 fn clerk(block: &Block) -> Executor {
     executor("clerk")
         .on(Subscription::trigger("order.v1"))
@@ -56,14 +56,14 @@ fn clerk(block: &Block) -> Executor {
         })
 }
 
-/// An agent that does the same work as the [`clerk`], in its model or in a tool.
+/// Creates an agent that does the same work as the [`clerk`], in its model or in a tool.
 fn clerk_with(model: impl ChatModel + 'static) -> Agent {
     Agent::new("clerk", model)
         .on(Subscription::trigger("order.v1"))
         .profile(|profile| profile.lease(LEASE))
 }
 
-/// Cancels the only run of the clerk while it blocks.
+/// Cancels the clerk's only run while the run blocks, and expects that the future of its work is dropped.
 async fn blocked_work_is_dropped<S, A>(
     subject: &S,
     condition: Condition,
@@ -86,11 +86,15 @@ where
     stage.recover(&["clerk"]).await?;
     block.release();
     stage.works("clerk", order()).await?;
-    assert_eq!(block.started(), 2, "{condition:?}: one for each request");
+    assert_eq!(
+        block.started(),
+        2,
+        "{condition:?}: one start for each request"
+    );
     stage.finish(&request).await
 }
 
-/// A run that waits for its turn never starts.
+/// A ready run that is cancelled never starts.
 pub(crate) async fn a_ready_run_is_cancelled<S: SubjectWithEvents>(
     subject: &S,
 ) -> Result<(), BoxError> {
@@ -115,13 +119,17 @@ pub(crate) async fn a_ready_run_is_cancelled<S: SubjectWithEvents>(
         stage.recover(&["clerk"]).await?;
         block.release();
         stage.works("clerk", order()).await?;
-        assert_eq!(block.started(), 2, "{condition:?}: the first and the last");
+        assert_eq!(
+            block.started(),
+            2,
+            "{condition:?}: only the first and the last run start"
+        );
         stage.finish(&ready).await?;
     }
     Ok(())
 }
 
-/// The future of a running executor is dropped.
+/// Cancellation drops the future of a running executor.
 pub(crate) async fn a_running_run_is_cancelled<S: SubjectWithEvents>(
     subject: &S,
 ) -> Result<(), BoxError> {
@@ -135,7 +143,7 @@ pub(crate) async fn a_running_run_is_cancelled<S: SubjectWithEvents>(
     Ok(())
 }
 
-/// The future of a tool call of an agent is dropped.
+/// Cancellation drops the future of an agent's tool call.
 pub(crate) async fn a_run_in_a_tool_call_is_cancelled<S: SubjectWithEvents>(
     subject: &S,
 ) -> Result<(), BoxError> {
@@ -158,7 +166,7 @@ pub(crate) async fn a_run_in_a_tool_call_is_cancelled<S: SubjectWithEvents>(
     Ok(())
 }
 
-/// The future of a model call is dropped.
+/// Cancellation drops the future of a model call.
 pub(crate) async fn a_run_in_a_model_call_is_cancelled<S: SubjectWithEvents>(
     subject: &S,
 ) -> Result<(), BoxError> {
@@ -172,7 +180,7 @@ pub(crate) async fn a_run_in_a_model_call_is_cancelled<S: SubjectWithEvents>(
     Ok(())
 }
 
-/// Fails unless an answer to a question is refused, because its run was cancelled.
+/// Fails unless the store refuses an answer to a question because its run was cancelled.
 async fn assert_closed(client: &Client, question: &QuestionView) {
     let answered = client.questions().approve(&question.id, &ann()).await;
     let error = answered.unwrap_err();
@@ -187,12 +195,12 @@ async fn assert_closed(client: &Client, question: &QuestionView) {
     assert!(is_closed, "{error:?}");
 }
 
-/// A person who may approve payments.
+/// Returns a person with permission to approve payments.
 fn ann() -> Principal {
     Principal::new("ann").with_role("finance")
 }
 
-/// The question of a suspended run is closed, and an answer that is written nevertheless does not continue the run.
+/// Cancellation closes the question of a suspended run. A later answer does not continue the run.
 pub(crate) async fn a_suspended_run_is_cancelled<S: SubjectWithEvents>(
     subject: &S,
 ) -> Result<(), BoxError> {
@@ -219,13 +227,16 @@ pub(crate) async fn a_suspended_run_is_cancelled<S: SubjectWithEvents>(
         questions.approve(&question.id, &ann()).await?;
         assert_eq!(says(&other).await?, "Done.");
         let payments = payments.load(Ordering::SeqCst);
-        assert_eq!(payments, 1, "{condition:?}: of the other run");
+        assert_eq!(
+            payments, 1,
+            "{condition:?}: only the other run makes its payment"
+        );
         stage.finish(&request).await?;
     }
     Ok(())
 }
 
-/// Tests of a module that runs each scenario on fresh stores of a subject.
+/// Defines a module with one test per scenario. Each test runs its scenario on fresh stores of a subject.
 macro_rules! cancels {
     ($name:ident, $subject:expr) => {
         mod $name {

@@ -1,4 +1,4 @@
-//! A worker that lives, dies or pauses its executors, and work that blocks until it is released.
+//! A worker that lives, dies or pauses its executors, and a gate that blocks work until a test releases it.
 
 use crate::client::LONG;
 use crate::worker::{SubjectWithEvents, Worker};
@@ -13,16 +13,16 @@ use universal_executor::runtime::RuntimeBuilder;
 use universal_executor::store::{Faulty, RunEnd, RunQuery, RunState};
 use universal_executor::{BoxError, BreadcrumbId, NewBreadcrumb, async_trait};
 
-/// Lease of the runs that block. Their worker learns of a cancellation after a third of it.
+/// The lease of blocked runs. Their worker detects a cancellation within a third of it.
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 
 /// The condition of the worker when a run is cancelled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Condition {
     Alive,
-    /// Killed before the cancellation. Another worker starts after it.
+    /// The worker is killed before the cancellation, and another worker starts afterwards.
     Dead,
-    /// Its executors are paused before the cancellation, and resumed after it.
+    /// The worker's executors are paused before the cancellation and resumed afterwards.
     Paused,
 }
 
@@ -89,17 +89,17 @@ impl ChatModel for BlockedModel {
     }
 }
 
-/// A worker in a condition, on a fresh store, and a client.
+/// A worker in a condition, on a fresh store, with a client.
 pub(super) struct Stage<'s, S: SubjectWithEvents, A> {
     subject: &'s S,
     pub(super) store: S::Store,
     pub(super) client: Client,
     condition: Condition,
-    /// `None` after the worker was killed.
+    /// The running worker, or `None` after it was killed.
     worker: Option<Worker>,
-    /// Adds the executors to the runtime of a worker.
+    /// A function that adds the executors to a worker's runtime.
     add: A,
-    /// The breadcrumbs that the cancelled run had written.
+    /// The breadcrumbs that the cancelled run wrote before its cancellation.
     written: Vec<BreadcrumbId>,
 }
 
@@ -142,14 +142,14 @@ where
     pub(super) async fn run_of(&self, executor: &str) -> Result<RequestHandle, BoxError> {
         let query = RunQuery::all().executor(executor);
         let runs = self.client.runs(&query).await?.runs;
-        // Runs of earlier requests are over.
+        // Runs of earlier requests have ended.
         let open = runs.iter().find(|run| !run.state.is_over());
         let run = open.or(runs.first()).ok_or("no run")?.run.clone();
         let id = format!("{}:{}:{executor}", run.trigger_id, run.trigger_version);
         Ok(self.client.attach(&id)?)
     }
 
-    /// Brings the worker and the executors into the condition.
+    /// Puts the worker and the executors into the stage's condition.
     pub(super) async fn strike(&mut self, executors: &[&str]) -> Result<(), BoxError> {
         match self.condition {
             Condition::Alive => {}
@@ -166,7 +166,7 @@ where
         Ok(())
     }
 
-    /// Cancels a run while its requester waits. Returns the number of runs that were ended.
+    /// Cancels a run while its requester waits for it. Returns the number of runs that the cancellation ended.
     pub(super) async fn cancel(
         &mut self,
         request: &RequestHandle,
@@ -181,7 +181,7 @@ where
         Ok(ended?)
     }
 
-    /// Fails unless a run has ended as cancelled, and no question is open. Returns the breadcrumbs that the run has written.
+    /// Fails unless a run ended as cancelled and no question is open. Returns the breadcrumbs that the run wrote.
     pub(super) async fn assert_cancelled(
         &self,
         request: &RequestHandle,
@@ -194,18 +194,18 @@ where
             "{condition:?}"
         );
         let again = self.client.cancel(request.run(), Cascade::Run).await?;
-        assert_eq!(again, 0, "{condition:?}: it is over");
+        assert_eq!(again, 0, "{condition:?}: a second cancellation ends no run");
         let open = self.client.questions().open().await?;
         assert!(open.is_empty(), "{condition:?}: {open:?}");
         Ok(run.written)
     }
 
-    /// Returns to the usual condition: a worker lives, and nothing is paused.
+    /// Restores the usual condition: a live worker, and no paused executor.
     pub(super) async fn recover(&mut self, executors: &[&str]) -> Result<(), BoxError> {
         match self.condition {
             Condition::Alive => {}
             Condition::Dead => {
-                // A run with the lease of the dead worker could be claimed now.
+                // After this, another worker could claim a run that the dead worker still holds.
                 self.subject.advance_clock(LEASE * 2).await;
                 self.worker = Some(Worker::start(&self.store, &self.add).await?);
             }
@@ -218,7 +218,7 @@ where
         Ok(())
     }
 
-    /// Waits for the reply to another request. The runs of its executor that were due before have started by then.
+    /// Waits for the reply to another request. All runs of its executor that were due earlier have started by then.
     pub(super) async fn works(
         &self,
         executor: &str,
@@ -228,7 +228,7 @@ where
         Ok(())
     }
 
-    /// Stops the worker. Fails unless the cancelled run is as it was after the cancellation.
+    /// Stops the worker. Fails unless the cancelled run is unchanged since its cancellation.
     pub(super) async fn finish(mut self, request: &RequestHandle) -> Result<(), BoxError> {
         let worker = self.worker.take().ok_or("the worker was killed")?;
         worker.stop().await?;

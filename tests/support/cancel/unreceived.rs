@@ -19,7 +19,7 @@ use universal_executor::{
     executor,
 };
 
-/// Starts a worker with a [`clerk`], and a `witness` of the same triggers. A worker enqueues the runs of both together.
+/// Starts a worker with a [`clerk`] and a `witness` of the same triggers. A worker enqueues the runs of both at once.
 async fn start<S: SubjectWithEvents>(store: &S::Store, block: &Block) -> Result<Worker, BoxError> {
     let witness = executor("witness")
         .on(Subscription::trigger("order.v1"))
@@ -41,7 +41,7 @@ async fn run_of(client: &Client, request: &RequestHandle) -> Result<Run, BoxErro
     Ok(client.run(request.run()).await?.ok_or("no run")?)
 }
 
-/// Fails unless a request was cancelled before a worker started its run.
+/// Fails unless a request was cancelled before any worker started its run.
 async fn assert_not_executed(client: &Client, request: &RequestHandle) -> Result<(), BoxError> {
     let waited = request.wait(LONG).await;
     assert!(
@@ -57,7 +57,7 @@ async fn assert_not_executed(client: &Client, request: &RequestHandle) -> Result
     Ok(())
 }
 
-/// A request that is cancelled before any worker starts is never executed, and a request with its key stays cancelled.
+/// A request that is cancelled before any worker starts is never executed. A second request with the same key stays cancelled.
 pub(crate) async fn a_run_that_no_worker_has_received_is_cancelled<S: SubjectWithEvents>(
     subject: &S,
 ) -> Result<(), BoxError> {
@@ -71,9 +71,9 @@ pub(crate) async fn a_run_that_no_worker_has_received_is_cancelled<S: SubjectWit
     assert_eq!(ended, 1);
     assert_not_executed(&client, &client.attach(&request.id())?).await?;
     let again = client.cancel(request.run(), Cascade::Children).await?;
-    assert_eq!(again, 0, "it is over");
+    assert_eq!(again, 0, "a second cancellation ends no run");
     let same = send().await?;
-    assert_eq!(same.id(), request.id(), "the key has its request");
+    assert_eq!(same.id(), request.id(), "the key returns its first request");
     assert_not_executed(&client, &same).await?;
 
     let block = Block::default();
@@ -83,11 +83,11 @@ pub(crate) async fn a_run_that_no_worker_has_received_is_cancelled<S: SubjectWit
     let other = client.request("clerk", order()).send().await?;
     other.wait(LONG).await?;
     worker.stop().await?;
-    assert_eq!(block.started(), 1, "the other request");
+    assert_eq!(block.started(), 1, "only the other request starts a run");
     assert_not_executed(&client, &request).await
 }
 
-/// A cancelled run can be redone, although no worker had enqueued it.
+/// A cancelled run can be redone even if no worker had enqueued it.
 pub(crate) async fn a_run_that_was_cancelled_before_any_worker_can_be_redone<
     S: SubjectWithEvents,
 >(
@@ -110,7 +110,7 @@ pub(crate) async fn a_run_that_was_cancelled_before_any_worker_can_be_redone<
     Ok(())
 }
 
-/// The run on one version of a trigger is cancelled, and the run on the next version is executed.
+/// The run for one trigger version is cancelled, and the run for the next version is executed.
 pub(crate) async fn a_later_version_of_a_cancelled_trigger_is_executed<S: SubjectWithEvents>(
     subject: &S,
 ) -> Result<(), BoxError> {
@@ -128,11 +128,11 @@ pub(crate) async fn a_later_version_of_a_cancelled_trigger_is_executed<S: Subjec
     let later = client.attach(&format!("{id}:2:clerk"))?;
     later.wait(LONG).await?;
     worker.stop().await?;
-    assert_eq!(block.started(), 1, "the later version");
+    assert_eq!(block.started(), 1, "only the later version starts a run");
     assert_not_executed(&client, &request).await
 }
 
-/// A run without a trigger is an error that names the run and the cause, and adds no row.
+/// Cancelling a run without a trigger returns an error that names the run and the cause, and adds no row.
 pub(crate) async fn a_run_without_its_trigger_is_not_cancelled<S: SubjectWithEvents>(
     subject: &S,
 ) -> Result<(), BoxError> {
@@ -162,10 +162,10 @@ pub(crate) async fn a_run_without_its_trigger_is_not_cancelled<S: SubjectWithEve
     Ok(())
 }
 
-/// The triggers of the runs that an executor has started.
+/// The triggers whose runs an executor has started.
 type Started = Arc<Mutex<HashSet<BreadcrumbId>>>;
 
-/// An executor that answers each order with a receipt.
+/// Creates an executor that answers each order with a receipt.
 fn cashier(started: &Started) -> Executor {
     executor("cashier")
         .on(Subscription::trigger("order.v1"))
@@ -176,7 +176,7 @@ fn cashier(started: &Started) -> Executor {
         })
 }
 
-/// Cancels a request after a number of turns of the tokio runtime, and waits for its end.
+/// Cancels a request after a number of tokio scheduler turns, and waits for the end of its run.
 async fn race(
     client: &Client,
     request: &RequestHandle,
@@ -189,7 +189,7 @@ async fn race(
     Ok((ended, request.wait(LONG).await))
 }
 
-/// Of 100 cancellations while a worker starts, each one either ends its run, which then has no response, or comes after the response.
+/// Each of 100 cancellations while a worker starts has one of two effects: the run ends without a response, or it had already responded.
 pub(crate) async fn a_request_that_races_with_a_worker_is_cancelled_or_answered<
     S: SubjectWithEvents,
 >(
@@ -235,11 +235,15 @@ pub(crate) async fn a_request_that_races_with_a_worker_is_cancelled_or_answered<
     });
     let triggers: HashSet<String> = triggers.collect();
     assert_eq!(triggers, answered);
-    assert_eq!(receipts.len(), answered.len(), "one for each request");
+    assert_eq!(
+        receipts.len(),
+        answered.len(),
+        "one receipt for each answered request"
+    );
     Ok(())
 }
 
-/// A turn that no worker has received ends, and the turns around it are answered.
+/// A turn that no worker has received can be cancelled, and the turns before and after it are answered.
 pub(crate) async fn a_turn_that_no_worker_has_received_is_cancelled<S: SubjectWithEvents>(
     subject: &S,
 ) -> Result<(), BoxError> {
@@ -253,7 +257,11 @@ pub(crate) async fn a_turn_that_no_worker_has_received_is_cancelled<S: SubjectWi
 
     let open = session.open_turns().await?;
     let open: Vec<String> = open.iter().map(|turn| turn.request().id()).collect();
-    assert_eq!(open, [first.request().id()], "no worker has received it");
+    assert_eq!(
+        open,
+        [first.request().id()],
+        "no worker has received the first turn"
+    );
     let end = tokio::time::timeout(LONG, cancelled.next()).await?;
     let end = end.ok_or("the turn has no end")??.event;
     assert_eq!(end, TurnEvent::End(TurnEnd::Cancelled));

@@ -18,7 +18,7 @@ use universal_executor::{
     Runtime, Services, Subscription, Subscriptions, UniversalExecutor, async_trait,
 };
 
-/// Executors that answer notes. Each is named after the state of its runs.
+/// Executors that answer notes. The name of each is the state of its runs.
 pub(super) const ANSWERERS: [&str; 15] = [
     "cancelled",
     "delayed",
@@ -39,10 +39,10 @@ pub(super) const ANSWERERS: [&str; 15] = [
 pub(super) const AGENT: &str = "agent";
 pub(super) const CHAT: &str = "chat";
 pub(super) const FLOW: &str = "flow";
-/// Executors that serve one tool of the agent each.
+/// Executor that serves one tool of the agent.
 pub(super) const ORDERS: &str = "orders";
 pub(super) const REFUNDS: &str = "refunds";
-/// All executors but the answerers.
+/// All executors except the [`ANSWERERS`].
 pub(super) const OTHERS: [&str; 5] = [AGENT, CHAT, FLOW, ORDERS, REFUNDS];
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -65,14 +65,14 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Returns the executions of answerers, in the order of their names.
+    /// Returns the executions of all answerers, sorted by executor.
     pub(super) fn executions(&self) -> Vec<Execution> {
         let mut all = self.executions.lock().unwrap().clone();
         all.sort();
         all
     }
 
-    /// Returns the calls of tools, in the order of their names.
+    /// Returns the recorded tool calls, sorted by name.
     pub(super) fn tools(&self) -> Vec<String> {
         let mut all = self.tools.lock().unwrap().clone();
         all.sort();
@@ -86,7 +86,7 @@ pub(super) struct Crew<S> {
     pub(super) journal: Arc<Journal>,
     pub(super) agent_model: Arc<ScriptedModel>,
     pub(super) chat_model: Arc<ScriptedModel>,
-    /// If `true`, the executor "failed" fails.
+    /// If `true`, the executor "failed" returns an error.
     fails: bool,
 }
 
@@ -115,7 +115,7 @@ impl<S: Saved> Crew<S> {
         }
     }
 
-    /// Builds the runtime of the crew. An executor without a saved position starts with later events.
+    /// Builds the crew's runtime. An executor without a saved position starts with later events.
     pub(super) fn runtime(&self) -> Runtime {
         let runtime = Runtime::builder(self.store.events(None))
             .start_at(StartAt::Now)
@@ -145,7 +145,7 @@ impl<S: Saved> Crew<S> {
         }
     }
 
-    /// A tool that records its calls.
+    /// Creates a tool that records its calls.
     fn tool(&self, name: &'static str) -> JsonTool {
         let journal = Arc::clone(&self.journal);
         let tool = json_tool(
@@ -166,7 +166,7 @@ impl<S: Saved> Crew<S> {
         })
     }
 
-    /// An agent whose tools are called by breadcrumbs.
+    /// Creates an agent whose tool calls are breadcrumbs that another executor serves.
     fn agent(&self) -> AgentExecutor {
         let names = ["find_order", "refund"];
         let definition = AgentDefinition::from_json(&json!({
@@ -184,7 +184,7 @@ impl<S: Saved> Crew<S> {
         ToolDispatcher::new(id, self.registry(&[tool]), store).unwrap()
     }
 
-    /// A flow that waits for a breadcrumb between two tools.
+    /// Creates a flow that waits for a breadcrumb between two tools.
     fn flow(&self) -> WorkloadExecutor {
         let workflow = Workflow::from_json(&json!({
             "tools": {"prepare": {}, "publish": {}},
@@ -199,7 +199,7 @@ impl<S: Saved> Crew<S> {
         WorkloadExecutor::of_workflow(FLOW, workflow.unwrap(), &services, &self.store).unwrap()
     }
 
-    /// A conversation, with a tool in its own process.
+    /// Creates a conversation with a tool in the same process.
     fn chat(&self) -> WorkloadExecutor {
         let workflow = Workflow::from_json(&json!({
             "tools": {"look_up": {}},
@@ -215,7 +215,7 @@ impl<S: Saved> Crew<S> {
     }
 }
 
-/// Returns the subscriptions of an answerer: the notes with a tag that names it.
+/// Returns an answerer's subscriptions: notes with a tag that names the answerer.
 pub(super) fn subscriptions(id: &str) -> Subscriptions {
     let notes = Subscription::trigger("note.v1").any_tags([format!("to:{id}")]);
     Subscriptions::new([notes]).unwrap()
@@ -241,7 +241,7 @@ fn agent_answer(request: &ChatRequest) -> ChatResponse {
     ChatResponse::new(results.join(", "))
 }
 
-/// Answers the last message of the user: calls a tool first if the message is "one".
+/// Answers the user's last message. If the message is "one", calls a tool first.
 fn chat_answer(request: &ChatRequest) -> ChatResponse {
     let messages = &request.messages;
     let asked = messages
@@ -259,7 +259,7 @@ fn chat_answer(request: &ChatRequest) -> ChatResponse {
     ChatResponse::new(format!("{text} answered"))
 }
 
-/// Answers each note with its ID.
+/// An executor that answers each note with the note's ID.
 struct Answerer<S> {
     id: &'static str,
     subscriptions: Subscriptions,

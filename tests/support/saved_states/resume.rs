@@ -1,4 +1,4 @@
-//! Continues each run of a fixture to its end, and checks that it is executed once.
+//! Continues each run of a fixture to its end, and checks that each run is executed once.
 
 use super::crew::{AGENT, ANSWERERS, CHAT, Crew, Execution, FLOW, ORDERS, OTHERS, REFUNDS};
 use super::write::{full, request};
@@ -35,7 +35,7 @@ pub(crate) async fn continue_all<S: Saved>(store: &S) {
     the_session_is_continued(store, &crew.chat_model).await;
 }
 
-/// Fails if the fixture lacks a state. A run whose lease or wait is over counts as ready.
+/// Fails if the fixture lacks a state. A run whose lease or wait has expired counts as ready.
 fn has_all_states(runs: &[Run]) {
     let has = |executor: &str, state| {
         let mut of = runs.iter().filter(|run| &*run.run.executor == executor);
@@ -146,7 +146,7 @@ async fn keys_answer_with_their_triggers(store: &impl Saved) {
     }
 }
 
-/// Wakes suspended runs, ends the pause, and redoes the failed run. Ends when all runs are over.
+/// Wakes suspended runs, ends the pause, and redoes the failed run. Returns when all runs have ended.
 async fn work<S: Saved>(store: &S, runtime: &Runtime, before: &[Run], crew: &Crew<S>) {
     store.create(NewBreadcrumb::new("signal.v1")).await.unwrap();
     let agreement = NewBreadcrumb::new("agreement.v1").context(json!({"by": "ann"}));
@@ -162,7 +162,7 @@ async fn work<S: Saved>(store: &S, runtime: &Runtime, before: &[Run], crew: &Cre
     until(store, async || open(store).await == 0).await;
 }
 
-/// Returns the number of runs that are not over. The note without a run counts until it has one.
+/// Returns the number of runs that have not ended. The note without a run counts until it has a run.
 async fn open(store: &impl Saved) -> usize {
     let all = runs(store).await;
     let is_found = all.iter().any(|run| &*run.run.executor == "positioned");
@@ -170,8 +170,8 @@ async fn open(store: &impl Saved) -> usize {
     open + usize::from(!is_found)
 }
 
-/// Returns one execution for each run of an answerer that was open, for the failed run, and for the note that only a saved position
-/// leads to.
+/// Returns the expected executions: one for each open run of an answerer, one for the failed run, and one for the note that only a
+/// saved position leads to.
 async fn expected(store: &impl Saved, before: &[Run]) -> Vec<Execution> {
     let execution = |executor: &str, attempt, resumed: Option<(&str, Option<&str>)>| Execution {
         executor: executor.to_owned(),
@@ -227,7 +227,7 @@ fn what_was_over_has_not_changed(before: &[Run], after: &[Run]) {
     }
 }
 
-/// Fails unless each run of an answerer that is done has one answer, and there are no other answers.
+/// Fails unless each completed run of an answerer has exactly one answer, and no other answers exist.
 async fn each_run_has_one_answer(store: &impl Saved) {
     let answers = store.recent("answer.v1", 100).await.unwrap();
     let mut by_run: BTreeMap<_, usize> = BTreeMap::new();
@@ -261,7 +261,7 @@ async fn the_flow_has_its_result(store: &impl Saved) {
     assert_eq!(results[0].context["output"], expected);
 }
 
-/// Fails unless the turns that were left are answered in their order, and the model is shown the turns before.
+/// Fails unless the remaining turns are answered in their order, and the model receives the earlier turns.
 async fn the_session_is_continued(store: &impl Saved, model: &ScriptedModel) {
     let results = store.recent(WorkloadExecutor::RESULT, 10).await.unwrap();
     let outputs: Vec<&Value> = results.iter().map(|it| &it.context["output"]).collect();

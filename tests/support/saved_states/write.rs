@@ -18,7 +18,7 @@ use universal_executor::{
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Writes all states. The store is then left as by a process that died.
+/// Writes all states. The store is then as a process that died would leave it.
 pub(crate) async fn write<S: Saved>(store: &S) {
     set_clock(store, WRITTEN_AT);
     run_the_crew(store).await;
@@ -30,7 +30,7 @@ pub(crate) async fn write<S: Saved>(store: &S) {
     assert!(positions.iter().all(Option::is_some), "{positions:?}");
 }
 
-/// Lets the runtime work: some runs end, some are suspended, and runs of paused executors remain ready.
+/// Runs the crew's runtime: some runs end, some are suspended, and runs of paused executors stay ready.
 async fn run_the_crew<S: Saved>(store: &S) {
     let ledger = store.ledger().unwrap();
     let crew = Crew::writing(store);
@@ -96,7 +96,7 @@ async fn has_enqueued(store: &impl Saved) -> bool {
         && ready(CHAT).await == 2
 }
 
-/// Brings runs into the states that a runtime reaches only in rare cases, or leaves again.
+/// Puts runs into the states that a runtime reaches only in rare cases or leaves immediately.
 async fn leave_runs_in_other_states(store: &impl Saved) {
     let ledger = store.ledger().unwrap();
 
@@ -149,7 +149,7 @@ async fn supersede(store: &impl Saved) {
     end(store, second, answer, RunEnd::Done).await;
 }
 
-/// Writes breadcrumbs, a consumer and a worker that no run needs.
+/// Writes breadcrumbs, a consumer and a worker that belong to no run.
 async fn write_other_data(store: &impl Saved) {
     store.create(full()).await.unwrap();
     let deleted = NewBreadcrumb::new("deleted.v1").tag("deleted");
@@ -166,7 +166,7 @@ async fn write_other_data(store: &impl Saved) {
     store.ledger().unwrap().record_worker(&dead).await.unwrap();
 }
 
-/// A breadcrumb with a value in each field.
+/// Returns a new breadcrumb with a value in each field.
 pub(super) fn full() -> NewBreadcrumb {
     NewBreadcrumb::new("full.v1")
         .title("A \"title\" \u{1F600}")
@@ -177,7 +177,7 @@ pub(super) fn full() -> NewBreadcrumb {
         .context(json!({"n": 1.5, "s": "\u{e9}\\", "big": u64::MAX, "list": [null, true, {}]}))
 }
 
-/// The request with a key: a note for "keyed".
+/// Returns the request with a key: a note for "keyed".
 pub(super) fn request(key: &str) -> NewRequest {
     NewRequest::new("keyed", key, new_note("keyed"))
 }
@@ -211,7 +211,7 @@ async fn granted(store: &impl Saved, run: &RunRef, instead_of: Option<Lease>) ->
     let ledger = store.ledger().unwrap();
     match ledger.claim(run, instead_of).await.unwrap() {
         Claim::Granted(Claimed { lease, .. }) => lease,
-        other => panic!("granted and not {other:?}"),
+        other => panic!("expected a granted claim, got {other:?}"),
     }
 }
 
