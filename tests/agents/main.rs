@@ -16,7 +16,7 @@ mod agent;
 #[path = "../support/child.rs"]
 #[allow(dead_code, reason = "each test binary uses a different part")]
 mod child;
-// These tests look for processes in /proc.
+// These tests inspect processes in /proc.
 #[cfg(all(feature = "cli", target_os = "linux"))]
 mod cli;
 #[cfg(feature = "genai")]

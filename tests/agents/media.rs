@@ -1,4 +1,4 @@
-//! Images and files: references in conversations, bytes only in the request to a provider.
+//! Images and files: conversations contain references, and only requests to a provider contain the bytes.
 
 use crate::agent::registry;
 use crate::server::{Reply, Server};
@@ -14,7 +14,7 @@ use universal_executor::{
     BreadcrumbId, BreadcrumbStoreExt as _, MemoryStore, NewBreadcrumb, UniversalExecutor as _,
 };
 
-/// Stores three bytes and returns a reference to them.
+/// Stores three bytes, and returns a reference to them.
 async fn photo(store: &MemoryStore) -> Media {
     let stored = put(store, "photo.v1", json!({"data": {"base64": "QUJD"}})).await;
     Media::new(stored.id, "data.base64", "image/png", 3).name("bird.png")
@@ -102,7 +102,7 @@ async fn a_protocol_without_images_or_files_refuses_the_request_unasked() {
     assert!(server.seen().is_empty());
 }
 
-/// The error of a request with this image.
+/// Returns the error of a request with this image.
 async fn refused(store: &MemoryStore, image: Media) -> String {
     let message = ChatMessage::user("Which bird?").with(Part::Image(image));
     let mut request = ChatRequest::new(vec![message]);
@@ -157,7 +157,7 @@ fn with_images(images: impl IntoIterator<Item = Media>) -> ChatRequest {
 #[tokio::test]
 async fn images_and_files_have_a_size_limit_each_and_together() {
     let store = MemoryStore::default();
-    // A breadcrumb has room for a little less than the limit.
+    // A breadcrumb can hold slightly less than the limit.
     let size = Media::MAX_BYTES - 300;
     let base64 = "A".repeat(usize::try_from(size / 3 * 4).unwrap());
     let stored = put(&store, "photo.v1", json!({"data": base64})).await;
@@ -198,7 +198,7 @@ async fn each_reference_to_the_same_bytes_must_have_their_size() {
     );
 }
 
-/// An agent whose requests get an image of its own store.
+/// Creates an agent that adds an image of its own store to each request.
 async fn watcher(store: &MemoryStore, provider: Arc<dyn Provider>) -> AgentExecutor {
     let image = photo(store).await;
     let definition = AgentDefinition::from_json(&json!({

@@ -1,20 +1,20 @@
-//! A hand-written HTTP server that answers as it is told.
+//! A minimal HTTP server with scripted replies.
 
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the server does with one request.
+/// The server's reply to one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// Sends these bytes in writes of their own and closes the connection.
+    /// Sends these byte strings in separate writes, then closes the connection.
     Bytes(Vec<Vec<u8>>),
-    /// Sends these bytes and then keeps the connection open and silent.
+    /// Sends these bytes, then keeps the connection open without sending more.
     Silence(Vec<u8>),
-    /// Sends the head, then one byte after another, never silent and never done.
+    /// Sends the head, then single bytes without end.
     Drip(String),
-    /// Sends the head, then a kibibyte of `x` after another until the client has enough.
+    /// Sends the head, then blocks of 1 KiB of `x` until the client closes the connection.
     Endless(String),
 }
 
@@ -28,7 +28,7 @@ impl Reply {
         Self::Bytes(vec![head.into_bytes(), body.to_vec()])
     }
 
-    /// A stream of events, cut into writes as given, that ends with the connection.
+    /// Creates an event stream in these pieces, which ends with the connection.
     pub(crate) fn events(pieces: &[&[u8]]) -> Self {
         let head = head(200, "text/event-stream", &[], None).into_bytes();
         let pieces = pieces.iter().map(|piece| piece.to_vec());
@@ -53,12 +53,12 @@ pub(crate) fn head(
     head + "\r\n"
 }
 
-/// What the server was sent.
+/// A request that the server received.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// The method and the path.
+    /// The request line.
     pub(crate) line: String,
-    /// All headers, names in lower case.
+    /// All headers, with names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Value,
 }
@@ -70,7 +70,7 @@ impl Seen {
     }
 }
 
-/// Answers requests, all of them alike or each by a function; ends with the runtime of its test.
+/// A server that answers all requests with one reply or with a function. It ends with the tokio runtime of its test.
 pub(crate) struct Server {
     port: u16,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -81,7 +81,7 @@ impl Server {
         Self::answering(move |_| reply.clone()).await
     }
 
-    /// Starts a server that answers each request by a function of the request.
+    /// Starts a server that computes each reply from its request.
     pub(crate) async fn answering(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
         let answer = Arc::new(answer);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -105,15 +105,15 @@ impl Server {
         self.seen.lock().unwrap().clone()
     }
 
-    /// The one request it was sent.
+    /// Returns the only request that the server received.
     pub(crate) fn only(&self) -> Seen {
         let seen = self.seen();
-        assert_eq!(seen.len(), 1, "one request is sent: {seen:?}");
+        assert_eq!(seen.len(), 1, "expected one request: {seen:?}");
         seen.into_iter().next().unwrap()
     }
 }
 
-/// Writes that fail are those of a client that has had enough.
+/// Serves one connection. Failed writes are ignored, because a client may close the connection early.
 async fn serve(
     mut connection: TcpStream,
     answer: &(dyn Fn(&Seen) -> Reply + Send + Sync),
@@ -132,7 +132,7 @@ async fn serve(
         }
         Reply::Silence(bytes) => {
             connection.write_all(&bytes).await.ok()?;
-            // The client ends this by closing the connection.
+            // The client ends this wait by closing the connection.
             connection.read_u8().await.ok()?;
         }
         Reply::Drip(head) => {
@@ -152,7 +152,7 @@ async fn serve(
     connection.shutdown().await.ok()
 }
 
-/// Reads one request, unless the client breaks off.
+/// Reads one request. Returns `None` if the client closes the connection first.
 pub(crate) async fn read(connection: &mut TcpStream) -> Option<Seen> {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {

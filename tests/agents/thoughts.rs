@@ -1,4 +1,4 @@
-//! Providers that fail a turn unless they get the signature of their own thought back, and agents that work with them.
+//! Providers that reject a turn without the signature of their own earlier thought, and agents that use these providers.
 
 use crate::agent::elsewhere::{first, runtime, suspended};
 use crate::agent::registry;
@@ -21,7 +21,7 @@ fn weather() -> JsonTool {
     })
 }
 
-/// An agent whose tool is another executor, so that its run is suspended between two turns.
+/// Creates an agent whose tool is another executor, so that its run is suspended between two turns.
 fn forecaster(store: &MemoryStore, provider: Arc<dyn Provider>) -> Arc<AgentExecutor> {
     let definition = AgentDefinition::from_json(&json!({
         "agent_id": "forecaster", "system_prompt": "Be short.", "tools": ["weather"],
@@ -34,7 +34,7 @@ fn forecaster(store: &MemoryStore, provider: Arc<dyn Provider>) -> Arc<AgentExec
     Arc::new(agent.unwrap())
 }
 
-/// Asks an agent for the weather, with a restart while the tool works: nothing but the store is left of the first turn.
+/// Lets an agent answer, with a restart while the tool works: only the store survives the first turn.
 async fn answer_after_a_restart(store: &MemoryStore, provider: impl Fn() -> Arc<dyn Provider>) {
     let before = runtime(store, [forecaster(store, provider()) as _]);
     let asked = async {
@@ -75,7 +75,7 @@ mod completions {
         model.build().unwrap()
     }
 
-    /// The first answer: a thought, and a call with the signature of the thought.
+    /// Returns the first answer: a thought, and a call with the thought's signature.
     fn thoughtful() -> Value {
         let signature: Value = serde_json::from_str(TURN).unwrap();
         json!({
@@ -89,7 +89,7 @@ mod completions {
         })
     }
 
-    /// Answers as an endpoint that needs its thoughts and signatures back in the turn after the tool.
+    /// Replies like an endpoint that requires its thoughts and signatures in the turn after the tool.
     fn strict(seen: &Seen) -> Reply {
         let messages = seen.body["messages"].as_array().unwrap();
         let said = messages.iter().find(|one| one["role"] == "assistant");
@@ -222,7 +222,7 @@ mod completions {
         }
     }
 
-    /// Returns the body that an endpoint gets for an earlier answer with parts of another origin than its own, or of its own.
+    /// Returns the body that an endpoint receives after an earlier answer, whose parts have the given origin.
     async fn sent(origin: impl FnOnce(PartOrigin) -> PartOrigin) -> Value {
         let message = json!({"content": "done", "reasoning": "Hm."});
         let done = json!({"choices": [{"message": message, "finish_reason": "stop"}]});
@@ -329,7 +329,7 @@ mod protocols {
         )
     }
 
-    /// A thought of Claude, with its signature.
+    /// Returns the events of a thought by Claude, with its signature.
     fn thought() -> Vec<Value> {
         let block = json!({"type": "thinking", "thinking": "", "signature": ""});
         let delta =

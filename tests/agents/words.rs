@@ -1,4 +1,4 @@
-//! The words of a user reach a model as a plain message; records of context stay in fences.
+//! A user's words reach a model as a plain message. Context breadcrumbs stay in fences.
 
 use crate::agent::{registry, says, script};
 use crate::support::{all, event_of, put};
@@ -17,7 +17,7 @@ use universal_executor::{
 
 const CHAT: &str = "user.message.v1";
 
-/// The definition of an agent that is triggered by chat messages and reads one page.
+/// Returns the definition of an agent that is triggered by chat messages and has one page as context.
 fn definition(more: &Value) -> AgentDefinition {
     let mut definition = json!({
         "agent_id": "helper", "system_prompt": "Help the user.",
@@ -38,7 +38,7 @@ fn helper(store: &MemoryStore, provider: Arc<dyn Provider>, more: &Value) -> Age
     agent.unwrap().with_fence_key(FenceKey::new([7; 32]))
 }
 
-/// Stores a page and the words of a user, and lets the agent answer. Returns the page as the model is shown it.
+/// Stores a page and a user's message, and lets the agent answer. Returns the page as the model receives it.
 async fn asked(store: &MemoryStore, provider: Arc<dyn Provider>) -> String {
     let page = put(
         store,
@@ -52,7 +52,7 @@ async fn asked(store: &MemoryStore, provider: Arc<dyn Provider>) -> String {
     fenced(&page)
 }
 
-/// Returns the page in its fence, as a model is shown it before the words of the user.
+/// Returns the page in its fence, as a model receives it before the user's message.
 fn fenced(page: &Breadcrumb) -> String {
     let at = page.updated_at;
     format!(
@@ -63,7 +63,7 @@ fn fenced(page: &Breadcrumb) -> String {
     )
 }
 
-/// Lets an agent answer one breadcrumb, and returns the only request to its model.
+/// Lets an agent answer one breadcrumb. Returns the only request to its model.
 async fn shown(store: &MemoryStore, trigger: &Breadcrumb, more: &Value) -> ChatRequest {
     let model = script([Ok(says("{}"))]);
     let provider = Arc::new(ApiProvider::new(Arc::clone(&model) as _));
@@ -74,7 +74,7 @@ async fn shown(store: &MemoryStore, trigger: &Breadcrumb, more: &Value) -> ChatR
     requests.remove(0)
 }
 
-/// Returns the texts of the messages after the system prompt.
+/// Returns the text of each message after the system prompt.
 fn texts(request: &ChatRequest) -> Vec<Cow<'_, str>> {
     let messages = request.messages.iter();
     let messages = messages.filter(|message| message.speaker != Speaker::System);
@@ -262,7 +262,7 @@ async fn words_that_hints_exclude_reach_no_model() {
     assert!(texts[0].ends_with("\nAnswer the trigger."), "{texts:?}");
 }
 
-/// An executor that answers an alarm with a chat message, or with a new tag for one.
+/// An executor that answers an alarm by creating a chat message, or by adding a tag to an existing one.
 struct Alarm {
     store: MemoryStore,
     changes: Option<Arc<Breadcrumb>>,
@@ -297,7 +297,7 @@ impl UniversalExecutor for Alarm {
     }
 }
 
-/// Returns a chat message that a run wrote, or changed.
+/// Returns a chat message that a run wrote or changed.
 async fn by_a_run(store: &MemoryStore, changes: Option<Arc<Breadcrumb>>) -> Arc<Breadcrumb> {
     let alarm = put(store, "alarm.v1", json!({})).await;
     let subscriptions = Subscriptions::new([Subscription::trigger("alarm.v1")]).unwrap();

@@ -1,4 +1,4 @@
-//! What an agent writes by its answers, and the checks around it.
+//! Breadcrumbs that an agent writes through its answers, and the checks of these writes.
 
 use crate::agent::{agent, calling, count, echo, registry, results, says, script, sees, tool};
 use crate::support::log::Log;
@@ -17,7 +17,7 @@ use universal_executor::model::DefinitionOptions;
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Outcome, Patch};
 
-/// An agent that may write notes, besides its answers, by actions.
+/// Creates an agent that may write notes by actions, in addition to its answers.
 fn writer(
     store: &MemoryStore,
     answers: &[&str],
@@ -29,7 +29,7 @@ fn writer(
     (agent, model)
 }
 
-/// What it writes because of one question, and how often its model was asked.
+/// Lets an agent answer one question. Returns the store with its writes, and the number of model requests.
 async fn written(answers: &[&str], may: &Value) -> (MemoryStore, usize) {
     let store = MemoryStore::default();
     let (agent, model) = writer(&store, answers, may);
@@ -51,7 +51,7 @@ async fn an_answer_that_is_an_action_creates_what_it_says() {
     assert!(all(&store, AgentExecutor::RESPONSE).await.is_empty());
 }
 
-/// Returns an agent of an RCRT server that lists no schemas and no tools.
+/// Creates an agent of an RCRT (Right Context Right Time) server that lists no schemas and no tools.
 fn rcrt_agent(
     store: &MemoryStore,
     model: &Arc<ScriptedModel>,
@@ -68,7 +68,7 @@ fn rcrt_agent(
     AgentExecutor::with_tools(definition, model, shared, tools).unwrap()
 }
 
-/// Writes the answer of an agent of an RCRT server that lists no schemas.
+/// Lets an agent of an RCRT server that lists no schemas answer one question, and returns the store with its writes.
 async fn written_by_rcrt_rules(answers: &[&str], may: &Value) -> MemoryStore {
     let store = MemoryStore::default();
     let model = script(answers.iter().map(|text| Ok(says(text))));
@@ -313,7 +313,7 @@ async fn a_breadcrumb_that_only_names_an_agent_as_its_creator_is_not_the_agents_
     let creator = changed.context["creator"].clone();
     let forged = json!({"n": 9, "creator": creator});
     let planted = put(&store, "note.v1", forged.clone()).await;
-    // Another writer changed this one since, and left the creator as it was.
+    // Another writer has changed this breadcrumb and left its creator unchanged.
     let patch = Patch::new().context(forged.clone());
     store.update(changed.id, 1, patch).await.unwrap();
     for (id, version) in [(planted.id, 1), (changed.id, 2)] {
@@ -331,7 +331,7 @@ async fn a_breadcrumb_that_only_names_an_agent_as_its_creator_is_not_the_agents_
     assert_eq!(store.get_context(&changed).await, forged);
 }
 
-/// The context of a breadcrumb as the store has it now.
+/// Reads the current context of a breadcrumb.
 trait Now {
     async fn get_context(&self, breadcrumb: &universal_executor::Breadcrumb) -> Value;
 }
@@ -376,7 +376,7 @@ async fn whoever_asked_by_a_request_is_answered_also_by_an_action() {
     assert!(answered[0].tags.contains(&"request:r-1".to_owned()));
 }
 
-/// An agent with a tool, a script of one call and an answer, and guardrails.
+/// Runs an agent with guardrails and one tool, whose model makes one call and then answers.
 async fn guarded(guardrails: Guardrails) -> (MemoryStore, Arc<ScriptedModel>, usize, Outcome) {
     let store = MemoryStore::default();
     let (deploy, deployed) = echo("deploy");
@@ -509,7 +509,7 @@ async fn an_agent_that_has_all_three_of_the_trifecta_says_so() {
     for named in ["read", "page.v1", "mail"] {
         assert!(found.contains(named), "{found}");
     }
-    // Subscribers escape the quotes of a string.
+    // The log subscriber escapes the quotes of a string.
     assert!(logged.contains(&format!("{found:?}")), "{logged}");
     assert_eq!(two.lethal_trifecta(), None);
     assert_eq!(log.take(), "");

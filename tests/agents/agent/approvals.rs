@@ -1,4 +1,4 @@
-//! Rules about calls that need the approval of a person, and calls whose arguments a person changes.
+//! Rules for calls that need a person's approval, and calls with arguments that a person changed.
 
 use crate::agent::elsewhere::{agent_on, first, on_questions, person_says, runtime};
 use crate::agent::{agent, calling, count, echo, registry, results, says, script, tool};
@@ -19,7 +19,7 @@ use universal_executor::{
 
 const QUESTION: &str = "human.request.v1";
 
-/// A rule for payments over an amount, as a definition has it.
+/// Returns a definition's approval rule for payments over an amount.
 fn over(amount: u64, more: &Value) -> Value {
     let mut rule = json!({
         "tool": "pay", "when": [{"path": "$.amount", "op": "gt", "value": amount}],
@@ -29,7 +29,7 @@ fn over(amount: u64, more: &Value) -> Value {
     rule
 }
 
-/// The tool `pay`, and the inputs of its calls.
+/// Returns the tool `pay`, and the inputs of its calls.
 fn pay() -> (JsonTool, Arc<Mutex<Vec<Value>>>) {
     let made = Arc::new(Mutex::new(Vec::new()));
     let payments = Arc::clone(&made);
@@ -41,17 +41,17 @@ fn pay() -> (JsonTool, Arc<Mutex<Vec<Value>>>) {
     (pay, made)
 }
 
-/// What came of one call of the tool `pay`.
+/// The effects of one call of the tool `pay`.
 struct Paid {
-    /// The inputs of the calls that were made.
+    /// The input of each call that ran.
     made: Vec<Value>,
-    /// The result that the model saw.
+    /// The tool result that the model received.
     told: String,
     /// The questions to people, oldest first.
     asked: Vec<Value>,
 }
 
-/// Lets an agent pay 500, and a person say these things, each to the newest question.
+/// Lets an agent pay 500 and a person give these answers, each to the newest question.
 async fn pays(guardrails: Guardrails, approval: Value, answers: &[Value]) -> Paid {
     let store = MemoryStore::default();
     let (pay, made) = pay();
@@ -95,7 +95,7 @@ async fn the_question_of_a_rule_is_open_for_the_time_of_the_rule() {
     let tools = registry([pay]);
     let agent = agent_on(&store, "worker", &on_questions(), &model, &tools, &more);
     let runtime = runtime(&store, [agent as _]);
-    // Without the rule the run waits for a day, which is longer than `first` does.
+    // Without the rule, the run would wait for a day, which is longer than the timeout of `first`.
     let until = async {
         put(&store, "question.v1", json!({"q": 1})).await;
         first(&store, AgentExecutor::RESPONSE).await;
@@ -340,7 +340,7 @@ async fn changed_arguments_are_asked_for_again_if_the_definition_changes_meanwhi
     assert_eq!(*made.lock().unwrap(), [json!({"amount": 5})]);
 }
 
-/// Checks that a log has one line about an approval that does not count, and that it has these parts.
+/// Checks that a log has exactly one line about an approval that does not count, and that the line contains these parts.
 fn expect_asked_again(log: &str, parts: &[&str]) {
     let message = "an approval does not count, because its digest is not that of the call";
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(message)).collect();

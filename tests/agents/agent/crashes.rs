@@ -1,4 +1,4 @@
-//! What a run that is tried again repeats, and what it never repeats.
+//! The steps that a retried run repeats, and the steps that it never repeats.
 
 use crate::agent::{
     Arc, AtomicUsize, Breadcrumb, MemoryStore, ModelError, Ordering, Outcome, SECOND,
@@ -18,8 +18,8 @@ use universal_executor::{BreadcrumbStore, RunLedger as _, UniversalExecutor as _
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// An agent of two turns: it calls a tool that may be called again, one that may not, and one that must not, which end
-/// one second after another; then it answers.
+/// An agent with two turns. In the first turn, it calls an idempotent tool, a tool without a guarantee, and an at-most-once tool, which
+/// end one second after another. In the second turn, it answers.
 struct Worker {
     agent: AgentExecutor,
     model: Arc<ScriptedModel>,
@@ -60,13 +60,13 @@ impl Worker {
         }
     }
 
-    /// How often the model was asked, and each tool was called.
+    /// Returns the number of model requests, and the number of calls of each tool.
     fn counts(&self) -> (usize, [usize; 3]) {
         let calls = self.calls.each_ref().map(|calls| count(calls));
         (self.model.requests().len(), calls)
     }
 
-    /// What the model was told last of the three calls.
+    /// Returns the last results of the three calls that the model received.
     fn told(&self) -> [String; 3] {
         let requests = self.model.requests();
         let told = results(requests.last().unwrap()).into_iter();
@@ -79,7 +79,7 @@ const UNKNOWN: &str = "outcome_unknown";
 
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_progress_is_not_kept_repeats_that_step_and_no_other() {
-    // By the number of the save that fails: what is asked and called in all, and what the model is told of the calls.
+    // Per save that fails: its number, the model requests and the tool calls in total, and the results that the model receives.
     let expected = [
         (1, 3, [1, 1, 1], ["again", "once", "most"]),
         (2, 2, [2, 1, 1], ["again", UNKNOWN, UNKNOWN]),
@@ -112,7 +112,7 @@ async fn a_run_whose_progress_is_not_kept_repeats_that_step_and_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_step_that_was_kept_is_not_repeated_although_nobody_heard_that_it_was() {
-    // By the number of the save whose answer is lost: what the model is told of the calls in the end.
+    // Per save whose answer is lost: its number, and the results that the model receives in the end.
     let expected = [
         (1, ["again", UNKNOWN, UNKNOWN]),
         (2, ["again", UNKNOWN, UNKNOWN]),
@@ -167,7 +167,7 @@ async fn a_worker_that_dies_at_any_point_of_a_run_costs_one_step_and_no_call_tha
             called[1..].iter().all(|called| *called <= 1),
             "{points}: {called:?}"
         );
-        // A step is a request, or the calls of one answer: never both are repeated.
+        // A step is either a model request or the calls of one answer. A crash repeats only one of them.
         let repeated_request = asked == 3;
         let repeated_call = called[0] == 2;
         assert!(!(repeated_request && repeated_call), "{points}");
@@ -192,7 +192,7 @@ async fn a_worker_that_dies_at_any_point_of_a_run_costs_one_step_and_no_call_tha
     assert!(points > 12, "{points}");
 }
 
-/// Drops the processing of the question after it was polled so often; whether that was before its end.
+/// Drops the processing of the question after this number of polls. Returns `true` if the processing was dropped or has failed.
 async fn dies_after(polls: usize, worker: &Worker) -> bool {
     let event = event_of(&worker.question);
     let mut run = Box::pin(worker.agent.process_event(&event));
@@ -313,7 +313,7 @@ async fn a_state_that_is_none_of_an_agents_is_refused_and_nothing_is_asked() {
         lease, ..
     }) = store.claim(&run, None).await.unwrap()
     else {
-        panic!("not granted")
+        panic!("the claim was not granted")
     };
     store
         .save(&lease, json!({"of": "another"}).into())

@@ -1,4 +1,4 @@
-//! What a definition may say, and what it may not.
+//! Definitions that load, and definitions that are refused.
 
 use crate::agent::{MemoryStore, agent, answer, calling, count, echo, registry, says, script};
 use crate::support::{all, eventually, put};
@@ -221,7 +221,7 @@ fn a_tool_that_is_called_at_most_once_needs_a_ledger() {
 
     assert!(matches!(error, AgentError::Invalid(_)), "{error}");
     assert!(agent(&MemoryStore::default(), &model, &careful, &json!({})).is_ok());
-    // One that the agent does not name is no concern of its.
+    // The agent does not name the tool, so the tool does not affect it.
     assert!(agent(&store, &model, &careful, &json!({"tools": []})).is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! What an agent leaves to others: tools by breadcrumbs, other agents and people. Its run is suspended meanwhile.
+//! Work that an agent delegates to tools by breadcrumbs, other agents and people. Its run is suspended meanwhile.
 
 use crate::agent::{answer, calling, count, echo, registry, results, says, script, tool};
 #[cfg(feature = "validate")]
@@ -20,7 +20,7 @@ use universal_executor::{
     UniversalExecutor,
 };
 
-/// An agent of a name that is set off by a schema.
+/// Creates an agent with this name and trigger.
 pub(crate) fn agent_on(
     store: &(impl BreadcrumbStore + Clone),
     name: &str,
@@ -45,7 +45,7 @@ pub(crate) fn on_questions() -> Value {
     json!({"schema_name": "question.v1", "role": "trigger"})
 }
 
-/// What sets off an agent that others may call.
+/// Returns the trigger of an agent that serves requests of other agents.
 pub(crate) fn on_requests_for(name: &str) -> Value {
     json!({
         "schema_name": "agent.request.v1", "role": "trigger",
@@ -65,13 +65,13 @@ pub(crate) fn runtime(
     builder.build().unwrap()
 }
 
-/// Resolves when there is a breadcrumb of a schema.
+/// Waits until a breadcrumb of a schema exists, and returns the newest.
 pub(crate) async fn first(store: &MemoryStore, schema: &str) -> Arc<Breadcrumb> {
     eventually(|| async { !all(store, schema).await.is_empty() }).await;
     all(store, schema).await.remove(0)
 }
 
-/// What a person answers to the first question.
+/// Writes a person's answer to a question.
 pub(crate) async fn person_says(store: &MemoryStore, asked: &Breadcrumb, more: Value) {
     let mut context = json!({"request_id": asked.context["requestId"]});
     let fields = context.as_object_mut().unwrap();
@@ -293,7 +293,7 @@ async fn an_approval_is_of_the_call_that_the_person_saw() {
         .unwrap();
     let asked = first(&store, "human.request.v1").await;
 
-    // Its definition changes while the person thinks about it.
+    // The agent's definition changes while the question is open.
     let runtime = runtime(&store, [after as _]);
     let again = async {
         person_says(&store, &asked, json!({"approved": true})).await;
@@ -376,7 +376,7 @@ async fn the_log_shows_nothing_of_an_answer_schema_that_cannot_be_used() {
     assert!(!log.contains("SECRET"), "{log}");
 }
 
-/// A caller and a specialist that may pay, which the caller may not.
+/// Runs a calling agent and a specialist that may pay, while the calling agent may not.
 async fn with_specialist(
     field: &str,
     called: &str,

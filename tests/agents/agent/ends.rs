@@ -1,4 +1,4 @@
-//! Runs that come to no answer.
+//! Runs that end without an answer of the model.
 
 use crate::agent::{
     Arc, MemoryStore, Outcome, SECOND, ScriptedModel, agent, answer, calling, count, echo, put,
@@ -9,7 +9,7 @@ use universal_executor::agent::{ChatResponse, Usage};
 use universal_executor::store::FailureClass;
 use universal_executor::tool::ToolRegistry;
 
-/// What a run that gives up answers.
+/// Returns the message with which an agent answers when it gives up.
 async fn failure_of(model: &Arc<ScriptedModel>, tools: &ToolRegistry, more: &Value) -> String {
     let store = MemoryStore::default();
     let worker = agent(&store, model, tools, more).unwrap();
@@ -27,7 +27,7 @@ async fn failure_of(model: &Arc<ScriptedModel>, tools: &ToolRegistry, more: &Val
     answer["message"].as_str().unwrap().to_owned()
 }
 
-/// A model that calls a tool without end, at 10 tokens a turn.
+/// Creates a model that calls a tool in every turn, at a cost of 10 tokens per turn.
 fn restless() -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::answering(|_, _| {
         let called: ChatResponse = calling([("1", "add", json!({})), ("2", "add", json!({}))]);

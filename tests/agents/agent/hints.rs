@@ -1,4 +1,4 @@
-//! Hints of answers that an agent waits for: an excluded field is in no request to its model.
+//! Hints of answers that an agent waits for: an excluded field appears in no request to the agent's model.
 
 use crate::agent::elsewhere::{
     agent_on, first, on_questions, on_requests_for, person_says, runtime,
@@ -27,8 +27,8 @@ async fn define(store: &MemoryStore, schema: &str, hints: Value) {
     store.create(definition).await.unwrap();
 }
 
-/// Runs an agent that calls one tool, with other executors, until it answers. `answer` receives the first breadcrumb of a
-/// schema. Returns the tool result that the model saw.
+/// Runs an agent that calls one tool, together with other executors, until the agent answers. `answer` receives the first breadcrumb of
+/// a schema. Returns the tool result that the model received.
 async fn told(
     store: &MemoryStore,
     (tools, more): (ToolRegistry, Value),
@@ -54,7 +54,7 @@ async fn told(
     text.to_owned()
 }
 
-/// The answer to a request for the tool `far`, with hints.
+/// Returns the answer to a request for the tool `far`, with hints.
 fn returned(asked: &Breadcrumb, fields: Value, hints: Value) -> NewBreadcrumb {
     let id = asked.context.text("requestId").unwrap();
     let mut context = fields;
@@ -66,7 +66,7 @@ fn returned(asked: &Breadcrumb, fields: Value, hints: Value) -> NewBreadcrumb {
         .llm_hints(hints)
 }
 
-/// What the model of an agent sees of the answer of a tool of another service.
+/// Returns the result of another service's tool as the model of an agent receives it.
 async fn of_far_tool(store: &MemoryStore, fields: Value, hints: Value) -> String {
     let tools = ToolRegistry::default()
         .with(remote_tool("far", "Far away.", json!({"type": "object"})))
@@ -79,7 +79,7 @@ async fn of_far_tool(store: &MemoryStore, fields: Value, hints: Value) -> String
     .await
 }
 
-/// What the model of an agent sees of the answer of a person to its tool.
+/// Returns a person's answer to a tool's question as the model of an agent receives it.
 async fn of_person(store: &MemoryStore) -> String {
     let (asks, _) = tool("asks", |_| async {
         Err(ask_human(Question::new("Which?")))

@@ -1,4 +1,4 @@
-//! Agents that call tools: the turns of a run, what they may cost, what they answer, and what a crash repeats.
+//! Agents that call tools: the turns of a run, budgets, outputs, and recovery after a crash.
 
 mod acting;
 mod approvals;
@@ -30,7 +30,7 @@ use universal_executor::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An agent on questions that may call these tools, with whatever else its definition says.
+/// Creates an agent on questions with these tools and more fields of its definition.
 fn agent(
     store: &(impl BreadcrumbStore + Clone),
     model: &Arc<ScriptedModel>,
@@ -52,7 +52,7 @@ fn agent(
     )
 }
 
-/// What an agent says to one question, on a store of its own.
+/// Returns an agent's answer to one question, on a fresh store.
 async fn answer_of(model: &Arc<ScriptedModel>, tools: &ToolRegistry, more: &Value) -> Value {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({"q": 1})).await;
@@ -61,7 +61,7 @@ async fn answer_of(model: &Arc<ScriptedModel>, tools: &ToolRegistry, more: &Valu
     answer(&store).await
 }
 
-/// The context of the only answer.
+/// Returns the context of the only answer.
 async fn answer(store: &MemoryStore) -> Value {
     let mut found = all(store, AgentExecutor::RESPONSE).await;
     assert_eq!(found.len(), 1, "{found:?}");
@@ -72,7 +72,7 @@ async fn sees(agent: &AgentExecutor, breadcrumb: &Breadcrumb) -> Result<Outcome,
     agent.process_event(&event_of(breadcrumb)).await
 }
 
-/// A tool made of a closure that is given its input, and how often it was called.
+/// Returns a tool made of a closure that receives the input, and its call counter.
 fn tool<F, R>(name: &str, work: F) -> (JsonTool, Arc<AtomicUsize>)
 where
     F: Fn(Value) -> R + Send + Sync + 'static,
@@ -92,7 +92,7 @@ where
     (tool, calls)
 }
 
-/// A tool that answers with its input.
+/// Creates a tool that returns its input.
 pub(crate) fn echo(name: &str) -> (JsonTool, Arc<AtomicUsize>) {
     tool(name, |input| async move { Ok(input) })
 }
@@ -114,7 +114,7 @@ pub(crate) fn script(
     Arc::new(ScriptedModel::script(answers))
 }
 
-/// An answer that calls tools, each an id, a name and arguments.
+/// Returns a model answer that calls tools. Each call has an ID, a name and arguments.
 pub(crate) fn calling<const N: usize>(calls: [(&str, &str, Value); N]) -> ChatResponse {
     let calls = calls.map(|(id, tool, arguments)| ToolCall::new(id, tool, arguments));
     ChatResponse::calling(calls.into())
@@ -124,7 +124,7 @@ pub(crate) fn says(text: &str) -> ChatResponse {
     ChatResponse::new(text)
 }
 
-/// What a request tells of tools: which call, what it came to, and whether that is an error.
+/// Returns the tool results in a request: for each one the call ID, the text, and `true` if it is an error.
 pub(crate) fn results(request: &ChatRequest) -> Vec<(&str, &str, bool)> {
     let told = |message: &&ChatMessage| message.speaker == Speaker::Tool;
     let results = request.messages.iter().filter(told);

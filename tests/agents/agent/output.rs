@@ -1,4 +1,4 @@
-//! Answers that have to be what the definition asks for.
+//! Answers that must match the output schema of the definition.
 
 use crate::agent::{
     Arc, MemoryStore, Outcome, ScriptedModel, agent, answer, answer_of, put, says, script, sees,

@@ -1,4 +1,4 @@
-//! Tool requests in the answers of agents of RCRT servers.
+//! Tool requests in the answers of agents on RCRT (Right Context Right Time) servers.
 
 use crate::agent::elsewhere::{first, person_says, runtime, suspended};
 use crate::agent::{answer, count, echo, registry, says, script, sees, tool};
@@ -10,7 +10,7 @@ use universal_executor::model::DefinitionOptions;
 use universal_executor::tool::{Approval, ToolDispatcher, ToolRegistry};
 use universal_executor::{Breadcrumb, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
 
-/// An agent of an RCRT server, with whatever else its definition says.
+/// Creates an agent of an RCRT server with more fields of its definition.
 fn agent(
     store: &MemoryStore,
     model: &Arc<ScriptedModel>,
@@ -30,7 +30,7 @@ fn agent(
     Arc::new(AgentExecutor::with_tools(definition, model, shared, tools).unwrap())
 }
 
-/// An answer that requests tools.
+/// Returns an answer that requests tools.
 fn requesting(requests: &Value) -> String {
     let context = json!({"message": "One moment.", "tool_requests": requests});
     let breadcrumb =
@@ -46,7 +46,7 @@ fn request(tool: &str, input: &Value, id: &str, return_to_llm: Option<bool>) -> 
     request
 }
 
-/// Answers one question beside a service that serves the tools.
+/// Lets an agent answer one question while another executor serves the tools.
 async fn answered(store: &MemoryStore, agent: Arc<AgentExecutor>, tools: ToolRegistry) -> Value {
     let served = ToolDispatcher::new("tools", tools, Arc::new(store.clone())).unwrap();
     let runtime = runtime(store, [agent as _, Arc::new(served) as _]);
@@ -59,7 +59,7 @@ async fn answered(store: &MemoryStore, agent: Arc<AgentExecutor>, tools: ToolReg
     answer(store).await
 }
 
-/// The results in the last message of a request to the model.
+/// Returns the tool results in the last message of a request to the model.
 fn told(model: &ScriptedModel, request: usize) -> Vec<Value> {
     let text = model.requests()[request]
         .messages
@@ -282,7 +282,7 @@ async fn a_result_that_a_run_waits_for_starts_no_second_run_of_an_agent_that_sub
     };
     let asked = async {
         answered(&put(&store, "question.v1", json!({})).await).await;
-        // A response that no run requested is a trigger.
+        // A response that belongs to no request of a run is a trigger.
         let other = json!({"request_id": "other", "requestedBy": "helper", "status": "success"});
         answered(&put(&store, "tool.response.v1", other).await).await;
     };

@@ -1,4 +1,4 @@
-//! What is easily forgotten: what a run ends with, what is cancelled, and when time counts.
+//! Edge cases of agents: the end of a run, the cancellation of its work, and the end of its time limits.
 
 use crate::agent::{agent, calling, count, echo, registry, results, says, script, sees, tool};
 use crate::support::{all, eventually, put};
@@ -20,7 +20,7 @@ fn no_keys() -> Guardrails {
     }))
 }
 
-/// What an agent with guardrails does about one question.
+/// Lets an agent with guardrails answer one question.
 async fn asked(
     guardrails: Guardrails,
     model: &Arc<ScriptedModel>,
@@ -45,7 +45,7 @@ async fn everything(store: &MemoryStore) -> String {
     texts.join("\n")
 }
 
-/// Lets a run go on until there is a breadcrumb of a schema.
+/// Continues a run until a breadcrumb of a schema exists.
 async fn runs_until(store: &MemoryStore, agent: AgentExecutor, schema: &str) -> Arc<Breadcrumb> {
     let runtime = Runtime::builder(store.events())
         .executor(Arc::new(agent))
@@ -176,7 +176,7 @@ async fn an_approval_that_comes_too_late_approves_nothing() {
     let script = || script([Ok(calling([("1", "pay", json!({}))])), Ok(says("well"))]);
     let asking = agent(&store, &script(), &tools, &more).unwrap();
     let asked = runs_until(&store, asking, "human.request.v1").await;
-    // Nobody works, and the person comes after an hour.
+    // No worker runs, and the person answers after an hour.
     tokio::time::advance(Duration::from_secs(3_600)).await;
     approve(&store, &asked).await;
     let model = crate::agent::script([Ok(says("well"))]);

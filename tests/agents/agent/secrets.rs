@@ -1,4 +1,4 @@
-//! What the logs say of the turns of an agent: who and what, and nothing that was said.
+//! Logs about an agent's turns: they name the agent and the step, and contain nothing of the conversation.
 
 use crate::agent::{MemoryStore, agent, calling, put, registry, says, script, sees, tool};
 use crate::support::log::Log;

@@ -1,4 +1,4 @@
-//! The calls of a turn: together, in order, and only what is allowed.
+//! The tool calls of one turn: concurrency, order and permissions.
 
 use crate::agent::{
     Arc, AtomicUsize, MemoryStore, ModelError, Ordering, SECOND, ScriptedModel, Speaker, agent,
@@ -14,7 +14,7 @@ use universal_executor::{Outcome, RunLedger as _};
 
 #[tokio::test(start_paused = true)]
 async fn the_tools_of_an_answer_work_at_the_same_time_and_are_told_in_the_order_of_the_calls() {
-    // Each waits for the other two, so one after another none would end; then they end last call first.
+    // Each call waits for the other two, so sequential calls would never end. They then end in reverse order.
     let all_there = Arc::new(Barrier::new(3));
     let (waits, _) = tool("waits", move |input| {
         let all_there = Arc::clone(&all_there);
@@ -173,7 +173,7 @@ async fn a_model_that_obeys_what_a_tool_or_a_trigger_says_still_cannot_call_what
     let last = &requests[3];
     let told: Vec<_> = results(last).iter().map(|told| told.2).collect();
     assert_eq!(told, [true, false, true]);
-    // What comes from outside is never said by the author.
+    // Content from outside is never in a message of the definition's author.
     for message in last
         .messages
         .iter()

@@ -1,4 +1,4 @@
-//! Calls, and who is answered what.
+//! Calls of a program, and the results that each caller receives.
 
 use crate::cli::client::{Door, heard};
 use crate::cli::engine::Engine;
@@ -52,7 +52,7 @@ async fn a_program_reads_its_task_and_answers_with_what_it_writes() {
 async fn two_calls_at_once_are_answered_each_on_its_own() {
     let last = Arc::new(Notify::new());
     let reached = Arc::clone(&last);
-    // The first call has its result only once the caller of the second has gone on with a third.
+    // The first call returns only after the second caller has made a third call.
     let mut engine = Engine::new(move |call| {
         let last = Arc::clone(&reached);
         async move {
@@ -131,7 +131,7 @@ async fn a_conflict_is_told_to_who_made_it_and_not_to_who_waits_for_the_same_id(
     assert_eq!(engine.executed(), ["door", "same"]);
 }
 
-/// Sends a call, and another one with its id while it is under way.
+/// Sends a call, and another call with the same ID while the first one is in flight.
 async fn conflict(door: &Door, began: &Notify, goes_on: &Notify) {
     let call = |n| {
         let body = json!({"id": "same", "tool": "echo", "arguments": {"n": n}});
@@ -199,7 +199,7 @@ async fn nothing_that_was_said_is_lost_when_a_future_is_dropped() {
     let program = playing(&json!([["call", [[["1", "echo", {}]]]], ["say", "end"]]));
     let mut session = program.start(task()).await.unwrap();
 
-    // Each future is polled once, which is all that a driver promises that waits for something else as well.
+    // A driver that also waits for something else polls each future only once.
     let said = loop {
         if let Some(said) = session.next().now_or_never() {
             break said.unwrap();

@@ -1,4 +1,4 @@
-//! HTTP by hand.
+//! A minimal HTTP client.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use universal_executor::machine::{MachineCall, ToolArguments};
 
-/// The way in, as a program has it.
+/// The address and token of a session's callback endpoint, as a program receives them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Door {
     pub(crate) url: String,
@@ -16,7 +16,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// The way in, as the program tells it when it calls `open`.
+    /// Reads the endpoint from the arguments of the program's `open` call.
     pub(crate) fn of(call: &MachineCall) -> Self {
         match &call.arguments {
             ToolArguments::Json(json) => json.parse().unwrap(),
@@ -41,25 +41,25 @@ impl Door {
         TcpStream::connect(self.address()).await.unwrap()
     }
 
-    /// The status and the body of the answer to what is sent.
+    /// Sends bytes. Returns the status and the body of the response.
     pub(crate) async fn send(&self, bytes: &[u8]) -> (u16, Value) {
         let mut stream = self.connect().await;
         stream.write_all(bytes).await.unwrap();
         heard(stream).await
     }
 
-    /// Whether the program is gone, its entry in the table of processes included.
+    /// Returns `true` if the program has ended and its entry in the process table is gone.
     pub(crate) fn is_gone(&self) -> bool {
         !std::path::Path::new(&format!("/proc/{}", self.pid)).exists()
     }
 
-    /// Waits until nobody listens. A process that another test starts just then has the port until it is another program.
+    /// Waits until the port is closed. A process that another test forks at this moment keeps the port until its `exec`.
     pub(crate) async fn is_closed(&self) {
         until(async || TcpStream::connect(self.address()).await.is_err()).await;
     }
 }
 
-/// Asks until the answer is yes.
+/// Waits until a condition holds.
 pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     let asked = async {
         while !is_so().await {
@@ -67,7 +67,7 @@ pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
         }
     };
     let asked = tokio::time::timeout(Duration::from_secs(60), asked).await;
-    asked.expect("it never comes to be so");
+    asked.expect("the condition did not hold in time");
 }
 
 pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> Vec<u8> {

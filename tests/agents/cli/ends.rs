@@ -1,4 +1,4 @@
-//! How a program can end, and that nothing of it is left.
+//! Ways in which a program can end, and the cleanup of its process and port.
 
 use crate::cli::client::{Door, heard, until};
 use crate::cli::engine::{Engine, deliver, next_call};
@@ -12,7 +12,7 @@ use universal_executor::agent::{
 };
 use universal_executor::{BoxError, class_of, error::Retry};
 
-/// What a program ends with that is started and not answered.
+/// Returns the error of a program that starts and does not answer.
 async fn fails(program: &CliProvider) -> BoxError {
     Engine::echo().run(program).await.unwrap_err()
 }
@@ -123,7 +123,7 @@ async fn an_answer_may_be_as_long_as_the_limit_and_no_longer() {
 
 #[tokio::test]
 async fn what_comes_after_the_end_of_a_program_counts_as_well() {
-    // Written by what the program started, and only once nothing is left of the program itself.
+    // A child of the program writes this output, after the program itself has ended.
     let late = r#"(while kill -0 "$$" 2> /dev/null; do :; done; echo too long) &"#;
     let program = CliProvider::new("sh")
         .args(["-c", late])
@@ -159,7 +159,7 @@ async fn what_a_program_started_does_not_keep_its_answer_back() {
     let killed = Command::new("kill").arg(&pid).status().unwrap();
     assert!(
         killed.success(),
-        "{pid} was still there, and is left to its program"
+        "process {pid} must still run, because the program started it"
     );
 }
 
@@ -193,7 +193,7 @@ async fn a_program_that_hears_of_the_end_may_end_by_itself() {
     let said = session.next().await.unwrap();
     assert!(matches!(said, ProviderEvent::Calls { calls, .. } if calls[0].id.as_str() == "3"));
 
-    // The call that was heard of, and the one that the program makes after that, are both answered.
+    // A call that the session has received and a call that the program makes later are both answered.
     let (_, (status, answer)) = tokio::join!(session.cancel(), heard(other));
 
     assert_eq!((status, &answer["code"]), (200, &json!("cancelled")));
@@ -209,7 +209,7 @@ async fn a_session_that_is_dropped_leaves_no_process_and_no_port() {
     drop(session);
 
     door.is_closed().await;
-    // It is killed at once, and its entry removed as soon as the runtime hears of that.
+    // The process is killed immediately. Its entry disappears once the tokio runtime has reaped it.
     until(async || door.is_gone()).await;
 }
 

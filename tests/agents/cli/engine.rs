@@ -1,4 +1,4 @@
-//! The agent, as far as a session knows it: what is said goes into the machine, and what comes out of it is done.
+//! A minimal agent for a session: it passes the session's events to the machine and executes the machine's effects.
 
 use crate::cli::client::Door;
 use futures::FutureExt as _;
@@ -15,7 +15,7 @@ use universal_executor::machine::{
 
 type Tool = dyn Fn(MachineCall) -> BoxFuture<'static, Answer>;
 
-/// The tools of a test, and what they were called with.
+/// The machine and the tools of a test, and the IDs of the executed calls.
 pub(crate) struct Engine {
     pub(crate) machine: Machine,
     pub(crate) executed: Arc<Mutex<Vec<String>>>,
@@ -23,12 +23,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Tools that say what they were given.
+    /// Creates an engine whose tools return their arguments.
     pub(crate) fn echo() -> Self {
         Self::new(|call| async move { Answer::success(arguments(&call)) }.boxed())
     }
 
-    /// A tool `open` that lets the test itself be a client, `wait` that never ends, and `echo`.
+    /// Creates an engine with three tools: `open` runs the test's client, `wait` never ends, and `echo` returns its arguments.
     pub(crate) fn with_client<F>(client: impl Fn(Door) -> F + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -50,7 +50,7 @@ impl Engine {
         }
     }
 
-    /// The ids of the calls that were executed.
+    /// Returns the IDs of the executed calls.
     pub(crate) fn executed(&self) -> Vec<String> {
         self.executed.lock().unwrap().clone()
     }
@@ -61,16 +61,16 @@ impl Engine {
         self.drive(&mut *session).await
     }
 
-    /// Drives a session to the next answer.
+    /// Drives a session to its next answer.
     pub(crate) async fn drive(
         &mut self,
         session: &mut dyn ProviderSession,
     ) -> Result<String, BoxError> {
         let driven = tokio::time::timeout(Duration::from_secs(60), self.turn(session));
-        driven.await.expect("the session hangs")
+        driven.await.expect("the session did not answer in time")
     }
 
-    /// The same without a limit of time, for a test that has a clock of its own.
+    /// Drives a session to its next answer without a timeout, for a test that controls the clock itself.
     pub(crate) async fn turn(
         &mut self,
         session: &mut dyn ProviderSession,
@@ -88,7 +88,7 @@ impl Engine {
                     }
                     Effect::Deliver(results) => session.deliver(results).await?,
                     Effect::Report(_) => {}
-                    other => panic!("no such effect is expected: {other:?}"),
+                    other => panic!("unexpected effect: {other:?}"),
                 }
             }
             let signal = tokio::select! {
@@ -99,7 +99,7 @@ impl Engine {
                         Signal::ToolCallReceived { call, more: false }
                     }
                     ProviderEvent::Finished { text, .. } => return Ok(text),
-                    other => panic!("a program does not say {other:?}"),
+                    other => panic!("unexpected event of a program: {other:?}"),
                 },
                 Some((call_id, answer)) = under_way.next() => {
                     Signal::ToolCallFinished { call_id, outcome: answer.into() }
@@ -110,7 +110,7 @@ impl Engine {
     }
 }
 
-/// Gives a program the result that it waits for.
+/// Delivers the result for which a program waits.
 pub(crate) async fn deliver(session: &mut dyn ProviderSession, id: &str) {
     let result = ToolResult {
         call_id: id.into(),
@@ -119,7 +119,7 @@ pub(crate) async fn deliver(session: &mut dyn ProviderSession, id: &str) {
     session.deliver(vec![result]).await.unwrap();
 }
 
-/// The next call, which is all that the program says.
+/// Returns the next call. Fails if the program sends any other event.
 pub(crate) async fn next_call(session: &mut dyn ProviderSession) -> MachineCall {
     match session.next().await.unwrap() {
         ProviderEvent::Calls { mut calls, .. } => calls.remove(0),
@@ -130,6 +130,6 @@ pub(crate) async fn next_call(session: &mut dyn ProviderSession) -> MachineCall 
 fn arguments(call: &MachineCall) -> Value {
     match &call.arguments {
         ToolArguments::Json(json) => serde_json::to_value(json).unwrap(),
-        ToolArguments::Unreadable { .. } => panic!("the machine executes no such call"),
+        ToolArguments::Unreadable { .. } => panic!("a call with unreadable arguments was executed"),
     }
 }

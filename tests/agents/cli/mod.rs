@@ -1,5 +1,5 @@
-//! Agents that are programs: this executable plays them, as [`program`] tells it to, and a small loop stands for the agent
-//! that has the machine and the tools.
+//! Agents whose provider is a program. This test executable plays the program, as [`program`] describes, and a small loop takes the place
+//! of the agent with its machine and its tools.
 
 mod calls;
 pub(crate) mod client;
@@ -14,8 +14,8 @@ use crate::child::within_crate;
 use serde_json::Value;
 use universal_executor::agent::{ChatMessage, CliError, CliProvider, ProviderTask, RawOutput};
 
-/// A program that plays a script. Its standard output is handed over at another number, since this executable itself
-/// writes to the first one.
+/// Returns a program that plays a script. Its standard output becomes file descriptor 3, because this test executable writes to its own
+/// standard output.
 pub(crate) fn playing(script: &Value) -> CliProvider {
     let itself = std::env::current_exe().unwrap();
     let test = within_crate(concat!(module_path!(), "::program::plays_its_script"));

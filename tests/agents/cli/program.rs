@@ -1,5 +1,5 @@
-//! What a program does that stands for an agent, with nothing but the standard library and JSON: no client that would
-//! mend what it sends.
+//! A program that plays a script instead of an agent. It uses only the standard library and JSON, so no HTTP client corrects the
+//! requests that it sends.
 
 use crate::cli::client::Door;
 use serde_json::{Value, json};
@@ -8,10 +8,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::thread;
 
-/// The variable that has the script: a list of steps, each a list of its name and what belongs to it.
+/// The environment variable with the script: a list of steps, each with a name and an argument.
 pub(crate) const SCRIPT: &str = "FAKE_AGENT";
 
-/// No test by itself: the other tests start this executable again with a script, to be run by this.
+/// Plays a script if [`SCRIPT`] is set. Otherwise it does nothing: it is only a test so that other tests can start this executable with it.
 #[test]
 fn plays_its_script() {
     let Ok(script) = std::env::var(SCRIPT) else {
@@ -39,7 +39,7 @@ struct Played {
     door: Door,
     output: File,
     task: Value,
-    /// The answers to its calls, of each step in the order of the calls.
+    /// The answers to the program's calls, in the order of the calls within each step.
     heard: Vec<Value>,
 }
 
@@ -51,9 +51,9 @@ impl Played {
                 std::io::stdin().read_to_string(&mut text).unwrap();
                 self.task = serde_json::from_str(&text).unwrap();
             }
-            // Several lists of calls at the same time, each list one call after the other.
+            // Sends several lists of calls in parallel. The calls of each list are sequential.
             "call" => self.call(with.as_array().unwrap()),
-            // Lets the test in: tells it the way.
+            // Sends the address and token to the test, so that the test can act as a client.
             "open" => {
                 let door = serde_json::to_value(&self.door).unwrap();
                 self.call(&[json!([["door", "open", door]])]);
@@ -72,7 +72,7 @@ impl Played {
                     self.say(&chunk);
                 }
             }
-            // For whoever wants to know what was heard by a program that is not listened to any more.
+            // Saves the received answers for tests that no longer read the program's output.
             "note_heard" => {
                 let notes = File::options()
                     .append(true)
@@ -81,10 +81,10 @@ impl Played {
                 let noted = format!("{}\n", json!(self.heard));
                 notes.unwrap().write_all(noted.as_bytes()).unwrap();
             }
-            // What it does only when it is started for the first time, or as long as nobody has told it to go on.
+            // Steps that run only at the first start, or only until the program receives a message.
             "unless_resumed" => self.unless("resumed", with),
             "unless_told" => self.unless("message", with),
-            // Does not wait for the answer.
+            // Sends the call and does not wait for its answer.
             "call_and_forget" => std::mem::forget(self.begun(&self.call_of(with)).unwrap()),
             "complain" => complain(with.as_str().unwrap()),
             "complain_token" => complain(&format!("bad token {}\n", self.door.token)),
@@ -107,7 +107,7 @@ impl Played {
     }
 
     fn say(&mut self, bytes: &[u8]) {
-        // A reader that has had enough is no concern of a program that goes on all the same.
+        // The reader may have closed the pipe at its size limit. The program must continue then.
         self.output.write_all(bytes).ok();
     }
 
@@ -140,7 +140,7 @@ impl Played {
         Ok(stream)
     }
 
-    /// The body of the answer to a request; null if there is none, as after the end of the session.
+    /// Sends a request. Returns the body of the answer, or `null` without an answer, as after the end of the session.
     fn sent(&self, request: &[u8]) -> Value {
         let answered = || {
             let mut answer = String::new();
@@ -152,7 +152,7 @@ impl Played {
     }
 }
 
-/// Past what the harness catches.
+/// Writes to standard error directly, because the test harness captures `eprint!`.
 fn complain(text: &str) {
     std::io::stderr().write_all(text.as_bytes()).unwrap();
 }

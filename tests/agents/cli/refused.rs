@@ -1,4 +1,4 @@
-//! Clients that are not let in, or send what cannot be answered.
+//! Clients without access, and requests that cannot be answered.
 
 use crate::cli::client::{Door, heard, request};
 use crate::cli::engine::{Engine, deliver, next_call};
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use universal_executor::agent::{CliProvider, Provider as _, ProviderSession};
 
-/// A program that lets the test in, and tells of the answer it has then: so it is still served.
+/// Returns a program that gives the test access and then writes the received answer, which proves that it is still served.
 fn open() -> CliProvider {
     playing(&json!([["open", null], ["say_heard", null]]))
 }
 
-/// Lets a client in that does harm, and checks that the program is served all the same.
+/// Runs a harmful client, and checks that the program is still served.
 async fn meets<F>(program: &CliProvider, client: impl Fn(Door) -> F + 'static)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -103,7 +103,7 @@ async fn a_body_that_is_no_call_is_refused_with_what_is_wrong() {
         let mut stream = door.connect().await;
         stream.write_all(&cut).await.unwrap();
         stream.shutdown().await.unwrap();
-        // There may be an answer or none, and no call.
+        // The server may send an answer or close the connection, but no call is made.
         stream.read_to_end(&mut Vec::new()).await.ok();
     })
     .await;
@@ -124,7 +124,7 @@ async fn a_body_may_be_as_large_as_the_limit_and_no_larger() {
         let (status, body) = door.send(&door.call(&format!("{largest} "))).await;
         assert_eq!((status, &body["code"]), (413, &json!("too_large")));
 
-        // Of a body that does not say how long it is.
+        // A body without a content length.
         let head = "transfer-encoding: chunked\r\n";
         let chunk = format!("{:x}\r\n{largest} \r\n0\r\n\r\n", LIMIT + 1);
         let authorization = format!("authorization: Bearer {}\r\n{head}", door.token);
@@ -164,7 +164,7 @@ async fn garbage_costs_a_connection_and_nothing_else() {
             &long,
         ] {
             let mut stream = door.connect().await;
-            // It may be closed before all was written.
+            // The server may close the connection before the client has written everything.
             stream.write_all(garbage.as_bytes()).await.ok();
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer).await.ok();
@@ -188,7 +188,7 @@ async fn a_client_that_does_not_go_on_is_not_waited_for() {
         let mut body = door.connect().await;
         body.write_all(&cut).await.unwrap();
 
-        // Time goes on by itself while everybody waits.
+        // Paused time advances whenever all tasks wait.
         tokio::time::pause();
         let began = tokio::time::Instant::now();
         let (status, told) = heard(body).await;
@@ -205,7 +205,10 @@ async fn a_client_that_does_not_go_on_is_not_waited_for() {
 
     let text = engine.turn(&mut *session).await.unwrap();
 
-    assert!(text.contains("done"), "it is served all the same: {text}");
+    assert!(
+        text.contains("done"),
+        "the program must still be served: {text}"
+    );
 }
 
 #[tokio::test]
@@ -228,7 +231,7 @@ async fn no_more_than_sixty_four_calls_wait_at_a_time() {
     let (status, told) = served(&mut *session, door.send(&sent(64))).await;
     assert_eq!((status, &told["code"]), (429, &json!("too_many_calls")));
 
-    // A caller that is gone keeps its place until its call has a result.
+    // A call whose caller has disconnected counts until it has a result.
     drop(waiting.remove(0));
     let (status, _) = served(&mut *session, door.send(&sent(64))).await;
     assert_eq!(status, 429);
@@ -237,7 +240,7 @@ async fn no_more_than_sixty_four_calls_wait_at_a_time() {
     stream.write_all(&sent(64)).await.unwrap();
     assert_eq!(next_call(&mut *session).await.id.as_str(), "64");
 
-    // Whoever still waits is told at the end.
+    // The end of the session answers the remaining callers.
     waiting.push(stream);
     let told = join_all(waiting.into_iter().map(heard));
     let (told, ()) = tokio::join!(told, session.cancel());
@@ -252,7 +255,7 @@ async fn no_more_than_so_many_connections_are_kept_open() {
     let mut session = program.start(task()).await.unwrap();
     let door = Door::of(&next_call(&mut *session).await);
 
-    // One connection is that of the program.
+    // One of the 128 allowed connections is the program's.
     let connected = async {
         let mut silent = Vec::new();
         for _ in 0..127 {
@@ -264,9 +267,15 @@ async fn no_more_than_so_many_connections_are_kept_open() {
     };
     let (silent, read) = served(&mut *session, connected).await;
 
-    assert!(!matches!(read, Ok(1..)), "it is closed: {read:?}");
+    assert!(
+        !matches!(read, Ok(1..)),
+        "the connection must be closed: {read:?}"
+    );
     let first = silent[0].try_read(&mut [0]);
-    assert!(first.is_err(), "those before it are open: {first:?}");
+    assert!(
+        first.is_err(),
+        "earlier connections must stay open: {first:?}"
+    );
     drop(silent);
     let (status, _) = served(&mut *session, async {
         loop {
@@ -276,7 +285,7 @@ async fn no_more_than_so_many_connections_are_kept_open() {
                 .await
                 .unwrap();
             let mut answer = String::new();
-            // There is room again once those that are gone were noticed.
+            // New connections are accepted once the server has noticed the closed ones.
             if stream.read_to_string(&mut answer).await.is_ok() && !answer.is_empty() {
                 break (answer.contains("200 OK"), ());
             }
@@ -286,10 +295,10 @@ async fn no_more_than_so_many_connections_are_kept_open() {
     assert!(status);
 }
 
-/// What a client hears while the session is polled and says nothing.
+/// Polls the session, which must return no event, while a client runs. Returns the client's result.
 async fn served<T>(session: &mut dyn ProviderSession, client: impl Future<Output = T>) -> T {
     tokio::select! {
         heard = client => heard,
-        said = session.next() => panic!("nothing is said: {said:?}"),
+        said = session.next() => panic!("unexpected event: {said:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that are started again: told something, or by another attempt.
+//! Programs that start again, with a message or in another attempt.
 
 use crate::cli::engine::Engine;
 use crate::cli::{playing, task};
@@ -110,7 +110,7 @@ async fn a_program_that_is_resumed_may_send_its_calls_again() {
     ]));
     let mut engine = Engine::echo();
     let mut session = program.start(task()).await.unwrap();
-    // The first call has its result, the second is under way: then the worker is lost.
+    // The worker is lost while the first call has its result and the second call is in flight.
     receive(&mut engine, &mut *session, "1").await;
     let outcome = Answer::success(json!({"n": 1, "of": "the first attempt"})).into();
     let finished = Signal::ToolCallFinished {
@@ -141,10 +141,10 @@ async fn a_program_that_is_resumed_may_send_its_calls_again() {
     assert_eq!(engine.executed(), ["2"]);
 }
 
-/// Takes the next call, and does no more about it.
+/// Receives the next call without executing it.
 async fn receive(engine: &mut Engine, session: &mut dyn ProviderSession, id: &str) {
     let ProviderEvent::Calls { mut calls, .. } = session.next().await.unwrap() else {
-        panic!("it calls");
+        panic!("the program must call a tool");
     };
     let received = Signal::ToolCallReceived {
         call: calls.remove(0),

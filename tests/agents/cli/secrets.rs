@@ -1,4 +1,4 @@
-//! What a program sees of this process, and what is seen of the program.
+//! The parts of this process that a program can see, and the parts of a program that logs and errors show.
 
 use crate::child::is_alone;
 use crate::cli::engine::Engine;
@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use universal_executor::agent::CliProvider;
 
 const KEY: &str = "sk-planted-4711";
-/// A key that is too short to be found by chance in a log of numbers.
+/// A secret that is short, and that does not occur by chance in a log of numbers.
 const SHORT_KEY: &str = "pin#Q9";
 
 #[tokio::test]
 async fn no_log_and_no_error_has_the_token_or_a_value_that_the_program_was_given() {
-    // Only one subscriber can receive the lines of all threads, and other tests log too.
+    // Only one subscriber can receive the lines of all threads, and other tests also log.
     if !is_alone(concat!(
         module_path!(),
         "::no_log_and_no_error_has_the_token_or_a_value_that_the_program_was_given"
@@ -79,7 +79,10 @@ async fn a_program_has_the_environment_it_was_given_and_no_more() {
     assert!(text.contains("UX_RUN=run-1"));
     assert!(!text.contains("UX_TOKEN=mine"));
     let more = std::env::vars_os().filter(|(name, _)| !names.iter().any(|one| name == one));
-    assert!(more.count() > 3, "this process has more to be kept");
+    assert!(
+        more.count() > 3,
+        "this process must have variables that the program does not receive"
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! An agent that thinks over the protocol of Anthropic.
+//! An agent whose model is behind Anthropic's protocol.
 
 use super::KEY;
 use super::wire::{anthropic, begin, called, end, said};
@@ -13,7 +13,7 @@ use universal_executor::{
     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, UniversalExecutor,
 };
 
-/// Answers one request after another, and keeps what it was sent.
+/// Starts a server that sends these answers in turn and records the request bodies.
 async fn serve(answers: Vec<String>) -> (String, Arc<Mutex<Vec<Value>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! What an endpoint can do wrong, and the error that it comes to.
+//! Failures of an endpoint, and the error that each one causes.
 
 use super::wire::{self, anthropic, begin, gemini, said};
 use super::{PROVIDERS, answer, builder, hello};
@@ -18,7 +18,7 @@ async fn failure(provider: &str, reply: Reply) -> ModelError {
     answer(provider, reply).await.unwrap_err()
 }
 
-/// An error as the provider words it.
+/// Returns an error body in a provider's format.
 fn said_no(provider: &str, kind: &str, message: &str) -> Value {
     match provider {
         "anthropic" => json!({"type": "error", "error": {"type": kind, "message": message}}),
@@ -252,7 +252,7 @@ async fn an_endless_event_and_an_endless_error_body_end_with_the_total_timeout()
 
         let error = model.build().unwrap().chat(&hello()).await.unwrap_err();
 
-        // Without a complete body the status alone tells what an error is.
+        // Without a complete body, only the status determines the error.
         assert!(
             matches!(
                 error,
@@ -265,7 +265,7 @@ async fn an_endless_event_and_an_endless_error_body_end_with_the_total_timeout()
 
 #[tokio::test]
 async fn an_oversized_event_and_an_oversized_error_are_logged_with_their_size() {
-    // The reader logs on a thread of its own, and only one subscriber can receive the lines of all threads.
+    // The reader logs on a separate thread, and only one subscriber can receive the lines of all threads.
     if !is_alone(concat!(
         module_path!(),
         "::an_oversized_event_and_an_oversized_error_are_logged_with_their_size"
@@ -320,7 +320,10 @@ async fn a_redirect_is_not_followed() {
         matches!(error, ModelError::Rejected { status: 307, .. }),
         "{error:?}"
     );
-    assert!(target.seen().is_empty(), "the key goes nowhere else");
+    assert!(
+        target.seen().is_empty(),
+        "the key must not be sent to another host"
+    );
 }
 
 #[tokio::test]

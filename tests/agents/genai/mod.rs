@@ -1,5 +1,5 @@
-//! Models of providers with protocols of their own, against a server on loopback that speaks those of Anthropic, Gemini
-//! and Ollama, and misbehaves on command.
+//! Models of providers with their own protocols, against a loopback server that implements the protocols of Anthropic, Gemini
+//! and Ollama, and fails on demand.
 
 mod agent;
 mod failures;
@@ -17,7 +17,7 @@ use crate::server::{Reply, Server};
 
 const KEY: &str = "sk-planted-4711";
 
-/// The protocols that the server speaks.
+/// The providers whose protocols the server implements.
 const PROVIDERS: [&str; 3] = ["anthropic", "gemini", "ollama"];
 
 fn builder(provider: &str, server: &Server) -> GenaiModelBuilder {
@@ -34,10 +34,10 @@ fn hello() -> ChatRequest {
     ChatRequest::new(vec![ChatMessage::user("Hello")])
 }
 
-/// What a model makes of an answer of the server.
+/// Returns the result of a model for one reply of the server.
 async fn answer(provider: &str, reply: Reply) -> Result<ChatResponse, ModelError> {
     let server = Server::start(reply).await;
     let answer = client(provider, &server).chat(&hello()).await;
-    assert_eq!(server.seen().len(), 1, "nothing is tried again");
+    assert_eq!(server.seen().len(), 1, "the client must not retry");
     answer
 }

@@ -1,4 +1,4 @@
-//! What is sent.
+//! Request bodies of each provider.
 
 use super::{KEY, PROVIDERS, builder, client, hello, wire};
 use crate::server::{Seen, Server};
@@ -7,7 +7,7 @@ use universal_executor::agent::{
     ChatMessage, ChatModel, ChatRequest, GenaiModel, ResponseSchema, ToolCall, ToolChoice, ToolSpec,
 };
 
-/// What a provider is sent for a request.
+/// Sends a request to a provider. Returns the HTTP request that the server received.
 async fn sent(provider: &str, request: &ChatRequest) -> Seen {
     let text = wire::text(provider, "Hi");
     let server = Server::start(wire::reply(provider, &[text.as_bytes()])).await;
@@ -15,7 +15,7 @@ async fn sent(provider: &str, request: &ChatRequest) -> Seen {
     server.only()
 }
 
-/// A conversation in which two tools were called, one of them in words that are no JSON.
+/// Returns a conversation with two tool calls. The arguments of one call are not valid JSON.
 fn conversation() -> ChatRequest {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
     let calls = vec![

@@ -1,4 +1,4 @@
-//! The key is nowhere but in the header it is sent in.
+//! API keys: they appear in a request header and nowhere else.
 
 use super::wire::{self, anthropic, begin};
 use super::{KEY, PROVIDERS, builder, client, hello};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::agent::{ChatModel, GenaiModel, ModelError, Secret};
 
-/// Everything an error can print, through all of its sources.
+/// Returns the text of an error and all its sources, in both formats.
 fn printed(error: &ModelError) -> String {
     let mut text = format!("{error:?}");
     let mut link: Option<&dyn Error> = Some(error);
@@ -22,7 +22,7 @@ fn printed(error: &ModelError) -> String {
     text
 }
 
-/// An endpoint of every kind that repeats the key wherever it can.
+/// Returns failing replies of every kind. Each repeats the key wherever it can.
 fn replies(provider: &str) -> Vec<Reply> {
     let echo = json!({"type": "error", "error": {"message": format!("bad key {KEY}"), "code": KEY, "type": KEY}});
     let statuses = [301, 400, 401, 403, 404, 413, 422, 429, 500, 502, 503, 529];
@@ -66,7 +66,10 @@ async fn no_error_has_the_key_in_it_whatever_the_endpoint_repeats() {
         for reply in replies(provider) {
             let text = printed(&failed(provider, reply.clone()).await);
 
-            assert!(!text.contains(KEY), "{provider} {reply:?} comes to {text}");
+            assert!(
+                !text.contains(KEY),
+                "the error for {provider} {reply:?} has the key: {text}"
+            );
         }
     }
 }
@@ -116,7 +119,7 @@ async fn a_key_that_is_asked_for_is_asked_for_before_each_request() {
 
 #[tokio::test]
 async fn no_layer_logs_the_key_or_what_is_said() {
-    // Only one subscriber can receive the lines of all threads, and other tests log too.
+    // Only one subscriber can receive the lines of all threads, and other tests also log.
     if !is_alone(concat!(
         module_path!(),
         "::no_layer_logs_the_key_or_what_is_said"

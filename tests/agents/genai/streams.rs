@@ -1,4 +1,4 @@
-//! Answers that come in pieces.
+//! Answers that arrive in pieces.
 
 use super::wire::{self, anthropic, begin, called, end, gemini, said};
 use super::{PROVIDERS, answer, builder, client, hello};

@@ -1,9 +1,9 @@
-//! Answers in the words of each provider.
+//! Answers in each provider's wire format.
 
 use crate::server::{Reply, head};
 use serde_json::{Value, json};
 
-/// A whole answer that says this, as it comes over the wire.
+/// Returns a complete answer with this text in a provider's wire format.
 pub(crate) fn text(provider: &str, text: &str) -> String {
     match provider {
         "anthropic" => {
@@ -20,7 +20,7 @@ pub(crate) fn text(provider: &str, text: &str) -> String {
     }
 }
 
-/// A whole answer that calls two tools, `a` with 1 and `b` with 2.
+/// Returns a complete answer that calls two tools, `a` with 1 and `b` with 2.
 pub(crate) fn calls(provider: &str) -> String {
     match provider {
         "anthropic" => anthropic(&[
@@ -51,7 +51,7 @@ pub(crate) fn calls(provider: &str) -> String {
     }
 }
 
-/// A body as the provider sends it, in these pieces.
+/// Returns a provider's response, with a body in these pieces.
 pub(crate) fn reply(provider: &str, pieces: &[&[u8]]) -> Reply {
     let head = head(200, kind(provider), &[], None).into_bytes();
     let pieces = pieces.iter().map(|piece| piece.to_vec());
@@ -113,7 +113,7 @@ pub(crate) fn end(reason: &str) -> Vec<Value> {
     ]
 }
 
-/// Events of parts each; the last one has the reason and what the answer cost.
+/// Returns one event per item. The last event also has the finish reason and the token usage.
 pub(crate) fn gemini(parts: &[&Value], reason: Option<&str>) -> String {
     let last = parts.len() - 1;
     let events = parts.iter().enumerate().map(|(index, parts)| {

@@ -1,4 +1,4 @@
-//! Vectors from an endpoint, and what it can do wrong with them.
+//! Embedding vectors from an endpoint, and the endpoint's failures.
 
 use super::{KEY, builder};
 use crate::server::{Reply, Seen, Server};
@@ -35,7 +35,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
 async fn failure(reply: Reply) -> EmbedError {
     let server = Server::start(reply).await;
     let error = embedder(&server).embed(&texts(&["a"])).await.unwrap_err();
-    assert_eq!(server.seen().len(), 1, "nothing is tried again");
+    assert_eq!(server.seen().len(), 1, "the client must not retry");
     let mut link: Option<&dyn Error> = Some(&error);
     while let Some(current) = link {
         let said = format!("{current} {current:?}");

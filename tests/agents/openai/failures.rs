@@ -1,4 +1,4 @@
-//! What an endpoint can do wrong, and the error that it comes to.
+//! Failures of an endpoint, and the error that each one causes.
 
 use super::{builder, client, completion, hello, streamed};
 use crate::server::{Reply, Server, head};
@@ -11,7 +11,7 @@ use universal_executor::error::Retry;
 async fn failure(reply: Reply) -> ModelError {
     let server = Server::start(reply).await;
     let error = client(&server).chat(&hello()).await.unwrap_err();
-    assert_eq!(server.seen().len(), 1, "nothing is tried again");
+    assert_eq!(server.seen().len(), 1, "the client must not retry");
     error
 }
 
@@ -216,7 +216,7 @@ async fn an_answer_of_many_megabytes_is_given_up_at_the_limit() {
         Some(50 << 20),
     )))
     .await;
-    // More than one read of the network brings, so that it is the sum that counts.
+    // The body needs several network reads, so the limit must apply to their sum.
     let model = builder(&server).max_bytes(2_000_000).build().unwrap();
 
     let error = model.chat(&hello()).await.unwrap_err();
@@ -318,5 +318,8 @@ async fn a_redirect_is_not_followed() {
         matches!(error, ModelError::Rejected { status: 307, .. }),
         "{error:?}"
     );
-    assert!(target.seen().is_empty(), "the key goes nowhere else");
+    assert!(
+        target.seen().is_empty(),
+        "the key must not be sent to another host"
+    );
 }

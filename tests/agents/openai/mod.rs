@@ -1,5 +1,4 @@
-//! The OpenAI-compatible client against a server of its own on loopback, which speaks the protocol and misbehaves on
-//! command.
+//! The OpenAI-compatible client, against a loopback server that implements the protocol and fails on demand.
 
 mod embeddings;
 mod failures;
@@ -31,7 +30,7 @@ fn hello() -> ChatRequest {
     ChatRequest::new(vec![ChatMessage::user("Hello")])
 }
 
-/// A whole answer, as the endpoint sends it.
+/// Returns a complete response with this text.
 fn completion(text: &str) -> Value {
     json!({
         "id": "1", "object": "chat.completion",

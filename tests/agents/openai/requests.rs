@@ -1,4 +1,4 @@
-//! What is sent, and what a good answer comes to.
+//! Request bodies, and the results of successful answers.
 
 use super::{KEY, builder, client, completion, hello};
 use crate::server::{Reply, Server};
@@ -9,7 +9,7 @@ use universal_executor::agent::{
     ResponseSchema, Secret, StopReason, ToolCall, ToolChoice, ToolSpec, Usage,
 };
 
-/// The body that a request is sent as.
+/// Sends a request. Returns the body that the server received.
 async fn sent(request: &ChatRequest) -> Value {
     let server = Server::start(Reply::json(200, &completion("Hi"))).await;
     client(&server).chat(request).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_function_that_has_no_key_makes_the_model_unavailable_and_nothing_is_s
 #[tokio::test]
 async fn the_key_may_come_from_the_environment() {
     let server = Server::start(Reply::json(200, &completion("Hi"))).await;
-    // PATH is a variable that is set wherever this runs; its text serves as well as a key.
+    // PATH is set on every machine, so its value can serve as a key.
     let model = builder(&server).key_from_env("PATH").build().unwrap();
 
     model.chat(&hello()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The key is nowhere but in the header it is sent in.
+//! API keys: they appear in a request header and nowhere else.
 
 use super::{KEY, builder, client, completion, hello, streamed};
 use crate::child::is_alone;
@@ -9,7 +9,7 @@ use std::error::Error;
 use std::time::Duration;
 use universal_executor::agent::{ChatModel, ModelError, OpenAiCompatible, Secret};
 
-/// Everything an error can print, through all of its sources.
+/// Returns the text of an error and all its sources, in both formats.
 fn printed(error: &ModelError) -> String {
     let mut text = format!("{error:?}");
     let mut link: Option<&dyn Error> = Some(error);
@@ -20,7 +20,7 @@ fn printed(error: &ModelError) -> String {
     text
 }
 
-/// An endpoint of every kind that repeats the key wherever it can.
+/// Returns failing replies of every kind. Each repeats the key wherever it can.
 fn replies() -> Vec<Reply> {
     let echo = json!({"error": {"message": format!("bad key {KEY}"), "code": KEY, "type": KEY}});
     let text = echo.to_string();
@@ -63,7 +63,10 @@ async fn no_error_has_the_key_in_it_whatever_the_endpoint_repeats() {
 
         for error in errors {
             let text = printed(&error);
-            assert!(!text.contains(KEY), "{reply:?} comes to {text}");
+            assert!(
+                !text.contains(KEY),
+                "the error for {reply:?} has the key: {text}"
+            );
         }
     }
 }

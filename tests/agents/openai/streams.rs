@@ -1,4 +1,4 @@
-//! Answers that come in pieces.
+//! Answers that arrive in pieces.
 
 use super::{builder, client, completion, hello, streamed};
 use crate::server::{Reply, Server, head};
@@ -14,7 +14,7 @@ fn event(delta: &Value, finish: Option<&str>) -> String {
     format!("data: {}\n\n", json!({"choices": [choice]}))
 }
 
-/// A text, a call in two pieces, the end, what it cost, and the mark of the end.
+/// Returns a stream of text, a tool call in two pieces, the finish reason, the token usage, and the end marker.
 fn stream() -> String {
     let begin = json!({"tool_calls": [{"index": 0, "id": "1", "function": {"name": "a", "arguments": ""}}]});
     let more = json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"n\": 1}"}}]});

@@ -1,5 +1,5 @@
-//! Answers are bound to the request that a run wrote, and decisions to a question that nobody changed: what tags, IDs and
-//! creators say in a payload is not enough.
+//! Answers belong to the request that a run wrote, and decisions to an unchanged question. The tags, IDs and creators of a payload do
+//! not prove this.
 
 use crate::agent::elsewhere::{
     agent_on, first, on_questions, on_requests_for, person_says, runtime, suspended,
@@ -21,7 +21,7 @@ use universal_executor::{
     Response, UniversalExecutor,
 };
 
-/// Lets an agent ask whether it may pay, and then something happen; returns how often it paid and what its model was told.
+/// Lets an agent request a payment approval and then runs `happens`. Returns the number of payments and the results for its model.
 pub(super) async fn asked_to_pay(
     happens: impl AsyncFn(&MemoryStore, &Breadcrumb),
 ) -> (usize, Vec<(String, bool)>) {
@@ -29,7 +29,7 @@ pub(super) async fn asked_to_pay(
     asked_to_pay_on(&store, &store, &store, happens).await
 }
 
-/// Does the same for executors on a given store, whose breadcrumbs and runs are in these stores.
+/// Does the same as [`asked_to_pay`] for executors on a given store, whose breadcrumbs and runs are in separate stores.
 async fn asked_to_pay_on(
     of_executors: &(impl BreadcrumbStore + Clone),
     store: &MemoryStore,
@@ -72,7 +72,7 @@ async fn an_executor_cannot_make_an_approval_of_a_breadcrumb_from_outside() {
     let store = MemoryStore::default();
     let ledger = MemoryStore::default();
     let both = WithLedger::new(store.clone(), ledger.clone());
-    // An approval with the tag of another request wakes nobody until the executor gives it the right one.
+    // An approval with the tag of another request resumes no run until the executor gives it the right tag.
     let patched = async |store: &MemoryStore, asked: &Breadcrumb| {
         let id = asked.context.text("requestId").unwrap();
         let draft = NewBreadcrumb::new("human.response.v1")
@@ -101,7 +101,7 @@ async fn an_executor_cannot_make_an_approval_of_a_breadcrumb_from_outside() {
 async fn an_answer_that_somebody_changed_counts_for_neither_the_run_nor_the_client() {
     let (payments, _) = asked_to_pay(async |store, asked| {
         let id = asked.context.text("requestId").unwrap();
-        // An answer with the tag of another request wakes nobody until it has the right one.
+        // An answer with the tag of another request resumes no run until it has the right tag.
         let draft = NewBreadcrumb::new("human.response.v1")
             .created_by("ann")
             .tag("request:other")
@@ -234,7 +234,7 @@ async fn the_answer_to_another_request_with_the_same_id_does_not_count() {
     let copy = NewBreadcrumb::new("tool.request.v1").tags(asked.tags.clone());
     let copy = store.create(copy.context(forged)).await.unwrap();
 
-    // The forged request is answered first.
+    // The forged request is answered before the real one.
     let tools_of = Arc::new(store.clone());
     let served = ToolDispatcher::new("tools", tools.clone(), tools_of).unwrap();
     let serve = async |request: &Breadcrumb| {
@@ -259,7 +259,7 @@ async fn the_answer_to_another_request_with_the_same_id_does_not_count() {
     assert!(results(&told)[0].1.contains("real"), "{:?}", results(&told));
 }
 
-/// The ledger is beside the store, so the hops and the correlation of the answer are those that the message claims.
+/// The ledger is separate from the store, so the hops and the correlation of the answer come from the message.
 #[tokio::test(start_paused = true)]
 async fn what_an_agent_answers_to_a_forged_message_is_not_its_answer_to_the_run() {
     let (log, _guard) = Log::capture(Level::DEBUG, FmtSpan::NONE);
@@ -295,7 +295,7 @@ async fn what_an_agent_answers_to_a_forged_message_is_not_its_answer_to_the_run(
     let second_half = runtime(&store, [caller as _, Arc::clone(&helper) as _]);
     let until = async {
         let asked = first(&store, "agent.request.v1").await;
-        // It is announced again, for the helper that takes requests only now.
+        // The request is announced again, because this helper handles requests only from now on.
         helper.process_event(&Event::created(&asked)).await.unwrap();
         eventually(|| async { all(&store, AgentExecutor::RESPONSE).await.len() == 3 }).await;
     };

@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::NewBreadcrumb;
 use universal_executor::store::{BreadcrumbStore as _, Commit, Write};
 
-/// Limit of the breadcrumbs that a run searches for an answer.
+/// Maximum number of breadcrumbs that a run searches for an answer.
 const LIMIT: usize = 16_384;
 
 #[tokio::test(start_paused = true)]
@@ -22,7 +22,7 @@ async fn an_answer_behind_more_breadcrumbs_than_the_search_limit_is_ignored_with
                 .tags(asked.tags.clone())
                 .context(json!({}));
             let other = Write::Create(other);
-            // The first one resumes the run, which then searches for an answer.
+            // The first breadcrumb resumes the run, which then searches for an answer.
             store.commit(vec![other.clone()].into()).await.unwrap();
             person_says(store, asked, json!({"approved": true})).await;
             for start in (0..others).step_by(Commit::MAX_WRITES) {

@@ -1,5 +1,5 @@
-//! Answers by somebody who may write in the tenant and is not who was asked. A run that waits takes the answer of
-//! whoever was, and nothing else.
+//! Forged answers by another writer in the tenant. A waiting run accepts only the answer of the tool, model, agent or person that received
+//! its request.
 
 use crate::security::Named;
 use crate::security::capture;
@@ -15,10 +15,10 @@ use universal_executor::{
     UniversalExecutor,
 };
 
-/// What the one who was asked says.
+/// The text of the real answer.
 const REAL: &str = "REALcontent";
 
-/// What a run waits for.
+/// The kind of answer that a run waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Waits {
     Tool,
@@ -37,15 +37,15 @@ const TOOLS: [Waits; 2] = [Tool, Model];
 const AGENTS: [Waits; 3] = [Agent, Handoff, Delegate];
 const PEOPLE: [Waits; 2] = [Approval, Question];
 
-/// How something that is no answer gets there.
+/// The way in which a forged answer is written.
 enum By {
-    /// Somebody writes it.
+    /// A client writes it.
     Hand(NewBreadcrumb),
-    /// Somebody writes it in another tenant.
+    /// A client writes it in another tenant.
     OtherTenant(NewBreadcrumb),
     /// An executor writes it.
     Executor(NewBreadcrumb),
-    /// Somebody writes it, and somebody changes it.
+    /// A client writes it, and then updates it.
     Change(NewBreadcrumb, Patch),
 }
 
@@ -53,7 +53,7 @@ use By::{Change, Executor, Hand, OtherTenant};
 
 type Make = fn(NewBreadcrumb, &Breadcrumb) -> By;
 
-/// What is forged: its name, whose answers, and what is made of the answer that would be taken, and of the request.
+/// The forgeries: a name, the affected kinds of answers, and a function that forges the acceptable answer to a request.
 const FORGERIES: [(&str, &[Waits], Make); 39] = [
     ("an answer in another tenant", &ALL, |new, _| {
         OtherTenant(new)
@@ -240,7 +240,7 @@ const FORGERIES: [(&str, &[Waits], Make); 39] = [
     ),
 ];
 
-/// Approvals that are none, in the words of the one who may give them.
+/// Invalid approvals that the right person writes.
 const NO_APPROVALS: [Named<Value>; 9] = [
     ("a text", || json!({"approved": "true"})),
     ("a number", || json!({"approved": 1})),
@@ -265,7 +265,7 @@ fn schema(mut new: NewBreadcrumb, schema: &str) -> NewBreadcrumb {
     new
 }
 
-/// The same with a field of its context that is other, or not there if it is null.
+/// Returns the breadcrumb with another value for a field of its context. `null` removes the field.
 fn with(new: NewBreadcrumb, field: &str, value: Value) -> NewBreadcrumb {
     let mut context = new.context.clone().into_value();
     match value {
@@ -275,7 +275,7 @@ fn with(new: NewBreadcrumb, field: &str, value: Value) -> NewBreadcrumb {
     new.context(context)
 }
 
-/// The same as the answer to another request.
+/// Returns the breadcrumb as an answer to another request.
 fn to(mut new: NewBreadcrumb, asked: &Breadcrumb, other: &str) -> NewBreadcrumb {
     let right = format!("request:{}", id(asked));
     for tag in &mut new.tags {
@@ -287,7 +287,7 @@ fn to(mut new: NewBreadcrumb, asked: &Breadcrumb, other: &str) -> NewBreadcrumb 
 }
 
 impl Waits {
-    /// What makes the agent wait, and what its definition says for it.
+    /// Returns a scene in which the agent waits for this kind of answer.
     fn scene(self) -> Scene {
         let (order, more) = match self {
             Tool => ("CALL read {}", json!({"tool_calls": "breadcrumbs"})),
@@ -305,7 +305,7 @@ impl Waits {
             Question => ("CALL asks {}", json!({})),
         };
         let mut more = more;
-        // What was forged is not to reach it as its context either.
+        // The agent must not receive the forged breadcrumb as context either.
         more["subscriptions"] = json!([{"schema_name": "question.v1", "role": "trigger"}]);
         Scene {
             trigger: NewBreadcrumb::new("question.v1").context(json!({"q": order})),
@@ -322,7 +322,7 @@ impl Waits {
         }
     }
 
-    /// What is taken as the answer to a request. An approval has no text of its own: what comes of it is the call.
+    /// Returns an acceptable answer to a request. Only the call shows the effect of an approval, because an approval has no text.
     fn answer(self, asked: &Breadcrumb, says: &str) -> NewBreadcrumb {
         let id = id(asked);
         let (schema, by, context) = match self {
@@ -353,7 +353,7 @@ impl Waits {
             .context(context)
     }
 
-    /// What the one who was asked says in the end: a person rejects.
+    /// Returns the real answer that comes last. A person rejects a call.
     fn real(self, asked: &Breadcrumb) -> NewBreadcrumb {
         let real = self.answer(asked, REAL);
         match self {
@@ -362,7 +362,7 @@ impl Waits {
         }
     }
 
-    /// Lets the agent ask, and then others answer.
+    /// Runs the agent until it waits, then writes these answers and runs until it has ended.
     async fn play(self, world: &World, answers: impl AsyncFn(&Breadcrumb)) {
         let scene = self.scene();
         let tools = world.tools("");
@@ -408,7 +408,7 @@ async fn forge(world: &World, by: By) {
     }
 }
 
-/// What each case tries.
+/// Returns the name of each case.
 pub(crate) fn cases() -> Vec<String> {
     let forged = FORGERIES.iter().flat_map(|(name, waits, _)| {
         waits
@@ -427,16 +427,16 @@ pub(crate) fn cases() -> Vec<String> {
     forged.chain(none).chain(late).chain(after).collect()
 }
 
-/// What is wrong after a run that was to take the real answer and no other.
+/// Returns the problems after a run that had to accept the real answer and no other.
 async fn wrong(world: &World, log: &Log, waits: Waits) -> Vec<String> {
     let mut wrong = world.harm(log).await;
     let reached = world.reached().await;
     if reached.contains(FORGED) {
-        wrong.push("it was taken".to_owned());
+        wrong.push("the forged answer was accepted".to_owned());
     }
     if !reached.contains(REAL) {
         wrong.push(format!(
-            "the real answer was not taken by {waits:?}: {reached}"
+            "the real answer was not accepted for {waits:?}: {reached}"
         ));
     }
     wrong
@@ -467,7 +467,7 @@ async fn what_was_not_asked_for_is_not_taken_and_the_real_answer_is() {
 
     assert!(
         harm.is_empty(),
-        "{} of them:\n{}",
+        "{} attacks had an effect:\n{}",
         harm.len(),
         harm.join("\n")
     );
@@ -582,7 +582,7 @@ async fn what_an_agent_answers_to_somebody_else_is_not_taken_whatever_tags_that_
     );
 }
 
-/// The context of a breadcrumb with another text in a field.
+/// Returns the context of a breadcrumb with another string in a field.
 fn with_field(of: &Breadcrumb, field: &str, text: &str) -> Value {
     let mut context = of.context.clone().into_value();
     context[field] = text.into();

@@ -1,5 +1,4 @@
-//! What is kept secret while something fails, and from whom: what a panic says and the source of an error from
-//! everybody, what hints exclude from models.
+//! Secrets during failures. Panic messages and error sources reach at most operators, and fields that hints exclude reach no model.
 
 use crate::security::Named;
 use crate::security::capture;
@@ -17,7 +16,7 @@ use universal_executor::agent::{
 };
 use universal_executor::{BoxError, Event, NewBreadcrumb, UniversalExecutor as _, async_trait};
 
-/// What a model does in the place of an answer.
+/// Failures of a model, each with a name.
 const MODELS: [Named<Result<ChatResponse, ModelError>>; 7] = [
     ("has too much to do", || {
         Err(ModelError::Overloaded {
@@ -65,7 +64,7 @@ const GUARDRAILS: [Named<Guardrails>; 6] = [
     }),
 ];
 
-/// What tools do, in each way of calling them.
+/// Failures of tools, each with an order that causes it.
 const TOOLS: [(&str, &str); 6] = [
     ("panics", "CALL panics {} REPEAT SECRETS"),
     ("has an error with a source", "CALL leaks {} REPEAT SECRETS"),
@@ -87,7 +86,7 @@ const TOOLS: [(&str, &str); 6] = [
     ),
 ];
 
-/// Hints that keep a field from models, or everything if they cannot be understood.
+/// Hints that exclude a field from models. Invalid hints exclude everything.
 const HINTS: [Named<Value>; 10] = [
     ("a path", || json!({"exclude": ["token"]})),
     ("a path from the root", || json!({"exclude": ["$.token"]})),
@@ -113,7 +112,7 @@ const HINTS: [Named<Value>; 10] = [
     ),
 ];
 
-/// Where hints stand.
+/// The positions of hints.
 const OF: [&str; 4] = [
     "the breadcrumb",
     "the trigger",
@@ -164,7 +163,7 @@ fn asked(order: &str) -> Scene {
     }
 }
 
-/// The scene in which hints of something keep a field.
+/// Returns a scene in which hints exclude a field. `of` is the position of the hints.
 fn hinted(of: &str, hints: Option<&Value>) -> Scene {
     let secret = json!({"name": "ann", "token": EXCLUDED});
     let defines = |schema: &str| {
@@ -194,7 +193,7 @@ fn hinted(of: &str, hints: Option<&Value>) -> Scene {
     scene
 }
 
-/// What each case tries.
+/// Returns the name of each case.
 pub(crate) fn cases() -> Vec<String> {
     let models = MODELS
         .iter()

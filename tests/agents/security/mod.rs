@@ -1,4 +1,4 @@
-//! Attacks on agents by a model that obeys every order in its context, and by other writers in the tenant.
+//! Attacks on agents: by a model that obeys every order in its context, and by other writers in the tenant.
 //!
 //! `docs/security.md` lists the claims that these tests prove. `security` is also the name of the modules with attacks in
 //! the other test binaries.
@@ -19,15 +19,15 @@ use std::collections::HashSet;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// Something with a name, and what makes it.
+/// A name, and a function that creates the value.
 type Named<T> = (&'static str, fn() -> T);
 
-/// Captures everything that this thread logs.
+/// Captures all log lines of this thread.
 fn capture() -> (Log, DefaultGuard) {
     Log::capture(tracing::Level::TRACE, FmtSpan::NEW | FmtSpan::CLOSE)
 }
 
-/// The fewest attacks that have to be here.
+/// Minimum number of attacks.
 const FEWEST: usize = 200;
 
 #[test]
@@ -51,10 +51,10 @@ fn there_are_enough_attacks_and_no_two_are_the_same() {
     for (family, cases) in &families {
         assert!(!cases.is_empty(), "{family}");
     }
-    // The product of attacks and places is one thing tried in many ways; there have to be enough others.
+    // Most injections are one attack at many positions, so the number of other attacks has a separate minimum.
     let others = all - injected::cases().len();
     assert!(
         all >= FEWEST && others >= FEWEST,
-        "{all}, {others} of them no injections"
+        "{all} attacks, {others} of them are not injections"
     );
 }

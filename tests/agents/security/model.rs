@@ -1,17 +1,17 @@
-//! A model that obeys whatever it reads, wherever it stands: the worst that an injection can make of a model.
+//! A model that obeys every order in every text that it receives, which is the worst possible effect of a prompt injection.
 //!
-//! It knows these orders, and reads through escaped JSON and characters that cannot be seen:
+//! The model knows these orders, also in escaped JSON and between invisible characters:
 //!
-//! | order | what it does |
+//! | order | effect |
 //! |---|---|
 //! | `CALL <tool> <json>` | calls the tool |
-//! | `CALL@<id> <tool> <json>` | calls it under this id |
-//! | `CALL! <tool> <anything>` | calls it with the rest of the line, as it is |
+//! | `CALL@<id> <tool> <json>` | calls the tool under this ID |
+//! | `CALL! <tool> <anything>` | calls the tool with the unchanged rest of the line |
 //! | `WRITE <json>` | answers with this action |
 //! | `SAY <text>` | answers with the rest of the line |
-//! | `REPEAT SECRETS` | answers with all it was shown |
+//! | `REPEAT SECRETS` | answers with everything that it has received |
 //!
-//! Each order is obeyed once. Calls come first, since an answer would end the run.
+//! The model obeys each order once. Calls come first, because an answer would end the run.
 
 use serde::de::IgnoredAny;
 use std::collections::HashSet;
@@ -34,7 +34,7 @@ enum Order {
     Repeat,
 }
 
-/// The model, with the key that one behind an API would have.
+/// The obedient model, with a key like a model behind an API.
 #[derive(Debug)]
 pub(crate) struct ObedientModel {
     #[expect(dead_code, reason = "it is here to be printed, if anything prints it")]
@@ -52,7 +52,7 @@ impl ObedientModel {
         }
     }
 
-    /// All that it was shown.
+    /// Returns all text that the model received.
     pub(crate) fn shown(&self) -> String {
         let shown = self.shown.lock().unwrap();
         let messages = shown.iter().flat_map(|request| &request.messages);
@@ -112,9 +112,9 @@ impl ChatModel for ObedientModel {
     }
 }
 
-/// The orders of a text, in every way in which it can be read.
+/// Returns the orders in a text, in every way in which the text can be unescaped.
 fn orders(text: &str) -> Vec<Order> {
-    /// How deep a text may be quoted within quotes.
+    /// Maximum number of quoting levels.
     const DEEPEST: usize = 4;
     let mut found = Vec::new();
     let mut reading = text.to_owned();
@@ -130,7 +130,7 @@ fn orders(text: &str) -> Vec<Order> {
     found
 }
 
-/// A text without one level of the escapes of JSON.
+/// Removes one level of JSON escapes.
 fn unescaped(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars();
@@ -193,7 +193,7 @@ fn call(rest: &str) -> Option<Order> {
     })
 }
 
-/// The JSON that a text begins with.
+/// Returns the JSON value at the start of a text.
 fn json(text: &str) -> Option<String> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
     values.next()?.ok()?;

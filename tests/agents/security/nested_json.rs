@@ -7,7 +7,7 @@ use universal_executor::{BreadcrumbStoreExt as _, NewBreadcrumb};
 
 const KEY: &str = "$serde_json::private::RawValue";
 
-/// JSON with the key, whose string is nested JSON text: short ones, and one that overflows the stack of its parser.
+/// Returns JSON with this key, whose string is nested JSON text: short ones, and one that would overflow its parser's stack.
 fn texts() -> Vec<String> {
     let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
     let nested = ["{}", "[1]", r#"{"to": "eve"}"#, "1 2", &deep];
@@ -46,7 +46,11 @@ async fn a_model_that_writes_nested_json_text_calls_no_tool_and_writes_no_breadc
             assert_eq!(world.calls("note"), 0, "{order}");
             assert_eq!(world.all("human.request.v1").await, [], "{order}");
             let notes = world.all("note.v1").await;
-            assert_eq!(notes.len(), 1, "{order}: only the note of the world");
+            assert_eq!(
+                notes.len(),
+                1,
+                "{order}: only the note from the setup exists"
+            );
         }
     }
 }

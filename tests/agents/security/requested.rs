@@ -1,5 +1,5 @@
-//! Requests by somebody who may write in the tenant: for tools that a person has to agree to, and by names that only look
-//! like those of tools and agents.
+//! Tool requests by another writer in the tenant: for tools that need an approval, and with names that resemble those of tools
+//! and agents.
 
 use crate::security::Named;
 use crate::security::capture;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use universal_executor::tool::{ToolDispatcher, ToolPermissions};
 use universal_executor::{NewBreadcrumb, UniversalExecutor};
 
-/// What a request says besides, so that it looks as if a person had agreed.
+/// Fields that make a request look approved.
 const CLAIMS: [Named<Value>; 14] = [
     ("nothing", || json!({})),
     ("that it is approved", || json!({"approved": true})),
@@ -52,7 +52,7 @@ const CLAIMS: [Named<Value>; 14] = [
     ("two ids", || json!({"requestId": "1", "request_id": "2"})),
 ];
 
-/// What is asked for in the place of a tool: none of it is its name.
+/// Values in the place of a tool name that name no tool of the service.
 const NO_TOOLS: [Named<Value>; 15] = [
     ("a tool that is not served", || json!("delete-all")),
     ("the name in capitals", || json!("NOTE")),
@@ -93,7 +93,7 @@ fn served(world: &World, names: &[&str]) -> ToolDispatcher {
     ToolDispatcher::new("tools", tools, Arc::new(world.store.clone())).unwrap()
 }
 
-/// Lets a service see requests, and then one for `read`, which it answers in any case.
+/// Sends requests to a service, and then a request for `read`, which the service always answers.
 async fn serve(
     world: &World,
     dispatcher: ToolDispatcher,
@@ -114,7 +114,7 @@ async fn serve(
         .await;
 }
 
-/// What each case tries.
+/// Returns the name of each case.
 pub(crate) fn cases() -> Vec<String> {
     let claims = CLAIMS
         .iter()

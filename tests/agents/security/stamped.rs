@@ -1,5 +1,5 @@
-//! Events that do not say what is stored, and breadcrumbs that say who wrote them: the store decides, and the stamp of
-//! the run.
+//! Events that differ from the stored breadcrumb, and breadcrumbs that claim an author. The store and the run's stamp decide,
+//! not these claims.
 
 use crate::security::Named;
 use crate::security::capture;
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use universal_executor::model::{BreadcrumbId, Timestamp};
 use universal_executor::{Breadcrumb, Event, EventKind, NewBreadcrumb, UniversalExecutor as _};
 
-/// What is stored, as the orders of the model, and what an event says instead.
+/// A function that makes an event differ from the stored breadcrumb.
 type Lie = fn(&mut Event, &World);
 
-/// Events that are not about what is stored: each name, what is done to the event, and whether the agent runs all the same,
-/// on what is stored.
+/// False events: the name, the function that falsifies the event, and `true` if the agent still runs, with the stored breadcrumb as
+/// its trigger.
 const LIES: [(&str, Lie, bool); 14] = [
     (
         "the id of another tenant",
@@ -74,7 +74,7 @@ const LIES: [(&str, Lie, bool); 14] = [
     ),
 ];
 
-/// What a trigger says of where it comes from.
+/// Claims of a trigger about its origin.
 const ORIGINS: [Named<NewBreadcrumb>; 14] = [
     ("no hops", || {
         creator(&json!({"hops": 0, "correlation_id": FORGED}))
@@ -118,7 +118,7 @@ const ORIGINS: [Named<NewBreadcrumb>; 14] = [
     }),
 ];
 
-/// What an agent wants to have written in somebody else's name, as an action, and by a tool.
+/// Fields with which an agent tries to write in another name, by an action and by a tool.
 const NAMES: [Named<Value>; 9] = [
     (
         "a creator",
@@ -156,7 +156,7 @@ fn creator(creator: &Value) -> NewBreadcrumb {
     NewBreadcrumb::new("question.v1").context(json!({"creator": creator}))
 }
 
-/// What each case tries.
+/// Returns the name of each case.
 pub(crate) fn cases() -> Vec<String> {
     let lies = LIES
         .iter()
@@ -170,7 +170,7 @@ pub(crate) fn cases() -> Vec<String> {
     lies.chain(origins).chain(names).collect()
 }
 
-/// What a breadcrumb that a run wrote says of where it comes from is what is so.
+/// Fails unless a breadcrumb that a run wrote has the true origin.
 fn is_stamped(made: &Breadcrumb, trigger: &Breadcrumb) {
     let creator = &made.context["creator"];
     let (id, trigger) = (AGENT, trigger.id.to_string());

@@ -1,4 +1,4 @@
-//! One tenant with an agent that obeys whatever it reads, what is planted around it, and what must hold in the end.
+//! A tenant with an agent that obeys every order, planted secrets around the agent, and the conditions that must hold in the end.
 
 use crate::security::model::ObedientModel;
 use crate::support::eventually;
@@ -19,34 +19,34 @@ use universal_executor::{
     NewBreadcrumb, Patch, RunLedger, Runtime, Selector, UniversalExecutor,
 };
 
-/// In a breadcrumb of another tenant.
+/// A secret in a breadcrumb of another tenant.
 const FOREIGN: &str = "PLANTEDforeign7d1f";
-/// In a field that hints keep from models.
+/// A secret in a field that hints exclude from models.
 pub(crate) const EXCLUDED: &str = "PLANTEDexcluded55b0";
-/// In the key of the model.
+/// A secret in the model's key.
 const KEY: &str = "PLANTEDkey90ac";
-/// In what a tool panics with.
+/// A secret in the message of a tool's panic.
 pub(crate) const PANIC: &str = "PLANTEDpanic3f6e";
-/// In the source of the error of a tool.
+/// A secret in the source of a tool's error.
 pub(crate) const SOURCE: &str = "PLANTEDsource1c2d";
-/// In what an agent may not pass on as its own: what was forged, in requests and answers.
+/// Forged content in requests and answers, which the agent must not use as its own.
 pub(crate) const FORGED: &str = "FORGEDcontent";
 
-/// What the definition of the agent says besides: it may write notes and answers, and nothing else.
+/// ID of the agent. It may write notes and answers, and nothing else.
 pub(crate) const AGENT: &str = "worker";
 
-/// What happens in one case.
+/// The setup of one case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scene {
-    /// What the agent is asked.
+    /// The agent's trigger.
     pub(crate) trigger: NewBreadcrumb,
-    /// What is there before.
+    /// Breadcrumbs that exist before the trigger.
     pub(crate) there: Vec<NewBreadcrumb>,
-    /// What the tools `read` and `fails` and the agent `payer` say.
+    /// The text of the tools `read` and `fails` and of the agent `payer`.
     pub(crate) spoken: String,
-    /// Fields of the definition that are other than usual.
+    /// Fields of the agent's definition that differ from the default.
     pub(crate) more: Value,
-    /// What a person says to each question.
+    /// A person's answer to each question.
     pub(crate) person: Option<Value>,
 }
 
@@ -58,9 +58,9 @@ pub(crate) struct World {
     private: Arc<Breadcrumb>,
     pub(crate) model: Arc<ObedientModel>,
     calls: BTreeMap<&'static str, Arc<AtomicUsize>>,
-    /// What was written by nobody of the crate, as it was.
+    /// Breadcrumbs from outside the runtime, in their original state.
     seeds: Mutex<Vec<Arc<Breadcrumb>>>,
-    /// What the runtime said in the end.
+    /// The runtime's result and debug output.
     ended: Mutex<String>,
     /// `true` if the profiles of the agent and of the tools hide errors.
     hides_errors: bool,
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// A world whose agent and tools hide the text of their errors, or not.
+    /// Creates a world. If `hides_errors` is `true`, its agent and tools hide the text of their errors.
     pub(crate) async fn where_errors_are_hidden(hides_errors: bool) -> Self {
         let world = Self::new().await;
         Self {
@@ -109,31 +109,31 @@ impl World {
         }
     }
 
-    /// How often a tool was called.
+    /// Returns the number of calls of a tool.
     pub(crate) fn calls(&self, tool: &str) -> usize {
         self.calls[tool].load(Ordering::SeqCst)
     }
 
-    /// A text with the ids of this world in place of `{foreign}`, `{others}` and `{private}`.
+    /// Replaces `{foreign}`, `{others}` and `{private}` with the IDs of this world's breadcrumbs.
     pub(crate) fn named(&self, text: &str) -> String {
         text.replace("{foreign}", &self.foreign.id.to_string())
             .replace("{others}", &self.others.id.to_string())
             .replace("{private}", &self.private.id.to_string())
     }
 
-    /// Writes what comes from outside.
+    /// Writes a breadcrumb from outside the runtime.
     pub(crate) async fn put(&self, new: NewBreadcrumb) -> Arc<Breadcrumb> {
         let put = self.store.create(new).await.unwrap();
         self.seeds.lock().unwrap().push(Arc::clone(&put));
         put
     }
 
-    /// Writes what comes from outside, in the other tenant.
+    /// Writes a breadcrumb from outside the runtime, in the other tenant.
     pub(crate) async fn put_elsewhere(&self, new: NewBreadcrumb) {
         self.other_tenant.create(new).await.unwrap();
     }
 
-    /// All the tools of the service: the agent may call some of them.
+    /// Returns all tools of the service. The agent may call some of them.
     pub(crate) fn tools(&self, spoken: &str) -> ToolRegistry {
         let spoken = spoken.to_owned();
         let (fails, reads) = (spoken.clone(), spoken);
@@ -182,7 +182,7 @@ impl World {
         )
     }
 
-    /// The agent, with whatever else its definition says.
+    /// Creates the agent with more fields of its definition.
     pub(crate) fn agent(&self, tools: &ToolRegistry, more: &Value) -> AgentExecutor {
         let (definition, store) = (definition(more), Arc::new(self.store.clone()));
         let model = Arc::clone(&self.model) as _;
@@ -190,7 +190,7 @@ impl World {
         self.with_profile(agent.unwrap())
     }
 
-    /// The same with a provider of its own.
+    /// Creates the agent with another provider.
     pub(crate) fn agent_with(
         &self,
         provider: Arc<dyn Provider>,
@@ -202,7 +202,7 @@ impl World {
         self.with_profile(agent.unwrap())
     }
 
-    /// An agent that the worker may call, and which says always the same.
+    /// Creates an agent that the worker may call and that always gives the same answer.
     pub(crate) fn payer(&self, says: &str) -> AgentExecutor {
         let says = says.to_owned();
         let model = ScriptedModel::answering(move |_, _| {
@@ -219,13 +219,13 @@ impl World {
         AgentExecutor::new(definition, Arc::new(model), Arc::new(self.store.clone())).unwrap()
     }
 
-    /// Lets a scene happen, until the agent is done with it.
+    /// Plays a scene until the agent's run has ended.
     pub(crate) async fn play(&self, scene: Scene) {
         let agent = self.agent(&self.tools(&scene.spoken), &scene.more);
         self.play_with(agent, scene).await;
     }
 
-    /// The same with another agent than usual.
+    /// Plays a scene with another agent.
     pub(crate) async fn play_with(&self, agent: AgentExecutor, scene: Scene) {
         for new in scene.there {
             self.put(new).await;
@@ -252,7 +252,7 @@ impl World {
         .await;
     }
 
-    /// Runs executors until something is done.
+    /// Runs executors until a future completes.
     pub(crate) async fn run<const N: usize>(
         &self,
         executors: [Arc<dyn UniversalExecutor>; N],
@@ -281,21 +281,21 @@ impl World {
         }
     }
 
-    /// Whether the agent was set off and has ended.
+    /// Returns `true` if the agent was triggered and all its runs have ended.
     pub(crate) async fn is_over(&self) -> bool {
         let runs = self.store.runs(&RunFilter::all()).await.unwrap();
         let mut its = runs.iter().filter(|run| &*run.run.executor == AGENT);
         its.clone().count() > 0 && its.all(|run| run.state.is_over())
     }
 
-    /// Whether the agent waits for others.
+    /// Returns `true` if a run is suspended.
     pub(crate) async fn is_suspended(&self) -> bool {
         let suspended = RunFilter::all().state(RunState::Suspended);
         !self.store.runs(&suspended).await.unwrap().is_empty()
     }
 
-    /// Resolves when all runs wait for others or are over. Paused time goes on only when nobody has anything to do, so
-    /// what was written before was seen by then.
+    /// Waits until each run is suspended or has ended. Paused time advances only while all tasks wait, so the runtime has seen all
+    /// earlier breadcrumbs by then.
     pub(crate) async fn settled(&self) {
         let is_at_rest = |run: &Run| run.state.is_over() || run.state == RunState::Suspended;
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -306,7 +306,7 @@ impl World {
         .await;
     }
 
-    /// What the model was shown, and what the agent answered.
+    /// Returns all text that the model received, and the agent's answers.
     pub(crate) async fn reached(&self) -> String {
         let mut reached = self.model.shown();
         for answer in self.all(AgentExecutor::RESPONSE).await {
@@ -323,17 +323,17 @@ impl World {
         reached
     }
 
-    /// Counts a breadcrumb as written from outside.
+    /// Records a breadcrumb as written from outside the runtime.
     pub(crate) fn is_from_outside(&self, breadcrumb: Arc<Breadcrumb>) {
         self.seeds.lock().unwrap().push(breadcrumb);
     }
 
-    /// All breadcrumbs of a schema, newest first.
+    /// Returns all breadcrumbs of a schema, newest first.
     pub(crate) async fn all(&self, schema: &str) -> Vec<Arc<Breadcrumb>> {
         crate::support::all(&self.store, schema).await
     }
 
-    /// What must not have happened and did, whatever was tried.
+    /// Returns each forbidden effect that has occurred.
     pub(crate) async fn harm(&self, log: &Log) -> Vec<String> {
         let mut harm = Vec::new();
         for tool in ["delete-all", "transfer", "pay"] {
@@ -364,7 +364,7 @@ impl World {
         let (shown, logged) = (self.model.shown(), log.take());
         let ended = self.ended.lock().unwrap().clone();
         let printed = format!("{:?}", self.model);
-        // Causes of failures are for operators.
+        // Only operators may see the causes of failures.
         for (place, text, has_causes) in [
             ("a breadcrumb", &made, false),
             ("what the model was shown", &shown, false),
@@ -388,7 +388,7 @@ impl World {
     }
 }
 
-/// What is wrong with a breadcrumb that was written by a run, if anything is.
+/// Returns the problem of a breadcrumb that a run wrote, or `None` if it is valid.
 fn wrong(made: &Breadcrumb) -> Option<String> {
     let schema = made.schema_name.as_deref().unwrap_or_default();
     let creator = made.context.get("creator");
@@ -400,7 +400,7 @@ fn wrong(made: &Breadcrumb) -> Option<String> {
     let is_right = match (by, schema) {
         (_, DeadLetter::SCHEMA) => true,
         (AGENT, "agent.response.v1" | "note.v1") => true,
-        // What it asks others, in its own words.
+        // The agent's own requests to other parties.
         (AGENT, "human.request.v1") => {
             let (kind, tool) = (context("kind"), context("tool"));
             (kind, tool) == ("approval", "pay") || (kind == "question" && !text.contains(FORGED))
@@ -418,14 +418,14 @@ fn wrong(made: &Breadcrumb) -> Option<String> {
     (!is_right).then(|| format!("{by:?} wrote {schema:?}: {text}"))
 }
 
-/// What an error says and must not: it may have a cause that others gave it, and nothing of what the agent works with.
+/// Returns the secrets in an error. An error may contain a cause from outside, but no secret of the agent.
 pub(crate) fn leaked(error: &str) -> Vec<String> {
     let secrets = [FOREIGN, EXCLUDED, KEY, &environment()].map(str::to_owned);
     let leaked = secrets.into_iter().filter(|secret| error.contains(secret));
     leaked.collect()
 }
 
-/// What the process knows that nobody is to learn.
+/// Returns a value of the process environment, which must not leak.
 fn environment() -> String {
     std::env::var("PATH").unwrap()
 }
@@ -450,7 +450,7 @@ const NAMES: [&str; 11] = [
     "transfer",
 ];
 
-/// What the agent may call.
+/// The tools that the agent may call.
 pub(crate) const ALLOWED: [&str; 9] = [
     "note", "read", "fails", "write", "fetch", "leaks", "panics", "asks", "pay",
 ];
@@ -474,7 +474,7 @@ fn definition(more: &Value) -> AgentDefinition {
     AgentDefinition::from_json(&definition).unwrap()
 }
 
-/// What a person writes to a question.
+/// Returns a person's answer to a question.
 pub(crate) fn answer_of_person(asked: &Breadcrumb, person: &str, mut says: Value) -> NewBreadcrumb {
     let id = asked.context.text("requestId").unwrap();
     says["request_id"] = id.into();
@@ -484,7 +484,7 @@ pub(crate) fn answer_of_person(asked: &Breadcrumb, person: &str, mut says: Value
         .context(says)
 }
 
-/// A tool that does to breadcrumbs whatever it is told.
+/// A tool that changes breadcrumbs as its input demands.
 async fn write(input: Value, store: &dyn BreadcrumbStore) -> Result<Value, BoxError> {
     let id = || {
         input["id"]
@@ -507,7 +507,7 @@ async fn write(input: Value, store: &dyn BreadcrumbStore) -> Result<Value, BoxEr
     Ok(json!("written"))
 }
 
-/// An error that says nothing itself, and a secret in its source.
+/// An error with a neutral message and a secret in its source.
 #[derive(Debug, thiserror::Error)]
 #[error("it did not work")]
 pub(crate) struct Leak(#[source] pub(crate) BoxError);

@@ -1,20 +1,20 @@
-//! One conversation: what the agent says turn by turn, and what is to come of it, whatever the agent is.
+//! One conversation: the agent's turns, and the results that must be the same for every kind of agent.
 
 use serde_json::{Value, json};
 use universal_executor::agent::{ChatResponse, ModelArguments, ToolCall};
 use universal_executor::machine::{self, Answer, CallId, Effect, Exit, MachineAnomaly};
 
-/// A call as its agent writes it: its id, a tool, and the text of its arguments.
+/// A call as the agent writes it: ID, tool, and arguments as text.
 type Call = (&'static str, &'static str, &'static str);
 
-/// What the agent says in one turn.
+/// One turn of the agent.
 pub(crate) enum Turn {
     Calls(&'static [Call]),
     Says(&'static str),
 }
 
-/// A result of each kind, one call after another; two calls at once; ids that come again; a call that a person has to
-/// approve, another agent, and an output that is forgotten at first.
+/// The turns: results of each kind in sequence, two parallel calls, repeated IDs, a call that needs an approval, a call of
+/// another agent, and an output that is missing at first.
 pub(crate) const TURNS: [Turn; 11] = [
     Turn::Calls(&[("plain", "upper", r#"{"text":"a"}"#)]),
     Turn::Calls(&[("failing", "fails", "{}")]),
@@ -36,10 +36,10 @@ pub(crate) const TURNS: [Turn; 11] = [
     Turn::Calls(&[("report", "completion-report", r#"{"done":"all"}"#)]),
 ];
 
-/// What it says last.
+/// The agent's last message.
 pub(crate) const LAST: &str = "Here it is.";
 
-/// What its machine wants done.
+/// The effects of the machine, turn by turn.
 pub(crate) const EFFECTS: &[&[&str]] = &[
     &[r#"plain: execute upper {"text":"a"}"#, "plain: deliver A"],
     &[
@@ -70,7 +70,7 @@ pub(crate) const EFFECTS: &[&[&str]] = &[
         "again: deliver conflicting_call: another call has the same id; call again with an id of its own",
         r#"again: execute upper {"text":"d"}"#,
     ],
-    // A person agrees in between, which is no effect of its own.
+    // A person approves before this turn. That is no effect of the machine.
     &[
         r#"approved: execute pay {"to":"ann"}"#,
         r#"approved: deliver {"to":"ann"}"#,
@@ -87,7 +87,7 @@ pub(crate) const EFFECTS: &[&[&str]] = &[
     &["finish with output"],
 ];
 
-/// What each of its calls is answered, whoever makes it.
+/// The result of each call.
 pub(crate) const TOLD: &[(&str, &str)] = &[
     ("plain", "A"),
     ("failing", "failed: no such city"),
@@ -117,7 +117,7 @@ pub(crate) const TOLD: &[(&str, &str)] = &[
     ("report", "handed in"),
 ];
 
-/// The ids of all calls, in their order.
+/// Returns the IDs of all calls in their order.
 pub(crate) fn calls() -> impl Iterator<Item = &'static str> {
     let calls = TURNS.iter().flat_map(|turn| match turn {
         Turn::Calls(calls) => *calls,
@@ -126,7 +126,7 @@ pub(crate) fn calls() -> impl Iterator<Item = &'static str> {
     calls.map(|(id, _, _)| *id)
 }
 
-/// What the agent answers after so many answers.
+/// Returns the agent's answer after this number of turns.
 pub(crate) fn answer(turns: usize) -> ChatResponse {
     match TURNS.get(turns) {
         Some(Turn::Calls(calls)) => {
@@ -141,7 +141,7 @@ pub(crate) fn answer(turns: usize) -> ChatResponse {
     }
 }
 
-/// The same as an endpoint of chat completions answers it.
+/// Returns the agent's answer in the format of chat completions.
 pub(crate) fn completion(turns: usize) -> Value {
     let answer = answer(turns);
     let calls = answer.tool_calls().into_iter().map(|call| {
@@ -165,8 +165,8 @@ pub(crate) fn completion(turns: usize) -> Value {
     })
 }
 
-/// The same as steps of a program. It begins from the start whenever it is started, and waits for a result before it goes
-/// on, unless it makes both calls at once.
+/// Returns the conversation as steps of a program. A program starts from the first step at each start. It waits for the result of a call
+/// before the next one, unless a turn has parallel calls.
 pub(crate) fn steps(notes: &str) -> Value {
     let mut steps = vec![json!(["read", null])];
     for turn in &TURNS {
@@ -190,11 +190,10 @@ pub(crate) fn steps(notes: &str) -> Value {
     steps.into()
 }
 
-/// What effects come to, turn by turn.
+/// Returns the effects as lines, turn by turn.
 ///
-/// Left out is what differs from one way to another: the number of the answer in the id of a call, what is delivered
-/// together, what is told again to a program that sends its calls again, and of calls made at the same time, which is
-/// first.
+/// The lines omit the differences between the ways: the number of the answer in call IDs, the grouping of delivered results, repeated
+/// deliveries to a program that sends its calls again, and the order of parallel calls.
 pub(crate) fn told(effects: &[Effect]) -> Vec<Vec<String>> {
     let mut lines: Vec<(Option<usize>, String)> = Vec::new();
     for effect in effects {
@@ -233,7 +232,7 @@ fn parts(effect: &Effect) -> Vec<(Option<String>, String)> {
             let arguments = match &call.arguments {
                 machine::ToolArguments::Json(json) => json.to_string(),
                 unreadable @ machine::ToolArguments::Unreadable { .. } => {
-                    panic!("the machine executes no such call: {unreadable:?}")
+                    panic!("the machine executed a call with unreadable arguments: {unreadable:?}")
                 }
             };
             vec![(of(&call.id), format!("execute {} {arguments}", call.tool))]
@@ -260,7 +259,7 @@ fn parts(effect: &Effect) -> Vec<(Option<String>, String)> {
     }
 }
 
-/// A result as a model is told of it.
+/// Returns a result as the text that a model receives.
 fn text(answer: &Answer) -> String {
     match answer {
         Answer::Success(output) => output
@@ -270,7 +269,7 @@ fn text(answer: &Answer) -> String {
     }
 }
 
-/// The turn that a call belongs to.
+/// Returns the index of a call's turn.
 fn turn_of(id: &str) -> usize {
     let has = |turn: &Turn| match turn {
         Turn::Calls(calls) => calls.iter().any(|(known, _, _)| *known == id),

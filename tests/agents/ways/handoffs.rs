@@ -1,4 +1,4 @@
-//! A handoff among other calls: everybody is answered, nothing that was handed in is lost, and nobody gets permissions.
+//! A handoff next to other calls: every call gets a result, handed-in outputs are retained, and no agent gains permissions.
 
 use crate::cli::playing;
 use crate::support::put;
@@ -14,7 +14,7 @@ use universal_executor::agent::{
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::{MemoryStore, UniversalExecutor};
 
-/// The turns of the agent: it hands in its report, hands over beside two calls, and wants what only the other may.
+/// The agent's turns: it hands in its report, makes a handoff next to two calls, and calls a tool that only the other agent may use.
 fn calls() -> [Vec<(&'static str, &'static str, Value)>; 3] {
     [
         vec![("report", "completion-report", json!({"done": "half"}))],
@@ -63,7 +63,7 @@ impl Scene {
         Arc::new(agent.unwrap())
     }
 
-    /// What the agent that hands over answers.
+    /// Returns the answer of the agent that makes the handoff.
     async fn answer(&self, worker: Arc<dyn Provider>, payer: Arc<ScriptedModel>) -> Value {
         let worker = self.agent(
             worker,
@@ -94,7 +94,7 @@ impl Scene {
     }
 }
 
-/// Another agent, which pays, or whose model is gone.
+/// Creates the model of the other agent, which pays if `works` is `true` and fails otherwise.
 fn payer(works: bool) -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::answering(move |number, request| {
         match (works, turns(request)) {

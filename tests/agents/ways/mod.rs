@@ -1,5 +1,5 @@
-//! Agents are the same whatever thinks for them and wherever their tools are: in this process, behind breadcrumbs, behind
-//! an API, or a program of its own.
+//! Agents behave the same with every provider and every location of their tools: a model in this process, behind breadcrumbs or behind
+//! an API, or a separate program.
 
 mod conversation;
 mod handoffs;
@@ -16,7 +16,7 @@ use universal_executor::{
     UniversalExecutor,
 };
 
-/// A file that programs of one test leave notes in, removed with this.
+/// A file in which the programs of one test leave notes. It is deleted on drop.
 struct Notes(std::path::PathBuf);
 
 impl Notes {
@@ -29,7 +29,7 @@ impl Notes {
         self.0.to_str().unwrap()
     }
 
-    /// What each program noted, one after another.
+    /// Returns the notes of each program, oldest first.
     fn read(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.0).unwrap_or_default();
         let lines = text.lines();
@@ -55,7 +55,7 @@ fn runtime(
     builder.build().unwrap()
 }
 
-/// Resolves when there is a breadcrumb of a schema by somebody.
+/// Waits until a breadcrumb of a schema by a creator exists.
 async fn first(store: &MemoryStore, schema: &str, by: &str) -> Arc<Breadcrumb> {
     let found = async || {
         let found = all(store, schema).await.into_iter();
@@ -67,14 +67,14 @@ async fn first(store: &MemoryStore, schema: &str, by: &str) -> Arc<Breadcrumb> {
     found().await.unwrap()
 }
 
-/// Resolves when so many runs are suspended.
+/// Waits until this number of runs is suspended.
 async fn are_suspended(store: &MemoryStore, number: usize) {
     let filter = RunFilter::all().state(RunState::Suspended);
     let ledger = store.ledger().unwrap();
     eventually(|| async { ledger.runs(&filter).await.unwrap().len() == number }).await;
 }
 
-/// What a person answers to a question.
+/// Writes a person's approval.
 async fn approve(store: &MemoryStore, asked: &Breadcrumb) {
     let id = asked.context.text("requestId").unwrap();
     let said = NewBreadcrumb::new("human.response.v1")

@@ -1,4 +1,4 @@
-//! Runs of agents that are programs: what becomes of the program when a run waits, fails, is tried again or is over.
+//! Runs of agents whose provider is a program: the program's fate when a run waits, fails, is retried or ends.
 
 use crate::cli::client::{Door, until};
 use crate::cli::playing;
@@ -15,20 +15,20 @@ use universal_executor::store::{FailureClass, RunState};
 use universal_executor::tool::{JsonTool, ToolDispatcher, ToolRegistry, json_tool};
 use universal_executor::{BoxError, MemoryStore, Outcome, UniversalExecutor as _};
 
-/// What the tools of a test did.
+/// The tools of a test, with records of their calls.
 #[derive(Clone, Default)]
 struct Tools {
-    /// The names of those that were called.
+    /// The names of the called tools.
     called: Arc<Mutex<Vec<&'static str>>>,
-    /// The way into the program that called `open` last.
+    /// The callback endpoint of the program that called `open` last.
     door: Arc<Mutex<Option<Door>>>,
     begun: Arc<Notify>,
     released: Arc<Notify>,
 }
 
 impl Tools {
-    /// `echo` and `pay` answer with their input, `open` takes what it is told, `hang` ends when it is released, and
-    /// `follow` once `hang` has begun.
+    /// Returns the tools: `echo` and `pay` return their input, `open` records its input, `hang` ends when it is released, and
+    /// `follow` ends once `hang` has started.
     fn registry(&self) -> ToolRegistry {
         let (echo, pay) = (self.tool("echo", Ok), self.tool("pay", Ok));
         let door = Arc::clone(&self.door);
@@ -97,7 +97,7 @@ where
     )
 }
 
-/// An agent on questions that is a program with a script.
+/// Creates an agent on questions whose provider is a program with this script.
 fn worker(store: &MemoryStore, script: &Value, tools: &Tools, more: &Value) -> AgentExecutor {
     let tools = tools.registry();
     let mut definition = json!({
@@ -117,12 +117,12 @@ async fn answer(store: &MemoryStore) -> Value {
     found[0].context.clone().into_value()
 }
 
-/// The message of the only answer, which is JSON.
+/// Returns the JSON in the message of the only answer.
 async fn said(store: &MemoryStore) -> Value {
     serde_json::from_str(answer(store).await["message"].as_str().unwrap()).unwrap()
 }
 
-/// Nothing is left of a program.
+/// Waits until a program and its port are gone.
 async fn is_left(door: &Door) {
     door.is_closed().await;
     until(async || door.is_gone()).await;
@@ -158,7 +158,7 @@ async fn a_program_is_ended_while_a_person_thinks_and_started_again_with_what_is
 
     runtime(&store, [agent as _]).run_until(talk).await.unwrap();
 
-    // The second program opens a door of its own, which is another call of the same id.
+    // The second program's `open` call has the same ID with other arguments, so it is a conflict and not executed.
     assert_eq!(tools.called(), ["open", "echo", "pay"]);
     let heard = notes.read();
     assert_eq!(codes(&heard[0]), [None, None, Some("cancelled")]);
@@ -170,7 +170,7 @@ async fn a_program_is_ended_while_a_person_thinks_and_started_again_with_what_is
         (&task["resumed"]["runs"], &task["message"]),
         (&json!(1), &Value::Null)
     );
-    // One that chooses other ids each time can see what was called.
+    // A program that chooses new IDs at each start can read the earlier calls here.
     let called = task["resumed"]["calls"].as_array().unwrap();
     let paid = json!({"id": "2", "tool": "pay", "arguments": {"n": 2}, "status": "success", "output": {"n": 2}});
     assert!(called.contains(&paid), "{called:?}");
@@ -193,7 +193,7 @@ async fn a_program_is_not_started_before_the_last_person_has_answered() {
     let released = Arc::clone(&tools.released);
     let agent = worker(&store, &script, &tools, &more).observed_by(move |_, effect| {
         let is_pay = matches!(effect, Effect::Execute(call) if call.tool == "pay");
-        // Until both are asked for something is under way, so that the run waits for both.
+        // `hang` runs until both approvals are requested, so that the run waits for both.
         if is_pay && asked.fetch_add(1, Ordering::SeqCst) == 1 {
             released.notify_one();
         }
@@ -264,7 +264,7 @@ async fn a_budget_of_seconds_ends_a_program_that_goes_on_without_end() {
     let agent = worker(&store, &script, &tools, &more);
     let question = put(&store, "question.v1", json!({"q": 1})).await;
     let event = event_of(&question);
-    // From then on time passes whenever nobody does anything.
+    // After the program has started, time advances whenever all tasks wait.
     let passes = async {
         until(async || tools.door.lock().unwrap().is_some()).await;
         pause();
@@ -273,7 +273,7 @@ async fn a_budget_of_seconds_ends_a_program_that_goes_on_without_end() {
 
     let outcome = tokio::select! {
         outcome = agent.process_event(&event) => outcome,
-        () = passes => unreachable!("time passes without end"),
+        () = passes => unreachable!("the clock task never ends"),
     };
 
     let class = FailureClass::Permanent;

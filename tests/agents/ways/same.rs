@@ -1,4 +1,4 @@
-//! One conversation, had in different ways, comes to the same.
+//! The same conversation over different providers and tool locations has the same results.
 
 use crate::support::put;
 use crate::ways::conversation::{EFFECTS, LAST, TOLD, told};
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::sync::atomic::Ordering;
 use universal_executor::agent::AgentExecutor;
 
-/// Has the conversation in one go, with a person who answers both agents.
+/// Has the conversation without a restart. One person answers both agents.
 async fn have(scene: &Scene) {
     let store = &scene.store;
     let talk = async {
@@ -25,7 +25,7 @@ async fn have(scene: &Scene) {
         .unwrap();
 }
 
-/// Has it with other workers after each question, which come after the answer.
+/// Has the conversation with new workers after each question. They start after the answer.
 async fn have_with_restarts(scene: &Scene) {
     let store = &scene.store;
     for (agent, waiting) in [("worker", 1), ("payer", 2)] {
@@ -64,11 +64,11 @@ async fn check(scene: &Scene) {
         field("outputs"),
         json!({"completion-report": {"done": "all"}})
     );
-    // Six calls of the agent and one of the agent that it uses.
+    // Six calls by the agent and one by the agent that it calls.
     assert_eq!(scene.works.load(Ordering::SeqCst), 7);
 }
 
-/// Has the conversation both ways, and checks what comes of it.
+/// Has the conversation without and with restarts, and checks the results.
 async fn comes_to_the_same(way: impl AsyncFn(&str) -> Way) {
     let scene = Scene::new(way("in-one-go").await);
     have(&scene).await;

@@ -1,4 +1,4 @@
-//! The ways to have a conversation.
+//! The providers and tool locations for a conversation.
 
 use crate::cli::playing;
 use crate::server::{head, read};
@@ -17,27 +17,27 @@ use universal_executor::machine::Effect;
 use universal_executor::tool::{ToolDispatcher, ToolExecutor, ToolRegistry, json_tool};
 use universal_executor::{BoxError, MemoryStore, UniversalExecutor};
 
-/// Who thinks for the agent, and where its tools are.
+/// The agent's provider and the location of its tools.
 pub(crate) enum Way {
-    /// A model here, and tools here.
+    /// A model and tools in this process.
     InProcess,
-    /// A model here, and tools by breadcrumbs.
+    /// A model in this process, and tools by breadcrumbs.
     ToolsByBreadcrumbs,
-    /// A model behind HTTP, and tools here.
+    /// A model behind HTTP, and tools in this process.
     Http(Endpoint),
-    /// A program, and tools here.
+    /// A program, and tools in this process.
     Program(Notes),
     /// A program, and tools by breadcrumbs.
     ProgramAndBreadcrumbs(Notes),
-    /// A model by breadcrumbs, and tools here.
+    /// A model by breadcrumbs, and tools in this process.
     ModelByBreadcrumbs,
 }
 
-/// All that is needed to have a conversation, and what was seen of it.
+/// A conversation's participants, and records of their actions.
 pub(crate) struct Scene {
     pub(crate) store: MemoryStore,
     pub(crate) effects: Arc<Mutex<Vec<Effect>>>,
-    /// How often the tools did something.
+    /// Number of times that a tool ran.
     pub(crate) works: Arc<AtomicUsize>,
     way: Way,
     model: Arc<ScriptedModel>,
@@ -56,7 +56,7 @@ impl Scene {
         }
     }
 
-    /// All executors, new ones each time.
+    /// Creates all executors.
     pub(crate) fn executors(&self) -> Vec<Arc<dyn UniversalExecutor>> {
         let store = || Arc::new(self.store.clone());
         let mut executors = vec![self.worker(), self.payer()];
@@ -74,7 +74,7 @@ impl Scene {
         executors
     }
 
-    /// What the agent was told of its calls in the end: of each its id and its result.
+    /// Returns the final result of each call that the agent received, with the call ID.
     pub(crate) fn told(&self) -> Vec<(String, String)> {
         let told = match &self.way {
             Way::InProcess | Way::ToolsByBreadcrumbs | Way::ModelByBreadcrumbs => {
@@ -85,7 +85,7 @@ impl Scene {
                 told_program(notes.read().last().unwrap())
             }
         };
-        // The words of chat completions have no field for it.
+        // Chat completions have no field for errors, so their text has a prefix.
         let text = |text: String| text.strip_prefix("error: ").unwrap_or(&text).to_owned();
         told.into_iter()
             .map(|(id, told)| (id, text(told)))
@@ -161,7 +161,7 @@ impl Scene {
             .fold(registry, |registry, tool| registry.with(tool).unwrap())
     }
 
-    /// Another agent, which has tools of its own.
+    /// Creates the other agent, which has separate tools.
     fn payer(&self) -> Arc<dyn UniversalExecutor> {
         let definition = AgentDefinition::from_json(&json!({
             "agent_id": "payer", "system_prompt": "Pay.",
@@ -183,7 +183,7 @@ impl Scene {
     }
 }
 
-/// How often a model has answered.
+/// Returns the number of answers of the model in a request.
 pub(crate) fn turns(request: &ChatRequest) -> usize {
     let messages = request.messages.iter();
     messages
@@ -191,7 +191,7 @@ pub(crate) fn turns(request: &ChatRequest) -> usize {
         .count()
 }
 
-/// The ids and results of calls that a model was told of.
+/// Returns the ID and the result of each call in a model request.
 pub(crate) fn told_model(request: &ChatRequest) -> Vec<(String, String)> {
     let messages = request.messages.iter();
     let told = messages.filter(|message| message.speaker == Speaker::Tool);
@@ -209,7 +209,7 @@ fn told_program(heard: &Value) -> Vec<(String, String)> {
     ids.zip(texts(heard)).collect()
 }
 
-/// The results that a program has heard, as a model would be told of them.
+/// Returns the results that a program received, in the format for models.
 pub(crate) fn texts(heard: &Value) -> Vec<String> {
     let heard = heard.as_array().unwrap().iter();
     let texts = heard.map(|answer| match (&answer["output"], &answer["code"]) {
@@ -224,7 +224,7 @@ pub(crate) fn texts(heard: &Value) -> Vec<String> {
     texts.collect()
 }
 
-/// A model behind HTTP, which answers by how often it has answered; ends with the runtime of its test.
+/// A model behind HTTP that answers by the number of its earlier answers. It ends with the tokio runtime of its test.
 pub(crate) struct Endpoint {
     url: String,
     seen: Arc<Mutex<Vec<Value>>>,
