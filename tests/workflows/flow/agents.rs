@@ -145,7 +145,7 @@ async fn a_call_of_a_nested_agent_is_told_before_that_agent_ends() {
         let found = told
             .iter()
             .position(|event| event.path.as_str() == path && is_it(&event.kind));
-        found.unwrap_or_else(|| panic!("nothing of {path}: {told:?}"))
+        found.unwrap_or_else(|| panic!("no event of {path}: {told:?}"))
     };
     let called = at(
         "main/text/critic",
@@ -262,12 +262,12 @@ async fn an_agent_writes_only_what_its_permissions_say() {
     }
 }
 
-/// What a summary costs.
+/// Returns the token usage of one summary.
 fn summed_up() -> Usage {
     Usage::new(30, 4)
 }
 
-/// An agent that reads six pages, each of some eighty tokens, before it answers.
+/// Returns an agent that reads six pages of about 80 tokens each before it answers.
 fn reading(compaction: &Value) -> (Value, ToolRegistry, ScriptedModel) {
     let (search, _) = tool("search", |_, _| Ok(json!("a page about crabs ".repeat(12))));
     let model = ScriptedModel::answering(|number, request| {
@@ -288,7 +288,7 @@ fn reading(compaction: &Value) -> (Value, ToolRegistry, ScriptedModel) {
     (definition, registry([search]), model)
 }
 
-/// Whether each call that a model is shown has its result right after it, and each result its call.
+/// Returns `true` if each call in a request is followed by its result, and each result belongs to a call.
 fn is_well_formed(request: &ChatRequest) -> bool {
     let mut open = 0;
     request.messages.iter().all(|message| {
@@ -329,7 +329,10 @@ async fn over_the_threshold_the_next_request_is_smaller_and_no_call_is_without_i
     assert!(sizes.windows(2).any(|pair| pair[1] < pair[0]), "{sizes:?}");
     assert!(requests.iter().all(is_well_formed), "{requests:?}");
     let asked = |request: &ChatRequest| shown(request).contains("crabs\"");
-    assert!(requests.iter().all(asked), "what was asked is always shown");
+    assert!(
+        requests.iter().all(asked),
+        "every request must contain the question"
+    );
     let told: Vec<_> = world.told().iter().filter_map(compacted).collect();
     assert!(
         !told.is_empty() && told.iter().all(|(_, summed_up)| !summed_up),
@@ -409,7 +412,7 @@ async fn that_a_conversation_was_made_shorter_is_told_only_once_that_is_kept() {
         .default_model(Arc::clone(&model));
     let store = MemoryStore::default();
     let asks = Arc::clone(&model);
-    // What follows the third answer is not kept, and that is the first that had something left out.
+    // Saves after the third answer fail. The third request is the first one with a shortened conversation.
     let faulty = Faulty::new(store.clone(), move |operation, moment| {
         let is_save = operation == Operation::Save && moment == Moment::Before;
         match is_save && asks.requests().len() >= 3 {
@@ -431,7 +434,7 @@ async fn that_a_conversation_was_made_shorter_is_told_only_once_that_is_kept() {
 
     let sizes = model.requests();
     let sizes: Vec<usize> = sizes.iter().map(|request| request.messages.len()).collect();
-    assert_eq!(sizes[1], sizes[2], "something was left out");
+    assert_eq!(sizes[1], sizes[2], "the conversation must be shortened");
     assert_eq!(told.lock().unwrap().iter().find_map(compacted), None);
 }
 

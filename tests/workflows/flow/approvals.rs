@@ -1,4 +1,4 @@
-//! Rules of tools about calls that need the approval of a person, in flows.
+//! Approval rules of tools in flows.
 
 use super::*;
 use crate::log::Log;
@@ -9,12 +9,12 @@ use universal_executor::model::Condition;
 
 const ASKED: &str = "human.request.v1";
 
-/// A rule for payments over an amount.
+/// Creates an approval rule for payments over `amount`.
 fn over(amount: u64) -> Approval {
     Approval::when_args(Condition::new("$.amount", "gt", Some(json!(amount))))
 }
 
-/// A flow that pays, with a tool that has rules and answers with its input.
+/// Creates a world whose flow pays with a tool that has these rules and returns its input.
 fn paying(rules: impl IntoIterator<Item = Approval>) -> (World, Arc<AtomicUsize>) {
     let (pay, calls) = tool("pay", |_, input| Ok(input));
     let pay = rules.into_iter().fold(pay, JsonTool::needs_approval);
@@ -25,7 +25,7 @@ fn paying(rules: impl IntoIterator<Item = Approval>) -> (World, Arc<AtomicUsize>
     (World::new(&definition, registry([pay]), no_model()), calls)
 }
 
-/// Writes what a person says to a question.
+/// Writes a person's answer to a question.
 async fn says(world: &World, asked: &Breadcrumb, name: &str, more: Value) {
     let id = asked.context.text("requestId").unwrap();
     let mut context = json!({"request_id": id});
@@ -89,7 +89,7 @@ async fn the_question_of_a_tool_step_is_open_for_the_time_of_the_rule() {
         .build()
         .unwrap();
 
-    // Without the rule the step waits for a week.
+    // Without the rule, the step would wait for a week.
     runtime
         .run_until(tokio::time::sleep(600 * SECOND))
         .await
@@ -148,7 +148,7 @@ async fn a_question_that_a_step_asks_again_can_be_answered_if_a_guardrail_restor
     let line = text
         .lines()
         .find(|line| line.contains("an approval does not count"));
-    let line = line.unwrap_or_else(|| panic!("no such line in {text}"));
+    let line = line.unwrap_or_else(|| panic!("the expected log line is missing: {text}"));
     assert!(line.contains("tool=\"pay\""), "{line}");
     assert_ne!(again.context["requestId"], asked.context["requestId"]);
     assert_eq!(calls.load(Ordering::SeqCst), 0);

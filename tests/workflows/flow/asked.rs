@@ -1,4 +1,4 @@
-//! Agents that ask others within a run whose store fails or refuses, and what becomes of their steps.
+//! Agents that call other agents while the store fails or refuses, and the results of their steps.
 
 use super::losses::{failing, timed};
 use super::waits::{Meanwhile, Then};
@@ -9,14 +9,14 @@ fn ask(number: &str, agent: &str) -> ToolCall {
     ToolCall::new(number, agent, json!({"prompt": "Go on."}))
 }
 
-/// What the tools came to that an agent has called.
+/// Returns the results of an agent's tool calls in a request.
 fn results(request: &ChatRequest) -> Vec<String> {
     let messages = request.messages.iter();
     let results = messages.filter(|message| message.speaker == Speaker::Tool);
     results.map(|message| message.text().into_owned()).collect()
 }
 
-/// What a run comes to within a few attempts.
+/// Returns the result of a run that ends within a few attempts.
 async fn ends(world: &World) -> Value {
     let request = world.asks(json!({})).await;
     let event = Event::created(&request);
@@ -65,7 +65,7 @@ async fn the_answer_of_an_asked_agent_is_not_lost_whichever_search_fails() {
     }
 }
 
-/// A writer who asks one that pays, and one that asks an editor.
+/// Returns a writer with two helpers: one pays with a tool, and the other one calls an editor.
 fn payer_and_asker() -> (Value, ScriptedModel) {
     let model = ScriptedModel::answering(move |_, request| {
         let (said, results) = (shown(request), results(request));
@@ -137,7 +137,7 @@ async fn an_asked_agent_that_does_not_end_does_not_keep_an_attempt_with_an_error
     let definition = flow(&more, json!([{"agent": "writer", "input": "crabs"}]));
     let (work, begun) = timed("work", |_, time| (time > 1).then_some(SECOND));
     let tools = registry([work.idempotent()]).with(far).unwrap();
-    // The first commit keeps the definition, the second asks for the tool.
+    // The first commit saves the definition, and the second one requests the tool.
     let fails = (Operation::Commit, 2..=2);
     let world = failing(&definition, (tools, model), fails, &Arc::default());
     let request = world.asks(json!({})).await;
@@ -152,7 +152,7 @@ async fn an_asked_agent_that_does_not_end_does_not_keep_an_attempt_with_an_error
     assert_eq!(*begun.lock().unwrap(), [1]);
 }
 
-/// What a run comes to whose store refuses breadcrumbs of a schema.
+/// Returns the result of a run whose store refuses breadcrumbs of a schema.
 async fn refused(
     schema: &'static str,
     definition: &Value,

@@ -3,7 +3,7 @@
 use super::*;
 use universal_executor::workload::{EntryPolicy, FlowDefinition};
 
-/// A definition whose flow `paying` is a step of `main`, after a question to a person, and whose flow `quoting` stands alone.
+/// Returns a definition whose flow `paying` is a step of `main`, after a question to a person. Its flow `quoting` is used by no other.
 fn shop() -> Value {
     json!({
         "tools": {"pay": {}},
@@ -18,8 +18,8 @@ fn shop() -> Value {
     })
 }
 
-/// A store, an executor of the shop that starts with the named flow, and the number of payments. Without a name the definition
-/// decides.
+/// Returns a store, an executor of the shop that starts with the named flow, and the number of payments. Without a name, the definition
+/// selects the flow.
 fn world(named: Option<&str>) -> (MemoryStore, WorkloadExecutor, Arc<AtomicUsize>) {
     let (pay, calls) = tool("pay", |_, input| Ok(input));
     let store = MemoryStore::default();

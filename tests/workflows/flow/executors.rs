@@ -1,4 +1,4 @@
-//! How workflows become executors, and what they may name.
+//! Executors from workflow definitions, and the names that a definition may use.
 
 use super::*;
 use universal_executor::runtime::definitions::StoredDefinitions;
@@ -10,7 +10,7 @@ fn assembled(definition: &Value, services: &Services) -> Result<Assembly, Assemb
     Assembly::new(Workflow::from_json(definition).unwrap(), services, store)
 }
 
-/// A workflow whose flows each return their name.
+/// Creates a workflow whose flows each return their own name.
 fn naming(names: &[&str]) -> Workflow {
     let flows = names
         .iter()
@@ -19,7 +19,7 @@ fn naming(names: &[&str]) -> Workflow {
     Workflow::from_json(&json!({"flows": flows})).unwrap()
 }
 
-/// Returns the output of a run that a request starts without the name of a flow.
+/// Returns the output of a run whose request names no flow.
 async fn output_of(store: &MemoryStore, executor: &WorkloadExecutor) -> Value {
     let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
     let request = store.create(request).await.unwrap();

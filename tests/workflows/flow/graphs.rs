@@ -1,22 +1,22 @@
-//! Graphs of any shape, through the driver.
+//! Random step graphs, executed by the workflow driver.
 
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What happens in a run: a step begins, or ends.
+/// The recorded starts and ends of a run's steps.
 type Noted = Arc<Mutex<Vec<(usize, &'static str)>>>;
 
 /// A step of a graph.
 #[derive(Clone, Debug)]
 struct Node {
-    /// What it depends on, by number, and whether it says so or uses the results.
+    /// The steps on which this step depends. `true` means a `depends_on` entry, `false` a use of the result.
     depends_on: Vec<(usize, bool)>,
-    /// How often others have their turn before it ends.
+    /// Number of times that the step yields before it ends.
     yields: u8,
 }
 
-/// Graphs of up to fourteen steps, and the order in which these are written.
+/// Generates graphs of up to 14 steps, and the order in which a definition lists the steps.
 fn graphs() -> impl Strategy<Value = (Vec<Node>, Vec<usize>)> {
     (1_usize..15).prop_flat_map(|count| {
         let on = vec((any::<prop::sample::Index>(), any::<bool>()), 0..4);
@@ -50,7 +50,7 @@ fn definition(nodes: &[Node], order: &[usize]) -> Value {
     flow(&json!({"tools": {"work": {}}}), json!(steps))
 }
 
-/// What is noted of one run.
+/// Runs a graph. Returns the recorded starts and ends.
 async fn run(nodes: Arc<Vec<Node>>, order: Vec<usize>) -> Vec<(usize, &'static str)> {
     let definition = definition(&nodes, &order);
     let noted: Noted = Arc::default();

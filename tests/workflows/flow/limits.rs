@@ -1,4 +1,4 @@
-//! What a definition may use up, and what becomes of a run that has no room.
+//! Limits of a definition, and the end of a run whose state exceeds its limit.
 
 use super::*;
 use std::sync::OnceLock;
@@ -53,7 +53,7 @@ async fn a_long_row_of_steps_that_do_nothing_lets_others_have_their_turn() {
     let (result, turns) = with_turns_of_others(&world).await;
 
     assert_eq!(result["output"], 9_000);
-    assert!(turns >= 30, "others had {turns} turns");
+    assert!(turns >= 30, "other tasks ran {turns} times");
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,7 +77,7 @@ async fn a_long_row_of_steps_that_do_nothing_is_cancelled_by_an_order() {
     assert_eq!(world.result().await["status"], "cancelled");
 }
 
-/// Agents that read or talk much, if they are told to: their tool gives them a page of so many bytes.
+/// Creates agents that read or write much if their input demands it. Their tool returns a page of the requested number of bytes.
 fn readers(steps: Value) -> World {
     let page = json_tool("page", "A page.", json!({}), |input, _| async move {
         let bytes = usize::try_from(input["bytes"].as_u64().unwrap_or(0)).unwrap();
@@ -230,7 +230,7 @@ async fn a_run_that_has_no_room_while_it_is_paused_comes_to_what_its_flow_makes_
             if input["last"] == true {
                 let (store, pause) = pausing.get().unwrap();
                 store.create(pause.clone()).await.unwrap();
-                // The order is heard of while the step is at work.
+                // The run receives the pause order while the step runs.
                 tokio::time::sleep(3 * SECOND).await;
             }
             Ok(json!("x".repeat(120 << 10)))
@@ -271,9 +271,9 @@ async fn a_run_that_ends_while_it_is_paused_with_more_than_can_be_kept_ends_all_
         async move {
             let (store, pause) = pausing.get().unwrap();
             store.create(pause.clone()).await.unwrap();
-            // The order is heard of while the step is at work.
+            // The run receives the pause order while the step runs.
             tokio::time::sleep(3 * SECOND).await;
-            // Nine of these are as much as a value may have, and more than can be kept together with anything.
+            // Nine of these strings reach the maximum size of a value, so nothing else fits into the saved state.
             Ok(json!("x".repeat(116_485)))
         }
     });
@@ -291,7 +291,7 @@ async fn a_run_that_ends_while_it_is_paused_with_more_than_can_be_kept_ends_all_
     let event = Event::created(&request);
     let outcome = world.executor.process_event(&event).await;
 
-    // The response has no room either.
+    // The response does not fit either.
     assert!(matches!(outcome, Ok(Outcome::Failed { .. })), "{outcome:?}");
     assert_eq!(world.result().await["status"], "error");
 }

@@ -1,12 +1,12 @@
-//! Runs that lose their worker, their time or their store: those that come further are ended, and those that do not are
-//! given up.
+//! Runs that lose their worker, exceed their time or meet store errors. Runs that make progress reach their end, and other runs
+//! are abandoned.
 
 use super::*;
 use std::ops::RangeInclusive;
 use universal_executor::Profile;
 use universal_executor::store::{FailureClass, Operation};
 
-/// A tool that takes a time for each step, and how often each step was begun. The worker is lost when one takes for ever.
+/// Returns a tool with a duration per step, and the started steps. Without a duration, the call never ends and its worker is lost.
 pub(super) fn timed<F>(name: &str, takes: F) -> (JsonTool, Arc<Mutex<Vec<u64>>>)
 where
     F: Fn(u64, usize) -> Option<Duration> + Send + Sync + 'static,
@@ -33,7 +33,7 @@ fn work(step: u64) -> Value {
     json!({"tool": "work", "input": {"step": step}})
 }
 
-/// Steps side by side.
+/// Returns a definition with parallel branches.
 fn beside(branches: &Value) -> Value {
     flow(
         &json!({"tools": {"work": {}}}),
@@ -41,7 +41,7 @@ fn beside(branches: &Value) -> Value {
     )
 }
 
-/// What a run comes to whose workers are each lost after a minute, and how many it took.
+/// Returns the outcome of a run whose workers are each lost after a minute, and the number of workers.
 async fn outlives(world: &World) -> (Outcome, usize) {
     let request = world.asks(json!({})).await;
     let event = Event::created(&request);
@@ -53,7 +53,7 @@ async fn outlives(world: &World) -> (Outcome, usize) {
             Err(_) => tokio::time::advance(60 * SECOND).await,
         }
     }
-    panic!("the run does not end");
+    panic!("the run did not end in time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +69,10 @@ async fn a_run_that_loses_its_worker_after_each_step_completes() {
     assert_eq!(world.result().await["output"], 8);
     let begun = begun.lock().unwrap().clone();
     assert_eq!(begun, [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8]);
-    assert_eq!(workers, 16, "each step lost one, and had one that ended it");
+    assert_eq!(
+        workers, 16,
+        "each step loses one worker and is ended by another"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,7 +110,7 @@ async fn a_flow_that_takes_longer_than_its_run_may_ends_without_a_step_that_is_c
     let executor = executor(&definition, &services, Arc::new(store.clone())).with_profile(profile);
     let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
     store.create(request).await.unwrap();
-    // Nothing is found by looking: who yields says so.
+    // The sweep finds nothing in time, so a run that yields must wake the next attempt itself.
     let runtime = Runtime::builder(store.events())
         .start_at(StartAt::Beginning)
         .sweep_every(10_000 * SECOND)
@@ -123,14 +126,14 @@ async fn a_flow_that_takes_longer_than_its_run_may_ends_without_a_step_that_is_c
     };
     let worked = tokio::time::timeout(60 * SECOND, runtime.run_until(is_over)).await;
 
-    assert!(worked.is_ok(), "nothing is done any more");
+    assert!(worked.is_ok(), "the run did not end in time");
     let result = store.latest(RESULT).await.unwrap();
     let result = result.unwrap();
     assert_eq!(result.context["output"], 8, "{result:?}");
     assert_eq!(*begun.lock().unwrap(), [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
-/// A world whose store fails at the operations of these numbers; `done` counts those that were done.
+/// Creates a world whose store fails at the operations with these numbers. `done` counts the successful operations.
 pub(super) fn failing(
     definition: &Value,
     (tools, model): (ToolRegistry, ScriptedModel),
@@ -160,7 +163,7 @@ pub(super) fn failing(
     }
 }
 
-/// What a run comes to whose first attempt meets with an error of the store.
+/// Returns the result of a run whose first attempt ends with a store error.
 async fn fails_and_goes_on(world: &World) -> Value {
     let request = world.asks(json!({})).await;
     let event = Event::created(&request);
@@ -179,7 +182,7 @@ async fn what_its_siblings_come_to_is_kept_when_a_step_meets_with_an_error_of_th
     let branches =
         json!([{"emit": {"schema_name": "note.v1"}}, work(1), {"steps": [work(2), work(3)]}]);
     let definition = beside(&branches);
-    // The first commit keeps the definition.
+    // The first commit saves the definition.
     let world = failing(
         &definition,
         (registry([tool]), no_model()),
@@ -198,7 +201,7 @@ async fn what_its_siblings_come_to_is_kept_when_a_step_meets_with_an_error_of_th
 async fn what_the_last_step_came_to_is_kept_although_the_response_cannot_be_recorded_at_first() {
     let (tool, begun) = timed("work", |_, _| Some(SECOND));
     let definition = flow(&json!({"tools": {"work": {}}}), json!([work(1)]));
-    // The first commit keeps the definition.
+    // The first commit saves the definition.
     let world = failing(
         &definition,
         (registry([tool]), no_model()),
@@ -217,7 +220,7 @@ async fn a_step_whose_beginning_could_not_be_kept_does_not_begin_and_its_sibling
     let (tool, begun) = timed("work", |step, _| Some(step as u32 * SECOND));
     let branches = json!([{"steps": [work(1), work(2)]}, work(5)]);
     let definition = beside(&branches);
-    // The second save is that before step 2.
+    // The second save precedes step 2.
     let world = failing(
         &definition,
         (registry([tool]), no_model()),
@@ -250,7 +253,7 @@ async fn an_agent_calls_a_tool_only_once_that_is_kept_although_keeping_it_fails_
     });
     let definition = flow(&more, json!([{"parallel": [{"agent": "a"}, work(1)]}]));
     let parts = (registry([slow, pay.at_most_once()]), model);
-    // The second save is that of the call, and the third as well.
+    // The second save records the call, and the third one repeats the second.
     let world = failing(&definition, parts, (Operation::Save, 2..=3), &saved);
 
     let result = world.comes_to(json!({})).await;
@@ -288,7 +291,7 @@ async fn what_a_step_came_to_is_kept_although_the_store_fails_twice_at_that_mome
         json!([{"tool": "pay"}, {"tool": "next"}]),
     );
     let parts = (registry([pay.at_most_once(), next]), no_model());
-    // The second save is that of what was paid, and the third the last one of the attempt.
+    // The second save records the payment, and the third one is the attempt's last save.
     let world = failing(
         &definition,
         parts,
@@ -302,7 +305,7 @@ async fn what_a_step_came_to_is_kept_although_the_store_fails_twice_at_that_mome
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
-/// A world whose attempts have so many seconds, and whose tool is called by steps.
+/// Creates a world whose attempts have a time limit in seconds, and whose steps call a tool.
 fn in_time(steps: Value, tool: JsonTool, seconds: u32) -> World {
     let definition = flow(&json!({"tools": {"work": {}}}), steps);
     let store = MemoryStore::default();
@@ -318,7 +321,7 @@ fn in_time(steps: Value, tool: JsonTool, seconds: u32) -> World {
     }
 }
 
-/// What a run comes to that makes way now and then.
+/// Returns the result of a run that yields to further attempts.
 async fn goes_on_to_its_end(world: &World) -> Value {
     let request = world.asks(json!({})).await;
     let ended = goes_on(&world.executor, &Event::created(&request)).await;

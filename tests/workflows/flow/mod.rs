@@ -1,4 +1,4 @@
-//! Flows that run: what their steps do, who is asked, what a restart repeats, and what is told meanwhile.
+//! Running flows: the effects of steps, requests to others, repetition after a restart, and events.
 
 mod agents;
 mod approvals;
@@ -43,13 +43,13 @@ use universal_executor::{
 const SECOND: Duration = Duration::from_secs(1);
 const ID: &str = "work";
 
-/// The schema of the answer to a request.
+/// Schema of the answer to a request.
 const RESULT: &str = WorkloadExecutor::REQUEST_RESULT;
 
-/// A workflow over some tools and a model, on a store of its own, and what was told of its runs.
+/// A workflow with tools and a model on a fresh store, and the events of its runs.
 struct World {
     store: MemoryStore,
-    /// Told of all that is done by way of a [`watched`] store.
+    /// Notified after each call through a [`watched`] store.
     changed: Arc<Notify>,
     model: Arc<ScriptedModel>,
     executor: Arc<WorkloadExecutor>,
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// The same world after its definition was replaced.
+    /// Replaces the definition.
     fn with_definition(self, definition: &Value) -> Self {
         let store = watched(&self.store, &self.changed);
         Self {
@@ -89,19 +89,19 @@ impl World {
         }
     }
 
-    /// Somebody asks for a run.
+    /// Writes a request for a run.
     async fn asks(&self, input: Value) -> Arc<Breadcrumb> {
         let request = json!({"workflow": ID, "input": input});
         let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(request);
         self.store.create(request.tag("request:q-1")).await.unwrap()
     }
 
-    /// Writes an order to the run of a request.
+    /// Writes a control order for the run of a request.
     async fn orders(&self, control: Control, request: &Breadcrumb) {
         self.store.create(control.of(request.id)).await.unwrap();
     }
 
-    /// Writes what a person answers to the question of a ticket.
+    /// Writes a person's answer to the question with a ticket.
     async fn answers(&self, ticket: &str, answer: Value, by: &str) {
         let response = NewBreadcrumb::new("human.response.v1")
             .tag(format!("request:{ticket}"))
@@ -110,7 +110,7 @@ impl World {
         self.store.create(response).await.unwrap();
     }
 
-    /// What a run comes to that waits for nobody.
+    /// Returns the result of a run that waits for no one.
     async fn comes_to(&self, input: Value) -> Value {
         let request = self.asks(input).await;
         let outcome = self.executor.process_event(&Event::created(&request)).await;
@@ -127,7 +127,7 @@ impl World {
         results[0].context.clone().into_value()
     }
 
-    /// Lets a new process work until there are so many breadcrumbs of a schema, and gives the newest.
+    /// Runs a new runtime until `many` breadcrumbs of a schema exist and no run is running. Returns the newest breadcrumb.
     async fn works_until(&self, schema: &str, many: usize) -> Arc<Breadcrumb> {
         let runtime = Runtime::builder(self.store.events())
             .start_at(StartAt::Beginning)
@@ -146,7 +146,7 @@ impl World {
             }
         };
         let worked = tokio::time::timeout(60 * SECOND, runtime.run_until(found)).await;
-        assert!(worked.is_ok(), "nothing is done any more");
+        assert!(worked.is_ok(), "the runtime made no progress in time");
         self.store.latest(schema).await.unwrap().unwrap()
     }
 
@@ -154,7 +154,7 @@ impl World {
         self.events.lock().unwrap().clone()
     }
 
-    /// What was told of the flow itself.
+    /// Returns the step events of the flow.
     fn flow_told(&self) -> Vec<(String, FlowEventKind)> {
         let told = self.told().into_iter();
         told.filter_map(|event| match event.kind {
@@ -165,7 +165,7 @@ impl World {
     }
 }
 
-/// A handle on a store that says what was done.
+/// Returns a store handle that notifies `changed` after each call.
 fn watched(store: &MemoryStore, changed: &Arc<Notify>) -> Arc<dyn BreadcrumbStore> {
     let changed = Arc::clone(changed);
     Arc::new(Faulty::new(store.clone(), move |_, moment| {
@@ -176,7 +176,7 @@ fn watched(store: &MemoryStore, changed: &Arc<Notify>) -> Arc<dyn BreadcrumbStor
     }))
 }
 
-/// Whether no run is at work: each is over or waits.
+/// Returns `true` if no run is running: each has ended or is suspended.
 async fn is_idle(store: &MemoryStore) -> bool {
     use universal_executor::RunLedger as _;
     use universal_executor::store::{RunFilter, RunState};
@@ -185,7 +185,7 @@ async fn is_idle(store: &MemoryStore) -> bool {
     !runs.is_empty() && runs.iter().all(|run| rests(run.state))
 }
 
-/// What a run comes to whose last worker is gone, each further one going on with it where the one before has left it.
+/// Returns the outcome of a run whose last worker is gone. Each attempt continues where the earlier one ended.
 async fn goes_on(executor: &WorkloadExecutor, event: &Event) -> Result<Outcome, ExecutorError> {
     tokio::time::advance(120 * SECOND).await;
     for _ in 0..100 {
@@ -194,10 +194,10 @@ async fn goes_on(executor: &WorkloadExecutor, event: &Event) -> Result<Outcome, 
             return Ok(outcome);
         }
     }
-    panic!("the run does not end");
+    panic!("the run did not end in time");
 }
 
-/// Returns the result of a run that waits for nobody, and how often another task of the thread had its turn meanwhile.
+/// Returns the result of a run that waits for no one, and the number of times that another task ran in between.
 async fn with_turns_of_others(world: &World) -> (Value, usize) {
     let is_done = std::cell::Cell::new(false);
     let turns = async {
@@ -216,7 +216,7 @@ async fn with_turns_of_others(world: &World) -> (Value, usize) {
     tokio::join!(work, turns)
 }
 
-/// An executor that requests trigger.
+/// Creates an executor that is triggered by requests.
 #[expect(clippy::needless_pass_by_value, reason = "callers make the store here")]
 fn executor(
     definition: &Value,
@@ -227,7 +227,7 @@ fn executor(
     WorkloadExecutor::of_workflow(ID, workflow, services, &store).unwrap()
 }
 
-/// A definition with one flow.
+/// Returns a definition with one flow.
 fn flow(more: &Value, steps: Value) -> Value {
     let mut definition = more.clone();
     definition["flows"]["main"]["steps"] = steps;
@@ -241,7 +241,7 @@ fn registry(tools: impl IntoIterator<Item = JsonTool>) -> ToolRegistry {
         .unwrap()
 }
 
-/// A tool that is given the number of the call, and counts.
+/// Returns a tool whose function receives the number of the call, and the call counter.
 fn tool<F>(name: &str, work: F) -> (JsonTool, Arc<AtomicUsize>)
 where
     F: Fn(usize, Value) -> Result<Value, BoxError> + Send + Sync + 'static,
@@ -262,7 +262,7 @@ fn no_model() -> ScriptedModel {
     ScriptedModel::new([""; 0])
 }
 
-/// All that a model was shown.
+/// Returns the text of all messages in a model request.
 fn shown(request: &ChatRequest) -> String {
     let texts = request.messages.iter().map(ChatMessage::text);
     texts.collect::<Vec<_>>().join("\n")

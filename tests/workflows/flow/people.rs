@@ -1,4 +1,4 @@
-//! Flows that wait: for people, breadcrumbs, agents that ask, and orders. Each stage is another process.
+//! Flows that wait for people, breadcrumbs, agents and control orders. Each stage runs in another process.
 
 use super::*;
 use futures::StreamExt as _;
@@ -292,7 +292,7 @@ async fn a_run_at_work_learns_of_an_order_at_once_and_does_not_poll_the_store() 
     let request = store.create(request).await.unwrap();
     begun.notified().await;
 
-    // Later than a check each second, and sooner than the check for events that were lost.
+    // The time is longer than the interval of a frequent check, and shorter than the interval of the check for lost events.
     let before = searches.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(9_500)).await;
     assert_eq!(searches.load(Ordering::SeqCst), before);
@@ -330,7 +330,7 @@ async fn a_run_that_is_cancelled_before_it_begins_does_nothing() {
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
 
-/// A tool that fails the first time and is tried again after so long, at the most.
+/// Returns a tool that fails once and is retried after at most this number of seconds.
 fn fails_once(seconds: u32) -> (World, Arc<AtomicUsize>) {
     let (work, calls) = tool("work", |number, _| match number {
         1 => Err("the first time it fails".into()),
@@ -362,7 +362,7 @@ async fn no_attempt_is_made_after_a_cancel_that_came_while_it_was_waited_for() {
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
-/// Lets a new process work for so long.
+/// Runs a new runtime for this time.
 async fn works_for(world: &World, time: Duration) {
     let runtime = Runtime::builder(world.store.events())
         .start_at(StartAt::Beginning)
@@ -484,7 +484,7 @@ async fn a_response_of_an_executor_to_something_else_is_not_the_result_of_a_step
             .context(context)
     };
 
-    // The library stamps the trigger of an executor into what it writes.
+    // The library stamps an executor's trigger into the breadcrumbs that it writes.
     let go = world
         .store
         .create(NewBreadcrumb::new("go.v1"))

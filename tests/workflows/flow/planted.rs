@@ -1,4 +1,4 @@
-//! Breadcrumbs that a client plants in the place of those that a flow writes.
+//! Breadcrumbs that a client plants to imitate the breadcrumbs of a flow.
 
 use super::*;
 use sha2::{Digest as _, Sha256};
@@ -8,7 +8,7 @@ use universal_executor::store::{Operation, RunRef};
 use universal_executor::tool::remote_tool;
 use universal_executor::workload::{FlowDefinition, Supervisor, TurnStatus};
 
-/// A run whose step emits an invoice, on a store that can be away.
+/// A run with a step that emits an invoice, on a store that can be unavailable.
 struct Emitting {
     store: MemoryStore,
     is_away: Arc<AtomicBool>,
@@ -17,7 +17,7 @@ struct Emitting {
 }
 
 impl Emitting {
-    /// `moment` is when a commit fails while the store is away.
+    /// `moment` is the moment at which a commit fails while the store is unavailable.
     async fn new(moment: Moment) -> Self {
         let (store, is_away) = (MemoryStore::default(), Arc::new(AtomicBool::new(true)));
         let away = Arc::clone(&is_away);
@@ -63,7 +63,7 @@ impl Emitting {
         self.store.recent("invoice.v1", 5).await.unwrap()
     }
 
-    /// The tag of the invoice, as anyone computes it who knows the ID of the request.
+    /// Returns the invoice's tag. Any client that knows the request's ID can compute it.
     fn tag(&self) -> String {
         let Breadcrumb { id, version, .. } = *self.request;
         let run = RunRef::new(ID, id, version).key(self.store.tenant(), 0);
@@ -105,7 +105,7 @@ async fn a_breadcrumb_that_a_client_planted_is_not_the_one_that_a_step_emitted()
     assert_eq!(emitted[0].context["pay_to"], "Bob");
     assert!(
         emitted[0].tags.contains(&emitting.tag()),
-        "the tag is guessed"
+        "the test must compute the same tag as the step"
     );
 }
 
@@ -127,7 +127,7 @@ async fn a_breadcrumb_of_a_step_is_emitted_once_also_if_others_changed_it() {
     );
 }
 
-/// Schemas by which a run asks others, answers and keeps its records.
+/// Schemas of a run's requests, answers and records.
 const OF_THE_RUN: [&str; 7] = [
     "tool.request.v1",
     "human.request.v1",

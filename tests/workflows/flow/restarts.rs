@@ -1,10 +1,10 @@
-//! What a run that is tried again repeats, and what it never repeats.
+//! The steps that a retried run repeats, and the steps that it never repeats.
 
 use super::*;
 use std::sync::atomic::AtomicBool;
 use universal_executor::store::Operation;
 
-/// Tools that say how often they began, and never end the first time.
+/// Returns a tool whose first call never ends, and its call counter.
 fn stuck_once(name: &str) -> (JsonTool, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
@@ -20,7 +20,7 @@ fn stuck_once(name: &str) -> (JsonTool, Arc<AtomicUsize>) {
     (tool.timeout(600 * SECOND), calls)
 }
 
-/// A worker works for a while, then it is gone; another one goes on when its lease is over.
+/// Processes a request with a worker that is lost. Another worker continues after the lease has expired.
 async fn dies_and_is_followed(world: &World) -> Value {
     let request = world.asks(json!({})).await;
     let event = Event::created(&request);
@@ -89,7 +89,7 @@ async fn an_agent_goes_on_within_its_conversation_after_a_crash() {
     assert_eq!(
         world.model.requests().len(),
         3,
-        "no answer is asked for twice"
+        "no model request is repeated"
     );
 }
 
@@ -98,7 +98,7 @@ async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_th
     let store = MemoryStore::default();
     let fails = Arc::new(AtomicBool::new(true));
     let failing = Arc::clone(&fails);
-    // The second save says what came of the emitting.
+    // The second save records the result of the first emitted breadcrumb.
     let saves = AtomicUsize::new(0);
     let faulty = Faulty::new(store.clone(), move |operation, moment| {
         let is_save = operation == Operation::Save && moment == Moment::Before;
@@ -162,13 +162,16 @@ async fn work_goes_on_although_the_store_cannot_be_read_for_once_meanwhile() {
         matches!(worked, Ok(Outcome::Responded { .. })),
         "{worked:?}"
     );
-    assert!(!fails.load(Ordering::SeqCst), "nothing has failed");
+    assert!(
+        !fails.load(Ordering::SeqCst),
+        "the search must have failed once"
+    );
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
 const KEPT: &str = "workflow.kept.v1";
 
-/// A world whose run waits for an answer, and what its definition was replaced by.
+/// Creates a world whose run waits for an answer, and then replaces the definition.
 async fn replaced(definition: &Value, by: &Value) -> World {
     let world = World::new(definition, ToolRegistry::default(), no_model());
     world.asks(json!({})).await;
@@ -176,7 +179,7 @@ async fn replaced(definition: &Value, by: &Value) -> World {
     world.with_definition(by)
 }
 
-/// What the run comes to once somebody has answered.
+/// Returns the result of the run after a person has answered.
 async fn answered(world: &World) -> Arc<Breadcrumb> {
     let asked = world.store.latest("human.request.v1").await.unwrap();
     let asked = asked.unwrap();

@@ -1,4 +1,4 @@
-//! What a step that is tried again does anew, and what it never does twice.
+//! The work that a retried step repeats, and the work that it never repeats.
 
 use super::*;
 use futures::StreamExt as _;
@@ -20,7 +20,7 @@ fn down() -> Result<ChatResponse, ModelError> {
     Err(ModelError::Unavailable("down".into()))
 }
 
-/// What the results of tools say that a model is shown, in order.
+/// Returns the text of each tool result in a request, in order.
 fn results(request: &ChatRequest) -> Vec<&str> {
     let results = request.messages.iter();
     let results = results.filter(|message| message.speaker == Speaker::Tool);
@@ -29,7 +29,7 @@ fn results(request: &ChatRequest) -> Vec<&str> {
         .collect()
 }
 
-/// A tool that never ends the first time, and the keys that it was called with.
+/// Returns a tool whose first call never ends, and the keys of its calls.
 fn stuck_once(name: &str) -> (JsonTool, Arc<Mutex<Vec<String>>>) {
     let keys: Arc<Mutex<Vec<String>>> = Arc::default();
     let noted = Arc::clone(&keys);
@@ -92,7 +92,7 @@ async fn a_call_that_was_under_way_when_the_time_was_up_is_made_again_only_if_it
         match idempotent {
             true => {
                 assert_eq!((said, keys.len()), ("done", 2));
-                assert_eq!(keys[0], keys[1], "it is the same call");
+                assert_eq!(keys[0], keys[1], "both attempts have the same key");
             }
             false => {
                 assert!(said.starts_with("outcome_unknown"), "{said}");
@@ -137,7 +137,7 @@ async fn an_agent_that_was_asked_by_another_goes_on_as_well_when_the_step_is_tri
 
         assert_eq!(result["output"], "fine");
         assert_eq!(calls.load(Ordering::SeqCst), 1);
-        assert_eq!(keys.lock().unwrap().len(), 2, "it was tried again");
+        assert_eq!(keys.lock().unwrap().len(), 2, "the call must be repeated");
     }
 }
 
@@ -170,7 +170,7 @@ async fn a_model_that_is_asked_by_breadcrumbs_is_asked_anew_when_the_step_is_tri
     let model =
         ScriptedModel::answering(|number, request| match (results(request).len(), number) {
             (0, _) => calling("pay"),
-            // It is asked again three times within an attempt.
+            // One attempt makes three more requests.
             (_, 2..=5) => Err(ModelError::Refused {
                 reason: "not now".into(),
             }),
@@ -204,7 +204,7 @@ async fn a_model_that_is_asked_by_breadcrumbs_is_asked_anew_when_the_step_is_tri
     };
     let worked = tokio::time::timeout(600 * SECOND, runtime.run_until(is_over)).await;
 
-    assert!(worked.is_ok(), "nothing is done any more");
+    assert!(worked.is_ok(), "the run did not end in time");
     let result = world.result().await;
     assert_eq!(result["output"], "ok", "{result}");
     assert_eq!(world.model.requests().len(), 6);
@@ -222,7 +222,7 @@ async fn an_agent_that_failed_while_its_run_was_paused_goes_on_with_its_conversa
         async move {
             let (store, pause) = pausing.get().unwrap();
             store.create(pause.clone()).await.unwrap();
-            // The run hears of it meanwhile.
+            // The run receives the pause order meanwhile.
             tokio::time::sleep(3 * SECOND).await;
             Ok(json!("paid"))
         }
@@ -246,7 +246,7 @@ async fn an_agent_that_failed_while_its_run_was_paused_goes_on_with_its_conversa
     world.orders(Control::Resume, &request).await;
     let result = world.works_until(RESULT, 1).await;
 
-    assert_eq!(asked, 2, "it was not paused");
+    assert_eq!(asked, 2, "the run must be paused before the next request");
     assert_eq!(result.context["output"], "ok", "{result:?}");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
@@ -255,7 +255,7 @@ async fn an_agent_that_failed_while_its_run_was_paused_goes_on_with_its_conversa
 async fn what_was_emitted_in_an_attempt_whose_time_was_up_is_not_written_again() {
     let (store, commits) = (MemoryStore::default(), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&commits);
-    // The first commit keeps the definition. The answer of the second one never comes.
+    // The first commit saves the definition. The answer of the second commit never arrives.
     let faulty = Faulty::new(store.clone(), move |operation, moment| {
         let is_commit = operation == Operation::Commit && moment == Moment::After;
         match is_commit && counted.fetch_add(1, Ordering::SeqCst) == 1 {
@@ -279,6 +279,6 @@ async fn what_was_emitted_in_an_attempt_whose_time_was_up_is_not_written_again()
     assert_eq!(
         commits.load(Ordering::SeqCst),
         3,
-        "it was not written twice"
+        "the note must be written once"
     );
 }

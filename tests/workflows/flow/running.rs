@@ -1,4 +1,4 @@
-//! Answers, orders and timeouts that a flow sees while one of its steps runs.
+//! Answers, control orders and timeouts that reach a flow while one of its steps runs.
 
 use super::*;
 use async_trait::async_trait;
@@ -8,13 +8,13 @@ use tokio::time::{Instant, timeout};
 use universal_executor::source::{Deliveries, SourceError};
 use universal_executor::{Delivery, EventSource};
 
-/// A time that no test reaches. The tool `slow` takes longer.
+/// A timeout that no passing test reaches. The tool `slow` takes longer.
 const LONG: Duration = Duration::from_secs(300);
 
 /// Longer than the interval in which a flow polls the store for answers and orders.
 const POLLED: Duration = Duration::from_secs(15);
 
-/// The tool `slow`, which reports its input when it starts, and ends when it gets a permit.
+/// Returns the tool `slow`, which reports its input at its start and ends once it has a permit.
 fn slow(gate: &Arc<Semaphore>) -> (JsonTool, mpsc::Receiver<Value>) {
     let (starts, started) = mpsc::channel(8);
     let gate = Arc::clone(gate);
@@ -29,7 +29,7 @@ fn slow(gate: &Arc<Semaphore>) -> (JsonTool, mpsc::Receiver<Value>) {
     (tool.timeout(2 * LONG), started)
 }
 
-/// Waits until the store has so many breadcrumbs of a schema, and returns them.
+/// Waits until the store has at least `many` breadcrumbs of a schema, and returns them.
 async fn written(store: &MemoryStore, schema: &str, many: usize) -> Vec<Arc<Breadcrumb>> {
     let wait = async {
         let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
@@ -76,8 +76,8 @@ async fn an_approval_expires_in_time_while_another_step_runs() {
     running.stop().await.unwrap();
 }
 
-/// The events of a store for one of two workers that share them: an event with the tag `half:1` goes to the second worker, and any
-/// other event to the first one.
+/// A store's events for one of two workers that share them. An event with the tag `half:1` goes to the second worker, and any
+/// other event to the first worker.
 struct Half {
     store: MemoryStore,
     is_second: bool,
@@ -107,7 +107,7 @@ impl EventSource for Half {
     }
 }
 
-/// A flow that waits for the payment of its order and notes it, while the tool `slow` runs.
+/// Returns a flow that waits for the payment of its order and writes a note, while the tool `slow` runs.
 fn paid_order() -> Value {
     let is_of_order = json!([{"path": "$.order", "op": "eq", "value": "${input.order}"}]);
     let steps = json!([{"parallel": [
@@ -150,7 +150,7 @@ async fn two_workers_that_share_a_source_both_see_the_answers_to_their_running_f
     }
 
     let asked = Instant::now();
-    // The event of each payment goes to the worker whose flow does not wait for it.
+    // Each payment's event goes to the worker whose flow does not wait for it.
     for (order, half) in orders.iter().zip(["half:1", "half:0"]) {
         let paid = NewBreadcrumb::new("paid.v1").tag(half);
         let paid = paid.context(json!({"order": order}));
@@ -187,7 +187,7 @@ async fn a_running_flow_is_cancelled_by_an_order_while_its_worker_drains() {
     let request = world.asks(json!({})).await;
 
     let orders = async {
-        // The paused clock moves once the step runs and the drain has begun.
+        // The paused clock moves once the step runs and the drain has started.
         tokio::time::sleep(SECOND).await;
         let problems = runtime.health().problems;
         assert!(

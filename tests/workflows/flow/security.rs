@@ -1,9 +1,9 @@
-//! Attacks on flows by the data that they process, and by their definitions.
+//! Attacks on flows through their data and their definitions.
 
 use super::*;
 use universal_executor::workflow::AssemblyError;
 
-/// Texts that would be expressions in a definition.
+/// Strings that would be expressions in a definition.
 const EXPRESSIONS: [&str; 7] = [
     "${secret}",
     "${$.secret}",

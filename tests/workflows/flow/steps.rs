@@ -1,4 +1,4 @@
-//! What steps do, in memory.
+//! Steps of flows in a memory store.
 
 use super::*;
 
@@ -96,7 +96,7 @@ async fn fail_fast_stops_the_other_branches() {
     let result = world.comes_to(json!({})).await;
 
     assert_eq!(result["error"]["code"], "failed");
-    assert_eq!(held.strong_count(), 1, "the call still goes on");
+    assert_eq!(held.strong_count(), 1, "the call must be dropped");
     let cancelled = |(path, kind): &(String, FlowEventKind)| {
         path.starts_with("main/0/0") && *kind == FlowEventKind::Cancelled
     };

@@ -1,8 +1,8 @@
-//! The total size of the values of a run.
+//! The total size limit for the values of a run.
 
 use super::*;
 
-/// A flow that sets `a` to a string of 196,608 bytes, and then runs the given steps. Its values may have `total` bytes.
+/// Returns a flow that sets `a` to a string of 196,608 bytes and then runs the given steps. The total limit is `total` bytes.
 fn with_large_value(total: usize, steps: &Value) -> Value {
     let mut all = vec![
         json!({"set": {"a": "xxx"}}),
@@ -28,7 +28,7 @@ fn world(definition: &Value) -> World {
     World::new(definition, registry([page, echo]), no_model())
 }
 
-/// Returns the error of a run that exceeds its total.
+/// Returns the error of a run that exceeds its total limit.
 async fn error_of(definition: &Value) -> Value {
     let mut result = world(definition).comes_to(json!({})).await;
     result["error"].take()
@@ -52,7 +52,7 @@ async fn a_small_definition_cannot_make_a_run_take_more_than_its_limit_for_all_v
     assert!(message.contains("total_bytes allows 4194304"), "{message}");
 }
 
-/// Steps that exceed a total of 500,000 bytes with values of each kind.
+/// Returns steps that exceed a total of 500,000 bytes with each kind of value.
 fn kinds() -> Vec<(&'static str, Value)> {
     let wait = json!({"wait_for": {"schema_name": "never.v1"}});
     let at_once = |step: Value| {
@@ -193,7 +193,7 @@ async fn as_few_steps_as_possible_fail_if_the_state_of_a_run_is_too_large_to_be_
     );
     let failed = world.flow_told().into_iter();
     let failed = failed.filter(|(_, kind)| matches!(kind, FlowEventKind::Failed(_)));
-    // Of 1,048,576 bytes the input takes 60,000, which leaves room for 16 of the 40 variables.
+    // The input takes 60,000 of 1,048,576 bytes, which leaves room for 16 of the 40 variables.
     assert_eq!(failed.count(), 24);
 }
 
@@ -203,5 +203,5 @@ async fn many_large_values_let_others_have_their_turn() {
     let world = world(&with_large_value(4 << 20, &steps));
     let (_, turns) = with_turns_of_others(&world).await;
 
-    assert!(turns >= 30, "others had {turns} turns");
+    assert!(turns >= 30, "other tasks ran {turns} times");
 }

@@ -1,4 +1,4 @@
-//! What answers a flow that waits, and what is written only once although nobody heard of it.
+//! Answers to waiting flows, and breadcrumbs that are written only once despite lost answers of the store.
 
 use super::*;
 use async_trait::async_trait;
@@ -8,17 +8,17 @@ use universal_executor::store::{
 };
 use universal_executor::{BreadcrumbId, Patch, RunLedger};
 
-/// A store that does something when a breadcrumb of a schema was written, before its writer hears of that.
+/// A store that reacts to a new breadcrumb of a schema before its writer receives the result.
 pub(super) struct Meanwhile<F> {
     pub(super) store: MemoryStore,
     pub(super) does: F,
 }
 
-/// What is done.
+/// The reaction of a [`Meanwhile`] store.
 pub(super) enum Then {
     Nothing,
     Write(Vec<&'static str>),
-    /// It is not written.
+    /// The store refuses the write.
     Refuse,
 }
 
@@ -83,7 +83,7 @@ impl<F: Fn(&str) -> Then + Send + Sync + 'static> BreadcrumbStore for Meanwhile<
     }
 }
 
-/// What a run over steps comes to; none if it waits. `ping.v1` is answered at once: by `pong.v1`, and `done.v1`.
+/// Returns the result of a run over these steps, or `None` if it waits. The store answers `ping.v1` at once with `done.v1` and `pong.v1`.
 async fn comes_to(steps: Value) -> Option<Value> {
     let store = MemoryStore::default();
     let old = NewBreadcrumb::new("pong.v1").context(json!({"answer": "of before"}));
@@ -129,7 +129,7 @@ async fn what_answers_at_once_what_a_flow_emitted_is_not_missed_whatever_stands_
         json!([ping, wait_pong]),
         json!([ping, emit("note.v1"), wait_pong]),
         json!([ping, {"set": {"a": 1}}, {"tool": "slow"}, wait_pong]),
-        // In another order than it is waited for.
+        // The waits are not in the order of the answers.
         json!([ping, wait("done.v1"), wait_pong]),
         json!([ping, wait_pong, wait("done.v1"), {"return": {"answer": "pong.v1"}}]),
         json!([{"parallel": [{"steps": [ping]}, {"steps": [emit("note.v1")]}]}, wait_pong]),
@@ -165,7 +165,7 @@ async fn steps_beside_one_another_are_all_answered_by_the_same_breadcrumb() {
     for steps in [
         json!([ping, {"parallel": [{"steps": [wait_pong]}, {"steps": [wait_pong]}]}]),
         json!([ping, {"for_each": [1, 2], "at_once": 1, "steps": [wait_pong]}]),
-        // One of them may be the one that writes it.
+        // One of the waiting steps may be in the branch that writes `ping.v1`.
         json!([{"parallel": [{"steps": [wait_pong]}, {"steps": [ping, wait_pong]}]}]),
     ] {
         let output = comes_to(steps.clone()).await;
@@ -180,7 +180,7 @@ async fn what_comes_after_a_crash_and_before_another_worker_waits_for_it_is_not_
     let store = MemoryStore::default();
     let fails = Arc::new(AtomicBool::new(true));
     let (failing, saves) = (Arc::clone(&fails), AtomicUsize::new(0));
-    // The third save would have said that the event is waited for.
+    // The third save would record that the flow waits for the breadcrumb.
     let faulty = Faulty::new(store.clone(), move |operation, moment| {
         let is_save = operation == Operation::Save && moment == Moment::Before;
         match is_save && saves.fetch_add(1, Ordering::SeqCst) > 1 && failing.load(Ordering::SeqCst)
@@ -203,7 +203,7 @@ async fn what_comes_after_a_crash_and_before_another_worker_waits_for_it_is_not_
         .unwrap();
     fails.store(false, Ordering::SeqCst);
     tokio::time::advance(120 * SECOND).await;
-    // Another attempt makes way for a further one when it has come further.
+    // An attempt that makes progress yields to another one.
     executor.process_event(&event).await.unwrap();
     executor.process_event(&event).await.unwrap();
 
@@ -385,7 +385,7 @@ async fn what_came_before_a_flow_asked_is_no_answer_either_once_what_it_asked_by
 async fn what_somebody_else_gave_the_tag_of_a_step_is_not_taken_for_what_the_step_emitted() {
     let store = MemoryStore::default();
     let commits = AtomicUsize::new(0);
-    // The first commit keeps the definition. That the second has emitted nobody hears, so that its tag is known here.
+    // The first commit saves the definition. The second commit emits the note, but its answer is lost, so the test can read the tag.
     let losing = Faulty::new(store.clone(), move |operation, moment| {
         let is_commit = operation == Operation::Commit && moment == Moment::After;
         match is_commit && commits.fetch_add(1, Ordering::SeqCst) == 1 {

@@ -1,4 +1,4 @@
-//! Sessions that are deleted while others work with them, and begun anew: neither has anything of the other.
+//! Sessions that are deleted during a turn and then started again: the old and the new session share nothing.
 
 use crate::workload::{Setup, agent, code, flow, history, parrot, setup, setup_on};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn now(sessions: &SessionStore) -> Vec<String> {
     texts(&sessions.session("one").load().await.unwrap())
 }
 
-/// The same store, in which one operation of a kind goes wrong, counted from 0.
+/// Returns a handle on the store in which one operation of a kind fails or is delayed. `number` counts from 0.
 fn once(
     store: &MemoryStore,
     operation: Operation,
@@ -58,7 +58,7 @@ async fn what_a_deletion_that_broke_off_left_is_not_shown_in_the_session_begun_a
         supervisor.send("one", text).unwrap().outcome().await;
     }
 
-    // After the log is gone, and before its entries are.
+    // The deletion fails after it deleted the log and before it deleted the entries.
     let breaks = once(&store, Operation::Search, 1, Fault::Fail);
     let broken = SessionStore::new(Arc::new(breaks)).delete("one").await;
     for text in ["a", "b"] {
@@ -70,7 +70,7 @@ async fn what_a_deletion_that_broke_off_left_is_not_shown_in_the_session_begun_a
     let expected = ["a", "said: a", "b", "said: b"];
     let sessions = SessionStore::new(Arc::new(store));
     assert_eq!(now(&sessions).await, expected);
-    // Deleting again takes what is left as well: a log and four entries.
+    // A second deletion also removes the remaining breadcrumbs: a log and four entries.
     assert_eq!(sessions.delete("one").await.unwrap(), 5);
 }
 
@@ -84,7 +84,7 @@ async fn a_turn_that_begins_a_session_anew_while_it_is_deleted_stays() {
     let supervisor = setup.supervisor(Arc::new(echo)).build().unwrap();
     supervisor.send("one", "before").unwrap().outcome().await;
 
-    // After the log is gone.
+    // The deletion is delayed after it deleted the log.
     let late = Fault::Delay(Duration::from_secs(10));
     let slow = once(&store, Operation::Search, 1, late);
     let slow = SessionStore::new(Arc::new(slow));
@@ -102,7 +102,7 @@ async fn a_turn_that_begins_a_session_anew_while_it_is_deleted_stays() {
 #[tokio::test(start_paused = true)]
 async fn what_an_agent_said_in_a_deleted_turn_is_not_left_in_the_session_begun_anew() {
     let store = MemoryStore::default();
-    // The log of the agent is made after that of the session, and takes long.
+    // The log of the agent is created after the session's log. Its commit is delayed.
     let late = Fault::Delay(Duration::from_secs(10));
     let slow = once(&store, Operation::Commit, 1, late);
     let definition = flow(json!({
@@ -126,7 +126,7 @@ async fn what_an_agent_said_in_a_deleted_turn_is_not_left_in_the_session_begun_a
     assert_eq!(code(&outcome.status), "session", "{outcome:?}");
     let agent = session.child(&StepPath::new("main/0"));
     assert_eq!(texts(&agent.load().await.unwrap()), [""; 0]);
-    // The log that was begun anew is all there is.
+    // Only the log and the entry of the new session exist.
     let log = store.latest("session.log.v1").await.unwrap().unwrap();
     store.delete(log.id).await.unwrap();
     assert!(store.latest("session.log.v1").await.unwrap().is_none());
@@ -158,7 +158,7 @@ async fn a_turn_that_is_tried_again_does_not_bring_back_a_session_that_is_delete
     assert_eq!(now(&supervisor.sessions()).await, [""; 0]);
 }
 
-/// Fails in a way that may pass, and is done when it is tried again.
+/// Creates a workload that fails with a retryable error once and then succeeds.
 fn fails_once() -> NativeDefinition {
     let tries = AtomicUsize::new(0);
     NativeDefinition::new("once", move |_, _| {

@@ -1,4 +1,4 @@
-//! What whoever listens to a session is told of how its turns end: each once, and what is so.
+//! The events about the end of a session's turns: subscribers receive one true end for each turn.
 
 use crate::workload::supervisor::{Gate, endless};
 use crate::workload::{Setup, alone, code, flow, grammar, parrot, says, setup};
@@ -35,7 +35,7 @@ fn attempts(attempts: u32) -> Restart {
     }
 }
 
-/// What is there to be heard.
+/// Returns the events that a subscriber can read without waiting.
 fn so_far(subscriber: &mut Subscriber) -> Vec<WorkloadEvent> {
     let mut events = Vec::new();
     while let Some(Some(SubscriberItem::Event(event))) = subscriber.next().now_or_never() {
@@ -44,7 +44,7 @@ fn so_far(subscriber: &mut Subscriber) -> Vec<WorkloadEvent> {
     events
 }
 
-/// The streams in which runs are told, in the order in which they ended: a run that has waited has more than one.
+/// Splits events into streams in the order of their ends. A run that has waited has several streams.
 fn streams(events: Vec<WorkloadEvent>) -> Vec<Vec<WorkloadEvent>> {
     let mut open: BTreeMap<Arc<str>, Vec<WorkloadEvent>> = BTreeMap::new();
     let mut ended = Vec::new();
@@ -56,7 +56,7 @@ fn streams(events: Vec<WorkloadEvent>) -> Vec<Vec<WorkloadEvent>> {
             ended.extend(open.remove(&run));
         }
     }
-    assert!(open.is_empty(), "never ended: {open:?}");
+    assert!(open.is_empty(), "streams without an end: {open:?}");
     ended
 }
 
@@ -156,7 +156,7 @@ async fn turns_that_are_stopped_by_closing_the_supervisor_are_told_to_end() {
     }
 }
 
-/// Adds to a session as somebody else.
+/// Adds to a session as another client.
 async fn add(session: &Conversation) {
     let log = session.load().await.unwrap();
     let messages = vec![agent::ChatMessage::user("in between")];
@@ -189,7 +189,7 @@ async fn a_turn_that_the_session_does_not_keep_is_never_told_to_have_come_to_som
     );
 }
 
-/// A store whose commits take a while, but for the first, by which a session begins, and who hears that one has begun.
+/// Returns a store with slow commits, except the first, which creates the session, and a notification for each slow commit.
 fn slow_commits(takes: Fault) -> (Arc<Faulty<MemoryStore>>, Arc<Notify>) {
     let begun = Arc::new(Notify::new());
     let (notes, commits) = (Arc::clone(&begun), AtomicUsize::new(0));
@@ -229,7 +229,7 @@ async fn the_end_is_told_when_the_session_has_the_turn_and_not_before() {
 
     assert!(
         matches!(heard, Some(SubscriberItem::Event(event)) if event.kind.is_end()),
-        "it was not the end"
+        "expected the end of the turn"
     );
     assert_eq!(log.unwrap().messages().len(), 2);
     assert_eq!(turn.outcome().await.final_text().as_deref(), Some("go"));
@@ -374,7 +374,7 @@ async fn a_turn_that_goes_on_and_is_tried_again_does_not_go_on_with_another_one(
                 let wake = Wake::at(universal_executor::model::Timestamp::from_micros(0));
                 return Err::<Value, _>(suspend(wake, json!(1)).into());
             }
-            // Somebody else goes on with the turn, and with one more that waits then.
+            // Another client continues the session and leaves another turn waiting.
             add(&session).await;
             let trigger = NewBreadcrumb::new("user.message.v1").into();
             let waits = LogEntry::Suspended {
@@ -459,7 +459,7 @@ async fn a_workload_cannot_tell_that_its_run_begins_or_ends() {
     assert_eq!(told.len(), 2);
 }
 
-/// How an attempt goes: steps begin, each within the one before, some of them end, and then it ends.
+/// The course of an attempt: nested steps start, some of them end, and then the attempt ends.
 #[derive(Clone, Debug)]
 struct Attempt {
     begin: usize,
@@ -474,9 +474,9 @@ enum Comes {
     FailsForGood,
     Panics,
     Waits,
-    /// Somebody else adds to the session meanwhile.
+    /// Another client adds to the session meanwhile.
     IsLate,
-    /// Until it is stopped.
+    /// The attempt hangs until it is stopped.
     Hangs,
 }
 
@@ -498,7 +498,7 @@ fn any_turn() -> impl Strategy<Value = Vec<Attempt>> {
     prop::collection::vec(attempt, 1..4)
 }
 
-/// Does what is written, turn by turn and attempt by attempt. The message is the number of the turn.
+/// Creates a workload that follows a script of turns and attempts. The message is the number of the turn.
 fn scripted(
     turns: Vec<Vec<Attempt>>,
     session: Conversation,
@@ -525,7 +525,7 @@ fn scripted(
                 cx.tell(path, kind).await;
             }
             match comes {
-                // What was begun is ended by whoever comes to something.
+                // A successful attempt must end all its started steps.
                 Comes::Done => {
                     for path in paths.iter().rev().skip(end) {
                         let kind = WorkloadEventKind::Step(FlowEventKind::Finished);
@@ -535,7 +535,7 @@ fn scripted(
                 }
                 Comes::Fails => Err("not yet".into()),
                 Comes::FailsForGood => Err(permanent("never")),
-                // Without a word on the way.
+                // `resume_unwind` prints no panic message.
                 Comes::Panics => std::panic::resume_unwind(Box::new(())),
                 Comes::Waits => Err(suspend(
                     Wake::at(universal_executor::model::Timestamp::from_micros(0)),
@@ -555,7 +555,7 @@ fn scripted(
     })
 }
 
-/// Runs turns one after the other in one session, some of them going on with those before, and stops what hangs.
+/// Runs turns in one session one after another, including resumed turns, and cancels turns that hang.
 async fn any_turns(turns: Vec<Vec<Attempt>>, resumes: usize) {
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
     let session = SessionStore::new(Arc::clone(&store)).session("one");

@@ -1,4 +1,4 @@
-//! Any workload is an executor, and any executor a workload: durable runs, answered once.
+//! Workloads as executors, and executors as workloads: runs are durable and answered once.
 
 use crate::workload::{Setup, agent, alone, asked, flow, history, output, parrot, setup, setup_on};
 use futures::StreamExt as _;
@@ -138,7 +138,7 @@ async fn what_a_profile_does_not_list_is_not_written() {
     assert!(store.latest("other.v1").await.unwrap().is_none());
 }
 
-/// Emits a note, and then calls a tool that writes another breadcrumb.
+/// Returns a flow that emits a note and then calls a tool that writes another breadcrumb.
 fn writing() -> serde_json::Value {
     json!({"tools": {"writes": {}}, "flows": {"main": {"steps": [
         {"emit": {"schema_name": "note.v1"}}, {"tool": "writes", "input": {}},
@@ -219,7 +219,7 @@ fn an_executor_that_can_never_work_makes_no_workload() {
     assert!(error.unwrap_err().to_string().contains("max_inflight"));
 }
 
-/// Writes what Ann answers to a question.
+/// Writes Ann's answer to a question.
 async fn answer(store: &MemoryStore, ticket: &str, answer: &str) -> Arc<Breadcrumb> {
     let response = NewBreadcrumb::new("human.response.v1")
         .tag(format!("request:{ticket}"))
@@ -279,7 +279,7 @@ async fn a_run_that_waited_is_not_added_to_a_session_that_was_deleted_meanwhile(
     assert!(store.latest("session.log.v1").await.unwrap().is_none());
 }
 
-/// A flow of three steps on which the worker dies after the second one, and another one goes on.
+/// The worker dies after the second of three steps, and another worker continues.
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there_twice() {
     const LEASE: Duration = Duration::from_secs(10);
@@ -362,7 +362,7 @@ async fn an_executor_is_a_workload_whose_runs_are_claimed_like_any_other() {
         .run(alone("run-1"), Some("Hi".into()))
         .collect()
         .await;
-    // The same run again is answered from what it has written.
+    // A repetition of the same run returns the response that it has already written.
     let again: Vec<_> = workload
         .run(alone("run-1"), Some("Hi".into()))
         .collect()

@@ -1,5 +1,5 @@
-//! The files of `examples/workloads/` and the flow of `examples/flow.rs`: each is loaded and runs, with a model that repeats what it
-//! is asked.
+//! The files of `examples/workloads/` and the flow of `examples/flow.rs`: each one loads, and runs with a model that repeats its
+//! input.
 
 use crate::workload::{Setup, asked, output};
 use futures::StreamExt as _;
@@ -58,7 +58,7 @@ fn setup(store: &MemoryStore) -> Setup {
     Setup::new(services, Arc::new(store.clone()))
 }
 
-/// What a definition comes to when it is told this; its questions are answered with "yes". None if it waits for ever.
+/// Returns the output of a definition for a message, or `None` if it still waits after four runs. Its questions are answered with "yes".
 async fn come_to(definition: &dyn Definition, content: Value) -> Option<Value> {
     let store = MemoryStore::default();
     let setup = setup(&store);
@@ -83,7 +83,7 @@ async fn come_to(definition: &dyn Definition, content: Value) -> Option<Value> {
     None
 }
 
-/// Says yes to whatever was asked, and tells that something was paid.
+/// Answers the newest question with "yes" and reports a payment.
 async fn answer(store: &MemoryStore) {
     let paid = NewBreadcrumb::new("payment.v1")
         .tags(["order", "cash"])

@@ -1,4 +1,4 @@
-//! What every stream of events keeps to, whatever the workload is.
+//! Rules for the event streams of all workloads.
 
 use crate::workload::{agent, events, flow, parrot, setup};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use universal_executor::MemoryStore;
 use universal_executor::workflow::FlowEventKind;
 use universal_executor::workload::{WorkloadEvent, WorkloadEventKind};
 
-/// Fails unless the events are those of one run, whole and well nested.
+/// Fails unless the events are one complete and correctly nested run.
 pub(crate) fn check(events: &[WorkloadEvent]) {
     let numbers = events.iter().map(|event| event.sequence);
     assert!(numbers.eq(1..=events.len() as u64), "{events:?}");
@@ -41,7 +41,7 @@ pub(crate) fn check(events: &[WorkloadEvent]) {
         let kind = match &event.kind {
             WorkloadEventKind::Step(kind) => kind,
             WorkloadEventKind::Restarted { .. } => {
-                assert!(open.is_empty(), "{open:?} never ended: {events:?}");
+                assert!(open.is_empty(), "steps {open:?} did not end: {events:?}");
                 continue;
             }
             _ => continue,
@@ -53,7 +53,7 @@ pub(crate) fn check(events: &[WorkloadEvent]) {
                     is_root || open.iter().any(|outer| below(path, outer)),
                     "{path}: {events:?}"
                 );
-                assert!(open.insert(path), "{path} began twice: {events:?}");
+                assert!(open.insert(path), "step {path} started twice: {events:?}");
             }
             FlowEventKind::Finished | FlowEventKind::Failed(_) | FlowEventKind::Cancelled => {
                 assert!(
@@ -62,17 +62,20 @@ pub(crate) fn check(events: &[WorkloadEvent]) {
                 );
                 assert!(
                     open.remove(path),
-                    "{path} ended without beginning: {events:?}"
+                    "step {path} ended without a start: {events:?}"
                 );
             }
             _ => assert!(open.contains(path), "{path}: {events:?}"),
         }
     }
     let waits = matches!(last.kind, WorkloadEventKind::Suspended { .. });
-    assert!(waits || open.is_empty(), "{open:?} never ended: {events:?}");
+    assert!(
+        waits || open.is_empty(),
+        "steps {open:?} did not end: {events:?}"
+    );
 }
 
-/// Fails unless the events are numbered without gaps and end once: a run that goes on ends steps that began before.
+/// Fails unless the events are numbered without gaps and have one end. A resumed run can end steps that started earlier.
 #[cfg(all(feature = "validate", feature = "yaml"))]
 pub(crate) fn check_end(events: &[WorkloadEvent]) {
     let numbers = events.iter().map(|event| event.sequence);
@@ -84,7 +87,7 @@ pub(crate) fn check_end(events: &[WorkloadEvent]) {
     );
 }
 
-/// Steps that work, fail, repeat and branch.
+/// Generates steps that succeed, fail, repeat and branch.
 fn any_steps() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!({"agent": "a"})),
@@ -119,7 +122,7 @@ proptest! {
             "agents": {"a": {"instruction": "Help."}},
             "flows": {"main": {"steps": steps}},
         });
-        // What can never be reached is refused, for example.
+        // Some generated definitions are invalid, for example those with unreachable steps.
         if let Ok(workflow) = universal_executor::workflow::Workflow::from_json(&definition) {
             let definition = universal_executor::workload::FlowDefinition::new("it", workflow).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread()

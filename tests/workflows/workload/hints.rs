@@ -1,4 +1,4 @@
-//! Hints of breadcrumbs that workloads receive: an excluded field is in no request to a model, in no later turn either.
+//! Hints of breadcrumbs that workloads receive: an excluded field appears in no model request, also not in later turns.
 
 use crate::workload::{Setup, agent, events, flow, output, says, setup};
 use serde_json::{Value, json};

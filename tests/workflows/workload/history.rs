@@ -1,4 +1,4 @@
-//! Words and data in the conversation of a session: later turns show data as data.
+//! Words and data in a session's conversation: later turns show data as data.
 
 use super::*;
 use universal_executor::agent::{self, Speaker};
@@ -34,7 +34,7 @@ async fn turns<const N: usize>(
     store
 }
 
-/// Returns the messages of a request that have `words` outside a fence, except for results of tools.
+/// Returns the messages of a request with `words` outside a fence, except tool results.
 fn unfenced<'r>(request: &'r ChatRequest, words: &str) -> Vec<&'r agent::ChatMessage> {
     let messages = request.messages.iter();
     messages
@@ -79,7 +79,7 @@ async fn data_that_a_flow_gave_its_agent_stays_data_in_later_turns() {
             .contains(&agent::ChatMessage::user("one")),
         "{requests:?}"
     );
-    // The store has the data itself, so that it is fenced anew.
+    // The log contains the data itself, so that each turn fences it again.
     let session = SessionStore::new(Arc::new(store)).session("s");
     let log = session
         .child(&StepPath::new("main/1"))

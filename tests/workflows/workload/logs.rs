@@ -10,8 +10,8 @@ use universal_executor::agent::{ChatResponse, ModelError, ToolCall};
 /// Words of a user, with a line break that would forge a log line.
 const SAID: &str = "my PIN is 4711\n2026-01-01T00:00:00Z ERROR forged";
 
-/// Creates a model that refuses each summary with the words of the conversation, and otherwise calls the tool `double` once
-/// and answers.
+/// Creates a model that refuses each summary request with an error that contains the conversation. Any other request calls the tool
+/// `double` once and is then answered.
 fn refuses() -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::answering(|_, request| {
         let shown = &request.messages;
@@ -27,7 +27,7 @@ fn refuses() -> Arc<ScriptedModel> {
     }))
 }
 
-/// Runs three turns of a session whose conversation is summarised, and returns the log lines of these.
+/// Runs three turns of a session whose conversation is summarised, and returns their log lines.
 async fn logged(setup: &Setup, policies: Value) -> String {
     let (log, _guard) = Log::capture(Level::DEBUG, FmtSpan::NONE);
     let definition = flow(json!({
@@ -44,7 +44,7 @@ fn compaction() -> Value {
     json!({"method": "summarise", "at_tokens": 4, "keep": 2})
 }
 
-/// Checks that one warning about a summary has this code, and that no line has words of the conversation.
+/// Fails unless exactly one warning about a summary has this code, and no line contains words of the conversation.
 fn assert_only_code(lines: &str, code: &str) {
     let warned = |line: &&str| line.contains("WARN") && line.contains("summarise");
     let warning = lines.lines().find(warned).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Workloads: one protocol for agents, flows, closures and executors, their sessions, and the supervisor that runs them.
+//! Workloads: one protocol for agents, flows, closures and executors, their sessions, and their supervisor.
 
 mod deleted;
 mod ends;
@@ -37,7 +37,7 @@ use universal_executor::{
     Subscriptions,
 };
 
-/// A workflow as a workload of the name `it`.
+/// Creates a workload named `it` from a workflow definition.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "definitions are written where they are used"
@@ -46,12 +46,12 @@ fn flow(definition: Value) -> FlowDefinition {
     FlowDefinition::new("it", Workflow::from_json(&definition).unwrap()).unwrap()
 }
 
-/// One agent, as a workload.
+/// Creates a workload with one agent.
 fn agent() -> FlowDefinition {
     flow(json!({"agents": {"main": {"instruction": "Help."}}}))
 }
 
-/// The services and the store of the workloads in a test.
+/// The services and the store of a test's workloads.
 struct Setup {
     services: Services,
     store: Arc<dyn BreadcrumbStore>,
@@ -66,7 +66,7 @@ impl Setup {
         Supervisor::builder(definition, &self.services, &self.store)
     }
 
-    /// An executor that messages trigger.
+    /// Creates an executor that is triggered by messages.
     fn executor(
         &self,
         id: &str,
@@ -77,12 +77,12 @@ impl Setup {
     }
 }
 
-/// A model and the tool `double`, in memory.
+/// Returns a setup with a model and the tool `double`, on a memory store.
 fn setup(model: &Arc<ScriptedModel>, store: &MemoryStore) -> Setup {
     setup_on(model, Arc::new(store.clone()))
 }
 
-/// A model and the tool `double`, on any store.
+/// Returns a setup with a model and the tool `double`, on any store.
 fn setup_on(model: &Arc<ScriptedModel>, store: Arc<dyn BreadcrumbStore>) -> Setup {
     let double = json_tool(
         "double",
@@ -101,7 +101,7 @@ fn says<const N: usize>(answers: [&str; N]) -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::new(answers))
 }
 
-/// A model that repeats what it is asked, as it is shown it: `said: Hi`.
+/// Creates a model that repeats its input as `said: Hi`.
 fn parrot() -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::answering(|_, request| {
         Ok(universal_executor::agent::ChatResponse::new(format!(
@@ -111,7 +111,7 @@ fn parrot() -> Arc<ScriptedModel> {
     }))
 }
 
-/// Returns the words of the user in the last message of a request, or the prompt of an agent in its data.
+/// Returns the user's words in the last message of a request, or the prompt of an agent in the message's data.
 fn asked(request: &ChatRequest) -> String {
     let text = request.messages.last().unwrap().text();
     let Some((_, rest)) = text.split_once("\"prompt\":") else {
@@ -122,7 +122,7 @@ fn asked(request: &ChatRequest) -> String {
     texts.next().unwrap().unwrap_or_default()
 }
 
-/// What a request shows of the conversation before, without the author's instructions.
+/// Returns the earlier conversation in a request, without the system prompt.
 fn history(request: &ChatRequest) -> Vec<Cow<'_, str>> {
     let shown = &request.messages[1..request.messages.len() - 1];
     shown.iter().map(said).collect()
@@ -135,14 +135,14 @@ fn said(message: &universal_executor::agent::ChatMessage) -> Cow<'_, str> {
     text.map_or_else(|| message.text(), Cow::Borrowed)
 }
 
-/// A run that belongs to no session.
+/// Returns the context of a run without a session.
 fn alone(run: &str) -> RunCx {
     let message = NewBreadcrumb::new("user.message.v1");
     let message = message.first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
     RunCx::new(run, ExecutionContext::for_trigger(message))
 }
 
-/// All events of one turn of a new workload, which is closed after it.
+/// Runs one turn of a new workload and closes the workload. Returns all events.
 async fn events(definition: &dyn Definition, setup: &Setup, message: &str) -> Vec<WorkloadEvent> {
     use futures::StreamExt as _;
     let mut workload = definition
@@ -154,7 +154,7 @@ async fn events(definition: &dyn Definition, setup: &Setup, message: &str) -> Ve
     events
 }
 
-/// What a turn came to.
+/// Returns the output of a turn.
 fn output(events: &[WorkloadEvent]) -> Value {
     match &events.last().unwrap().kind {
         WorkloadEventKind::Final { output } => output.clone().into_value(),

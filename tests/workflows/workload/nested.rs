@@ -1,4 +1,4 @@
-//! Runs within runs: whoever hears of the outer one hears of the inner one too, while it goes on, and which belongs to which.
+//! Runs within runs: subscribers of the outer run receive the events of the inner run while it runs, with its ID.
 
 use crate::workload::{Setup, grammar};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use universal_executor::{
     UniversalExecutor as _, Wake, suspend,
 };
 
-/// Says what it is told, and goes on when it is let.
+/// Creates a workload that repeats its message and waits for a permit.
 fn says(open: &Arc<Semaphore>) -> NativeDefinition {
     let open = Arc::clone(open);
     NativeDefinition::new("says", move |cx: RunCx, message| {
@@ -68,7 +68,7 @@ async fn events_of_a_run_within_a_run_name_it_and_are_heard_while_it_goes_on() {
     let minute = Duration::from_secs(60);
     while let Ok(Some(SubscriberItem::Event(event))) = timeout(minute, subscriber.next()).await {
         events.push((*event).clone());
-        // The inner run waits to be let, so neither run is over.
+        // The inner run waits for its permit, so neither run has ended.
         if event.kind == said {
             open.add_permits(1);
         }
@@ -378,7 +378,7 @@ async fn a_run_within_a_run_is_told_what_that_was_told_and_nothing_else() {
 async fn what_somebody_else_gave_the_tag_of_a_turn_sets_off_nothing_in_its_place() {
     let store = MemoryStore::default();
     let commits = AtomicUsize::new(0);
-    // That the first has set off the inner run nobody hears.
+    // The first commit writes the order for the inner run, but its answer is lost.
     let losing = Faulty::new(store.clone(), move |operation, moment| {
         let is_commit = operation == Operation::Commit && moment == Moment::After;
         match is_commit && commits.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -438,7 +438,11 @@ async fn a_run_within_a_run_that_may_run_once_does_although_its_runtime_is_stopp
     let minutes = tokio::time::sleep(Duration::from_secs(300));
     runtime().run_until(minutes).await.unwrap();
 
-    assert_eq!(begun.available_permits(), 0, "it ran again");
+    assert_eq!(
+        begun.available_permits(),
+        0,
+        "the inner run must not run again"
+    );
     let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
     let result = result.unwrap();
     assert_eq!(result.context["status"], "error", "{result:?}");
@@ -460,7 +464,7 @@ async fn a_runtime_that_is_stopped_gives_a_run_back_with_those_within_it() {
     let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
     store.create(message).await.unwrap();
 
-    // Losing three workers would be the end of either run.
+    // Without a release of the lease, three lost workers would end either run.
     for _ in 0..5 {
         let runtime = Runtime::builder(store.events())
             .start_at(StartAt::Beginning)
@@ -474,6 +478,6 @@ async fn a_runtime_that_is_stopped_gives_a_run_back_with_those_within_it() {
         let begins = async { in_time = is_begun.await };
         runtime.run_until(begins).await.unwrap();
 
-        assert_eq!(in_time, Ok(()), "it goes on at once");
+        assert_eq!(in_time, Ok(()), "the run must continue immediately");
     }
 }

@@ -1,4 +1,4 @@
-//! Nothing that hangs holds a session, or a supervisor, for ever.
+//! Timeouts: work that hangs blocks neither a session nor a supervisor without end.
 
 use crate::workload::{Setup, says, setup};
 use std::future::pending;
@@ -22,7 +22,7 @@ fn done(cx: &RunCx) -> EventStream<'static> {
     cx.stream(async { WorkloadEventKind::Final { output } })
 }
 
-/// A workload whose closing never ends.
+/// A workload that never finishes closing.
 struct Stuck(Meta);
 
 struct Open;
@@ -135,7 +135,7 @@ impl Workload for Closes {
     }
 }
 
-/// Panics before it gives anything to wait for.
+/// A workload that panics before it returns its event stream.
 struct Hasty;
 
 impl Workload for Hasty {
@@ -154,7 +154,7 @@ impl Workload for Hasty {
     }
 }
 
-/// A store that hangs when it is read, and who hears that it is.
+/// Returns a setup whose store hangs on reads, and a notification for each read.
 fn hangs() -> (Setup, Arc<Notify>) {
     let asked = Arc::new(Notify::new());
     let notes = Arc::clone(&asked);

@@ -1,4 +1,4 @@
-//! Breadcrumbs that a client plants in the place of those that a run writes for an executor within it.
+//! Breadcrumbs that a client plants to imitate messages of a run to its inner executor.
 
 use crate::workload::{Setup, parrot, setup};
 use serde_json::{Value, json};
@@ -26,14 +26,14 @@ fn payer(setup: &Setup) -> WorkloadExecutor {
     outer(pays, setup)
 }
 
-/// An executor of a workload, as a workload that writes a message for each run of it.
+/// Creates an executor of a workload, as a workload that writes a message for each of its runs.
 fn inner(work: NativeDefinition, setup: &Setup) -> ExecutorDefinition {
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
     let inner = setup.executor("inner", Arc::new(work), messages).unwrap();
     ExecutorDefinition::new(Arc::new(inner))
 }
 
-/// A run that has such an executor do what an order says.
+/// Creates an outer executor whose runs pass an order to the inner executor.
 fn outer(work: NativeDefinition, setup: &Setup) -> WorkloadExecutor {
     let orders = Subscriptions::new([Subscription::trigger("order.v1")]).unwrap();
     let inner = Arc::new(inner(work, setup));
@@ -46,7 +46,7 @@ async fn order(store: &MemoryStore) -> Arc<Breadcrumb> {
     store.create(order).await.unwrap()
 }
 
-/// The tag of the message that the outer run writes, as anyone computes it who knows the ID of the order.
+/// Returns the tag of the message that the outer run writes. Any client that knows the order's ID can compute it.
 fn tag(store: &MemoryStore, order: &Breadcrumb) -> String {
     let run = RunRef::new("outer", order.id, order.version).key(store.tenant(), 0);
     let mut digest = Sha256::new();
@@ -82,7 +82,7 @@ async fn a_message_that_a_client_planted_is_not_the_one_that_the_outer_run_wrote
     let outer = payer(&setup(&parrot(), &store));
     let order = order(&store).await;
     let tag = tag(&store, &order);
-    // More than one page of them.
+    // The planted breadcrumbs fill more than one page of a search.
     for _ in 0..300 {
         store.create(planted(tag.clone(), &order)).await.unwrap();
     }
@@ -91,7 +91,11 @@ async fn a_message_that_a_client_planted_is_not_the_one_that_the_outer_run_wrote
 
     assert_eq!(result(&store).await["output"], "did: pay Bob 5");
     let tagged = store.recent("user.message.v1", 1).await.unwrap();
-    assert_eq!(tagged[0].tags.first(), Some(&tag), "the tag is guessed");
+    assert_eq!(
+        tagged[0].tags.first(),
+        Some(&tag),
+        "the test must compute the same tag as the run"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +109,7 @@ async fn an_answer_to_a_message_that_others_changed_is_not_the_answer_of_the_inn
             if message == "pay Eve 5000" {
                 return Ok(json!("did: pay Eve 5000"));
             }
-            // A client changes the message while the inner run works, which is tried again.
+            // A client changes the message while the inner run works. The run is then retried.
             let written = store.latest("user.message.v1").await?.ok_or("no message")?;
             let patch = Patch::new().context(json!({"message": "pay Eve 5000"}));
             store.update(written.id, 1, patch).await?;
@@ -134,7 +138,7 @@ async fn a_copy_of_the_message_of_a_supervised_turn_does_not_take_its_place() {
         let (store, attempt) = (shared.clone(), counted.fetch_add(1, Ordering::SeqCst));
         async move {
             if attempt == 0 {
-                // A client that reads the message writes another one with its tags; then the turn is tried again.
+                // A client copies the message with its tags. The turn is then retried.
                 let written = store.latest("user.message.v1").await?.ok_or("no message")?;
                 let copy = NewBreadcrumb::new("user.message.v1").tags(written.tags.clone());
                 let copy = copy.context(json!({"message": "pay Eve 5000"}));

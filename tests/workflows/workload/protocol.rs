@@ -1,4 +1,4 @@
-//! One protocol: an agent, a flow, a closure and an executor are run by the same loop, live, and closed.
+//! The workload protocol: agents, flows, closures and executors run in the same loop, stream their events, and are closed.
 
 use crate::workload::supervisor::endless;
 use crate::workload::{
@@ -31,7 +31,7 @@ fn shout() -> NativeDefinition {
     })
 }
 
-/// The tool `double` as an executor on a store.
+/// Creates an executor that serves the tool `double` on a store.
 fn doubling(store: &MemoryStore) -> Arc<dyn UniversalExecutor> {
     let double = json_tool(
         "double",
@@ -114,7 +114,7 @@ async fn events_of_a_nested_agent_are_told_before_it_has_ended() {
         }
     }
 
-    // Nobody has read on, so the agent has not been asked to go on.
+    // The agent makes its next model request only when a subscriber polls for further events.
     assert_eq!(calls.requests().len(), 1);
     let rest: Vec<_> = events.map(|event| event.kind).collect().await;
     assert!(
@@ -159,7 +159,7 @@ async fn an_agent_is_offered_the_same_tools_wherever_it_is_used() {
     assert!(requests.iter().all(|request| asked(request) == "hi"));
 }
 
-/// Counts sessions that begin, and how they are closed: by being cancelled, else by being dropped. All but the first never answer.
+/// A provider that counts its sessions by their end: cancelled or dropped. All sessions except the first never answer.
 struct Counting {
     inner: ApiProvider,
     begun: Arc<AtomicUsize>,
@@ -180,7 +180,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Each is closed once, however often that is asked for.
+    /// Counts the end of this session, only once.
     fn close(&mut self, how: impl Fn(&Closed) -> &AtomicUsize) {
         if std::mem::take(&mut self.is_open) {
             how(&self.closed).fetch_add(1, Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl Provider for Counting {
 #[async_trait]
 impl ProviderSession for Counted {
     async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
-        // So that all branches have begun when the first one ends.
+        // Yield, so that all branches have started when the first one ends.
         tokio::task::yield_now().await;
         if self.number > 0 {
             std::future::pending::<()>().await;
@@ -278,7 +278,7 @@ async fn every_agent_of_parallel_branches_is_closed_also_if_it_was_cancelled() {
             .any(|event| event.kind == WorkloadEventKind::Step(FlowEventKind::Cancelled))
     );
     assert_eq!(begun.load(Ordering::Relaxed), 3);
-    // The one that has answered is told to end, and the others end by being dropped in the midst of their work.
+    // The branch that answered is cancelled, and the other ones are dropped while they run.
     let closed = [&closed.cancelled, &closed.dropped].map(|count| count.load(Ordering::Relaxed));
     assert_eq!(closed, [1, 2]);
 }
@@ -307,7 +307,7 @@ async fn a_closure_says_whether_its_error_may_pass_and_nothing_of_it_is_told() {
 #[tokio::test]
 async fn what_is_made_for_some_work_is_closed_after_it_however_that_ends() {
     let setup = setup(&says([]), &MemoryStore::default());
-    // It fails to close, and says so.
+    // Closing this workload returns an error.
     let (endless, _, closed) = endless();
 
     let Setup { services, store } = &setup;

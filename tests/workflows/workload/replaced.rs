@@ -1,4 +1,4 @@
-//! Turns whose definition is replaced while they are under way.
+//! Turns whose definition is replaced while they run.
 
 use crate::workload::{Setup, flow};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn executor(instruction: &str, setup: &Setup) -> WorkloadExecutor {
     executor.with_profile(Profile::new("workload").lease(LEASE))
 }
 
-/// A tool that hangs the first time it is called.
+/// Returns a registry with a tool whose first call hangs.
 fn stuck() -> ToolRegistry {
     let called = AtomicUsize::new(0);
     let stuck = json_tool("stuck", "Hangs once.", json!({}), move |_, _| {

@@ -1,4 +1,4 @@
-//! What a session remembers: questions and answers, the calls of agents, and what each agent in a flow said.
+//! The memory of a session: questions and answers, the calls of agents, and the messages of each agent in a flow.
 
 use crate::workload::{Setup, agent, asked, code, flow, history, parrot, says, setup, setup_on};
 use serde_json::json;
@@ -94,7 +94,7 @@ async fn a_flow_is_in_the_memory_of_its_session_with_question_and_result() {
     turn(&supervisor, "one", "first").await;
     turn(&supervisor, "one", "second").await;
 
-    // The conversation of the session, then that of the agent at this step.
+    // The conversation of the session comes first, then the agent's conversation at this step.
     let shown = history(&model.requests()[1]).join("|");
     assert_eq!(shown, "first|the result|first|said: first");
 }
@@ -128,7 +128,7 @@ async fn agents_at_other_steps_and_iterations_do_not_see_what_each_other_said() 
 
 #[tokio::test]
 async fn an_agent_that_another_one_asks_is_shown_all_it_said_in_the_turns_before() {
-    // Asks the critic twice in each turn, one time after the other.
+    // The writer calls the critic twice in each turn, one call after the other.
     let model = Arc::new(ScriptedModel::answering(|number, request| {
         let is_critic = request.messages[0].text().contains("Criticise.");
         let shown = request.messages.iter();
@@ -163,7 +163,7 @@ async fn an_agent_that_another_one_asks_is_shown_all_it_said_in_the_turns_before
         .iter()
         .filter(|request| request.messages[0].text().contains("Criticise."));
     let shown: Vec<_> = critic.map(|request| history(request).join("|")).collect();
-    // What the session has stands before what the critic said itself.
+    // The session's messages come before the critic's own messages.
     let own: Vec<_> = shown
         .iter()
         .map(|shown| shown.rsplit_once("done|").map_or("", |(_, own)| own))
@@ -352,7 +352,7 @@ async fn a_turn_that_starts_again_and_asks_with_another_text_gets_its_answer() {
         }
         async move { Ok(json!(format!("draft {number}"))) }
     });
-    // After the first draft, the first commit writes the question, and the second one saves that the turn waits.
+    // After the first draft, the first commit writes the question, and the second one saves the turn as waiting.
     let faulty = Faulty::new(store.clone(), move |operation, moment| {
         let is_commit = operation == Operation::Commit && moment == Moment::Before;
         match is_commit && commits.fetch_add(1, Ordering::SeqCst) == 1 {
@@ -445,10 +445,10 @@ async fn the_question_of_an_agent_is_answered_by_the_ticket_of_the_event() {
     let asked = supervisor.send("one", "Pay.").unwrap().outcome().await;
     let ticket = loop {
         let Some(SubscriberItem::Event(event)) = events.next().await else {
-            panic!("no event has a ticket: {asked:?}");
+            panic!("no event has the question's ticket: {asked:?}");
         };
         let has_ended = matches!(event.kind, WorkloadEventKind::Suspended { .. });
-        assert!(!has_ended, "no event has a ticket: {asked:?}");
+        assert!(!has_ended, "no event has the question's ticket: {asked:?}");
         if let WorkloadEventKind::Step(FlowEventKind::Suspended { ticket }) = &event.kind {
             break ticket.clone();
         }
@@ -476,7 +476,7 @@ async fn looking_for_an_answer_often_leaves_the_conversation_before_as_it_is() {
     turn(&supervisor, "one", "before").await;
     turn(&supervisor, "one", "publish").await;
 
-    // More often than entries of a session are read.
+    // The number is larger than the number of session entries that are read.
     for _ in 0..1_001 {
         supervisor.resume("one").unwrap().outcome().await;
     }
@@ -569,7 +569,7 @@ async fn a_turn_that_lacks_something_here_waits_until_it_goes_on_where_that_is()
 
     assert_eq!(code(&refused.status), "refused", "{refused:?}");
     let TurnStatus::Failed { retry, .. } = refused.status else {
-        panic!("it did not fail")
+        panic!("the turn must fail")
     };
     assert_eq!(retry, MayRetry::Elsewhere);
     assert_eq!(done.final_text().as_deref(), Some("4"), "{done:?}");
@@ -612,7 +612,7 @@ async fn an_agent_that_is_asked_more_than_once_at_a_time_answers_each_time_and_a
         },
         "flows": {"main": {"steps": [{"agent": "writer", "input": "crabs"}]}},
     }));
-    // Each operation takes a time, as in any store but that in memory.
+    // Each operation takes some time, as in any store outside of memory.
     let store = Faulty::new(MemoryStore::default(), |operation, moment| {
         let is_slow = matches!(operation, Operation::Search | Operation::Commit);
         match is_slow && moment == Moment::Before {
@@ -664,7 +664,7 @@ async fn an_agent_whose_conversation_is_made_shorter_has_room_for_as_many_pages_
         Some("read")
     );
 
-    // The newest of the calls are in the conversation all the same.
+    // The conversation still contains the newest calls.
     let session = supervisor.sessions().session("one");
     let reader = session.child(&StepPath::new("main/0"));
     let said = reader.load().await.unwrap().messages();
@@ -672,7 +672,7 @@ async fn an_agent_whose_conversation_is_made_shorter_has_room_for_as_many_pages_
     assert_eq!(said.last().unwrap().text(), "read");
 }
 
-/// Answers the question that was asked last.
+/// Answers the newest question.
 async fn answer(store: &MemoryStore, text: &str) {
     use universal_executor::{BreadcrumbStoreExt as _, NewBreadcrumb};
     let question = store.latest("human.request.v1").await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What does not keep a turn from ending as it should: talk without end, listeners, what is left behind, a store that fails once.
+//! Conditions that must not prevent the end of a turn: endless output, listeners, leftovers, and a store that fails once.
 
 use crate::workload::{Setup, code, flow, parrot};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn message(store: &MemoryStore) -> Event {
     Event::created(&store.create(message).await.unwrap())
 }
 
-/// Always has something to say, and nothing to wait for.
+/// Creates a workload that sends events without ever waiting.
 fn talker() -> NativeDefinition {
     NativeDefinition::new("talker", |cx: RunCx, _| async move {
         for _ in 0..100_000 {
@@ -110,7 +110,7 @@ async fn a_listener_that_panics_changes_nothing_of_the_turn_and_others_hear_all(
 
     assert!(done.is_ok(), "{done:?}");
     assert_eq!(tried.load(Ordering::SeqCst), 1);
-    // The beginning and the end.
+    // The listener is called for the start and the end.
     assert_eq!(called.load(Ordering::SeqCst), 2);
     let result = store.latest(WorkloadExecutor::RESULT).await.unwrap();
     assert_eq!(result.unwrap().context["output"], "done");
@@ -156,7 +156,7 @@ async fn turns_that_are_dropped_while_they_wait_count_as_ended() {
     assert_eq!((health.ended, health.waiting), (3, 0), "{health:?}");
 }
 
-/// A store of which so many searches fail from now on.
+/// Returns a store and the number of its next searches that will fail.
 fn failing() -> (impl BreadcrumbStore, Arc<AtomicUsize>) {
     let left = Arc::new(AtomicUsize::new(0));
     let fails = Arc::clone(&left);

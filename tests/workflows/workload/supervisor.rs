@@ -1,4 +1,4 @@
-//! The supervisor: turns in order, sessions side by side, everything bounded, and closed however it ends.
+//! The supervisor: turns run in order, sessions run in parallel, everything is bounded, and workloads are always closed.
 
 use crate::workload::{Setup, agent, code, flow, grammar, parrot, says, setup, setup_on};
 use serde_json::json;
@@ -22,11 +22,11 @@ fn on<D: Definition + 'static>(definition: D) -> SupervisorBuilder {
     nothing().supervisor(Arc::new(definition))
 }
 
-/// Says that it has begun, and ends when it is let.
+/// A workload that reports its start and ends once a test permits it.
 pub(crate) struct Gate {
     begun: Arc<Semaphore>,
     pub(crate) open: Arc<Semaphore>,
-    /// What it was told, in the order in which the turns began.
+    /// The received messages, in the order in which the turns started.
     told: Arc<Mutex<Vec<String>>>,
 }
 
@@ -55,7 +55,7 @@ impl Gate {
         })
     }
 
-    /// Waits until so many have begun.
+    /// Waits until this number of turns have started.
     pub(crate) async fn begun(&self, many: u32) {
         self.begun.acquire_many(many).await.unwrap().forget();
     }
@@ -196,7 +196,7 @@ async fn a_subscriber_hears_a_whole_turn() {
     assert_eq!(&*events[0].run, run);
 }
 
-/// A workload that never ends, and counts how often it is closed.
+/// A workload that never ends and counts how often it is closed.
 pub(crate) struct Endless {
     meta: Meta,
     begun: Arc<Notify>,
@@ -312,14 +312,14 @@ async fn dropping_it_stops_and_closes_what_runs() {
     assert_eq!(closed.load(Ordering::SeqCst), 1);
 }
 
-/// Fails so often before it works: by an error, or by a panic.
+/// Creates a workload that fails this number of times, with an error or a panic, and then succeeds.
 fn failing(times: usize, panics: bool) -> (NativeDefinition, Arc<AtomicUsize>) {
     let tried = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&tried);
     let definition = NativeDefinition::new("failing", move |_, _| {
         let number = count.fetch_add(1, Ordering::SeqCst);
         async move {
-            assert!(!panics || number >= times, "as it is told");
+            assert!(!panics || number >= times, "planned panic");
             match number < times {
                 true => Err("not yet".into()),
                 false => Ok(Json::from(json!("done"))),
@@ -354,7 +354,7 @@ async fn a_turn_is_tried_again_as_often_as_it_may_be() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_panics_fails_the_turn_and_the_supervisor_still_closes() {
-    // It expects no call, and panics at the first one.
+    // This store expects no call and panics at the first one.
     let broken = setup_on(&says([]), Arc::new(MockBreadcrumbStore::new()));
     let (definition, _) = failing(0, false);
     let supervisor = broken.supervisor(Arc::new(definition)).build().unwrap();
@@ -380,7 +380,7 @@ async fn between_two_attempts_no_more_than_a_minute_passes() {
     let outcome = supervisor.send("one", "go").unwrap().outcome().await;
 
     assert_eq!(code(&outcome.status), "", "{outcome:?}");
-    // 63 seconds for the first six, then one minute each.
+    // The first six delays take 63 seconds in total, and each further delay one minute.
     assert_eq!(begun.elapsed().as_secs(), 63 + 2 * 60);
 }
 

@@ -1,11 +1,11 @@
-//! Flows that wait where no ledger has their run: the clock of the machine is not that of the store.
+//! Flows that wait without a run in a ledger: the store's clock counts, and not the machine's clock.
 
 use super::*;
 use futures::StreamExt as _;
 use std::time::Duration;
 use universal_executor::BreadcrumbStoreExt as _;
 
-/// The last event of a run on this context.
+/// Returns the last event of a run with this context.
 async fn end_of(
     definition: &FlowDefinition,
     setup: &Setup,
@@ -36,7 +36,7 @@ async fn outside_of_a_run_the_times_of_the_store_say_what_came_after_and_not_tho
             {"wait_for": {"schema_name": "pong.v1"}, "timeout_seconds": 600},
         ]}}}));
         let pong = |number: u32| NewBreadcrumb::new("pong.v1").context(json!({"n": number}));
-        // The clock of the store is ahead by more than the step waits.
+        // The store's clock is ahead by more than the timeout of the wait.
         tokio::time::advance(Duration::from_secs(3_600)).await;
         store.create(pong(1)).await.unwrap();
         let message = NewBreadcrumb::new("user.message.v1");

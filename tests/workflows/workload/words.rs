@@ -1,4 +1,4 @@
-//! The words of a user in sessions and flows: models hear them as a plain message, and everything else as data.
+//! A user's words in sessions and flows: models receive them as a plain message, and any other data as data.
 
 use crate::workload::{Setup, agent, flow, says, setup};
 use futures::StreamExt as _;
@@ -81,7 +81,7 @@ async fn a_message_from_the_store_is_the_users_words_in_its_own_turn_and_in_late
     assert_eq!(messages(&model, 1), second);
 }
 
-/// An executor that answers an alarm with a chat message of the session.
+/// An executor that answers an alarm with a chat message in the session.
 struct Alarm {
     store: MemoryStore,
     subscriptions: Subscriptions,
@@ -154,7 +154,7 @@ fn clerk(model: &Arc<ScriptedModel>, store: &MemoryStore) -> AgentExecutor {
     AgentExecutor::new(definition.unwrap(), Arc::clone(model) as _, shared).unwrap()
 }
 
-/// A desk whose agent is another executor: it gets the words of the user, or a text that the desk made of them.
+/// Creates a workload whose agent is another executor. The agent receives the user's words, or a text that the workload made of them.
 fn desk(model: &Arc<ScriptedModel>, store: &MemoryStore, changes: bool) -> NativeDefinition {
     let clerk = ExecutorDefinition::new(Arc::new(clerk(model, store)));
     let setup = setup(model, store);
@@ -285,7 +285,7 @@ fn two_steps(input: &str) -> Value {
     })
 }
 
-/// The executor of a `workflow.def.v1`, whose input is the whole context of the chat message.
+/// Creates the executor of a `workflow.def.v1` whose input is the whole context of the chat message.
 fn by_definition(setup: &Setup) -> WorkloadExecutor {
     let definition = json!({
         "workflow_id": "desk", "definition": two_steps("${input.message}"),

@@ -1,8 +1,8 @@
-//! Model steps: the text of the definition is the instruction, and values are fenced data.
+//! Model steps: the definition's text is the instruction, and values are fenced data.
 
 use super::*;
 
-/// The messages of the only request to the model of a step.
+/// Returns the messages of a step's only model request.
 async fn asked(step: Value, input: Value) -> Vec<ChatMessage> {
     let world = World::new(
         &flow(&parts(), json!([step])),
@@ -15,7 +15,7 @@ async fn asked(step: Value, input: Value) -> Vec<ChatMessage> {
     requests.remove(0).messages
 }
 
-/// The part of a text outside of all fences, and the contents of the fences.
+/// Returns the part of a text outside all fences, and the content of each fence.
 fn parted(text: &str) -> (String, Vec<String>) {
     let (mut outside, mut inside) = (Vec::new(), Vec::new());
     let mut lines = text.lines();

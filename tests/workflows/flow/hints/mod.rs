@@ -1,4 +1,4 @@
-//! Attacks on the hints of breadcrumbs whose data enters a flow: an excluded field is in no request to a model.
+//! Attacks on hints of breadcrumbs whose data enters a flow: an excluded field appears in no model request.
 
 mod fences;
 mod random;
@@ -19,7 +19,7 @@ const TOLD: &str = "human.response.v1";
 const CALLED: &str = "tool.request.v1";
 const RETURNED: &str = "tool.response.v1";
 
-/// The origin of the hints of a breadcrumb.
+/// The location of a breadcrumb's hints.
 #[derive(Clone, Copy, Debug)]
 enum HintsIn {
     Breadcrumb,
@@ -28,7 +28,7 @@ enum HintsIn {
 
 const BOTH: [HintsIn; 2] = [HintsIn::Breadcrumb, HintsIn::SchemaDefinition];
 
-/// Attaches hints to a breadcrumb, or to the definition of its schema, and writes it.
+/// Writes a breadcrumb with hints, which are in the breadcrumb or in the definition of its schema.
 async fn create(world: &World, new: NewBreadcrumb, hints_in: HintsIn, hints: Value) {
     let new = match hints_in {
         HintsIn::Breadcrumb => new.llm_hints(hints),
@@ -44,18 +44,18 @@ async fn create(world: &World, new: NewBreadcrumb, hints_in: HintsIn, hints: Val
     world.store.create(new).await.unwrap();
 }
 
-/// A payload with an excluded field.
+/// Returns a payload with an excluded field.
 fn payload() -> Value {
     json!({"text": PUBLIC, "secret": SECRET})
 }
 
-/// A request for a run. Hints exclude `input.secret`.
+/// Returns a request for a run. Hints exclude `input.secret`.
 fn request() -> NewBreadcrumb {
     let context = json!({"workflow": ID, "input": payload()});
     NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(context)
 }
 
-/// The answer to the newest request of a schema.
+/// Returns an answer to the newest request of a schema.
 async fn answer_to(world: &World, schema: &str, answer: &str, more: Value) -> NewBreadcrumb {
     let asked = world.works_until(schema, 1).await;
     let id = asked.context.text("requestId").unwrap();
@@ -68,14 +68,14 @@ async fn answer_to(world: &World, schema: &str, answer: &str, more: Value) -> Ne
         .context(context)
 }
 
-/// A tool that another service runs.
+/// Returns a registry with one tool of another service.
 fn far() -> ToolRegistry {
     use universal_executor::tool::remote_tool;
     let far = remote_tool("far", "Far away.", json!({"type": "object"}));
     ToolRegistry::default().with(far).unwrap()
 }
 
-/// Definitions that `shows` needs.
+/// Returns the definitions that [`shows`] needs.
 fn parts() -> Value {
     json!({
         "tools": {"far": {}},
@@ -89,7 +89,7 @@ fn parts() -> Value {
     })
 }
 
-/// Steps that show a value to models in every way that a definition has.
+/// Returns steps that send a value to models in every way that a definition allows.
 fn shows(value: &str) -> Vec<Value> {
     let whole = format!("${{{value}}}");
     let within = format!("Sum up: ${{{value}}}");
@@ -109,7 +109,7 @@ fn shows(value: &str) -> Vec<Value> {
     steps
 }
 
-/// A model whose lead agent passes everything that it sees to the helper, and which repeats what it sees.
+/// Creates a model that repeats its input. Its lead agent passes its whole input to the helper.
 fn gossip() -> ScriptedModel {
     ScriptedModel::answering(|_, request| {
         let seen = shown(request);
@@ -127,7 +127,7 @@ fn gossip() -> ScriptedModel {
     })
 }
 
-/// Asserts that the run showed the public field to models at least so often, and the secret never.
+/// Fails unless models received the public field in at least `fewest` requests, and never received the secret.
 fn assert_hidden(world: &World, fewest: usize) {
     let requests = world.model.requests();
     let with_public = requests
@@ -141,11 +141,10 @@ fn assert_hidden(world: &World, fewest: usize) {
     }
 }
 
-/// The number of model requests of `shows`.
+/// Number of model requests of [`shows`].
 const SHOWN: usize = 14;
 
-/// Asserts that the run succeeds with an answer of this schema, and that `shows` sends the public field to models and never the
-/// secret.
+/// Fails unless the run succeeds with an answer of this schema, and [`shows`] sends the public field and never the secret to models.
 async fn assert_shows_no_secret(world: &World, schema: &str) {
     let result = world.works_until(schema, 1).await;
     assert_eq!(result.context["status"], "success", "{result:?}");

@@ -5,14 +5,14 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::sync::atomic::AtomicU64;
 
-/// The variables of every flow: the shaped data, the last result and a mixture.
+/// The variables of each flow: the data after hints, the last result, and a mixture.
 const VALUES: [&str; 6] = ["input", "paid", "said", "called", "mixed", "last?"];
 
 fn reference() -> impl Strategy<Value = String> {
     select(&VALUES[..]).prop_map(|value| format!("${{{value}}}"))
 }
 
-/// An input of a step: a value, a text around values, a list or an object.
+/// Generates an input of a step: a value, a text with values, a list or an object.
 fn input() -> impl Strategy<Value = Value> {
     prop_oneof![
         reference().prop_map(Value::from),
@@ -53,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<Value>> {
     prop::collection::vec(step, 1..5)
 }
 
-/// A model that repeats a part of what it sees, so that data which leaks is passed on.
+/// Creates a model that repeats parts of its input, so that leaked data spreads.
 fn repeats() -> ScriptedModel {
     let gossip = gossip();
     ScriptedModel::answering(move |_, request| {
@@ -67,7 +67,7 @@ fn repeats() -> ScriptedModel {
     })
 }
 
-/// Runs a flow in which every breadcrumb has an excluded field.
+/// Runs a flow in which each breadcrumb has an excluded field.
 async fn run(steps: Vec<Value>, hints_in: HintsIn) -> World {
     let mut all = vec![
         json!({"id": "paid", "wait_for": {"schema_name": PAID}}),

@@ -1,13 +1,13 @@
-//! Hints that cannot be used or read: the data does not enter the flow, and the failure names the cause.
+//! Invalid or unreadable hints: the data does not enter the flow, and the failure names the cause.
 
 use super::*;
 
-/// Hints that cannot be understood.
+/// Returns hints that are invalid.
 fn unusable() -> Value {
     json!({"exclude": 7})
 }
 
-/// Steps that handle the failure of a step: they return its code and message, and show it to models.
+/// Returns steps that handle the failure of a step: they return its code and message, and send them to models.
 fn handled(step: &Value) -> Value {
     let mut failed = shows("error");
     failed.push(json!({"return": "${error}"}));
@@ -121,7 +121,7 @@ async fn an_approval_counts_although_its_hints_cannot_be_used() {
     assert_eq!(result.context["output"], "paid", "{result:?}");
 }
 
-/// Runs a flow that waits for a breadcrumb with hints, on a store whose search of this number fails.
+/// Runs a flow that waits for a breadcrumb with hints, on a store whose search number `at` fails.
 async fn run_with_failing_search(at: usize, steps: Value, tools: ToolRegistry) -> World {
     use crate::flow::losses::failing;
     use universal_executor::store::Operation;
@@ -141,10 +141,10 @@ async fn run_with_failing_search(at: usize, steps: Value, tools: ToolRegistry) -
         }
         tokio::time::advance(120 * SECOND).await;
     }
-    panic!("the run does not end if search {at} fails");
+    panic!("the run did not end after search {at} failed");
 }
 
-/// A tool that takes two minutes, and the tool of another service.
+/// Returns a tool that takes two minutes, and a tool of another service.
 fn slow() -> (ToolRegistry, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);

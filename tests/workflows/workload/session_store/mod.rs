@@ -1,4 +1,4 @@
-//! The promises of sessions, kept on every store.
+//! The promises of sessions, tested on every store.
 
 mod promises;
 #[cfg(feature = "postgres")]
@@ -10,7 +10,7 @@ use universal_executor::{BreadcrumbStore, MemoryStore};
 
 type Store = Arc<dyn BreadcrumbStore>;
 
-/// The same tests on one more kind of store. What makes it gives what keeps it as well, and nothing where there is no server.
+/// Defines the tests for a store. `$fresh` creates a store and a guard that holds its data, or `None` without a server.
 macro_rules! sessions_on {
     ($name:ident, $fresh:expr) => {
         sessions_on! { @promises $name, $fresh,
@@ -67,7 +67,7 @@ mod in_file {
     use universal_executor::SqliteStore;
     use universal_executor::store::Durability;
 
-    /// A folder that goes when the test ends.
+    /// A folder that is deleted on drop.
     pub(super) struct Folder(PathBuf);
 
     impl Drop for Folder {
@@ -80,7 +80,7 @@ mod in_file {
         let name = format!("universal-executor-sessions-{}", uuid::Uuid::new_v4());
         let folder = Folder(std::env::temp_dir().join(name));
         std::fs::create_dir_all(&folder.0).unwrap();
-        // No test can pull the plug of the disk.
+        // No test interrupts the power of the disk, so a lower durability is enough.
         let file = SqliteStore::builder(folder.0.join("store.db")).durability(Durability::Normal);
         let store: Store = Arc::new(file.open().await.unwrap());
         Some((folder, store))
@@ -94,7 +94,7 @@ mod on_server {
     use std::io::Write as _;
     use std::sync::Arc;
 
-    /// A store on the server, if there is one: where tests must not be skipped there has to be one.
+    /// Creates a store on the server, or returns `None` without a server. Fails without a server if tests must not be skipped.
     pub(super) async fn fresh() -> Option<(Namespaces, Store)> {
         let is_set = |name| std::env::var_os(name).is_some();
         if is_set("POSTGRES_URL") {
@@ -106,7 +106,7 @@ mod on_server {
             !is_set("CI") && !is_set("UX_REQUIRE_SERVICES"),
             "POSTGRES_URL is not set: see scripts/services"
         );
-        // Not by a macro, whose output the harness would keep to itself.
+        // A print macro would be captured by the test harness.
         let skipped = "SKIPPED: a test of sessions in PostgreSQL, as POSTGRES_URL is not set\n";
         std::io::stderr().write_all(skipped.as_bytes()).unwrap();
         None

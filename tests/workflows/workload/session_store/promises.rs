@@ -1,4 +1,4 @@
-//! What holds for sessions whatever keeps them.
+//! The promises of sessions, regardless of the store.
 
 use super::Store;
 use crate::workload::supervisor::Gate;
@@ -48,7 +48,7 @@ fn texts(log: &Log) -> Vec<String> {
     texts.map(std::borrow::Cow::into_owned).collect()
 }
 
-/// The same, as they are now.
+/// Returns the current messages of a session, joined.
 async fn now(session: &Conversation) -> String {
     texts(&session.load().await.unwrap()).join("|")
 }
@@ -62,7 +62,7 @@ async fn turn(supervisor: &Supervisor, message: &str) -> TurnOutcome {
     supervisor.send("one", message).unwrap().outcome().await
 }
 
-/// A flow of one agent, which answers, and of what comes after that.
+/// Creates a flow with an agent that answers, followed by one more step.
 fn agent_then(last: &Value) -> FlowDefinition {
     flow(json!({
         "agents": {"a": {"instruction": "Help."}},
@@ -118,7 +118,7 @@ pub(super) async fn of_those_that_begin_a_session_at_once_one_is_in_time(store: 
         .collect();
     assert!(in_time.len() <= 1, "{all:?}");
     assert_eq!(now(&session).await, in_time.concat());
-    // Where all were in each other's way the session can be begun all the same.
+    // If all of them conflicted, the session can still be started.
     add(&session, "next").await;
     assert!(now(&session).await.ends_with("next|to next"));
 }
@@ -129,7 +129,7 @@ pub(super) async fn of_many_that_add_at_once_each_is_there_once_and_has_read_wha
     const MANY: usize = 6;
     let session = sessions(&store).session("one");
 
-    // Each tries until it is in time, and says how many it has found.
+    // Each one retries until it succeeds, and adds the number of entries that it has read.
     let all = (0..MANY).map(|number| {
         let (session, turn) = (session.clone(), format!("turn {number}"));
         async move {
@@ -145,7 +145,7 @@ pub(super) async fn of_many_that_add_at_once_each_is_there_once_and_has_read_wha
                 }
                 tokio::task::yield_now().await;
             }
-            assert!(!is_late, "{turn} was never in time");
+            assert!(!is_late, "{turn} conflicted in every attempt");
         }
     });
     join_all(all).await;
@@ -204,7 +204,7 @@ pub(super) async fn a_turn_that_fails_adds_nothing(store: Store) {
     assert_eq!(log.entries().len(), 0);
     let requests = model.requests();
     assert_eq!(history(&requests[1]), [""; 0]);
-    // The session, then what the agent said in a turn that came to something.
+    // First the session's messages, then the agent's messages from the turn that succeeded.
     let shown = history(&requests[2]).join("|");
     assert_eq!(shown, "second|done|second|said: second");
 }
@@ -215,7 +215,7 @@ pub(super) async fn what_an_agent_said_is_known_by_its_turn_however_long_ago_tha
     let model = parrot();
     let ends = supervisor(agent_then(&json!({"return": "done"})), &model, &store);
     let fails = supervisor(agent_then(&json!({"fail": "No."})), &model, &store);
-    // Its agent is at another step, and the session is made shorter before that is asked.
+    // In this flow, the agent is at another step, and the session is shortened before its model request.
     let other = flow(json!({
         "agents": {"a": {"instruction": "Help."}},
         "policies": {"compaction": {"method": "truncate", "at_tokens": 1, "keep": 2}},
@@ -234,7 +234,7 @@ pub(super) async fn what_an_agent_said_is_known_by_its_turn_however_long_ago_tha
     assert_eq!(shown, "third|short|fourth|short|first|said: first");
 }
 
-/// Runs a turn without adding to the session's log, as if the worker were gone then.
+/// Runs a turn without adding it to the session's log, as if the worker were lost at that moment.
 async fn all_but_the_end(
     definition: &FlowDefinition,
     model: &Arc<ScriptedModel>,
@@ -270,7 +270,7 @@ pub(super) async fn a_turn_that_is_done_again_is_shown_what_it_was_shown_before(
             supervisor.send(name, message).unwrap().outcome().await;
         }
 
-        // Its worker is gone before the session has the turn, then before the run has ended.
+        // The worker is lost twice before the session has the turn, and once before the run has ended.
         all_but_the_end(&definition, &model, &session, &store).await;
         all_but_the_end(&definition, &model, &session, &store).await;
         let log = session.load().await.unwrap();
@@ -291,7 +291,7 @@ pub(super) async fn a_turn_that_is_done_again_is_shown_what_it_was_shown_before(
     }
 }
 
-/// Calls a tool before each answer, which repeats what it was asked.
+/// Creates a model that calls a tool and then answers "done".
 fn doubling() -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::answering(|number, request| {
         let call = ToolCall::new(number.to_string(), "double", json!({"n": 2}));
@@ -302,7 +302,7 @@ fn doubling() -> Arc<ScriptedModel> {
     }))
 }
 
-/// How many calls of tools a request shows; fails unless each has its result right after it.
+/// Returns the number of tool calls in a request. Fails unless each call is followed by its result.
 fn calls(request: &ChatRequest) -> usize {
     let mut open: Vec<&str> = Vec::new();
     let mut calls = 0;
@@ -329,7 +329,7 @@ pub(super) async fn a_long_conversation_is_cut_between_turns_and_that_is_kept(st
             "policies": policies,
         }))
     };
-    // A turn has four messages, so that five are in the middle of one.
+    // A turn has four messages, so five messages end in the middle of a turn.
     let short = json!({"compaction": {"method": "truncate", "at_tokens": 12, "keep": 5}});
     let first = supervisor(talks(short), &model, &store);
     let mut heard = first.subscribe("one").unwrap();
@@ -356,7 +356,7 @@ pub(super) async fn a_long_conversation_is_cut_between_turns_and_that_is_kept(st
     assert_eq!(shown[0], "");
     assert_eq!(shown[1], "aaaa||4|done");
     assert_eq!(shown[2], "bbbb||4|done");
-    // Who knows nothing of the policy finds what was left of it, and what was added since.
+    // A flow without this policy reads the shortened conversation and the later messages.
     assert_eq!(shown[3], "bbbb||4|done|cccc||4|done");
     let calls: Vec<_> = requests.iter().map(calls).collect();
     assert_eq!(calls, [0, 1, 1, 2, 1, 2, 2, 3]);
@@ -461,7 +461,7 @@ pub(super) async fn of_two_turns_that_wait_at_once_only_one_is_kept(store: Store
     assert_eq!(log.entries().len(), 2);
 }
 
-/// What is kept of sessions.
+/// Returns all stored breadcrumbs of sessions.
 async fn kept(store: &Store) -> Vec<Arc<Breadcrumb>> {
     let mut kept = Vec::new();
     for schema in ["session.log.v1", "session.entry.v1"] {
@@ -481,7 +481,7 @@ pub(super) async fn a_session_that_is_deleted_is_gone_with_all_that_was_said_in_
     let sessions = sessions(&store);
     let (one, other) = (sessions.session("one"), sessions.session("onemain"));
     let agent = StepPath::new("main/0");
-    // More than are deleted at a time.
+    // More entries than one deletion step removes.
     for turn in 0..40 {
         add(&one, &turn.to_string()).await;
     }
@@ -502,7 +502,7 @@ pub(super) async fn a_session_that_is_deleted_is_gone_with_all_that_was_said_in_
     for session in [&other, &other.child(&agent)] {
         assert_eq!(now(session).await, "kept|to kept");
     }
-    // Nor is it in what a store keeps of what was deleted.
+    // The tombstones of the store do not contain the messages either.
     for breadcrumb in was {
         let error = store.get(breadcrumb.id).await.unwrap_err();
         let tombstone = match error {
@@ -541,7 +541,7 @@ pub(super) async fn a_turn_under_way_does_not_bring_back_a_session_that_is_delet
     let supervisor = setup.supervisor(Arc::new(gate.definition()));
     let supervisor = supervisor.restart(often).build().unwrap();
     let sessions = sessions(&store);
-    // One whose first turn it is, one that has had others, and one that is begun anew meanwhile.
+    // Three sessions: one in its first turn, one with earlier turns, and one that is started again meanwhile.
     add(&sessions.session("old"), "before").await;
     add(&sessions.session("anew"), "before").await;
 
