@@ -1,4 +1,4 @@
-//! A store beside the ledger of another: what is left of the promises of a store.
+//! A store with the ledger of another store: the promises of a store that still hold.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use universal_executor::store::conformance::{StoreUnderTest, WordCounts};
 use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{EventSource, MemoryStore, WithLedger};
 
-/// Two stores in memory, one for the breadcrumbs and what they mean, one for the runs.
+/// Two memory stores: one for breadcrumbs and their vectors, and one for runs.
 #[derive(Default)]
 struct Two(Mutex<Option<(MemoryStore, MemoryStore)>>);
 
@@ -39,7 +39,7 @@ impl StoreUnderTest for Two {
     }
 }
 
-/// Two stores in memory, with the events of the store of breadcrumbs.
+/// Two memory stores, with the events of the store of breadcrumbs.
 #[derive(Default)]
 struct WithEvents(Mutex<MemoryStore>);
 

@@ -10,7 +10,7 @@ type Events = Deliveries;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How many events a store still has.
+/// Returns the number of events that a store still has.
 pub(crate) async fn kept(store: &MemoryStore) -> usize {
     let mut events = subscribe(store, StartAt::Beginning).await;
     let mut kept = 0;
@@ -30,7 +30,7 @@ async fn write(store: &MemoryStore, n: usize) {
     store.commit(writes.into()).await.unwrap();
 }
 
-/// The positions that can be had without waiting.
+/// Returns the positions of all deliveries that are available without waiting.
 async fn positions(events: &mut Events) -> Vec<u64> {
     let mut positions = Vec::new();
     while let Some(Some(delivery)) = events.next().now_or_never() {

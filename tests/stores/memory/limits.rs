@@ -145,7 +145,7 @@ async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
     let claim = store.claim(&later, Some(lease)).await.unwrap();
     assert!(
         matches!(claim, Claim::Granted(_)),
-        "the superseded run makes room: {claim:?}"
+        "the superseded run must make room: {claim:?}"
     );
 }
 
@@ -235,7 +235,7 @@ async fn breadcrumbs_with_too_many_bytes_are_full() {
     store.create(expiring).await.unwrap();
     assert!(
         store.create(large(7_000)).await.is_ok(),
-        "an expired breadcrumb makes room"
+        "an expired breadcrumb must make room"
     );
 }
 
@@ -268,13 +268,13 @@ async fn saved_states_with_too_many_bytes_are_full() {
     suspend(first, 500).await.unwrap();
     store.save(&second, text(9_000)).await.unwrap();
     assert!(is_full_of_bytes(&store.create(large(2_000)).await));
-    // The end of the run makes room for its answer.
+    // The end of the run frees space for its answer.
     let done = Some((second, RunEnd::Done));
     let writes = vec![Write::Create(large(2_000))];
     store.commit(Commit { writes, end: done }).await.unwrap();
     assert!(
         store.create(large(6_000)).await.is_ok(),
-        "a run that ended has no state"
+        "a run that has ended must have no saved state"
     );
 }
 
@@ -505,7 +505,7 @@ async fn a_dead_letter_names_the_run_and_nothing_else() {
     );
 }
 
-/// Number of breadcrumbs of 100 kB that are in memory after each of a hundred was created and then changed by `change`.
+/// Returns the number of breadcrumbs of 100 kB in memory after each of a hundred was created and then changed by `change`.
 async fn in_memory_after(change: impl AsyncFn(&MemoryStore, &Breadcrumb)) -> usize {
     let store = store(|limits| limits.event_bytes = 1_000_000);
     let context = json!({"text": "x".repeat(100_000)});
@@ -540,7 +540,7 @@ async fn tombstones_have_a_limit_in_bytes() {
 
     for id in deleted {
         let Err(StoreError::NotFound { tombstone, .. }) = store.get(id).await else {
-            panic!("it was deleted")
+            panic!("the breadcrumb was deleted, so the read must fail")
         };
         has_tombstone.push(tombstone.is_some());
     }

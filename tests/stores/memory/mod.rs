@@ -1,4 +1,4 @@
-//! The store in memory: the promises of every store, and those of its own.
+//! The memory store: the promises of every store, and tests of its additional features.
 mod events;
 mod limits;
 pub(crate) mod source;
@@ -13,10 +13,10 @@ use universal_executor::store::conformance::{StoreUnderTest, WordCounts, uncheck
 use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{EventSource, MemoryStore};
 
-/// A fresh store in memory, whose time passes by moving tokio's clock.
+/// Creates fresh memory stores, whose time advances with tokio's clock.
 pub(crate) struct Memory;
 
-/// A store in memory whose clock moves only as it is told to.
+/// Creates memory stores whose clock advances only on request.
 #[derive(Default)]
 struct Held;
 
@@ -41,7 +41,7 @@ impl StoreUnderTest for Held {
     }
 }
 
-/// The same, of a store that keeps vectors.
+/// Creates memory stores with embedding vectors.
 struct WithMeaning;
 
 impl StoreUnderTest for WithMeaning {
@@ -148,7 +148,7 @@ fn every_promise_is_on_the_list() -> std::io::Result<()> {
                 };
                 let name = rest.split(['<', '(']).next().unwrap_or_default();
                 if ["announce", "unchecked"].contains(&name) {
-                    // Functions for subjects and for their tests.
+                    // These functions belong to subjects and to their tests.
                     continue;
                 }
                 assert!(
@@ -163,7 +163,7 @@ fn every_promise_is_on_the_list() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The names in bold in the contract of `EventSource`, and those that a promise of the suite says it tries.
+/// The bold names in the contract of `EventSource` must be exactly the names that the promises of the suite claim to test.
 #[test]
 fn every_promise_of_a_source_is_tried() -> std::io::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/source");

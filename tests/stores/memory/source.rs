@@ -1,4 +1,4 @@
-//! The events of the store in memory, to be tried on the promises of every source.
+//! The memory store's events, as a subject of the conformance suite for sources.
 
 use std::time::Duration;
 use universal_executor::source::conformance::{Abilities, Change, SourceUnderTest};
@@ -6,7 +6,7 @@ use universal_executor::store::MemoryLimits;
 use universal_executor::store::conformance::announce;
 use universal_executor::{BoxError, Event, EventSource, MemoryStore};
 
-/// The events of a fresh store in memory.
+/// Creates fresh memory stores and their events.
 pub(crate) struct Events;
 
 impl SourceUnderTest for Events {

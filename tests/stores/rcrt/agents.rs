@@ -1,5 +1,5 @@
-//! The five agents of an RCRT distribution next to a server, whose tools and model answer as its own runner does. Time is paused, and
-//! the server has it too.
+//! The five agents of an RCRT (Right Context Right Time) distribution next to a server. The tools and the model answer like the
+//! distribution's own runner. Time is paused, also on the server.
 
 use super::OWNER;
 use super::server::{Server, token_of};
@@ -16,7 +16,7 @@ use universal_executor::tool::{ToolRegistry, remote_tool};
 use universal_executor::{MemoryStore, RcrtStore, Runtime, Secret, Services, WithLedger};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// A longer time than the test takes, of the server as of the worker.
+/// A time limit that no passing test reaches, on the server's clock and the worker's clock.
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 const NOTES: [&str; 4] = [
     "note.summary.v1",
@@ -25,14 +25,14 @@ const NOTES: [&str; 4] = [
     "note.eli5.v1",
 ];
 
-/// A server with definitions, the ledger of its workers, and the service that answers tool requests.
+/// A server with definitions, its workers' ledger, and the service that answers tool requests.
 struct World {
     server: Server,
     ledger: MemoryStore,
     config: String,
-    /// IDs of the requests that have an answer.
+    /// The IDs of the answered requests.
     answered: RefCell<HashSet<String>>,
-    /// The tool that does not answer at the moment.
+    /// The tool that does not answer at the moment, or `None` if all tools answer.
     held: RefCell<Option<&'static str>>,
 }
 
@@ -62,7 +62,7 @@ impl World {
         world
     }
 
-    /// Stores the definitions as they are, with the model that an operator chose.
+    /// Stores the unchanged definitions, with a model that an operator chose.
     fn define_agents(&self) {
         let folder =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/rcrt-definitions/agents");
@@ -103,7 +103,7 @@ impl World {
         all.cloned().collect()
     }
 
-    /// Answers all tool requests that have no answer.
+    /// Answers all open tool requests.
     fn serve(&self) {
         for request in self.all("tool.request.v1") {
             let (id, context) = (request["id"].as_str().unwrap(), &request["context"]);
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Serves tool requests until something holds.
+    /// Serves tool requests until a condition holds.
     async fn until(&self, holds: impl Fn(&Self) -> bool) {
         while !holds(self) {
             self.serve();
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// The answers of the chat agent, by the version of the context that they answer.
+    /// Returns the chat agent's answers, sorted by creation time.
     fn answers(&self) -> Vec<Value> {
         let mut answers = self.all("agent.response.v1");
         answers.sort_by_key(|one| one["created_at"].to_string());
@@ -166,7 +166,7 @@ impl World {
             .collect()
     }
 
-    /// Says something to the chat agent, as the user and the context builder of the server do.
+    /// Sends a message to the chat agent, like a user and the context builder of the server.
     fn say(&self, turn: u64, context: &RefCell<Option<String>>) {
         let text = format!("This is turn {turn}.");
         let tags = json!(["user:message", "extension:chat", "session:s1"]);
@@ -193,7 +193,7 @@ impl World {
     }
 }
 
-/// What the model says. It requests `adder` in odd turns, whose result it wants, and `dice` in even turns for the user.
+/// Returns the model's answer. It requests `adder` in odd turns and uses the result, and requests `dice` for the user in even turns.
 fn said(messages: &[Value]) -> String {
     let content = |at: usize| messages[at]["content"].as_str().unwrap();
     let instructions = content(0);
@@ -226,14 +226,14 @@ fn said(messages: &[Value]) -> String {
     answer(json!({"message": "One moment.", "tool_requests": [request]}))
 }
 
-/// The data of a section of a rendered context.
+/// Returns the data of a section of a rendered context.
 fn section(text: &str, name: &str) -> Value {
     let (_, section) = text.split_once(&format!("\n## {name}\n")).unwrap();
     let data = section.lines().find(|line| line.starts_with('{')).unwrap();
     serde_json::from_str(data).unwrap()
 }
 
-/// Has turns of the chat, each answered before the next.
+/// Runs turns of the chat. Each turn is answered before the next one.
 async fn chat(
     world: &World,
     context: &RefCell<Option<String>>,
@@ -247,7 +247,7 @@ async fn chat(
     }
 }
 
-/// Each note agent has written one breadcrumb about the note.
+/// Fails unless each note agent has written one breadcrumb about the note.
 fn judge_notes(world: &World) {
     let note = world.all("note.v1").remove(0);
     let tag = json!(format!("note:{}", note["id"].as_str().unwrap()));
@@ -258,7 +258,7 @@ fn judge_notes(world: &World) {
     }
 }
 
-/// Each turn has one answer, and each tool has one request for each time that the model requested it.
+/// Fails unless each turn has one answer, and each tool has one request per request of the model.
 fn judge_chat(world: &World) {
     let answers = world.answers();
     assert_eq!(answers.len(), 10);
@@ -314,7 +314,7 @@ async fn the_five_agents_do_their_whole_job_next_to_a_server_and_restarts_repeat
     };
     let killed = world.worker();
     tokio::select! {
-        _ = killed.run_until(std::future::pending()) => panic!("the worker stopped"),
+        _ = killed.run_until(std::future::pending()) => panic!("the worker must not stop by itself"),
         done = timeout(PATIENCE, second) => done.unwrap(),
     }
     drop(killed);

@@ -1,4 +1,4 @@
-//! Times that are wrong, and what is found all the same.
+//! Wrong clocks: missed events are found despite wrong times.
 
 use super::follow::{broken, next, quick, subscribed};
 use super::server::Server;
@@ -15,7 +15,7 @@ fn id(text: &str) -> BreadcrumbId {
     text.parse().unwrap()
 }
 
-/// Writes something while there is no stream, and waits until it is told of.
+/// Writes a breadcrumb while no stream is open, and waits until the source delivers its event.
 async fn found_after_a_gap(server: &Server, events: &mut Deliveries) {
     server.ways(|ways| ways.status = 503);
     server.cut();
@@ -26,7 +26,7 @@ async fn found_after_a_gap(server: &Server, events: &mut Deliveries) {
     assert_eq!(next(events).await, (id(&written), 1));
 }
 
-/// Lets a stream with somebody who looks for what it leaves out be opened anew.
+/// Closes the stream and waits until the source has opened another one.
 async fn open_anew(server: &Server, store: &RcrtStore, events: &mut Deliveries) {
     let opened = store.events().health().connections;
     server.cut();
@@ -40,7 +40,7 @@ async fn open_anew(server: &Server, store: &RcrtStore, events: &mut Deliveries) 
     }
 }
 
-/// Somebody's breadcrumb is told of with a time that is ahead of the server's; what comes after it is found.
+/// Delivers an event whose time is ahead of the server's clock, and expects that later breadcrumbs are found after two gaps.
 async fn hides_nothing(server: Server, ahead: SignedDuration) {
     let store = quick(&server);
     let mut events = subscribed(&store.events()).await;
@@ -88,7 +88,7 @@ async fn what_another_owner_wrote_in_the_future_hides_nothing_from_the_start() {
 async fn a_clock_that_is_set_back_hides_nothing_that_comes_after() {
     let server = Server::start().await;
     server.lock().crumbs.set_clock(DAY);
-    // It looks once after each connect, and not again for a minute.
+    // The source searches for missing events after each connect, and then not again for a minute.
     let store = store(&server);
     let mut events = subscribed(&store.events()).await;
     let early = server.put(OWNER, &json!({"schema_name": "note.v1"}));

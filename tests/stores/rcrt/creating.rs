@@ -1,4 +1,4 @@
-//! What is created because of a run is there once, whatever becomes of the answers.
+//! Breadcrumbs of a run are created once, even if the server's answers are lost or wrong.
 
 use super::server::{Fault, Match, Server};
 use super::{OWNER, builder, store};
@@ -32,7 +32,7 @@ fn failed() -> RunEnd {
     RunEnd::Failed(DeadLetter::new(FailureClass::Permanent, "error", 1))
 }
 
-/// Commits answers as a part of the run that is always the same.
+/// Commits answers for a run that is always the same.
 async fn respond(
     store: &RcrtStore,
     texts: &[&str],
@@ -56,7 +56,7 @@ async fn texts(store: &RcrtStore) -> Vec<String> {
         .collect()
 }
 
-/// The keys of all creations that were sent, in order.
+/// Returns the idempotency keys of all create requests, in order.
 fn keys(server: &Server) -> Vec<String> {
     let sent = server.seen("POST", "/breadcrumbs");
     let keys = sent.iter().map(|sent| &sent.headers["idempotency-key"]);
@@ -161,7 +161,7 @@ async fn a_server_that_never_creates_is_unavailable_after_three_keys() {
     let store = store(&server);
     for _ in 0..3 {
         server.fail(CREATE, Fault::Burn);
-        // And then it has seen the key.
+        // The repeated request finds its key already used.
         server.fail(CREATE, Fault::Before(|_| {}));
     }
 
@@ -326,7 +326,7 @@ async fn beside_a_ledger_too_a_run_that_fails_after_a_part_of_its_response_leave
     let (store, runs) = (store(&server), MemoryStore::default());
     let Claim::Granted(Claimed { lease, .. }) = runs.claim(&lease().run, None).await.unwrap()
     else {
-        panic!("the run is new")
+        panic!("the claim of a new run must be granted")
     };
     let both = WithLedger::new(store.clone(), runs);
     let ends = |writes, end| Commit {

@@ -1,5 +1,5 @@
-//! Definitions on a server, which the example `check_definitions` reads: all of an RCRT distribution have warnings only, with paths
-//! from the top of the record.
+//! Definitions on a server, as the example `check_definitions` reads them. All definitions of an RCRT (Right Context Right Time)
+//! distribution have only warnings, whose paths start at the top of the record.
 
 use super::server::{Server, token_of};
 use super::{OWNER, store};

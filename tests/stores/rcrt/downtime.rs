@@ -1,4 +1,4 @@
-//! What a worker answers after a downtime. Time is paused, and the server has it too.
+//! Answers of a worker after a downtime. Time is paused, also on the server.
 
 use super::world::{DAY, HOUR, SECOND, World};
 use crate::log::Log;
@@ -7,7 +7,7 @@ use tokio::time::{advance, sleep, timeout};
 use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// 500 questions are asked while no worker runs for some time. The next worker answers each once.
+/// Asks 500 questions while no worker runs for some time, and expects that the next worker answers each question once.
 async fn answers_after(downtime: Duration) {
     let mut world = World::new().await;
     world.ask("echo");
@@ -49,7 +49,7 @@ async fn a_worker_that_is_killed_again_and_again_while_it_catches_up_misses_noth
     }
     let mut answered = Vec::new();
     for _ in 0..6 {
-        // It is killed in the middle of a page, or between two, and has one more downtime.
+        // The worker is killed in the middle of a page or between two pages, and then has another downtime.
         let worker = world.worker("echo");
         drop(timeout(5 * SECOND, worker.run_until(std::future::pending())).await);
         answered.push(world.answered());
@@ -78,7 +78,7 @@ async fn workers_with_different_executors_on_one_ledger_miss_nothing_of_each_oth
         advance(DAY / 20).await;
         world.ask("one");
     }
-    // The other worker reads everything meanwhile.
+    // The other worker reads all questions meanwhile.
     let other = world.worker("two");
     let read = other.run_until(sleep(300 * SECOND));
     read.await.unwrap();
@@ -97,7 +97,7 @@ async fn the_end_of_a_catch_up_is_logged_with_the_number_of_breadcrumbs_and_the_
         advance(HOUR).await;
         world.ask("echo");
     }
-    // One sweep reads a part of the breadcrumbs.
+    // One sweep reads only a part of the breadcrumbs.
     world.server.lock().latency = 4 * SECOND;
     let (log, _guard) = Log::capture(Level::INFO, FmtSpan::NONE);
     let worker = world.worker("echo");
@@ -168,7 +168,7 @@ async fn until_caught_up(log: &Log) {
     }
 }
 
-/// The value of a numeric field in a log line.
+/// Returns the value of a numeric field in a log line.
 fn field(line: &str, name: &str) -> u64 {
     let (_, value) = line.split_once(&format!("{name}=")).unwrap();
     value.split(' ').next().unwrap().parse().unwrap()

@@ -1,4 +1,4 @@
-//! A stream that ends, repeats itself, leaves things out, and says nothing.
+//! Streams that end, repeat events, lose events or stay silent.
 
 use super::server::{Match, Server};
 use super::{OWNER, builder};
@@ -13,7 +13,7 @@ use universal_executor::{
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A store whose stream is checked every 50 ms and dead after 300 ms of silence.
+/// Creates a store that checks its stream every 50 ms and reconnects after 300 ms of silence.
 pub(crate) fn quick(server: &Server) -> RcrtStore {
     let quick = builder(server, OWNER).watchdog(Duration::from_millis(300));
     quick
@@ -34,7 +34,7 @@ pub(crate) async fn subscribed(source: &SseSource) -> Deliveries {
     source.subscribe(StartAt::Now).await.unwrap()
 }
 
-/// The version that is told of next, times without a connection left out.
+/// Returns the next delivered version. Skips errors of lost connections.
 pub(crate) async fn next(events: &mut Deliveries) -> (BreadcrumbId, u64) {
     loop {
         match timeout(SOON, events.next()).await.unwrap().unwrap() {
@@ -44,7 +44,7 @@ pub(crate) async fn next(events: &mut Deliveries) -> (BreadcrumbId, u64) {
     }
 }
 
-/// Waits until the stream says that it is gone.
+/// Waits until the stream reports a lost connection.
 pub(crate) async fn broken(events: &mut Deliveries) {
     let said = timeout(SOON, events.next()).await.unwrap().unwrap();
     assert!(
@@ -299,7 +299,7 @@ async fn a_breadcrumb_that_no_list_can_have_hides_no_other_that_the_stream_left_
     broken(&mut events).await;
     let mut written = Vec::new();
     for n in 0..30 {
-        // Lists of what changed have no contexts.
+        // Lists of changed breadcrumbs contain no contexts.
         let large = json!({"text": "x".repeat(if n == 7 { 60_000 } else { 10 })});
         written.push(server.put(OWNER, &json!({"schema_name": "note.v1", "context": large})));
     }

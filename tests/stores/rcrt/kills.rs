@@ -1,4 +1,4 @@
-//! Kills of the server, of the stream and of two workers at random moments, while questions are asked. Time is paused, also on the
+//! Kills of the server, the stream and two workers at random moments, while questions are asked. Time is paused, also on the
 //! server.
 
 use super::OWNER;
@@ -28,7 +28,7 @@ const EACH: usize = 36;
 /// The duration of one execution.
 const EXECUTION: Duration = Duration::from_secs(3);
 
-/// States of a worker. A worker that is killed without its ledger cannot release its runs, as after `kill -9`.
+/// The states of a worker. A worker that is killed without its ledger cannot release its runs, like a process after `kill -9`.
 const RUNNING: u8 = 0;
 const KILLED: u8 = 1;
 const KILLED_WITHOUT_LEDGER: u8 = 2;
@@ -54,15 +54,15 @@ struct Kills {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Executions {
     completed: usize,
-    /// Executions that ended with their worker.
+    /// Number of executions that ended with their worker.
     killed: usize,
-    /// Executions that were dropped by a worker that continued.
+    /// Number of executions that were dropped by a worker that continued.
     dropped: usize,
 }
 
 type AllExecutions = Arc<Mutex<BTreeMap<BreadcrumbId, Executions>>>;
 
-/// Notes how an execution ends.
+/// Records the end of an execution.
 struct Execution<'e> {
     echo: &'e SlowEcho,
     question: BreadcrumbId,
@@ -82,7 +82,7 @@ impl Drop for Execution<'_> {
     }
 }
 
-/// Answers each question after [`EXECUTION`].
+/// An executor that answers each question after [`EXECUTION`].
 struct SlowEcho {
     subscriptions: Subscriptions,
     store: WithLedger<RcrtStore, Faulty<MemoryStore>>,
@@ -150,7 +150,7 @@ impl Worker {
         let builder = Runtime::builder(server.events()).start_at(StartAt::Beginning);
         let runtime = builder.executor(echo).build().unwrap();
         let task = tokio::spawn(async move {
-            // A stream that ends while the worker starts ends the start, and an operator starts the worker again.
+            // A stream that closes during the worker's start makes the start fail. The loop starts the worker again, as an operator would.
             while let Err(RuntimeError::Source(_)) = runtime.run_until(pending()).await {
                 sleep(SECOND).await;
             }
@@ -158,7 +158,7 @@ impl Worker {
         Self { task, state }
     }
 
-    /// Drops the future of the runtime.
+    /// Drops the runtime's future.
     async fn kill(&mut self, state: u8) {
         self.state.store(state, Ordering::SeqCst);
         self.task.abort();
@@ -209,7 +209,7 @@ impl Stage {
         }
     }
 
-    /// As many kills of each kind, in random order.
+    /// Returns the same number of kills of each kind, in random order.
     fn plan(&mut self) -> Vec<Kill> {
         let mut plan = [Kill::Server, Kill::Stream, Kill::Worker].repeat(EACH);
         for at in (1..plan.len()).rev() {
@@ -281,7 +281,7 @@ impl Stage {
         self.workers[at] = Worker::start(&self.world, &self.executions);
     }
 
-    /// Waits until each question has an answer, and then for duplicates.
+    /// Waits until each question has an answer, and then some time for duplicates.
     async fn settle(&self) {
         let answered = async {
             while self.world.answered() < self.world.asked.len() {
@@ -290,17 +290,20 @@ impl Stage {
         };
         let waited = timeout(PATIENCE, answered).await;
         let (answered, asked) = (self.world.answered(), self.world.asked.len());
-        assert!(waited.is_ok(), "{answered} of {asked} are answered");
+        assert!(
+            waited.is_ok(),
+            "only {answered} of {asked} questions are answered"
+        );
         sleep(600 * SECOND).await;
     }
 
-    /// The number of executions that ended with their worker.
+    /// Returns the number of executions that ended with their worker.
     fn interrupted(&self) -> usize {
         let executions = self.executions.lock().unwrap();
         executions.values().map(|one| one.killed).sum()
     }
 
-    /// Each question has one answer and one complete execution. Every other execution ended with its worker.
+    /// Fails unless each question has one answer and one completed execution, and each other execution ended with its worker.
     fn judge(&self) {
         let answers = self.world.answers();
         let executions = self.executions.lock().unwrap();
@@ -330,7 +333,7 @@ async fn more_than_a_hundred_kills_of_server_stream_and_two_workers_lose_and_dup
         let mut stage = Stage::new(seed).await;
         for kill in stage.plan() {
             stage.ask().await;
-            // Half of the kills interrupt the executions of these questions.
+            // About half of the kills interrupt the executions of these questions.
             let pause = [2_000, 30_000][stage.below(2)];
             stage.pause(pause).await;
             stage.kill(kill).await;

@@ -1,4 +1,4 @@
-//! How much memory a stream takes that says more than can be taken in, measured in a process of its own.
+//! Memory use of a stream that sends more than its subscriber can process, measured in a separate process.
 
 use super::OWNER;
 use super::server::{Fault, Match, Request, Server, token_of};
@@ -18,25 +18,25 @@ use universal_executor::{
     BoxError, BreadcrumbId, BreadcrumbStoreExt, Event, EventSource, RcrtStore, Secret, async_trait,
 };
 
-/// Tells a process where the server is.
+/// The environment variable with the server's URL for the process.
 const SUBSCRIBER: &str = "UX_RCRT_SUBSCRIBER";
 
-/// How much more memory the process may take than before, in KiB. What it is told takes 225 MiB.
+/// Maximum growth of the process's memory in KiB. The stream sends 225 MiB.
 const MOST: usize = 48 << 10;
 
-/// How many events it is told of, one in eight of them with a context that is too large to be told of.
+/// Number of events in the flood. One in eight has a context that is too large to be delivered.
 const EVENTS: usize = 2_400;
 
-/// After how many of them comes one with three MiB of tags.
+/// Interval between events with 3 MiB of tags.
 const ABSURD: usize = 300;
 
-/// How many MiB the last line has, which never ends.
+/// Size of the last line in MiB. This line has no end.
 const ENDLESS: usize = 64;
 
-/// How long anything may take.
+/// Time limit for each step of the test.
 const SOON: Duration = Duration::from_secs(120);
 
-/// Who asks a server for what was left out, of which there is nothing.
+/// A backfill that queries a server and never finds a missing event.
 struct Slow(RcrtStore);
 
 #[async_trait]
@@ -55,7 +55,7 @@ impl Backfill for Slow {
     }
 }
 
-/// What the stream begins with: large events, and a line without an end.
+/// Returns a part of the flood: large events, and then a line without an end.
 fn flood(part: usize) -> Option<Vec<u8>> {
     if part >= EVENTS {
         return (part < EVENTS + ENDLESS).then(|| vec![b'x'; 1 << 20]);
@@ -74,14 +74,14 @@ fn flood(part: usize) -> Option<Vec<u8>> {
     Some(format!("{frame}\n\n").into_bytes())
 }
 
-/// A number of KiB that the kernel tells of this process.
+/// Returns a value in KiB from the kernel's status of this process.
 fn memory(name: &str) -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// What the test below starts; does nothing by itself.
+/// The subscriber process of the test below. It does nothing without its environment variable.
 #[tokio::test]
 async fn subscriber_that_is_flooded() {
     let Ok(url) = env::var(SUBSCRIBER) else {
@@ -101,7 +101,7 @@ async fn subscriber_that_is_flooded() {
     let before = memory("VmRSS:");
 
     store.latest("ready.v1").await.unwrap();
-    // Nothing is taken in until all has come.
+    // Read no delivery until all events have arrived.
     let all = u64::try_from(EVENTS).unwrap();
     while source.health().told + source.health().unreadable < all {
         sleep(Duration::from_millis(10)).await;
@@ -120,14 +120,14 @@ async fn subscriber_that_is_flooded() {
         "{end:?}"
     );
     let grown = memory("VmHWM:") - before;
-    // For whoever runs it by hand.
+    // Print the figures for manual test runs.
     let line =
         format!("{grown} KiB more than {before} KiB; {told} taken in and {dropped} dropped\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     assert!(grown < MOST, "{line}");
 }
 
-/// A process that ends with its test.
+/// A process that is killed on drop.
 struct Subscriber(Child);
 
 impl Drop for Subscriber {
@@ -137,7 +137,7 @@ impl Drop for Subscriber {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 async fn until(mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + SOON;
     while !holds() {
@@ -182,7 +182,7 @@ async fn a_flood_behind_a_slow_look_and_a_slow_subscriber_takes_little_memory() 
     })
     .await;
 
-    // Nobody reads on behind the look.
+    // The source stops reading from the connection while the backfill query waits.
     assert!(sent < EVENTS, "{sent}");
     assert!(status.unwrap().success());
 }

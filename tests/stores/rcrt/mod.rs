@@ -1,5 +1,5 @@
-//! The store and the source on an RCRT server, against a server of its own on loopback that keeps breadcrumbs as that does,
-//! and misbehaves on command.
+//! The RCRT (Right Context Right Time) store and its source, against a loopback server that stores breadcrumbs like the real server
+//! and fails on demand.
 
 mod agents;
 mod clocks;
@@ -31,10 +31,10 @@ use universal_executor::store::{RcrtBuilder, RcrtError};
 use universal_executor::{RcrtStore, Secret};
 
 const OWNER: &str = "00000000-0000-0000-0000-000000000001";
-/// Another owner.
+/// The ID of another owner.
 const THEIRS: &str = "00000000-0000-0000-0000-000000000002";
 
-/// A store with a token of an owner, and little patience.
+/// Returns the builder of a store with an owner's token and short timeouts.
 fn builder(server: &Server, owner: &str) -> RcrtBuilder {
     RcrtStore::builder(server.base_url(), owner)
         .token(Secret::new(server::token_of(owner)))

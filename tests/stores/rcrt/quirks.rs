@@ -16,12 +16,12 @@ use universal_executor::{
     Subscription, Subscriptions, UniversalExecutor, WithLedger, async_trait,
 };
 
-/// A context whose JSON text has byte 200 inside a character. The text begins with `{"text":"`, which has nine bytes.
+/// Returns a context whose JSON has byte 200 within a character. The JSON starts with `{"text":"`, which has nine bytes.
 fn split() -> Value {
     json!({"text": format!("{}\u{e9}", "x".repeat(190))})
 }
 
-/// Lets an update wait between the check of the version and the write.
+/// Pauses the next update between its version check and its write.
 fn pause_update(server: &Server) -> Arc<Notify> {
     let go = Arc::new(Notify::new());
     server.fail(Match("PATCH", ""), Fault::Between(Arc::clone(&go)));
@@ -53,7 +53,7 @@ async fn vector_search_finds_an_updated_breadcrumb_by_the_text_of_its_first_vers
     assert_eq!(nearest("the stock market").await.id, market);
 }
 
-/// Starts an update and waits until the server has received it.
+/// Starts an update, and waits until the server has received it.
 async fn begun_update(
     server: &Server,
     store: &RcrtStore,
@@ -92,7 +92,7 @@ async fn an_update_that_was_replaced_at_once_is_returned_as_it_was_made() {
     let id = note(&store, "a").await;
     let go = pause_update(&server);
     let slow = begun_update(&server, &store, id).await;
-    // The other update replaces this one before it is read back.
+    // The other update replaces this update before the client reads it back.
     let read = Arc::new(Notify::new());
     let fast = tokio::spawn({
         let store = store.clone();
@@ -167,7 +167,7 @@ async fn only_an_update_with_byte_200_inside_a_character_is_refused() {
         (1, text(189, "\u{e9}").context),
         (2, text(191, "\u{e9}").context),
         (3, text(190, "ee").context),
-        // Each of these has 200 bytes at most.
+        // The JSON of each of these contexts has at most 200 bytes.
         (4, text(187, "\u{e9}").context),
         (5, json!("x".repeat(198)).into()),
     ] {
@@ -189,7 +189,7 @@ async fn the_text_of_a_context_is_checked_as_the_server_writes_it() {
     let server = Server::start().await;
     let store = store(&server);
     let id = note(&store, "a").await;
-    // With the keys in this order and with the spaces, byte 200 is the start of a character. Sorted, it is not.
+    // In this key order and with these spaces, byte 200 starts a character. In sorted order, it does not.
     let written = format!(r#"{{ "text" : "{}\u00e9", "a": 1 }}"#, "x".repeat(184));
     let context = universal_executor::Json::from_text(written).unwrap();
     let mut patch = Patch::new();
@@ -226,7 +226,7 @@ async fn a_store_for_a_fixed_server_sends_every_update() {
     assert_eq!(server.seen("PATCH", "/").len(), 3);
 }
 
-/// Answers each question with an update of it.
+/// An executor that answers each question by updating it.
 struct Rewrite {
     subscriptions: Subscriptions,
     store: WithLedger<RcrtStore, MemoryStore>,
@@ -247,7 +247,7 @@ impl UniversalExecutor for Rewrite {
     }
 
     async fn execute(&self, _: &Breadcrumb, _: &ExecutionContext) -> Result<Value, BoxError> {
-        // The key comes before the field in which the executor names itself.
+        // The key `a` sorts before the field with the executor's name.
         Ok(json!({"a": format!("{}\u{e9}", "x".repeat(193))}))
     }
 

@@ -1,4 +1,4 @@
-//! Reading and searching: what lists leave out or have too much, and what a search may cost.
+//! Reads and searches: incomplete lists, foreign rows, and the cost of a search.
 
 use super::server::{Fault, Match, Server, token_of};
 use super::{OWNER, THEIRS, builder, store};
@@ -18,7 +18,7 @@ fn note(n: usize) -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1").context(json!({"n": n}))
 }
 
-/// An error with all that is behind it.
+/// Returns an error and all its sources as text.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -47,7 +47,7 @@ async fn what_others_own_is_in_the_list_and_not_in_the_answer_and_is_read_once()
         );
     }
 
-    // Five to learn that they are not ours, and ours twice.
+    // Five requests find breadcrumbs of another owner, and two read our own breadcrumb.
     assert_eq!(server.seen("GET", "/breadcrumbs/").len() - before, 7);
     let foreign = theirs.latest("note.v1").await.unwrap().unwrap();
     assert!(matches!(
@@ -173,7 +173,7 @@ async fn what_is_deleted_or_changed_while_pages_are_read_hides_nothing() {
         .map(|one| one.context["n"].as_u64().unwrap())
         .collect();
     numbers.sort_unstable();
-    // The newest five were read before they were gone, from lists; they are not there when they are read whole.
+    // The lists contained the newest five breadcrumbs before they were deleted, so reading them in full fails.
     let wanted: Vec<u64> = (0..95).collect();
     assert!(wanted.iter().all(|n| numbers.contains(n)), "{numbers:?}");
     assert_eq!(found[0].title, "changed");
@@ -296,7 +296,7 @@ async fn a_row_that_is_too_large_is_left_out_and_the_others_are_read() {
         .max_list_bytes(40_000)
         .build()
         .unwrap();
-    // Two of 25,000 bytes do not fit into one answer, and one of 50,000 does not at all.
+    // Two rows of 25,000 bytes do not fit into one answer, and a row of 50,000 bytes fits into no answer.
     for (n, bytes) in [
         (0, 25_000),
         (1, 25_000),

@@ -1,4 +1,4 @@
-//! Statements of `docs/on-an-rcrt-server.md` about a worker with the documented recipe.
+//! Tests of statements in `docs/on-an-rcrt-server.md` about a worker that follows the documented recipe.
 
 use super::world::{HOUR, PATIENCE, SECOND, World};
 use std::future::pending;
@@ -17,7 +17,7 @@ async fn a_worker_that_starts_while_the_stream_is_closed_says_when_to_start_agai
 
     assert!(matches!(error, RuntimeError::Source(_)), "{error:?}");
     let Retry::After(delay) = error.retry() else {
-        panic!("{error:?} can be retried");
+        panic!("{error:?} must allow a retry");
     };
     assert!(delay <= 60 * SECOND, "{delay:?}");
     assert_eq!(world.answered(), 0);

@@ -1,4 +1,4 @@
-//! Executors on the server: alone, and beside a ledger.
+//! Executors on the server, without and with a separate ledger.
 
 use super::server::{Fault, Match, Server};
 use super::store;
@@ -97,7 +97,7 @@ async fn an_answer_of_an_earlier_process_is_not_written_again() {
     let event = Event::created(&question);
     let first = Echo::on(store.clone()).process_event(&event).await.unwrap();
 
-    // A store of another identity has another ledger in memory, as in a new process.
+    // A store with another identity has a separate ledger in memory, like a new process.
     let restarted = Faulty::new(store.clone(), |_, _| Injected::None);
     let echo = Echo::on(restarted);
     let outcomes = [
@@ -160,7 +160,7 @@ async fn a_worker_that_died_before_its_run_ended_has_answered_once() {
         panic!("{claim:?}")
     };
     let answer = Write::Create(NewBreadcrumb::new("answer.v1"));
-    // It answers as `WithLedger` does, and dies before it ends its run.
+    // The worker writes the answer like `WithLedger`, and dies before it ends its run.
     let end = Some((lease.clone(), RunEnd::Done));
     store
         .commit(Commit {
@@ -200,7 +200,7 @@ async fn a_runtime_answers_each_question_once_also_those_its_stream_leaves_out()
         .build()
         .unwrap();
     let asked = async {
-        // The stream is there when somebody hears it.
+        // The stream is open once a subscription exists.
         let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
         let mut answered = 0;
         for n in 0..QUESTIONS {

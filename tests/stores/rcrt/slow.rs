@@ -1,4 +1,4 @@
-//! Catching up on a slow server, and on one that fails for some breadcrumbs. Time is paused, and the server has it too.
+//! Catch-up on a slow server, and on a server that fails for some breadcrumbs. Time is paused, also on the server.
 
 use super::server::{Server, token_of};
 use super::world::{DAY, HOUR, SECOND, World};
@@ -11,7 +11,7 @@ use universal_executor::store::Query;
 use universal_executor::tool::json_tool;
 use universal_executor::{BreadcrumbStore, RcrtStore, Runtime, Secret, Selector, Services};
 
-/// A worker catches up with 10,000 questions, of which one in `every` is for it, while new ones come.
+/// Lets a worker catch up with 10,000 questions while new ones arrive. One question in `every` is for the worker.
 async fn catches_up_on_a_slow_server(latency: Duration, every: usize) {
     let mut world = World::new().await;
     world.ask("echo");
@@ -28,7 +28,7 @@ async fn catches_up_on_a_slow_server(latency: Duration, every: usize) {
     let mut slowest = Duration::ZERO;
     let mut asked = Vec::new();
     let run = async {
-        // The stream is open, and the sweep is at work.
+        // By now, the stream is open and the sweep runs.
         sleep(20 * SECOND).await;
         for _ in 0..20 {
             let new = json!({"schema_name": "question.v1", "context": {"for": "echo"}});
@@ -183,7 +183,7 @@ async fn definitions_are_loaded_from_a_server_that_takes_a_second_for_a_request(
     run.unwrap().unwrap();
 }
 
-/// Searches before each of some rows, with a new store, so that no offset is known.
+/// Searches before several rows, each time with a new store, so that no offset is known.
 #[tokio::test]
 async fn a_search_before_any_row_ends_and_finds_the_older_rows_that_match() {
     let server = Server::start().await;
@@ -206,7 +206,7 @@ async fn a_search_before_any_row_ends_and_finds_the_older_rows_that_match() {
 
             let found = timeout(20 * SECOND, store.search(&query)).await;
 
-            let found = found.unwrap_or_else(|_| panic!("{at} {limit} does not end"));
+            let found = found.unwrap_or_else(|_| panic!("{at} {limit}: the search did not end"));
             let found = found.unwrap().into_iter().map(|one| one.id.to_string());
             let older = rows[at + 1..].iter().filter(|(_, matches)| *matches);
             let older = older.map(|(id, _)| id.clone()).take(limit);

@@ -1,4 +1,4 @@
-//! The suite for sources, as far as a stream without ids and deletions can keep its promises.
+//! The conformance suite for sources, as far as a stream without IDs and deletions can satisfy it.
 
 use super::server::Server;
 use super::{OWNER, builder};
@@ -56,7 +56,7 @@ impl SourceUnderTest for Stream {
     }
 }
 
-// Left out is `every_commit`: the server does not tell of deletions. What it tells of else is in the others.
+// `every_commit` is omitted, because the server does not announce deletions. The other promises cover all other events.
 universal_executor::source_conformance! { @promises sse, Stream,
     in_order
     commits_at_the_same_time_are_all_delivered

@@ -1,4 +1,4 @@
-//! The suite for stores on a server that has the faults of the real one, alone and beside a ledger.
+//! The conformance suite for stores on a server with the faults of the real one, without and with a separate ledger.
 
 use super::server::Server;
 use super::{OWNER, builder, store};
@@ -31,7 +31,7 @@ impl StoreUnderTest for Rcrt {
     }
 
     fn events(&self, _: &RcrtStore) -> Option<Box<dyn EventSource>> {
-        // The server does not tell of deletions; what it does tell of is tried in sources.rs.
+        // The server does not announce deletions. `sources.rs` tests the other events.
         None
     }
 
@@ -43,7 +43,7 @@ impl StoreUnderTest for Rcrt {
 
 universal_executor::store_conformance!(rcrt, Rcrt::default());
 
-/// The server beside a ledger in memory.
+/// The server with a separate ledger in memory.
 #[derive(Default)]
 struct Beside(Rcrt, Mutex<Option<MemoryStore>>);
 
@@ -55,7 +55,7 @@ impl StoreUnderTest for Beside {
         *self.1.lock().unwrap() = Some(ledger.clone());
         let store = self.0.fresh().await;
         let server = self.0.server.lock().unwrap().clone().unwrap();
-        // Promises compare times of the server and of the ledger.
+        // The promises compare times of the server with times of the ledger.
         tokio::time::pause();
         let clock = ledger.in_tenant("clock");
         let probe = clock.create(NewBreadcrumb::new("clock.v1")).await.unwrap();
@@ -87,12 +87,12 @@ impl StoreUnderTest for Beside {
 
 universal_executor::store_conformance!(beside, Beside::default());
 
-/// The capabilities that the store does not declare, without the promises of each.
+/// Returns the capabilities that the store does not declare.
 fn capabilities(missing: &[Unchecked]) -> Vec<&'static str> {
     missing.iter().map(|one| one.capability).collect()
 }
 
-/// The promises that are not checked at all, without the capabilities `except`.
+/// Returns the unchecked promises, except those of the capabilities in `except`.
 fn promises(missing: &[Unchecked], except: &[&str]) -> BTreeSet<&'static str> {
     let rest = missing.iter();
     let rest = rest.filter(|one| !except.contains(&one.capability));

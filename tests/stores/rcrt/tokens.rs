@@ -1,4 +1,4 @@
-//! Tokens: asked for, renewed, sent in a header and nowhere else.
+//! Tokens: they are requested and renewed, and appear in a header and nowhere else.
 
 use super::server::{Fault, Match, Server, token_of};
 use super::{OWNER, THEIRS, builder, store};
@@ -21,7 +21,7 @@ fn of_agent(server: &Server, agent: &str) -> RcrtStore {
     builder.build().unwrap()
 }
 
-/// A refusal of the credentials is retried after a minute.
+/// Fails unless the error for refused credentials permits a retry after one minute.
 fn expect_unauthorized(error: &StoreError) {
     let minute = Duration::from_secs(60);
     assert_eq!(error.retry(), Retry::After(minute), "{error:?}");
@@ -29,7 +29,7 @@ fn expect_unauthorized(error: &StoreError) {
     assert!(cause.contains("token"), "{cause}");
 }
 
-/// An error and its sources.
+/// Returns an error and all its sources as text.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -316,7 +316,10 @@ async fn a_redirect_is_not_followed() {
 
     assert!(listed.is_err(), "{listed:?}");
     assert!(created.is_err(), "{created:?}");
-    assert!(target.lock().seen.is_empty(), "the token goes nowhere else");
+    assert!(
+        target.lock().seen.is_empty(),
+        "the token must not be sent to another host"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Updates and deletions whose answers lie or are lost.
+//! Updates and deletions with false or lost answers.
 
 use super::server::{Fault, Match, Server};
 use super::{THEIRS, builder, store};
@@ -20,7 +20,7 @@ fn patch() -> Patch {
     Patch::new().title("b").context(json!({"n": 2}))
 }
 
-/// The request that changes a breadcrumb.
+/// Returns the requests with this method for a breadcrumb.
 fn on(method: &'static str, note: &Breadcrumb) -> Match {
     Match(method, Box::leak(note.id.to_string().into_boxed_str()))
 }

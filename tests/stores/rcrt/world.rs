@@ -1,4 +1,4 @@
-//! A server and workers of one ledger. Time is paused, and the server has it too.
+//! A server and workers with one ledger. Time is paused, also on the server.
 
 use super::OWNER;
 use super::server::{Server, token_of};
@@ -18,12 +18,12 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const HOUR: Duration = Duration::from_secs(60 * 60);
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A longer time than any test takes, of the server as of the worker.
+/// A time limit that no passing test reaches, on the server's clock and the worker's clock.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 
 type Executed = Arc<Mutex<BTreeMap<BreadcrumbId, usize>>>;
 
-/// Answers each question for an executor, and counts how often.
+/// An executor that answers each of its questions and counts its executions.
 struct Echo {
     id: &'static str,
     subscriptions: Subscriptions,
@@ -56,7 +56,7 @@ impl UniversalExecutor for Echo {
     }
 }
 
-/// A server, the ledger of its workers, and what they executed.
+/// A server, its workers' ledger, and the workers' executions.
 pub(super) struct World {
     pub(super) server: Server,
     pub(super) ledger: MemoryStore,
@@ -65,7 +65,7 @@ pub(super) struct World {
     answers: Mutex<Answers>,
 }
 
-/// The answers on the server, as far as its breadcrumbs were counted.
+/// The answers on the server, and the number of breadcrumbs that were already counted.
 #[derive(Default)]
 struct Answers {
     counted: usize,
@@ -93,7 +93,7 @@ impl World {
         self.worker_of(&[id])
     }
 
-    /// A worker with executors on one store handle.
+    /// Creates a worker whose executors share one store handle.
     pub(super) fn worker_of(&self, ids: &[&'static str]) -> Runtime {
         let server = RcrtStore::builder(self.server.base_url(), OWNER)
             .token(Secret::new(token_of(OWNER)))
@@ -120,13 +120,13 @@ impl World {
         id
     }
 
-    /// Asks a question that no worker is there for.
+    /// Asks a question for which no executor exists.
     pub(super) fn ask_nobody(&self) {
         let other = json!({"schema_name": "question.v1", "context": {"for": "nobody"}});
         self.server.put(OWNER, &other);
     }
 
-    /// Counts the answers that are new, so that a test can poll often.
+    /// Counts new answers, so that tests can poll often at low cost.
     fn count(&self) -> MutexGuard<'_, Answers> {
         let mut answers = self.answers.lock().unwrap();
         let state = self.server.lock();
@@ -141,12 +141,12 @@ impl World {
         answers
     }
 
-    /// The answers by question.
+    /// Returns the number of answers per question.
     pub(super) fn answers(&self) -> BTreeMap<String, usize> {
         self.count().by_question.clone()
     }
 
-    /// The number of questions with an answer.
+    /// Returns the number of questions with an answer.
     pub(super) fn answered(&self) -> usize {
         self.count().by_question.len()
     }
@@ -164,11 +164,11 @@ impl World {
         };
         let run = timeout(PATIENCE, worker.run_until(answered)).await;
         let answers = self.answered();
-        run.unwrap_or_else(|_| panic!("{answers} of {} are answered", self.asked.len()))
+        run.unwrap_or_else(|_| panic!("{answers} of {} questions are answered", self.asked.len()))
             .unwrap();
     }
 
-    /// Each question has one answer, and was executed once.
+    /// Fails unless each question has one answer and was executed once.
     pub(super) fn judge(&self) {
         let answers = self.answers();
         for asked in &self.asked {

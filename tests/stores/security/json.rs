@@ -1,5 +1,5 @@
-//! JSON that is meant to do harm, through every door of both stores: what one keeps the other keeps in the same form,
-//! what one refuses the other refuses with the same words, and a refusal costs nothing that was there.
+//! Hostile JSON in every operation of both stores. Both stores save accepted JSON in the same form and refuse other JSON with the same
+//! error, and a refusal changes nothing.
 
 use crate::sqlite::{Folder, quick};
 use proptest::collection::vec;
@@ -20,7 +20,7 @@ fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1")
 }
 
-/// JSON that nobody has looked into yet, as an event brings it; none if it is not JSON at all.
+/// Returns unchecked JSON from an event, or `None` if the text is not JSON.
 fn unchecked(text: &str) -> Option<Json> {
     let frame = format!(
         r#"{{"type":"breadcrumb.created","breadcrumb_id":"01890a5d-ac96-774b-bcce-b302099a8057","version":1,
@@ -29,7 +29,7 @@ fn unchecked(text: &str) -> Option<Json> {
     serde_json::from_str::<Event>(&frame).ok()?.context
 }
 
-/// What came of a write: its text and what that reads as, or why it was refused.
+/// Returns the result of a write as text: the stored JSON and its value, or the error.
 fn told(written: Result<String, StoreError>) -> String {
     written.unwrap_or_else(|error| format!("{error}: {error:?}"))
 }
@@ -43,7 +43,7 @@ fn of_breadcrumb(breadcrumb: &Breadcrumb) -> String {
     format!("{} {hints:?}", kept(&breadcrumb.context))
 }
 
-/// Puts some JSON through every door of a store, each of which says what came of it.
+/// Writes JSON through every operation of a store. Returns the result of each operation.
 async fn doors(store: &(impl BreadcrumbStore + RunLedger), json: &Json) -> Vec<String> {
     let safe = store
         .create(note().context(json!({"safe": 1})))
@@ -65,14 +65,17 @@ async fn doors(store: &(impl BreadcrumbStore + RunLedger), json: &Json) -> Vec<S
         let updated = store.update(safe.id, version, patch).await;
         version += u64::from(updated.is_ok());
         let there = store.get(safe.id).await.unwrap();
-        assert_eq!(there.version, version, "a refused patch changed something");
+        assert_eq!(
+            there.version, version,
+            "a refused patch must change nothing"
+        );
         all.push(told(updated.map(|_| of_breadcrumb(&there))));
     }
     all.extend(runs(store, RunRef::new("agent", safe.id, version), json).await);
     all
 }
 
-/// The doors of the ledger: a saved state, that of a suspension, and who wrote a dead letter.
+/// Writes JSON through the ledger: as a saved state, as the state of a suspension, and as the creator of a dead letter.
 async fn runs(store: &(impl BreadcrumbStore + RunLedger), run: RunRef, json: &Json) -> Vec<String> {
     let mut all = Vec::new();
     let (lease, _) = claimed(store, &run).await;
@@ -95,7 +98,7 @@ async fn runs(store: &(impl BreadcrumbStore + RunLedger), run: RunRef, json: &Js
             store.resume(&run, run.trigger_id).await.unwrap();
             claimed(store, &run).await
         }
-        // Nothing was ended: the lease still holds.
+        // A refused end changes nothing, so the lease is still valid.
         Err(_) => (lease, None),
     };
     all.push(told(suspended.map(|()| state_of(state))));
@@ -113,7 +116,7 @@ async fn runs(store: &(impl BreadcrumbStore + RunLedger), run: RunRef, json: &Js
     all
 }
 
-/// Who wrote a dead letter, as it says itself.
+/// Returns the creator in a dead letter.
 fn json_of(letter: &Breadcrumb) -> Json {
     letter.context["creator"].clone().into()
 }
@@ -125,11 +128,11 @@ fn state_of(state: Option<Saved>) -> String {
 async fn claimed(store: &impl RunLedger, run: &RunRef) -> (Lease, Option<Saved>) {
     match store.claim(run, None).await.unwrap() {
         Claim::Granted(Claimed { lease, state, .. }) => (lease, state),
-        other => panic!("granted and not {other:?}"),
+        other => panic!("expected a granted claim, got {other:?}"),
     }
 }
 
-/// Holds what the two stores say of some JSON against one another, and returns it.
+/// Writes JSON to both stores. Fails unless the results are equal, and returns them.
 async fn both(
     file: &SqliteStore,
     memory: &MemoryStore,
@@ -145,7 +148,7 @@ fn deep(levels: usize, open: &str, close: &str) -> String {
     format!("{}1{}", open.repeat(levels), close.repeat(levels))
 }
 
-/// JSON that is kept, and what it is kept as.
+/// Returns JSON that both stores accept, with its stored form.
 fn kept_texts() -> Vec<(String, String)> {
     let mut texts: Vec<(String, String)> = [
         (r#"{"nul":"a\u0000b"}"#, "{\"nul\":\"a\u{FFFD}b\"}"),
@@ -191,7 +194,7 @@ fn kept_texts() -> Vec<(String, String)> {
     texts
 }
 
-/// JSON that is refused.
+/// Returns JSON that both stores refuse.
 fn refused_texts() -> Vec<String> {
     let mut texts = [
         "1e400",
@@ -211,7 +214,7 @@ fn refused_texts() -> Vec<String> {
         deep(65, "[", "]"),
         deep(65, "{\"k\":", "}"),
         deep(33, "[{\"k\":", "}]"),
-        // Of two equal keys the first is deep, and the last is what would be kept.
+        // The first of two equal keys is deep, and the last one would be stored.
         format!("{{\"a\":{},\"a\":1}}", deep(64, "[", "]")),
         deep(20_000, "[", "]"),
         deep(20_000, "{\"k\":", "}"),
@@ -224,7 +227,7 @@ async fn what_is_kept_is_kept_in_one_form() {
     let (folder, memory) = (Folder::new(), MemoryStore::default());
     let file = quick(&folder.file()).open().await.unwrap();
     for (text, form) in kept_texts() {
-        // An event has no context where null stands.
+        // An event with a `null` context has no context.
         let json = unchecked(&text).unwrap_or_default();
         let what = text.chars().take(80).collect::<String>();
 
@@ -302,7 +305,7 @@ fn bytes_that_are_no_text_are_refused_before_they_reach_a_store() {
     }
 }
 
-/// What stands where no number, text or key of good will would.
+/// Unusual numbers, strings and keys.
 const LEAVES: [&str; 21] = [
     "0",
     "-0",
@@ -329,7 +332,7 @@ const LEAVES: [&str; 21] = [
 const KEYS: [&str; 6] = ["a", "", r"\u0000", r"\ufffd", r"\ud800", "\u{FFFF}"];
 const SPACES: [&str; 4] = ["", " ", "\n", "\r\n\t"];
 
-/// JSON of such parts.
+/// Generates JSON from these parts.
 fn text() -> impl Strategy<Value = String> {
     let leaf = select(LEAVES.to_vec()).prop_map(str::to_owned);
     leaf.prop_recursive(70, 90, 3, |inner| {

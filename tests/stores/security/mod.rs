@@ -1,4 +1,4 @@
-//! Attacks on the stores that need no server.
+//! Attacks on stores that need no server.
 
 #[cfg(feature = "sqlite")]
 mod json;

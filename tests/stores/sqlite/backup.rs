@@ -1,4 +1,4 @@
-//! Copies of the file of a store.
+//! Copies of a store's file.
 
 use crate::backup::{self, Copied};
 use crate::sqlite::{Folder, quick};

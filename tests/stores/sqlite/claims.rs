@@ -1,4 +1,4 @@
-//! Claims whose caller does not wait for the answer.
+//! Claims whose caller does not wait for the result.
 
 use crate::sqlite::{Folder, quick};
 use rusqlite::Connection;
@@ -42,7 +42,7 @@ async fn a_claim_that_fails_leaves_the_new_runs_in_the_ledger() {
     let [first, second] = [1, 2].map(|version| RunRef::new("agent", note.id, version));
     store.enqueue(vec![first.into()]).await.unwrap();
     let file = Connection::open(folder.file()).unwrap();
-    // A row that this version cannot read.
+    // This version of the crate cannot read the row.
     file.execute("UPDATE ux_runs SET state = 99", ()).unwrap();
 
     let new = vec![second.into()];

@@ -18,7 +18,7 @@ fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1").title("x".repeat(200))
 }
 
-/// A store with notes, whose database file is complete and whose write-ahead log is empty.
+/// Creates a store with notes, a complete database file and an empty write-ahead log.
 async fn store_with_notes(folder: &Folder) -> SqliteStore {
     let store = quick(&folder.file()).open().await.unwrap();
     for _ in 0..200 {
@@ -31,7 +31,7 @@ async fn store_with_notes(folder: &Folder) -> SqliteStore {
     store
 }
 
-/// Writes a note; returns the reason for which it is refused, now and from now on.
+/// Writes two notes. Returns the reason of the refusal, which must be the same for both.
 async fn refusal(store: &SqliteStore) -> String {
     let first = store.create(note()).await.unwrap_err();
     let second = store.create(note()).await.unwrap_err();
@@ -114,7 +114,7 @@ async fn a_commit_into_a_truncated_file_is_not_acknowledged() {
 async fn a_commit_whose_pages_are_cached_is_not_acknowledged_into_a_truncated_file() {
     let folder = Folder::new();
     let store = store_with_notes(&folder).await;
-    // SQLite compares the length of the file with its header only while the write-ahead log is empty.
+    // SQLite compares the file's length with its header only while the write-ahead log is empty.
     store.create(note()).await.unwrap();
 
     let file = fs::OpenOptions::new()
@@ -277,7 +277,7 @@ async fn commits_fail_once_the_file_has_its_maximum_size() {
     let store = limited().open().await.unwrap();
     assert!(
         store.create(large()).await.is_err(),
-        "a new connection has the limit"
+        "the limit must also apply to a new connection"
     );
     store.close().await;
     let store = quick(&folder.file()).open().await.unwrap();

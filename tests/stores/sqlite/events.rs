@@ -1,4 +1,4 @@
-//! The commits of a file as events.
+//! The commits of a database file as events.
 
 use crate::consumers::one_consumer_too_many_is_refused;
 use crate::sqlite::{Folder, quick};
@@ -30,7 +30,7 @@ async fn next(events: &mut Events) -> Result<Delivery, SourceError> {
     next.await.unwrap().unwrap()
 }
 
-/// The positions of the next deliveries.
+/// Returns the positions of the next `n` deliveries.
 async fn positions(events: &mut Events, n: usize) -> Vec<u64> {
     let mut positions = Vec::new();
     for _ in 0..n {
@@ -39,7 +39,7 @@ async fn positions(events: &mut Events, n: usize) -> Vec<u64> {
     positions
 }
 
-/// Whether nothing comes for three looks.
+/// Returns `true` if no event arrives during several polls.
 async fn is_silent(events: &mut Events) -> bool {
     tokio::time::timeout(Duration::from_millis(30), events.next())
         .await
@@ -223,9 +223,12 @@ async fn a_consumer_goes_on_after_what_it_acknowledged_also_after_a_restart() {
     assert_eq!(
         positions(&mut events, 4).await,
         [5, 6, 7, 8],
-        "5 was not acknowledged"
+        "event 5 was not acknowledged"
     );
-    assert!(is_silent(&mut other).await, "another consumer begins now");
+    assert!(
+        is_silent(&mut other).await,
+        "another consumer starts at the current position"
+    );
 }
 
 #[tokio::test]
@@ -283,6 +286,10 @@ async fn a_consumer_that_was_away_for_too_long_is_told() {
         panic!("{lag:?}");
     };
     let last = Timestamp::from_micros(before.updated_at.as_micros() - 1);
-    assert_eq!(after, Some(last), "its commit may have had more events");
+    assert_eq!(
+        after,
+        Some(last),
+        "the commit of the last event may have had more events"
+    );
     assert_eq!(positions(&mut events, 3).await, [4, 5, 6]);
 }

@@ -1,4 +1,4 @@
-//! Files that cannot be opened, or not now.
+//! Files that cannot be opened, permanently or temporarily.
 
 use crate::sqlite::{Folder, quick, soon};
 use rusqlite::Connection;
@@ -106,7 +106,7 @@ async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
     assert_eq!(refused.retry(), Retry::Never);
     assert!(
         fs::read(folder.file()).unwrap() == before,
-        "the file has changed"
+        "the file must stay unchanged"
     );
 }
 
@@ -238,7 +238,7 @@ async fn a_file_locked_for_too_long_is_unavailable_and_nothing_is_lost() {
     assert_eq!(
         *store.recent("note.v1", 10).await.unwrap(),
         [kept],
-        "reading goes on"
+        "reads must still succeed"
     );
     let refused = impatient().unshared().open().await.unwrap_err();
     assert!(matches!(refused.retry(), Retry::After(_)), "{refused:?}");
@@ -247,7 +247,7 @@ async fn a_file_locked_for_too_long_is_unavailable_and_nothing_is_lost() {
     assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
 }
 
-/// Opens one of the files with which the writers of several processes queue.
+/// Opens one of the lock files with which writers of several processes queue.
 fn lock_file(folder: &Folder, suffix: &str) -> fs::File {
     let mut name = folder.file().into_os_string();
     name.push(suffix);

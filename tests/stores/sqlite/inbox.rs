@@ -1,4 +1,4 @@
-//! Triggers that a program inserts with SQL into the file of a store.
+//! Triggers that another program inserts with SQL into the file of a store.
 
 use crate::inbox::{self, Program};
 use crate::sqlite::{Folder, quick};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use universal_executor::store::SqliteLimits;
 use universal_executor::{BreadcrumbId, BreadcrumbStore};
 
-/// A program with a connection of its own to the file.
+/// A program with a separate connection to the file.
 struct Shop(Connection);
 
 impl Shop {

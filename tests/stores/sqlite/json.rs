@@ -1,4 +1,4 @@
-//! JSON stays text, and names are data.
+//! JSON is stored as text, and names with SQL are stored as data.
 
 use crate::sqlite::{Folder, quick};
 use universal_executor::store::Query;

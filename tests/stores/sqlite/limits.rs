@@ -1,4 +1,4 @@
-//! What is kept, and how much of it.
+//! Limits of the stored data.
 
 use crate::request_keys;
 use crate::sqlite::{Folder, quick};
@@ -56,7 +56,7 @@ async fn one_breadcrumb_too_many_is_full_and_what_expired_makes_room() {
     assert_eq!(store.stats().await.unwrap().breadcrumbs, 2);
 }
 
-/// A store of a thousand breadcrumbs whose time is over, and one that stays.
+/// Creates a store with a thousand expired breadcrumbs and one that never expires.
 async fn expired(folder: &Folder) -> SqliteStore {
     let store = limited(folder, |_| {}).await;
     let stays = store.create(note()).await.unwrap();
@@ -67,7 +67,7 @@ async fn expired(folder: &Folder) -> SqliteStore {
     store
 }
 
-/// Lets the writer do what was handed in before, and says how many breadcrumbs there are after it.
+/// Waits until the writer has finished all earlier jobs. Returns the number of breadcrumbs afterwards.
 async fn breadcrumbs_after_another_write(store: &SqliteStore) -> u64 {
     store.enqueue(Vec::new()).await.unwrap();
     store.stats().await.unwrap().breadcrumbs

@@ -1,4 +1,4 @@
-//! The store in a file: the promises of every store, and those of its own.
+//! The SQLite store: the promises of every store, and tests of its additional features.
 mod alike;
 mod backup;
 mod claims;
@@ -34,7 +34,7 @@ use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::store::{Durability, SqliteBuilder};
 use universal_executor::{BreadcrumbStoreExt as _, EventSource, NewBreadcrumb, SqliteStore};
 
-/// A folder that goes when the test ends.
+/// A folder that is deleted on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -54,24 +54,24 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A thread may still be about to close the file; what is left is in the folder for temporary files.
+        // A thread may still be closing the file. In that case, files remain in the folder for temporary files.
         drop(std::fs::remove_dir_all(&self.0));
     }
 }
 
-/// Waits for something that must happen. Without the time limit a broken store would block the test.
+/// Waits for an expected event with a time limit, so that a broken store does not block the test.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     let limit = Duration::from_secs(30);
     tokio::time::timeout(limit, future).await.unwrap()
 }
 
-/// Checks that commits through one handle wake a subscriber of another one, which has one reader. What else wakes the
-/// subscriber, such as its registration, happens once, so it cannot explain three events.
+/// Checks that commits through one handle wake a subscriber of another handle, which has one reader. Other causes that wake the
+/// subscriber, such as its registration, occur only once, so they cannot explain three events.
 pub(crate) async fn wakes(writer: &SqliteStore, reader: &SqliteStore, events: &mut Deliveries) {
     for _ in 0..3 {
         let mut next = std::pin::pin!(events.next());
         assert!(futures::poll!(&mut next).is_pending());
-        // The subscriber's read comes before this one, so it finds no event, and the subscriber waits.
+        // The subscriber's read came before this one and found no event, so the subscriber waits.
         assert_eq!(reader.latest("nothing.v1").await.unwrap(), None);
         assert!(futures::poll!(&mut next).is_pending());
 
@@ -83,12 +83,12 @@ pub(crate) async fn wakes(writer: &SqliteStore, reader: &SqliteStore, events: &m
     }
 }
 
-/// Opens a file without waiting for the disk, which no test can pull the plug of.
+/// Opens a file without waiting for the disk, because no test interrupts its power.
 pub(crate) fn quick(path: &Path) -> SqliteBuilder {
     SqliteStore::builder(path).durability(Durability::Normal)
 }
 
-/// A fresh file, on whose clock time passes by moving it.
+/// Creates fresh files whose clock is moved by tests.
 pub(crate) struct File {
     folder: Folder,
     opened: std::sync::Mutex<Vec<SqliteStore>>,
@@ -114,7 +114,7 @@ impl Default for File {
     }
 }
 
-/// A file whose clock moves only as it is told to.
+/// Creates files whose clock advances only on request.
 #[derive(Default)]
 struct Held(File);
 

@@ -1,4 +1,4 @@
-//! Several processes on one file: for SQLite, handles with connections of their own are the same.
+//! Several processes on one file. Handles with separate connections are equivalent for SQLite.
 
 use crate::child::run_alone;
 use crate::sqlite::{Folder, quick};
@@ -74,7 +74,7 @@ async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
         .into_iter()
         .map(|run| run.lease.run.trigger_id)
         .collect();
-    assert_eq!(seen.len(), 50, "each is claimed once");
+    assert_eq!(seen.len(), 50, "each run is claimed once");
     for row in one.runs(&RunFilter::all()).await.unwrap() {
         assert_eq!(
             (row.state, row.attempts),
@@ -101,16 +101,16 @@ async fn what_one_process_commits_the_other_reads_and_hears_of() {
     assert_eq!(heard, first.id);
     assert!(
         second.updated_at > first.updated_at,
-        "one order of commits for both"
+        "both processes must see the same order of commits"
     );
     assert_eq!(one.recent("note.v1", 10).await.unwrap(), [second, first]);
 }
 
-/// The path of the test that is the child.
+/// The test path of the child process.
 const CHILD: &str = concat!(module_path!(), "::child_that_commits_until_it_is_killed");
 const FILE_OF_CHILD: &str = "UNIVERSAL_EXECUTOR_TEST_FILE";
 
-/// What [`a_killed_process_leaves_every_commit_that_was_answered`] starts and kills; does nothing by itself.
+/// The child process that [`a_killed_process_leaves_every_commit_that_was_answered`] starts and kills. It does nothing by itself.
 #[tokio::test]
 async fn child_that_commits_until_it_is_killed() {
     let Some(path) = std::env::var_os(FILE_OF_CHILD) else {

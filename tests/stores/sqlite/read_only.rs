@@ -1,4 +1,4 @@
-//! Files that are opened for reading.
+//! Files that are opened read-only.
 
 use crate::sqlite::{Folder, quick};
 use rusqlite::Connection;

@@ -1,4 +1,4 @@
-//! What is in the file is there when it is opened again.
+//! A reopened file has all its earlier data.
 
 use crate::sqlite::{Folder, quick};
 use futures::StreamExt as _;
@@ -20,7 +20,7 @@ fn note() -> NewBreadcrumb {
 async fn claimed(store: &SqliteStore, run: &RunRef) -> Lease {
     match store.claim(run, None).await.unwrap() {
         Claim::Granted(Claimed { lease, .. }) => lease,
-        other => panic!("granted and not {other:?}"),
+        other => panic!("expected a granted claim, got {other:?}"),
     }
 }
 
@@ -32,7 +32,7 @@ async fn end(store: &SqliteStore, lease: &Lease, end: RunEnd) {
     store.commit(commit).await.unwrap();
 }
 
-/// All of a row but the lease, which belongs to a handle, and the time for which it is due, which grows.
+/// Returns a row without its lease, which belongs to a handle, and without the time since it is due, which grows.
 fn shape(row: &Run) -> String {
     let mut row = row.clone();
     (row.lease, row.due_for) = (None, None);
@@ -235,7 +235,7 @@ async fn handles_that_go_while_they_commit_leave_all_of_it_or_nothing() {
 
 #[tokio::test]
 async fn the_last_handle_closes_the_file() {
-    // Threads that close their connections at the same time leave the log now and then, if nobody sees to it.
+    // Threads that close their connections at the same time sometimes leave the log behind if the store does not prevent it.
     for _ in 0..50 {
         let folder = Folder::new();
         let store = quick(&folder.file()).open().await.unwrap();
@@ -248,7 +248,7 @@ async fn the_last_handle_closes_the_file() {
         drop((other, tenant, events));
         store.close().await;
 
-        assert!(!wal.exists(), "the last connection takes the log away");
+        assert!(!wal.exists(), "the last connection must remove the log");
         let store = SqliteStore::open(folder.file()).await.unwrap();
         assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
     }

@@ -1,4 +1,4 @@
-//! A runtime on a file, stopped and started again.
+//! A runtime on a file that is stopped and started again.
 
 use crate::sqlite::{Folder, quick};
 use crate::support::eventually;
@@ -29,7 +29,7 @@ async fn request(store: &SqliteStore, number: usize) {
         .unwrap();
 }
 
-/// Runs a tool until so many answers are there.
+/// Runs a tool until this number of answers exists.
 async fn work(store: &SqliteStore, answers: usize) {
     let runtime = Runtime::builder(store.events_of("tools"))
         .executor(echo(store))
@@ -51,7 +51,7 @@ async fn work(store: &SqliteStore, answers: usize) {
     assert_eq!(report.errors, 0, "{report:?}");
 }
 
-/// Answers requests with their input.
+/// Creates a tool executor that answers requests with their input.
 fn echo(store: &SqliteStore) -> ToolExecutor {
     let echo = json_tool("echo", "Says it again.", json!({}), |input, _| async move {
         Ok(input)
@@ -72,15 +72,15 @@ async fn answers(store: &SqliteStore) -> usize {
     answers.len()
 }
 
-/// Returns once so many requests have an answer. The runs that a runtime had claimed when it was dropped have none before their leases
-/// of 30 s expire.
+/// Waits until this number of requests has an answer. Runs that a dropped runtime had claimed have no answer before their leases of 30 s
+/// expire.
 async fn until_answered(store: &SqliteStore, requests: usize) {
     let answered = eventually(async || answers(store).await >= requests);
     let answered = tokio::time::timeout(Duration::from_secs(120), answered).await;
     assert!(answered.is_ok(), "{} of {requests}", answers(store).await);
 }
 
-/// The value of a field in a log line.
+/// Returns the value of a field in a log line.
 fn field<'l>(line: &'l str, name: &str) -> &'l str {
     let (_, rest) = line.split_once(&format!(" {name}=")).unwrap();
     rest.split(' ').next().unwrap()
@@ -110,7 +110,7 @@ async fn the_log_says_how_far_back_a_first_start_reads() {
     let second = log.take();
 
     let line = first.lines().find(|line| line.contains(FIRST));
-    let line = line.unwrap_or_else(|| panic!("no such line in {first}"));
+    let line = line.unwrap_or_else(|| panic!("the expected log line is missing in {first}"));
     assert!(line.contains("INFO"), "{line}");
     let look_back: u64 = field(line, "look_back_ms").parse().unwrap();
     assert!((3_590_000..3_690_000).contains(&look_back), "{line}");
@@ -147,7 +147,11 @@ async fn triggers_that_a_consumer_missed_while_it_was_away_are_answered_and_no_e
 
     assert!(report.missed > 0, "{report:?}");
     let runs = store.runs(&RunFilter::all().limit(1_000)).await.unwrap();
-    assert_eq!(runs.len(), 101, "no request from before the consumer");
+    assert_eq!(
+        runs.len(),
+        101,
+        "requests from before the consumer must have no run"
+    );
 }
 
 /// A worker that receives later events from the quick source can save a later position.
@@ -184,7 +188,7 @@ async fn an_event_that_only_the_sure_source_has_is_answered_although_the_saved_p
     assert_eq!(answers(&store).await, 5);
 }
 
-/// The runtime reads the store up to the time after which the source delivers. Without this time, it would count events as read that
+/// The runtime must read the store up to the time after which the source delivers. Otherwise it would count events as read that
 /// another worker has not read.
 #[tokio::test]
 async fn a_consumer_whose_last_event_is_gone_delivers_after_the_time_of_the_next_one() {
@@ -264,7 +268,7 @@ async fn a_consumer_that_dies_while_it_catches_up_loses_nothing() {
     assert_eq!((runs.len(), answers(&store).await), (400, 400));
 }
 
-/// A source whose subscriptions deliver nothing before a test says so.
+/// A source whose subscriptions deliver nothing until a test permits it.
 struct Late<E> {
     inner: E,
     begin: Arc<Notify>,
@@ -313,7 +317,7 @@ async fn triggers_that_the_sure_source_missed_are_answered_though_the_quick_one_
         .build()
         .unwrap();
     let scenario = async {
-        // The quick source is subscribed to at some time after the sure one.
+        // The quick source is subscribed to some time after the sure source.
         let asked = AtomicUsize::new(100);
         eventually(async || {
             request(&store, asked.fetch_add(1, Ordering::SeqCst)).await;
@@ -334,7 +338,7 @@ async fn what_is_asked_before_and_after_a_restart_is_answered_once() {
     let folder = Folder::new();
     for start in 0..3 {
         let store = quick(&folder.file()).open().await.unwrap();
-        // From its first subscription on the consumer is told of everything.
+        // From its first subscription on, the consumer receives all events.
         drop(
             store
                 .events_of("tools")

@@ -1,4 +1,4 @@
-//! Handles of one process on the same file share a database.
+//! Handles of one process on the same file, which share a database.
 
 use crate::sqlite::{Folder, quick, soon, wakes};
 use futures::StreamExt as _;
@@ -15,7 +15,7 @@ fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1")
 }
 
-/// Returns how many connections this process has to the file.
+/// Returns the number of this process's open connections to a file.
 #[cfg(target_os = "linux")]
 fn connections(path: &Path) -> usize {
     let open = fs::read_dir("/proc/self/fd").unwrap();
@@ -23,7 +23,7 @@ fn connections(path: &Path) -> usize {
     targets.filter(|target| target == path).count()
 }
 
-/// Opens a store that never checks the file for events of others.
+/// Opens a store that never checks the file for events of other processes.
 async fn deaf(path: &Path) -> SqliteStore {
     let hour = Duration::from_secs(3_600);
     let store = quick(path).poll_every(hour).readers(1).without_datagrams();
@@ -57,7 +57,7 @@ async fn handles_on_one_file_have_one_set_of_connections() {
     assert_eq!(
         connections(&folder.file()),
         0,
-        "the last handle closes them"
+        "the last handle must close all connections"
     );
 }
 
@@ -133,7 +133,11 @@ async fn a_file_that_replaced_another_is_not_shared_with_its_handles() {
     }
     let new = quick(&folder.file()).open().await.unwrap();
 
-    assert_eq!(new.latest("note.v1").await.unwrap(), None, "the copy");
+    assert_eq!(
+        new.latest("note.v1").await.unwrap(),
+        None,
+        "the copy must not have the note"
+    );
     let written = new.create(note()).await.unwrap();
     let reader = reader.open().await.unwrap();
     assert_eq!(reader.latest("note.v1").await.unwrap(), Some(written));
@@ -219,5 +223,5 @@ async fn closing_a_handle_does_not_wait_for_another_one() {
     let wal = folder.0.join("store.db-wal");
     assert!(wal.exists());
     soon(other.close()).await;
-    assert!(!wal.exists(), "the last handle closes the file");
+    assert!(!wal.exists(), "the last handle must close the file");
 }

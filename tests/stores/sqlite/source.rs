@@ -1,4 +1,4 @@
-//! The events of a file, also for a consumer that is remembered, keep the promises of every source.
+//! The events of a file, with and without a named consumer, in the conformance suite for sources.
 
 use crate::sqlite::{Folder, quick};
 use crate::wrappers::wrapped::Around;
@@ -10,7 +10,7 @@ use universal_executor::store::conformance::announce;
 use universal_executor::store::{SqliteLimits, SqliteStore};
 use universal_executor::{BoxError, Event, EventSource};
 
-/// Files whose events are delivered, to whoever asks or to consumers by name.
+/// Creates files whose events are delivered to any subscriber or to named consumers.
 struct Files {
     folder: Folder,
     made: AtomicU64,

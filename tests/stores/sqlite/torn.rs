@@ -1,4 +1,4 @@
-//! A log that ends in the middle, as a power loss may leave it.
+//! A write-ahead log that ends in the middle, as after a power loss.
 
 use crate::sqlite::{Folder, quick};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use universal_executor::store::{
 };
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
 
-/// What one round commits: a trigger, the claim of its run, and the end of that with two answers.
+/// Commits one round: a trigger, the claim of its run, and the end of the run with two answers.
 async fn round(store: &SqliteStore, number: usize) {
     let context = serde_json::json!({"number": number, "text": "x".repeat(number * 37)});
     let trigger = store
@@ -31,7 +31,7 @@ async fn round(store: &SqliteStore, number: usize) {
     store.commit(commit).await.unwrap();
 }
 
-/// A file and its log after some rounds, copied while the store is open.
+/// Returns a file and its log after some rounds, copied while the store is open.
 async fn copied() -> (Vec<u8>, Vec<u8>) {
     const ROUNDS: usize = 20;
     let folder = Folder::new();
@@ -45,7 +45,7 @@ async fn copied() -> (Vec<u8>, Vec<u8>) {
     )
 }
 
-/// How many steps of the rounds are there: three for each, and each only if all before it are.
+/// Returns the number of steps in the store: three per round. Fails if a step exists without all earlier steps.
 async fn steps(store: &SqliteStore) -> usize {
     let mut questions = store.recent("question.v1", 1_000).await.unwrap();
     questions.reverse();
@@ -60,14 +60,14 @@ async fn steps(store: &SqliteStore) -> usize {
     for (at, question) in questions.iter().enumerate() {
         assert_eq!(
             question.context["number"], at,
-            "a commit is missing in between"
+            "a commit is missing between others"
         );
         let is_last = at + 1 == questions.len();
         steps += match state(question.id) {
             Some(RunState::Done) => 3,
             Some(RunState::Running) if is_last => 2,
             None if is_last => 1,
-            other => panic!("{other:?} of question {at}"),
+            other => panic!("question {at} has a run in an unexpected state: {other:?}"),
         };
     }
     assert_eq!(
@@ -102,9 +102,9 @@ fn what_a_torn_log_leaves_is_what_was_there_after_some_commit() {
             let stats = store.stats().await.unwrap();
             let crumbs = store.search(&universal_executor::store::Query::new(universal_executor::Selector::any()).limit(1_000)).await.unwrap();
             assert_eq!(stats.breadcrumbs as usize, crumbs.len());
-            assert_eq!(stats.position as usize, crumbs.len(), "an event for each");
+            assert_eq!(stats.position as usize, crumbs.len(), "each breadcrumb must have one event");
             most.set(most.get().max(left));
         });
     });
-    assert!(most.get() > 0, "every cut left nothing");
+    assert!(most.get() > 0, "at least one cut must leave some steps");
 }

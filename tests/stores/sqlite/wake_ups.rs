@@ -1,4 +1,4 @@
-//! Commits of other processes wake the subscribers of a store.
+//! Commits of other processes wake a store's subscribers.
 
 use crate::child::run_alone;
 use crate::sqlite::{Folder, quick, soon, wakes};
@@ -22,14 +22,14 @@ fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1")
 }
 
-/// A store of its own, as another process has it, that never checks the file: only datagrams wake it.
+/// Returns the builder of an unshared store, like in another process, that never checks the file, so that only datagrams wake it.
 fn by_datagram(path: &Path) -> SqliteBuilder {
     let never = Duration::from_secs(3_600);
     let store = quick(path).unshared().readers(1);
     store.poll_every(never)
 }
 
-/// A store of its own that only checks of the file wake.
+/// Returns the builder of an unshared store that only checks of the file wake.
 fn by_check(path: &Path) -> SqliteBuilder {
     let often = Duration::from_millis(1);
     let store = quick(path).unshared().readers(1);
@@ -45,7 +45,7 @@ async fn next(events: &mut Deliveries) -> BreadcrumbId {
     next.unwrap().event.breadcrumb_id
 }
 
-/// Returns the registered listeners.
+/// Returns the IDs of the registered listeners.
 fn listeners(path: &Path) -> Vec<Uuid> {
     let file = Connection::open(path).unwrap();
     let mut rows = file.prepare("SELECT id FROM ux_listeners").unwrap();
@@ -53,7 +53,7 @@ fn listeners(path: &Path) -> Vec<Uuid> {
     rows.unwrap().map(Result::unwrap).collect()
 }
 
-/// Waits until so many listeners are registered.
+/// Waits until this number of listeners is registered.
 async fn registered(path: &Path, count: usize) {
     let wait = async {
         while listeners(path).len() != count {
@@ -73,7 +73,7 @@ fn socket(path: &Path, id: Uuid) -> PathBuf {
     sockets(path).join(id.simple().to_string())
 }
 
-/// Registers a socket of the test itself.
+/// Registers a socket of the test.
 fn register(path: &Path) -> UnixDatagram {
     let id = Uuid::new_v4();
     fs::create_dir_all(sockets(path)).unwrap();
@@ -165,7 +165,10 @@ async fn only_the_owner_can_reach_the_sockets_and_the_last_one_removes_their_fol
     let folder = Folder::new();
     let (one, other) = (by_datagram(&folder.file()), by_datagram(&folder.file()));
     let (one, other) = (one.open().await.unwrap(), other.open().await.unwrap());
-    assert!(!sockets(&folder.file()).exists(), "nobody subscribed");
+    assert!(
+        !sockets(&folder.file()).exists(),
+        "the folder must not exist before the first subscription"
+    );
     let events = (subscribe(&one).await, subscribe(&other).await);
     registered(&folder.file(), 2).await;
 
@@ -246,7 +249,11 @@ async fn a_listener_that_reads_nothing_does_not_block_commits() {
 
     silent.set_nonblocking(true).unwrap();
     assert_eq!(silent.recv(&mut [0]).unwrap(), 1);
-    assert_eq!(listeners(&folder.file()).len(), 1, "it is not dead");
+    assert_eq!(
+        listeners(&folder.file()).len(),
+        1,
+        "a live listener must stay registered"
+    );
 }
 
 #[tokio::test]
@@ -260,7 +267,7 @@ async fn a_database_beyond_the_limit_of_listeners_is_woken_through_the_check_of_
 
     wakes(&writer, &other, &mut events).await;
 
-    // Its writer tried the registration before this commit.
+    // The store's writer has tried to register before this commit.
     other.create(note()).await.unwrap();
     assert_eq!(listeners(&folder.file()).len(), registered.len());
 }
@@ -299,7 +306,7 @@ async fn a_folder_that_others_can_read_or_that_is_a_link_leaves_the_check_of_the
 
         wakes(&writer, &other, &mut events).await;
 
-        // Its writer tried the registration before this commit.
+        // The store's writer has tried to register before this commit.
         other.create(note()).await.unwrap();
         assert!(listeners(&folder.file()).is_empty());
     }
@@ -327,7 +334,7 @@ fn child(test: &str, path: &Path) -> Child {
     child.spawn().unwrap()
 }
 
-/// The other process of a test; does nothing by itself.
+/// The committing child process of a test. It does nothing by itself.
 #[tokio::test]
 async fn child_that_commits_for_each_line() {
     let Some(path) = std::env::var_os(FILE) else {
@@ -340,7 +347,7 @@ async fn child_that_commits_for_each_line() {
     }
 }
 
-/// The other process of a test; does nothing by itself.
+/// The subscribing child process of a test. It does nothing by itself.
 #[tokio::test]
 async fn child_that_subscribes_until_it_is_killed() {
     let Some(path) = std::env::var_os(FILE) else {

@@ -1,4 +1,4 @@
-//! Every operation of a store and its ledger, each on something that lets it succeed.
+//! Calls of every operation of a store and its ledger, each on valid data.
 
 use crate::support::{Do, Shim, put};
 use serde_json::json;
@@ -11,12 +11,12 @@ use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger, Selector, Wake,
 };
 
-/// A store that can do everything.
+/// Creates a store that supports every operation.
 pub(crate) fn able(inner: &MemoryStore) -> Shim {
     Shim::new(inner, |_| Do::Pass).nearest(Vec::new())
 }
 
-/// The operations of a store and its ledger.
+/// Returns the operations of a store and its ledger.
 pub(crate) fn of_stores() -> impl Iterator<Item = Operation> {
     let of_sources = [
         Operation::Subscribe,
@@ -28,7 +28,7 @@ pub(crate) fn of_stores() -> impl Iterator<Item = Operation> {
     all.filter(move |operation| !of_sources.contains(operation))
 }
 
-/// A lease on a new run of "agent".
+/// Creates a run of "agent" and returns a lease on it.
 pub(crate) async fn leased(store: &MemoryStore) -> Lease {
     let trigger = put(store, "question.v1", json!({})).await;
     let run = RunRef::new("agent", trigger.id, trigger.version);
@@ -38,7 +38,7 @@ pub(crate) async fn leased(store: &MemoryStore) -> Lease {
     }
 }
 
-/// Calls an operation through a wrapper. What it needs is prepared in the store inside.
+/// Calls an operation through a wrapper. The necessary data is prepared in the inner store.
 #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
 pub(crate) async fn call(
     store: &impl BreadcrumbStore,

@@ -1,4 +1,4 @@
-//! A store that fails as a plan says: what is done then, and what an executor makes of it.
+//! A store with planned faults: their effects on the data, and the reaction of an executor.
 
 use crate::support::{Probe, Shim, all, put, runs};
 use crate::wrappers::calls::{able, call, of_stores};
@@ -15,10 +15,10 @@ use universal_executor::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a plan was asked.
+/// The calls of a fault plan.
 type Asked = Arc<Mutex<Vec<(Operation, Moment)>>>;
 
-/// A store without faults that notes when it is called and when it has done it.
+/// Wraps a store without faults and records when each operation starts and ends.
 fn noted<S>(inner: S) -> (Faulty<S>, Asked) {
     let asked = Asked::default();
     let notes = Arc::clone(&asked);
@@ -29,7 +29,7 @@ fn noted<S>(inner: S) -> (Faulty<S>, Asked) {
     (store, asked)
 }
 
-/// A fault at one moment of every call of an operation, around a store that notes what it is asked.
+/// Wraps a store with a fault at one moment of every call of an operation, and records the calls that reach the store.
 fn faulty(
     inside: &MemoryStore,
     at: (Operation, Moment),
@@ -43,7 +43,7 @@ fn faulty(
     (Faulty::new(store, plan), asked)
 }
 
-/// What an error says was injected.
+/// Returns the injected fault in an error.
 fn injected(error: &StoreError) -> (Operation, Moment) {
     let injected = error.source().unwrap().downcast_ref::<Injected>().unwrap();
     (injected.operation, injected.moment)
@@ -173,7 +173,7 @@ async fn a_store_behind_a_pointer_can_have_faults() {
     assert!(store.latest("note.v1").await.unwrap().is_some());
 }
 
-/// Fails the first `n` calls of an operation at a moment.
+/// Returns a plan that fails the first `n` calls of an operation at a moment.
 fn first(n: usize, at: (Operation, Moment)) -> impl Fn(Operation, Moment) -> Fault {
     let calls = AtomicUsize::new(0);
     move |operation, moment| {
@@ -195,7 +195,7 @@ async fn an_executor_whose_commit_fails_after_it_was_done_answers_once() {
 
             let mut ended = false;
             for _ in 0..20 {
-                // As a source does that delivers until the event is taken care of.
+                // The source delivers the event repeatedly until the executor has handled it.
                 let outcome = probe.sees(&question).await;
                 ended = matches!(
                     outcome,

@@ -1,4 +1,4 @@
-//! A source that fails as a plan says, and loses nothing.
+//! A source with planned faults that loses no event.
 
 use futures::{FutureExt as _, StreamExt as _};
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ async fn write(store: &MemoryStore, n: usize) {
     store.commit(writes.into()).await.unwrap();
 }
 
-/// The events of a store, with one fault the `n`th time an operation is at a moment, from 0.
+/// Wraps a store's events with one fault at the `n`th call of an operation at a moment, counted from 0.
 fn faulty(
     store: &MemoryStore,
     at: (Operation, Moment),
@@ -38,7 +38,7 @@ fn faulty(
     })
 }
 
-/// The positions that can be had without waiting, with 0 for an error.
+/// Returns the positions of all deliveries that are available without waiting, with 0 for an error.
 async fn positions(events: &mut Events) -> Vec<u64> {
     let mut positions = Vec::new();
     while let Some(Some(delivery)) = events.next().now_or_never() {
@@ -146,7 +146,7 @@ async fn an_acknowledgement_that_fails_can_be_given_again() {
     }
 }
 
-/// Delivers one event that needs no acknowledgement, says that it dropped two, and ends.
+/// A source that delivers one event without acknowledgement, reports two lost events, and ends.
 struct Plain(Event);
 
 #[async_trait]

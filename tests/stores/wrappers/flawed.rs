@@ -1,4 +1,4 @@
-//! The suite for sources finds what is wrong with one: each of its promises is broken by some flaw.
+//! The conformance suite for sources detects flaws: for each of its promises, a flawed source violates that promise.
 
 use crate::memory::source::Events;
 use futures::stream::{self, BoxStream};
@@ -17,47 +17,47 @@ use universal_executor::{
 };
 
 type Delivered = Result<Delivery, SourceError>;
-/// What is wrong with a source, or with what it says of itself.
+/// A flaw of a source or of its declared abilities.
 #[derive(Clone, Copy, Debug)]
 enum Flaw {
-    /// Nothing is, but for what it says it can do.
+    /// The source works, but declares other abilities.
     Claims(fn(Abilities) -> Abilities),
-    /// Subscriptions begin elsewhere.
+    /// Subscriptions start at another position.
     Begins(fn(StartAt) -> StartAt),
     /// Deliveries are changed.
     Says(fn(Delivered) -> Delivered),
-    /// Some of the deliveries are left out.
+    /// Some deliveries are lost.
     Loses(fn(usize, &Delivered) -> bool),
-    /// Of two that are there the second comes first.
+    /// The second of two available deliveries comes first.
     Swaps,
-    /// It ends after an error.
+    /// The stream ends after an error.
     Ends,
-    /// It says the same error for ever.
+    /// The stream repeats the same error without end.
     Repeats,
-    /// It wakes nobody.
+    /// The stream wakes no subscriber.
     Sleeps,
-    /// Only the first subscription gets something.
+    /// Only the first subscription receives events.
     IsForOne,
-    /// What it is told means something else.
+    /// Acknowledgements and nacks have the wrong effect.
     Hears(Heard),
-    /// After so many commits the next one never ends.
+    /// The first commit after this number of commits never returns.
     Blocks(usize),
-    /// All tenants are one.
+    /// All tenants share one store.
     MixesTenants,
-    /// Nothing outlives a restart.
+    /// A restart loses all data.
     Forgets,
 }
 
-/// What becomes of an acknowledgement and of what is given back.
+/// The wrong effect of acknowledgements and nacks.
 #[derive(Clone, Copy, Debug)]
 enum Heard {
-    /// What is acknowledged comes again.
+    /// An acknowledged event is delivered again.
     AckIsNack,
-    /// What is given back does not come again.
+    /// A nacked event is not delivered again.
     NackIsAck,
-    /// What is given back comes at once.
+    /// A nacked event is delivered again immediately, without its delay.
     NackIsNow,
-    /// It never answers.
+    /// The call never returns.
     Nothing,
 }
 
@@ -88,7 +88,7 @@ impl SourceUnderTest for Flawed {
     }
 
     async fn fresh(&self) -> MemoryStore {
-        // Nobody waits for what never comes.
+        // With paused time, the suite does not really wait for events that never arrive.
         tokio::time::pause();
         Events.fresh().await
     }
@@ -310,7 +310,7 @@ macro_rules! flawed {
                 fn $promise() {
                     for flaw in [$($flaw),+] {
                         let kept = run(conformance::$promise(&Flawed::new(flaw)));
-                        assert!(kept.is_err(), "{flaw:?} is not found");
+                        assert!(kept.is_err(), "the suite does not detect {flaw:?}");
                     }
                     let nothing = Flaw::Claims(|abilities| abilities);
                     run(conformance::$promise(&Flawed::new(nothing))).unwrap();
@@ -365,7 +365,7 @@ fn a_flaw_is_known_for_every_promise() -> std::io::Result<()> {
 
     for name in names.skip(1).take_while(|line| *line != "}") {
         let has_flaw = flaws.contains(&format!("\n    {name}:"));
-        assert!(has_flaw, "nothing breaks {name}");
+        assert!(has_flaw, "no flaw violates the promise {name}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A store and a source that tell of each call: what they tell, and what they never do.
+//! A store and a source that report each call: the content of the reports, and data that they never contain.
 
 use crate::support::log::Log;
 use crate::support::{Do, Shim, put, unavailable};
@@ -23,12 +23,12 @@ use universal_executor::{
 const MINUTE: Duration = Duration::from_secs(60);
 const SECRET: &str = "sk-planted-secret";
 
-/// Captures everything that this thread logs.
+/// Captures all log lines of this thread.
 fn capture() -> (Log, DefaultGuard) {
     Log::capture(tracing::Level::TRACE, FmtSpan::NONE)
 }
 
-/// The operation, outcome and `retryable` field of each logged call since the last time.
+/// Returns the operation, the outcome and the `retryable` field of each call in the log, and clears the log.
 fn calls(log: &Log) -> Vec<[String; 3]> {
     let text = log.take();
     let told = text.lines().filter(|line| line.contains(": asked a "));
@@ -36,7 +36,7 @@ fn calls(log: &Log) -> Vec<[String; 3]> {
         .collect()
 }
 
-/// What a line of the log says of a field.
+/// Returns the value of a field in a log line.
 fn field(line: &str, name: &str) -> String {
     let (_, said) = line.split_once(&format!(" {name}=")).unwrap();
     let said = said.split(' ').next().unwrap();
@@ -76,7 +76,7 @@ async fn who_was_asked_what_and_how_long_it_took_is_told() {
 
     let text = log.text();
     let line = text.lines().find(|line| line.contains("store call ended"));
-    let line = line.unwrap_or_else(|| panic!("nothing is told in {text:?}"));
+    let line = line.unwrap_or_else(|| panic!("the expected log line is missing in {text:?}"));
     assert!(line.contains("DEBUG"), "{line}");
     for (name, value) in [
         ("name", "sessions"),
@@ -178,7 +178,7 @@ async fn a_store_is_what_it_is_when_it_is_observed() {
     assert!(with.ledger().is_some() && without.ledger().is_none());
 }
 
-/// Delivers one event, says that it dropped two, and ends.
+/// A source that delivers one event, reports two lost events, and ends.
 struct Short(Event);
 
 struct Deaf;
@@ -251,7 +251,7 @@ async fn a_delivery_took_as_long_as_it_was_waited_for() {
     let source = Instrumented::new("watched", store.events());
     let mut events = source.subscribe(StartAt::Now).await.unwrap();
 
-    // One is not waited for, and the next is, in two halves.
+    // The first event is available without waiting. The wait for the second one is split over two polls.
     put(&store, "note.v1", json!({})).await;
     sleep(10 * MINUTE).await;
     events.next().await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! What wraps a store or a source: it keeps the promises of what is inside, and does what it is there for.
+//! Wrappers of stores and sources: each satisfies the promises of the inner store or source, and provides its own function.
 
 mod calls;
 mod faulty;

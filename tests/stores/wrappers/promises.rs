@@ -1,4 +1,4 @@
-//! Wrappers around the store in memory and its events keep the promises of those.
+//! Wrappers of the memory store and its events in the conformance suites.
 
 use crate::memory::source::Events;
 use crate::wrappers::watched::{Faultless, Watched};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::{EventSource, MemoryStore};
 
-/// A store in memory, whose time passes by moving tokio's clock.
+/// Creates memory stores whose time advances with tokio's clock.
 struct Memory;
 
 impl StoreUnderTest for Memory {

@@ -1,11 +1,11 @@
-//! What is wrapped keeps the promises of what is inside: subjects of the suite for stores around others.
+//! Subjects of the conformance suite for stores that wrap another subject.
 
 use std::time::Duration;
 use universal_executor::EventSource;
 use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::store::{Fault, Faulty, Instrumented};
 
-/// A store that tells of each call.
+/// Wraps stores so that each call is reported.
 pub(crate) struct Watched<S>(pub(crate) S);
 
 impl<S: StoreUnderTest> StoreUnderTest for Watched<S> {
@@ -30,7 +30,7 @@ impl<S: StoreUnderTest> StoreUnderTest for Watched<S> {
     }
 }
 
-/// A store with a plan of no faults.
+/// Wraps stores with an empty fault plan.
 pub(crate) struct Faultless<S>(pub(crate) S);
 
 impl<S: StoreUnderTest> StoreUnderTest for Faultless<S> {

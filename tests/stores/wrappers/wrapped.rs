@@ -1,4 +1,4 @@
-//! What is wrapped keeps the promises of what is inside: subjects of the suite for sources around others.
+//! Subjects of the conformance suite for sources that wrap another subject.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,14 +7,14 @@ use universal_executor::source::conformance::{Abilities, Change, SourceUnderTest
 use universal_executor::store::{Fault, Faulty, Instrumented, Moment, Operation};
 use universal_executor::{BoxError, Event, EventSource};
 
-/// A source with something around it.
+/// A subject whose sources have a wrapper.
 pub(crate) struct Around<S> {
     inside: S,
     wrap: fn(Box<dyn EventSource>) -> Box<dyn EventSource>,
 }
 
 impl<S> Around<S> {
-    /// It tells of each call.
+    /// Wraps sources so that each call is reported.
     pub(crate) fn watched(inside: S) -> Self {
         Self {
             inside,
@@ -22,7 +22,7 @@ impl<S> Around<S> {
         }
     }
 
-    /// It could have faults, and has none.
+    /// Wraps sources with an empty fault plan.
     pub(crate) fn faultless(inside: S) -> Self {
         Self {
             inside,
@@ -30,7 +30,7 @@ impl<S> Around<S> {
         }
     }
 
-    /// One in three calls of a kind fails at each moment.
+    /// Wraps sources so that one in three calls of an operation fails at each moment.
     pub(crate) fn stumbling(inside: S) -> Self {
         Self {
             inside,

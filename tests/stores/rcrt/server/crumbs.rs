@@ -1,10 +1,10 @@
-//! The breadcrumbs of all owners, as JSON.
+//! The breadcrumbs of all owners as JSON.
 
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// The fields that whoever writes may set.
+/// The fields that a client may set.
 const WRITABLE: [&str; 10] = [
     "title",
     "context",
@@ -21,23 +21,23 @@ const WRITABLE: [&str; 10] = [
 #[derive(Default)]
 pub(crate) struct Crumbs {
     all: HashMap<String, Map<String, Value>>,
-    /// Update time and ID by schema, and of all, oldest first. A test lists thousands of breadcrumbs page by page.
+    /// Update time and ID, by schema and for all schemas, oldest first. The index is needed because a test lists thousands of breadcrumbs.
     by_time: HashMap<Option<String>, Vec<(String, String)>>,
-    /// The text that the vector of each breadcrumb is made from: its title and context when it was created.
+    /// The text behind each breadcrumb's vector: its title and context at its creation.
     embedded: HashMap<String, String>,
-    /// The versions in the history. An update of a version that is there fails after it replaced the breadcrumb.
+    /// The versions in the history. An update to a version that is already in the history fails after it has replaced the breadcrumb.
     history: HashSet<(String, u64)>,
-    /// The IDs in the order of creation, also of those that were removed.
+    /// The IDs in the order of creation, including removed breadcrumbs.
     created: Vec<String>,
     last: i64,
-    /// How many microseconds the clock of the server is ahead.
+    /// Number of microseconds by which the server's clock is ahead.
     ahead: i64,
-    /// If set, the time on the server advances with the clock of tokio, from this time at this moment.
+    /// If set, the server's time follows tokio's clock: the first value is the server's time at the second.
     follows: Option<(jiff::Timestamp, tokio::time::Instant)>,
 }
 
 impl Crumbs {
-    /// Creates a breadcrumb, and returns its id.
+    /// Creates a breadcrumb and returns its ID.
     pub(crate) fn create(&mut self, owner: &str, new: &Value) -> String {
         let (id, now) = (Uuid::now_v7().to_string(), self.now());
         let mut fields = Map::new();
@@ -67,12 +67,12 @@ impl Crumbs {
         id
     }
 
-    /// Returns the text that the vector of a breadcrumb is made from.
+    /// Returns the text behind a breadcrumb's vector.
     pub(crate) fn embedded(&self, id: &str) -> &str {
         self.embedded.get(id).map_or("", String::as_str)
     }
 
-    /// Puts a breadcrumb in the place of its last version.
+    /// Replaces the last version of a breadcrumb.
     fn replace(&mut self, id: &str, fields: Map<String, Value>) {
         if let Some(last) = self.all.remove(id) {
             self.unlist(id, &last);
@@ -92,15 +92,15 @@ impl Crumbs {
         }
     }
 
-    /// Replaces the fields that a patch names, in one step. Null retains a field.
+    /// Replaces the fields in a patch, in one step. `null` leaves a field unchanged.
     pub(crate) fn patch(&mut self, id: &str, patch: &Value) {
         if let Some(before) = self.all.get(id).cloned() {
             self.write(id, before, patch);
         }
     }
 
-    /// Replaces a breadcrumb by the next version of what was read before, even if another client has written since. Returns
-    /// `false` if the history has that version: the breadcrumb is replaced all the same.
+    /// Replaces a breadcrumb by the next version of an earlier read, even if another client has written since. Returns `false` if the
+    /// history already has that version. The breadcrumb is replaced anyway.
     pub(crate) fn write(&mut self, id: &str, before: Map<String, Value>, patch: &Value) -> bool {
         let now = self.now();
         let mut fields = before;
@@ -129,25 +129,25 @@ impl Crumbs {
         self.all.get(id)
     }
 
-    /// Changes a field behind everybody's back.
+    /// Changes a field without a new version.
     pub(crate) fn set(&mut self, id: &str, name: &str, value: Value) {
         let mut fields = self.all[id].clone();
         fields.insert(name.to_owned(), value);
         self.replace(id, fields);
     }
 
-    /// The breadcrumbs of every owner in the order of creation, without the first ones.
+    /// Returns the breadcrumbs of all owners in the order of creation, without the first `first`.
     pub(crate) fn created_after(&self, first: usize) -> impl Iterator<Item = &Map<String, Value>> {
         let created = self.created.iter().skip(first);
         created.filter_map(|id| self.all.get(id))
     }
 
-    /// All of them, newest first, of every owner.
+    /// Returns the breadcrumbs of all owners, newest first.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = &Map<String, Value>> {
         self.newest_of(None, 0)
     }
 
-    /// Those of a schema, or all, without the first ones.
+    /// Returns the breadcrumbs of a schema or of all schemas, newest first, without the first `first`.
     pub(crate) fn newest_of(
         &self,
         schema: Option<&String>,
@@ -159,23 +159,23 @@ impl Crumbs {
         rest.iter().rev().map(|(_, id)| &self.all[id])
     }
 
-    /// Sets the clock of the server, as far ahead of that of this machine.
+    /// Sets the server's clock to this time ahead of the machine's clock.
     pub(crate) fn set_clock(&mut self, ahead: jiff::SignedDuration) {
         self.ahead = i64::try_from(ahead.as_micros()).unwrap();
         self.last = 0;
     }
 
-    /// Lets the time on the server advance with the clock of tokio, which a test can pause, from a time before now.
+    /// Lets the server's time follow tokio's clock, which a test can pause. The start is this much before the current time.
     pub(crate) fn follow_tokio(&mut self, before: jiff::SignedDuration) {
         self.follow_tokio_from(jiff::Timestamp::now() - before);
     }
 
-    /// The same, and it is this time now.
+    /// Lets the server's time follow tokio's clock, with this time as the current time.
     pub(crate) fn follow_tokio_from(&mut self, start: jiff::Timestamp) {
         self.follows = Some((start, tokio::time::Instant::now()));
     }
 
-    /// Lets time pass: moves the clock, and moves all times to live back, because a client compares them with its own clock.
+    /// Advances the server's clock, and moves all expiry times back, because a client compares them with its own clock.
     pub(crate) fn pass(&mut self, duration: std::time::Duration) {
         self.ahead += i64::try_from(duration.as_micros()).unwrap();
         for fields in self.all.values_mut() {
@@ -185,7 +185,7 @@ impl Crumbs {
         }
     }
 
-    /// What time it is on the server.
+    /// Returns the server's current time.
     pub(crate) fn clock(&self) -> jiff::Timestamp {
         if let Some((start, at)) = self.follows {
             return start + at.elapsed();
@@ -194,14 +194,14 @@ impl Crumbs {
         jiff::Timestamp::from_microsecond(now + self.ahead).unwrap()
     }
 
-    /// A moment later than all before.
+    /// Returns a time that is later than all earlier results.
     fn now(&mut self) -> String {
         self.last = self.clock().as_microsecond().max(self.last + 1);
         written(jiff::Timestamp::from_microsecond(self.last).unwrap())
     }
 }
 
-/// The lists that have a breadcrumb.
+/// Returns the lists that contain a breadcrumb.
 fn lists(fields: &Map<String, Value>) -> [Option<String>; 2] {
     let schema = fields["schema_name"].as_str().unwrap_or_default();
     [None, Some(schema.to_owned())]
@@ -211,12 +211,12 @@ fn time(fields: &Map<String, Value>) -> String {
     fields["updated_at"].as_str().unwrap().to_owned()
 }
 
-/// A time as the server writes it.
+/// Formats a time like the server.
 pub(crate) fn written(time: jiff::Timestamp) -> String {
     format!("{time:.6}")
 }
 
-/// What is not lower case is stored as team and low; reads give capitals.
+/// Returns a value as the server stores it: an unknown visibility or sensitivity becomes the default, and known values are capitalised.
 fn as_kept(name: &str, value: Value) -> Value {
     let known: &[&str] = match name {
         "visibility" => &["Team", "Public", "Private"],

@@ -1,43 +1,43 @@
-//! What goes wrong, once, when it is told to.
+//! Faults of the server, each for one request.
 
 use super::{Request, State};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Which request goes wrong: the method, and how the path ends.
+/// The requests with a fault: the method, and the end of the path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Match(pub(crate) &'static str, pub(crate) &'static str);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// Nothing is done, and the connection closed.
+    /// Closes the connection without processing the request.
     Close,
-    /// Nothing is done, and this is said.
+    /// Answers with this status and text without processing the request.
     Refuse(u16, &'static str),
-    /// It is done, and this is said.
+    /// Processes the request and answers with this status and text.
     DoAndSay(u16, &'static str),
-    /// It is done, and the answer is lost.
+    /// Processes the request and closes the connection without an answer.
     DoAndClose,
-    /// The idempotency key is used up, and nothing is created.
+    /// Records the idempotency key without creating anything.
     Burn,
-    /// Somebody else changes the breadcrumb right before.
+    /// Lets another client change the breadcrumb immediately before the request.
     Overtake,
-    /// This happens right before.
+    /// Calls this function immediately before the request.
     Before(fn(&mut State)),
-    /// This is the whole answer.
+    /// Sends these bytes as the whole answer.
     Say(Vec<u8>),
-    /// Nothing is done, and the client is redirected to this URL.
+    /// Redirects the client to this URL without processing the request.
     Redirect(String),
-    /// It waits until this is told, and then goes on.
+    /// Waits for this notification, then processes the request.
     Wait(Arc<Notify>),
-    /// An update waits for this between the check of the version and the write.
+    /// Lets an update wait for this notification between its version check and its write.
     Between(Arc<Notify>),
-    /// No answer comes.
+    /// Never answers.
     Hang,
 }
 
 impl State {
-    /// The fault of a request, if it is the next of its kind.
+    /// Returns and removes the next fault that is planned for a request, or a random fault.
     pub(super) fn faulty(&mut self, request: &Request) -> Option<Fault> {
         let is_meant = |(Match(method, end), _): &(Match, Fault)| {
             request.method == *method && request.path.ends_with(end)
@@ -47,7 +47,7 @@ impl State {
             None => self.bad_luck(request),
         }
     }
-    /// The fault of a request that gets no answer by chance. The stream is not affected.
+    /// Returns a random [`Fault::Hang`] for reads of breadcrumbs. The event stream is not affected.
     pub(super) fn hung(&mut self, request: &Request) -> Option<Fault> {
         let hangs = request.method == "GET"
             && request.path.starts_with("/breadcrumbs")

@@ -1,4 +1,4 @@
-//! A hand-written server: HTTP as far as clients of RCRT speak it.
+//! A minimal HTTP server with the parts of HTTP that RCRT (Right Context Right Time) clients use.
 
 mod crumbs;
 mod faults;
@@ -18,16 +18,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 
-/// The largest body, in bytes.
+/// Maximum size of a body in bytes.
 const MAX_BODY: usize = 2 << 20;
 
-/// What a client sent.
+/// A request of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: HashMap<String, String>,
-    /// Names in lower case.
+    /// The headers, with names in lower case.
     pub(crate) headers: HashMap<String, String>,
     pub(crate) body: Vec<u8>,
 }
@@ -42,12 +42,12 @@ impl Request {
     }
 }
 
-/// What it is answered.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) kind: &'static str,
-    /// URL of a redirect.
+    /// The URL of a redirect.
     pub(crate) location: Option<String>,
     pub(crate) body: Vec<u8>,
 }
@@ -79,33 +79,34 @@ impl Answer {
     }
 }
 
-/// What the server holds.
+/// The state of the server.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) crumbs: Crumbs,
-    /// The idempotency keys it has seen.
+    /// The received idempotency keys.
     pub(crate) keys: HashSet<String>,
     pub(crate) faults: VecDeque<(Match, Fault)>,
     pub(crate) seen: Vec<Request>,
-    /// Tokens that are not taken any more.
+    /// Tokens that the server no longer accepts.
     pub(crate) expired: HashSet<String>,
     pub(crate) issued: u64,
-    /// No answer says what time it is.
+    /// If `true`, answers have no `Date` header.
     pub(crate) is_timeless: bool,
     pub(crate) stream: stream::Ways,
-    /// What goes wrong by chance.
+    /// Probabilities of random faults.
     pub(crate) weather: Weather,
     pub(crate) dice: Dice,
-    /// How many streams were ended, and how many calls went wrong by chance.
+    /// Number of streams that were closed by random faults.
     pub(crate) cuts: usize,
-    /// How long each answer takes.
+    /// Time that each answer takes.
     pub(crate) latency: Duration,
     /// If `true`, each connection is closed without an answer.
     pub(crate) is_down: bool,
-    /// The breadcrumbs whose reads always fail.
+    /// IDs of breadcrumbs whose reads always fail.
     pub(crate) broken: HashSet<String>,
-    /// If not 0, one of so many requests gets no answer, on average.
+    /// If not 0, one of this number of reads gets no answer, on average.
     pub(crate) hang_every: u64,
+    /// Number of calls with a random fault.
     pub(crate) spoilt: usize,
 }
 
@@ -113,17 +114,17 @@ pub(crate) struct State {
 pub(crate) struct Server {
     port: u16,
     state: Arc<Mutex<State>>,
-    /// Frames, and whose they are; an empty one cuts all streams.
+    /// The frames of all streams, each with its owner. An empty owner closes all streams.
     frames: broadcast::Sender<(String, String)>,
 }
 
-/// The token of an owner that the server knows without having issued it.
+/// Returns a token that the server accepts for an owner without having issued it.
 pub(crate) fn token_of(owner: &str) -> String {
     format!("known:{owner}")
 }
 
 impl Server {
-    /// Serves until the runtime ends.
+    /// Starts a server that runs until the tokio runtime ends.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self {
@@ -149,12 +150,12 @@ impl Server {
         self.state.lock().unwrap()
     }
 
-    /// Lets the next request of a kind go wrong.
+    /// Plans a fault for the next matching request.
     pub(crate) fn fail(&self, of: Match, fault: Fault) {
         self.lock().faults.push_back((of, fault));
     }
 
-    /// The requests so far of a method whose path begins so.
+    /// Returns all received requests with a method and a path prefix.
     pub(crate) fn seen(&self, method: &str, path: &str) -> Vec<Request> {
         let state = self.lock();
         let seen = state.seen.iter();
@@ -163,7 +164,7 @@ impl Server {
             .collect()
     }
 
-    /// Ends all streams.
+    /// Closes all streams.
     pub(crate) fn cut(&self) {
         self.frames.send(Default::default()).ok();
     }
@@ -172,7 +173,7 @@ impl Server {
         change(&mut self.lock().stream);
     }
 
-    /// Takes the time of an answer. `None` if the server is down.
+    /// Waits for the latency of an answer. Returns `None` if the server is down.
     async fn work(&self) -> Option<()> {
         let latency = self.lock().latency;
         if !latency.is_zero() {
@@ -181,13 +182,13 @@ impl Server {
         (!self.lock().is_down).then_some(())
     }
 
-    /// Serves the requests of a connection; one that fails is that of a client that has had enough.
+    /// Serves the requests of a connection. Returns `None` when the client closes the connection.
     async fn serve(self, mut connection: TcpStream) -> Option<()> {
         connection.set_nodelay(true).ok()?;
         loop {
             let (reader, mut writer) = connection.split();
             let mut reader = BufReader::new(reader);
-            // Clients of HTTP/1.1 wait for an answer before they ask again, so nothing is left in the buffer.
+            // HTTP/1.1 clients wait for an answer before their next request, so the buffer is empty.
             let request = read(&mut reader).await?;
             self.work().await?;
             let fault = self.lock().faulty(&request);
@@ -205,7 +206,7 @@ impl Server {
 }
 
 impl Server {
-    /// The answer to a request with a fault. `None` if the connection is closed instead.
+    /// Returns the answer to a request with a fault, or `None` if the connection is closed instead.
     async fn served(&self, request: &Request, fault: Option<Fault>) -> Option<Answer> {
         match fault {
             None => self.answer(request).await,
@@ -251,7 +252,7 @@ impl Server {
 }
 
 impl State {
-    /// An answer as it goes over the wire.
+    /// Returns an answer as bytes.
     fn written(&self, answer: Answer) -> Vec<u8> {
         let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
         let now = printer.timestamp_to_rfc9110_string(&self.crumbs.clock());
@@ -271,7 +272,7 @@ impl State {
     }
 }
 
-/// Reads one request, unless the client breaks off.
+/// Reads one request. Returns `None` if the client closes the connection first.
 async fn read(reader: &mut (impl AsyncReadExt + Unpin)) -> Option<Request> {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {

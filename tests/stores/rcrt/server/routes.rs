@@ -1,4 +1,4 @@
-//! What the server does with each request.
+//! The routes of the server.
 
 use super::crumbs::written;
 use super::{Answer, MAX_BODY, Request, Server, State, token_of};
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// The number of bytes of a new context that the server logs.
+/// Number of bytes of a new context that the server logs.
 const PREVIEW: usize = 200;
 
 impl Server {
-    /// The answer to a request. `None` if the server panics, which closes the connection.
+    /// Returns the answer to a request, or `None` if the server panics, which closes the connection.
     pub(crate) async fn answer(&self, request: &Request) -> Option<Answer> {
         match &*request.method {
             "PATCH" => self.update(request, None).await,
@@ -20,7 +20,7 @@ impl Server {
         }
     }
 
-    /// Updates a breadcrumb as the server does: it checks the version and writes in two steps, and other requests can come between.
+    /// Updates a breadcrumb like the real server: the version check and the write are two steps, and other requests can come in between.
     pub(super) async fn update(
         &self,
         request: &Request,
@@ -95,14 +95,14 @@ impl Server {
         }
     }
 
-    /// Changes a breadcrumb as another client does.
+    /// Changes a breadcrumb like another client does.
     pub(crate) fn change(&self, id: &str, patch: &Value) {
         let mut state = self.lock();
         state.crumbs.patch(id, patch);
         self.announce(&state, &Answer::json(&json!({"id": id})));
     }
 
-    /// Writes as another client of an owner, and returns the id.
+    /// Creates a breadcrumb like another client of an owner does, and returns its ID.
     pub(crate) fn put(&self, owner: &str, new: &Value) -> String {
         let mut state = self.lock();
         let id = state.crumbs.create(owner, new);
@@ -110,7 +110,7 @@ impl Server {
         id
     }
 
-    /// The same, with a time that is so far ahead of the clock of the server.
+    /// Creates a breadcrumb for an owner with a time that is this much ahead of the server's clock, and returns its ID.
     pub(crate) fn put_ahead(&self, owner: &str, ahead: jiff::SignedDuration) -> String {
         let mut state = self.lock();
         let id = state
@@ -122,7 +122,7 @@ impl Server {
         id
     }
 
-    /// The owner whose token a request has. The owner of a token is a UUID.
+    /// Returns the owner of a request's token. Owners are UUIDs.
     pub(super) fn owner_of(&self, request: &Request) -> Option<String> {
         let token = request.header("authorization")?.strip_prefix("Bearer ")?;
         if self.lock().expired.contains(token) {
@@ -132,13 +132,13 @@ impl Server {
         Uuid::parse_str(&owner).ok().map(|_| owner)
     }
 
-    /// Somebody else changes the breadcrumb of a request.
+    /// Changes the breadcrumb of a request like another client does.
     pub(super) fn overtake(&self, request: &Request) {
         let id = request.path.rsplit('/').next().unwrap();
         self.lock().crumbs.patch(id, &json!({"title": "overtaken"}));
     }
 
-    /// Tells all streams of the owner what was written.
+    /// Sends a written breadcrumb to all streams of its owner.
     fn announce(&self, state: &State, answer: &Answer) {
         let Ok(written) = serde_json::from_slice::<Value>(&answer.body) else {
             return;
@@ -156,7 +156,7 @@ impl Server {
         });
         let owner = found["owner_id"].as_str().unwrap().to_owned();
         for _ in 0..state.stream.copies.max(1) {
-            // Nobody may listen.
+            // Sending fails if no stream is open.
             self.frames.send((owner.clone(), frame.to_string())).ok();
         }
     }
@@ -197,7 +197,7 @@ impl State {
         }
     }
 
-    /// The breadcrumb of an owner, if it has the version that the request expects.
+    /// Returns an owner's breadcrumb if it has the version that the request expects.
     fn current(
         &self,
         owner: &str,
@@ -236,7 +236,7 @@ impl State {
         Answer::json(&json!(rows))
     }
 
-    /// Those whose first versions have the most words in common with the text first. Of those as near, the oldest comes first.
+    /// Returns the breadcrumbs whose first versions share the most words with the text, nearest first. Equally near ones are oldest first.
     fn nearest(&self, request: &Request) -> Answer {
         let Some(text) = request.query.get("q") else {
             return Answer::json(&json!([]));
@@ -270,7 +270,7 @@ impl State {
     }
 }
 
-/// How often each word is in a text.
+/// Returns the number of occurrences of each word in a text.
 fn words(text: &str) -> HashMap<String, f64> {
     let mut counts = HashMap::new();
     for word in text.to_lowercase().split(|c: char| !c.is_alphanumeric()) {
@@ -281,7 +281,7 @@ fn words(text: &str) -> HashMap<String, f64> {
     counts
 }
 
-/// The cosine of the angle between two vectors. 0 if one of them has no direction.
+/// Returns the cosine of the angle between two vectors, or 0 if one of them is zero.
 fn cosine(a: &HashMap<String, f64>, b: &HashMap<String, f64>) -> f64 {
     let length = |of: &HashMap<String, f64>| of.values().map(|n| n * n).sum::<f64>().sqrt();
     let product = a.iter().filter_map(|(word, n)| Some(n * b.get(word)?));
@@ -292,7 +292,7 @@ fn cosine(a: &HashMap<String, f64>, b: &HashMap<String, f64>) -> f64 {
     product.sum::<f64>() / lengths
 }
 
-/// Returns `true` if the server panics: it cuts the text of a new context at a byte, which can be inside a character.
+/// Returns `true` if the server panics on a patch: it cuts the text of a new context at a byte that can be within a character.
 fn panics(patch: &Value) -> bool {
     let Some(context) = patch.get("context").filter(|context| !context.is_null()) else {
         return false;
@@ -301,7 +301,7 @@ fn panics(patch: &Value) -> bool {
     text.len() > PREVIEW && !text.is_char_boundary(PREVIEW)
 }
 
-/// The view of a list: without hints, and with the schema only beside the context.
+/// Returns a row of a list: without hints, and with the schema name only if the context is included.
 fn row(found: &Map<String, Value>, request: &Request) -> Value {
     let mut row = json!({
         "id": found["id"], "title": found["title"], "tags": found["tags"], "version": found["version"],
@@ -321,7 +321,7 @@ fn row(found: &Map<String, Value>, request: &Request) -> Value {
     row
 }
 
-/// The body of a write, if the server takes it.
+/// Returns the body of a write, or the answer that refuses it.
 fn checked(request: &Request) -> Result<Value, Answer> {
     if request.body.len() > MAX_BODY {
         return Err(Answer::text(413, "length limit exceeded"));

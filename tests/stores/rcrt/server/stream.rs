@@ -1,4 +1,4 @@
-//! The stream of events: bare frames, pings, no ids unless told otherwise, and no replay.
+//! The event stream: frames without IDs by default, pings, and no replay.
 
 use super::weather::Act;
 use super::{Request, Server};
@@ -6,36 +6,36 @@ use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
-/// What a stream says, part by part until there is none.
+/// A function that returns the parts of a flood one by one, and `None` at its end.
 pub(crate) type Flood = fn(usize) -> Option<Vec<u8>>;
 
-/// How the server streams.
+/// The behaviour of the streams.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent faults, each set by name"
 )]
 pub(crate) struct Ways {
-    /// Pings go on, and events do not.
+    /// If `true`, streams send pings but no events.
     pub(crate) is_deaf: bool,
-    /// Nothing is sent, not even pings.
+    /// If `true`, streams send nothing, not even pings.
     pub(crate) is_silent: bool,
-    /// Bytes are sent that never complete a frame, and nothing else.
+    /// If `true`, streams send only bytes that never complete a frame.
     pub(crate) drips: bool,
-    /// How often each frame is sent.
+    /// Number of times that each frame is sent.
     pub(crate) copies: usize,
-    /// Frames have ids.
+    /// If `true`, frames have IDs.
     pub(crate) has_ids: bool,
-    /// What goes before every frame.
+    /// Text that is sent before each frame.
     pub(crate) noise: &'static str,
-    /// How many bytes are written at a time.
+    /// Number of bytes per write.
     pub(crate) piece: usize,
-    /// The status that a stream is opened with.
+    /// HTTP status of a new stream.
     pub(crate) status: u16,
-    /// What the next stream begins with.
+    /// The flood at the start of the next stream.
     pub(crate) flood: Option<Flood>,
-    /// How many parts of it were sent.
+    /// Number of flood parts that were sent.
     pub(crate) flooded: usize,
-    /// Interval between two pings.
+    /// Interval between pings.
     pub(crate) ping_every: Duration,
 }
 
@@ -135,7 +135,7 @@ impl Server {
     }
 }
 
-/// Does to a stream what it is told, unless that ends it.
+/// Carries out these actions on a stream. Returns `None` if the stream is closed.
 async fn play(writer: &mut (impl AsyncWrite + Unpin), acts: Vec<Act>) -> Option<()> {
     for act in acts {
         let Act::Write(bytes, piece) = act else {

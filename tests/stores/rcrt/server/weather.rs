@@ -1,33 +1,33 @@
-//! What goes wrong by chance: the dice are those of a seed, and who calls when is not.
+//! Random faults. The random numbers come from a seed, but the order of the calls does not.
 
 use super::faults::Fault;
 use super::{Request, State};
 
-/// How much goes wrong; nothing by default.
+/// Probabilities of random faults. By default, there are no faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weather {
-    /// One in so many calls.
+    /// One of this number of calls fails.
     pub(crate) calls: u64,
-    /// One in so many frames is lost.
+    /// One of this number of frames is lost.
     pub(crate) lost: u64,
-    /// A frame comes up to so many times.
+    /// Each frame is sent up to this number of times.
     pub(crate) copies: u64,
-    /// So many frames are held back, and come in any order.
+    /// Up to this number of frames is held back and sent in random order.
     pub(crate) window: usize,
-    /// One in so many frames has something behind it that is none, and all are in pieces.
+    /// One of this number of frames is followed by noise. If not 0, all frames are split into random pieces.
     pub(crate) noise: u64,
-    /// One in so many frames ends the stream.
+    /// One of this number of frames closes the stream.
     pub(crate) cuts: u64,
 }
 
-/// What is done to a stream.
+/// An action on a stream.
 pub(super) enum Act {
-    /// Bytes, and how many of them at a time.
+    /// Writes these bytes, in pieces of this size.
     Write(Vec<u8>, usize),
     End,
 }
 
-/// What is no event, or ends an event that nobody began.
+/// Bytes that are not an event, or that end an event without a start.
 const NOISE: [&[u8]; 9] = [
     b": comment\r\n\r\n",
     b"\r\r\n\n",
@@ -40,10 +40,10 @@ const NOISE: [&[u8]; 9] = [
     b"no field at all\n\n",
 ];
 
-/// Longer than a line of a stream may be.
+/// A size that exceeds the maximum line length of a stream.
 const ENDLESS: usize = 5 << 20;
 
-/// SplitMix64 of Steele, Lea and Flood.
+/// A SplitMix64 random number generator (Steele, Lea and Flood).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dice(u64);
 
@@ -52,7 +52,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// A number below another; 0 below 0.
+    /// Returns a random number below `n`, or 0 if `n` is 0.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -61,7 +61,7 @@ impl Dice {
         (mixed ^ (mixed >> 31)).checked_rem(n).unwrap_or(0)
     }
 
-    /// One time in so many; never in none.
+    /// Returns `true` with a probability of 1 in `n`, and never if `n` is 0.
     fn one_in(&mut self, n: u64) -> bool {
         n > 0 && self.below(n) == 0
     }
@@ -72,7 +72,7 @@ impl Dice {
 }
 
 impl State {
-    /// What goes wrong with a call.
+    /// Returns a random fault for a call.
     pub(super) fn bad_luck(&mut self, request: &Request) -> Option<Fault> {
         const ERROR: &str = "database error";
         if request.path == "/events/stream" || !self.dice.one_in(self.weather.calls) {
@@ -81,7 +81,7 @@ impl State {
         self.spoilt += 1;
         Some(match (&*request.method, self.dice.below(6)) {
             ("POST", 0) => Fault::Burn,
-            // Somebody on the way sent it twice.
+            // An intermediary sent the request twice.
             ("POST", 1) => Fault::DoAndSay(409, "duplicate request"),
             ("PATCH", 0 | 1) => Fault::Overtake,
             ("POST" | "PATCH", 2) => Fault::DoAndSay(500, ERROR),
@@ -92,7 +92,7 @@ impl State {
         })
     }
 
-    /// What becomes of a frame, and of those that were held back.
+    /// Returns the actions for a frame and for frames that were held back.
     pub(super) fn weathered(
         &mut self,
         frame: String,

@@ -1,4 +1,4 @@
-//! What happens to the stream of events.
+//! Faults of the event stream.
 
 use super::seeds;
 use super::stage::{Stage, runtime, store};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 use universal_executor::{MemoryStore, RcrtStore, WithLedger};
 
-/// Nobody dies here, so no lease runs out however slow the machine is.
+/// A lease that never expires, even on a slow machine, because no worker dies in these tests.
 const LEASE: Duration = Duration::from_secs(120);
 
-/// Lets a runtime with a ledger in memory answer what is asked meanwhile, until all is answered.
+/// Runs a runtime with a ledger in memory while `asks` asks questions, and then until all questions are answered.
 async fn answer(stage: &mut Stage, events: &RcrtStore, asks: impl AsyncFnOnce(&mut Stage)) {
     let both = WithLedger::new(events.clone(), MemoryStore::default());
     let runtime = runtime(events, both, &stage.path("oracle"), LEASE);
@@ -25,7 +25,7 @@ async fn answer(stage: &mut Stage, events: &RcrtStore, asks: impl AsyncFnOnce(&m
     runtime.run_until(asked).await.unwrap();
 }
 
-/// Every question was executed once and answered once.
+/// Fails unless each question was executed once and answered once.
 fn each_once(stage: &Stage) {
     assert_eq!(stage.judge(), Vec::<String>::new());
     let executions = stage.oracle.read().executions;
@@ -44,7 +44,7 @@ async fn every_question_is_answered_though_nobody_is_told_of_any() {
         answer(&mut stage, &events, async |stage| {
             for _ in 0..10 {
                 stage.ask(15).await;
-                // Now and then there is no stream at all for a while.
+                // The stream is unavailable for some time.
                 stage.server.ways(|ways| ways.status = 503);
                 stage.server.cut();
                 stage.ask(5).await;
@@ -84,7 +84,7 @@ async fn every_question_is_answered_once_whatever_comes_down_the_stream() {
             cuts > 5 && health.unreadable > 20,
             "seed {seed}: {health:?}"
         );
-        // It is opened once for each time that it was ended.
+        // The source opens at most one stream more than were closed.
         assert!(
             streams <= cuts + 1,
             "seed {seed}: {streams} streams, {cuts} cuts"

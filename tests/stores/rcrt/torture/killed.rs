@@ -1,4 +1,4 @@
-//! Workers that are processes of their own, killed with SIGKILL while calls go wrong.
+//! Workers in separate processes that are killed with SIGKILL while calls fail.
 
 use super::seeds;
 use super::stage::{INFLIGHT, Stage, runtime, store};
@@ -13,15 +13,15 @@ use universal_executor::source::StartAt;
 use universal_executor::store::Durability;
 use universal_executor::{SqliteStore, WithLedger};
 
-/// Tells a process where the server is, where it notes what it does, and where the ledger is, if there is one.
+/// The environment variable for a worker process: the server's URL, the path of its notes, and the path of a ledger if there is one.
 const WORKER: &str = "UX_RCRT_WORKER";
 
 const KILLS: usize = 15;
 
-/// What a killed worker held is free again after this.
+/// The lease of the workers. The runs of a killed worker can be claimed after this time.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// What [`start`] starts; does nothing by itself.
+/// The worker process that [`start`] starts. It does nothing without its environment variable.
 #[tokio::test]
 async fn worker_that_is_killed() {
     let Ok(told) = env::var(WORKER) else { return };
@@ -30,7 +30,7 @@ async fn worker_that_is_killed() {
     let server = store(url);
     let built = match told.next() {
         Some(ledger) => {
-            // A kill takes nothing from the kernel, so nobody has to wait for the disk.
+            // The kernel keeps the writes of a killed process, so no write has to wait for the disk.
             let ledger = SqliteStore::builder(ledger).durability(Durability::Normal);
             let both = WithLedger::new(server.clone(), ledger.open().await.unwrap());
             runtime(&server, both, &oracle, LEASE)
@@ -46,7 +46,7 @@ async fn worker_that_is_killed() {
     runtime.run_until(std::future::pending()).await.unwrap();
 }
 
-/// A process that ends with its test.
+/// A process that is killed on drop.
 struct Worker(Child);
 
 impl Worker {
@@ -73,20 +73,20 @@ fn start(stage: &Stage, ledger: Option<&str>) -> Worker {
     Worker(command.spawn().unwrap())
 }
 
-/// Whether a process is in the middle of an execution, or was when it ended.
+/// Returns `true` if a process is executing a question, or was when it ended.
 fn is_busy(stage: &Stage, process: u32) -> bool {
     let busy = stage.oracle.read().busy;
     busy.get(&process)
         .is_some_and(|questions| !questions.is_empty())
 }
 
-/// Asks and kills, then lets what is left be answered; returns how many kills met an execution.
+/// Asks questions and kills workers, then waits until all questions have an outcome. Returns the number of kills during an execution.
 async fn harm(stage: &mut Stage, workers: usize, ledger: Option<&str>) -> usize {
     let mut living: Vec<Worker> = (0..workers).map(|_| start(stage, ledger)).collect();
     let mut landed = 0;
     for _ in 0..KILLS {
         stage.ask(10).await;
-        // It comes in the middle of something, if it can.
+        // Prefer a worker that is executing a question.
         let mut at = usize::try_from(stage.dice.below(u64::try_from(workers).unwrap())).unwrap();
         for _ in 0..600 {
             if is_busy(stage, living[at].0.id()) {
@@ -113,7 +113,7 @@ const WEATHER: Weather = Weather {
     cuts: 50,
 };
 
-/// Says what happened, and holds what has to hold of it; returns why there are dead letters.
+/// Prints the figures of a campaign, and fails if a condition is violated. Returns the classes of the dead letters.
 fn judge(stage: &Stage, seed: u64, landed: usize) -> Vec<String> {
     let letters = stage.judge();
     let (executions, spoilt) = (stage.oracle.read().executions, stage.server.lock().spoilt);
@@ -125,7 +125,7 @@ fn judge(stage: &Stage, seed: u64, landed: usize) -> Vec<String> {
     let told = format!(
         "seed {seed}: {asked} questions, {times} executions, {landed} of {KILLS} kills landed, {spoilt} calls spoilt, {failed} dead letters"
     );
-    // For whoever runs it by hand.
+    // Print the figures for manual test runs.
     let line = format!("{told}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     assert!(landed * 10 >= KILLS * 7 && spoilt > 50, "{told}");
@@ -140,7 +140,7 @@ async fn workers_beside_a_ledger_answer_each_question_once_though_they_are_kille
         let landed = harm(&mut stage, 2, Some("ledger")).await;
 
         let letters = judge(&stage, seed, landed);
-        // What three kills in a row hit is given up, and nothing else.
+        // Only runs that lost three workers in a row may fail.
         assert!(
             letters.iter().all(|class| class == "crash_loop")
                 && letters.len() <= KILLS / 3 * INFLIGHT,

@@ -1,8 +1,7 @@
-//! Campaigns against a server on which everything goes wrong by chance, with an oracle outside of it: what is asked is
-//! written behind the store's back, an executor notes in a file that only grows when it begins and ends, and answers are
-//! counted in the server itself, by the question they name.
+//! Campaigns against a server with random faults, checked by an oracle outside the store. Questions are written behind the store's
+//! back, executors record their starts and ends in a file that only grows, and answers are counted on the server by their question.
 //!
-//! One seed each. `RCRT_SEEDS=20` runs the campaigns of twenty seeds.
+//! Each campaign has one seed. `RCRT_SEEDS=20` runs the campaigns with 20 seeds.
 
 mod frames;
 mod killed;
@@ -11,7 +10,7 @@ mod stage;
 
 use std::env;
 
-/// The seeds to run.
+/// Returns the seeds to run.
 pub(super) fn seeds() -> impl Iterator<Item = u64> {
     let seeds = env::var("RCRT_SEEDS").ok();
     let seeds = seeds.map_or(1, |seeds| seeds.parse().unwrap());

@@ -1,4 +1,4 @@
-//! What happened, as those say who did it.
+//! Records of executions by the executors themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -6,14 +6,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use universal_executor::BreadcrumbId;
 
-/// A file that only grows, so that no kill takes a line back.
+/// A file that only grows, so that a kill removes no line.
 #[derive(Debug)]
 pub(super) struct Oracle {
     path: PathBuf,
     file: File,
 }
 
-/// How often each question was executed, and which processes are in the middle of one.
+/// Number of executions of each question, and the open executions of each process.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     pub(super) executions: BTreeMap<String, usize>,
@@ -30,18 +30,18 @@ impl Oracle {
         }
     }
 
-    /// Notes that an execution begins.
+    /// Records the start of an execution.
     pub(super) fn begins(&self, question: BreadcrumbId) {
         self.note("begins", question);
     }
 
-    /// Notes that an execution ends.
+    /// Records the end of an execution.
     pub(super) fn ends(&self, question: BreadcrumbId) {
         self.note("ends", question);
     }
 
     fn note(&self, what: &str, question: BreadcrumbId) {
-        // One write, which the kernel appends whole.
+        // A single write, which the kernel appends as a whole.
         let line = format!("{what} {question} {}\n", std::process::id());
         (&self.file).write_all(line.as_bytes()).unwrap();
     }

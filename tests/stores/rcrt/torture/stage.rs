@@ -1,4 +1,4 @@
-//! A server with questions on it, and who answers them.
+//! A server with questions, and the workers that answer them.
 
 use super::oracle::Oracle;
 use crate::rcrt::OWNER;
@@ -16,13 +16,13 @@ use universal_executor::{
     Response, Runtime, Subscription, Subscriptions, UniversalExecutor, async_trait,
 };
 
-/// How long a campaign may take to come to rest.
+/// Time limit for a campaign's end.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// How many questions a worker has in hand.
+/// Maximum number of questions that a worker executes at the same time.
 pub(super) const INFLIGHT: usize = 8;
 
-/// A server, a folder that goes with it, and the questions so far.
+/// A server, a folder that is deleted with it, and the questions so far.
 pub(super) struct Stage {
     pub(super) server: Server,
     pub(super) oracle: Oracle,
@@ -63,7 +63,7 @@ impl Stage {
         self.asked.len()
     }
 
-    /// Asks so many questions, with a bit of time between them.
+    /// Asks this number of questions with short pauses.
     pub(super) async fn ask(&mut self, questions: usize) {
         for _ in 0..questions {
             let new = json!({"schema_name": "question.v1", "context": {"n": self.asked.len()}});
@@ -72,12 +72,12 @@ impl Stage {
         }
     }
 
-    /// Lets up to so many milliseconds pass.
+    /// Waits for a random time of at most `millis` milliseconds.
     pub(super) async fn pause(&mut self, millis: u64) {
         sleep(Duration::from_millis(self.dice.below(millis + 1))).await;
     }
 
-    /// Waits until each question has an outcome, and says what is wrong with them.
+    /// Waits until each question has an outcome. Fails if questions are still open after [`PATIENCE`].
     pub(super) async fn come_to_rest(&self) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -95,7 +95,7 @@ impl Stage {
         }
     }
 
-    /// The questions without an answer and without a dead letter.
+    /// Returns the questions without a complete answer and without a dead letter.
     fn open(&self) -> Vec<&String> {
         let (answers, parts, letters) = (
             self.count("answer.v1", "to"),
@@ -110,7 +110,7 @@ impl Stage {
         open.map(|(_, id)| id).collect()
     }
 
-    /// Every question has one answer in all its parts and nothing else, or one dead letter; returns why there are these.
+    /// Fails unless each question has either one complete answer or one dead letter. Returns the classes of the dead letters.
     pub(super) fn judge(&self) -> Vec<String> {
         let seed = self.seed;
         let (answers, parts, letters) = (
@@ -128,12 +128,15 @@ impl Stage {
             );
         }
         for id in answers.keys().chain(parts.keys()).chain(letters.keys()) {
-            assert!(self.asked.contains(id), "seed {seed}: nobody asked {id}");
+            assert!(
+                self.asked.contains(id),
+                "seed {seed}: {id} is not a question of this campaign"
+            );
         }
         self.classes()
     }
 
-    /// The classes of the dead letters.
+    /// Returns the class of each dead letter.
     fn classes(&self) -> Vec<String> {
         let state = self.server.lock();
         let found = state.crumbs.newest_first();
@@ -143,7 +146,7 @@ impl Stage {
             .collect()
     }
 
-    /// How many breadcrumbs of a schema name each question.
+    /// Returns the number of breadcrumbs of a schema per question.
     fn count(&self, schema: &str, field: &str) -> BTreeMap<String, usize> {
         let state = self.server.lock();
         let mut count = BTreeMap::new();
@@ -165,12 +168,12 @@ impl Drop for Stage {
     }
 }
 
-/// Every fourth answer comes in two breadcrumbs.
+/// Returns `true` for every fourth question, whose answer is two breadcrumbs.
 fn has_parts(n: usize) -> bool {
     n.is_multiple_of(4)
 }
 
-/// A store on the server, with the token of the owner, little patience and quick looks.
+/// Creates a store on the server with the owner's token, short timeouts and frequent searches for missing events.
 pub(super) fn store(url: &str) -> RcrtStore {
     RcrtStore::builder(url, OWNER)
         .token(universal_executor::Secret::new(
@@ -185,7 +188,7 @@ pub(super) fn store(url: &str) -> RcrtStore {
         .unwrap()
 }
 
-/// A runtime that answers questions, and looks for what nobody told of five times a second.
+/// Creates a runtime that answers questions and sweeps the store five times per second.
 pub(super) fn runtime<S: BreadcrumbStore>(
     server: &RcrtStore,
     store: S,
@@ -199,7 +202,7 @@ pub(super) fn runtime<S: BreadcrumbStore>(
         .reconcile_every(Duration::from_millis(200))
 }
 
-/// Answers every question, and notes that it does.
+/// An executor that answers every question and records its executions.
 pub(super) struct Echo<S> {
     subscriptions: Subscriptions,
     profile: Profile,

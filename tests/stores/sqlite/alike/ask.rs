@@ -1,4 +1,4 @@
-//! What may be searched for.
+//! Random queries.
 
 use super::step::Which;
 use proptest::collection::vec;
@@ -10,7 +10,7 @@ use universal_executor::model::{Op, Order, Timestamp};
 use universal_executor::store::Query;
 use universal_executor::{BreadcrumbId, Selector};
 
-/// The tags of these walks. Two of them are one once they are kept.
+/// The tags of the random steps. Two of these tags have the same stored form.
 pub(super) const TAGS: [&str; 6] = ["x", "y", "z", "", "n\0l", "n\u{FFFD}l"];
 
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Asked {
     oldest_first: bool,
 }
 
-/// A value of a context and of a condition.
+/// Generates a value for contexts and conditions.
 pub(super) fn value() -> impl Strategy<Value = Value> {
     prop_oneof![
         (-1..4_i64).prop_map(Value::from),
@@ -123,7 +123,7 @@ impl Asked {
         selector
     }
 
-    /// The query of one store, given when its walk began and what its ids are.
+    /// Returns the query for one store. `origin` is the start time of the steps in this store, and `id` returns its IDs.
     pub(super) fn query(&self, origin: Timestamp, id: impl Fn(Which) -> BreadcrumbId) -> Query {
         let mut query = Query::new(self.selector()).limit(self.limit);
         query.scope_tags = self.scope.iter().map(|tag| (*tag).to_owned()).collect();

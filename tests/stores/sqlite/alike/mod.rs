@@ -1,5 +1,4 @@
-//! The store in memory and the one in a file are told to do the same, step by step, and have to answer the same: what
-//! they return, in which order, and how they refuse.
+//! The memory store and the SQLite store execute the same random steps and must return the same results, orders and errors.
 
 mod ask;
 mod pinned;
@@ -14,7 +13,7 @@ use step::Step;
 use universal_executor::MemoryStore;
 use universal_executor::store::{MemoryLimits, SqliteLimits};
 
-/// Limits so low that a walk reaches every one of them, and that a file keeps to the row: from 16 on it forgets in batches.
+/// Returns limits that random steps reach. The SQLite store keeps limits below 16 exactly, and larger ones only in batches.
 fn limits() -> (MemoryLimits, SqliteLimits) {
     let (mut memory, mut file) = (MemoryLimits::default(), SqliteLimits::default());
     (memory.breadcrumbs, file.breadcrumbs) = (8, 8);
@@ -26,7 +25,7 @@ fn limits() -> (MemoryLimits, SqliteLimits) {
     (memory, file)
 }
 
-/// Takes both stores through the steps, and says where they part.
+/// Executes the steps on both stores. Fails at the first difference.
 async fn walk(steps: &[Step]) -> Result<(), TestCaseError> {
     let (limits, of_file) = limits();
     let folder = Folder::new();
@@ -54,13 +53,13 @@ async fn walk(steps: &[Step]) -> Result<(), TestCaseError> {
             step
         );
     }
-    // Waiting for events takes timers, and a paused clock goes on to these: so they come last.
+    // Events come last, because waiting for events advances the paused clock.
     let told = one.events(Box::new(memory.events())).await;
     let of_file = other.events(Box::new(file.events())).await;
     prop_assert_eq!(of_file.len(), told.len(), "events");
     for (event, wanted) in of_file.iter().zip(&told) {
         prop_assert_eq!(other.envelope(event), one.envelope(wanted));
-        // The file has the context of an event in the breadcrumb only, as long as that has the version.
+        // The SQLite store takes an event's context from the breadcrumb, as long as the breadcrumb has the event's version.
         let is_alike = other.context(event) == one.context(wanted);
         let is_past = event.context.is_none() && other.is_past(event).await;
         prop_assert!(is_alike || is_past, "{:?} and {:?}", event, wanted);

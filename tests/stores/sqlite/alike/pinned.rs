@@ -1,4 +1,4 @@
-//! Where the two stores were told the same and did not answer alike.
+//! Regression tests for steps whose results once differed between the two stores.
 
 use crate::sqlite::{Folder, quick};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn run(executor: &str, trigger: BreadcrumbId) -> RunRef {
     RunRef::new(executor, trigger, 1)
 }
 
-/// Two stores that remember so many runs.
+/// Creates both stores with a limit for finished runs.
 async fn stores(finished_runs: usize) -> (Folder, [Box<dyn Store>; 2]) {
     let (mut memory, mut file) = (MemoryLimits::default(), SqliteLimits::default());
     (memory.finished_runs, file.finished_runs) = (finished_runs, finished_runs);
@@ -35,7 +35,7 @@ impl<S: BreadcrumbStore + RunLedger> Store for S {}
 async fn claimed(store: &dyn Store, run: &RunRef) -> Lease {
     match store.claim(run, None).await.unwrap() {
         Claim::Granted(Claimed { lease, .. }) => lease,
-        other => panic!("granted and not {other:?}"),
+        other => panic!("expected a granted claim, got {other:?}"),
     }
 }
 
@@ -221,7 +221,7 @@ async fn a_run_that_is_made_ready_again_counts_as_one_that_is_open() {
     let stores: [Box<dyn Store>; 2] = [Box::new(MemoryStore::with_limits(memory)), Box::new(file)];
     for store in &stores {
         let trigger = trigger(&**store).await;
-        // An event announced the second version too early.
+        // An event announces the second version before it exists.
         let early = RunRef::new("agent", trigger.id, 2);
         end(&**store, &early, RunEnd::Skipped("gone")).await;
         store

@@ -1,4 +1,4 @@
-//! One of the two stores, and what it says in a form that does not depend on which one it is.
+//! One of the two stores, with results in a form that does not depend on the store.
 
 use super::step::{Content, End, Named, Step, Version, Which, Written};
 use futures::StreamExt as _;
@@ -21,7 +21,7 @@ use universal_executor::{
 
 pub(super) struct Side<S> {
     store: S,
-    /// What was made, in order, each with its last version.
+    /// The created breadcrumbs in order, each with its last version.
     made: Vec<(BreadcrumbId, u64)>,
     leases: Vec<Lease>,
     claims: Vec<ClaimId>,
@@ -29,7 +29,7 @@ pub(super) struct Side<S> {
 }
 
 impl<S: BreadcrumbStore + RunLedger> Side<S> {
-    /// A side that has one breadcrumb, made when the walk begins.
+    /// Creates a side with one breadcrumb, whose creation time is the origin of all times.
     pub(super) async fn new(store: S) -> Self {
         let first = store.create(NewBreadcrumb::new("origin.v1")).await.unwrap();
         Self {
@@ -41,7 +41,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         }
     }
 
-    /// Takes a step, and says what the store answered.
+    /// Executes a step. Returns the store's result.
     pub(super) async fn take(&mut self, step: &Step) -> String {
         match step {
             Step::Commit(writes, end) => self.commit(writes, end.as_ref()).await,
@@ -124,13 +124,13 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         let mut claimed = self.store.claim_next(n, &of, id).await;
         for run in claimed.iter_mut().flatten() {
             self.leases.push(run.lease.clone());
-            // Not every store has it at hand.
+            // Not every store returns the trigger with the run.
             run.trigger = None;
         }
         self.said(claimed)
     }
 
-    /// One page, or the page after it if there is one.
+    /// Returns a page, or the next page if `after` is `true` and there is one.
     async fn page(&self, query: &RunQuery, after: bool) -> String {
         let mut page = self.store.runs_page(query).await.unwrap();
         if let Some(next) = page.next.filter(|_| after) {
@@ -189,7 +189,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         self.said(committed)
     }
 
-    /// All there is to read.
+    /// Returns all readable state.
     pub(super) async fn look(&self) -> String {
         let all = Query::new(Selector::any()).limit(100);
         let found = self.store.search(&all).await;
@@ -212,14 +212,14 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         self.plain(&format!("{rows:?} {:?}", how.collect::<Vec<_>>()))
     }
 
-    /// The events there are, from the oldest to that of a last breadcrumb.
+    /// Returns all events up to the event of a new breadcrumb.
     pub(super) async fn events(&mut self, source: Box<dyn EventSource>) -> Vec<Event> {
         for (id, _) in &self.made {
             if self.store.delete(*id).await.is_ok() {
                 break;
             }
         }
-        // There is room, now that one is gone.
+        // The deletion above makes room for this breadcrumb.
         let last = NewBreadcrumb::new("last.v1");
         let last = self.store.create(last).await.unwrap().id;
         self.made.push((last, 1));
@@ -344,7 +344,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         self.origin + Duration::from_secs(seconds)
     }
 
-    /// All that an answer says, and of an error also what it displays.
+    /// Returns the debug output of a result. For an error, it also contains the message.
     fn said<T: Debug>(&self, answer: Result<T, StoreError>) -> String {
         match answer {
             Ok(answer) => self.plain(&format!("{answer:?}")),
@@ -352,7 +352,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         }
     }
 
-    /// A text with numbers in place of ids, times since the beginning, and no names of stores.
+    /// Replaces IDs by numbers, times by their distance from the origin, and store names by a constant.
     fn plain(&self, text: &str) -> String {
         static PARTS: LazyLock<Regex> = LazyLock::new(|| {
             let (id, time) = (
@@ -372,7 +372,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             }
             if let Ok(time) = found.parse::<Timestamp>() {
                 let since = time.as_micros().saturating_sub(self.origin.as_micros());
-                // The first and the last time that can be shown are the same in both.
+                // The minimum and the maximum time are the same in both stores.
                 let is_of_walk = since.unsigned_abs() < 1 << 50;
                 return if is_of_walk {
                     format!("{since}us")
@@ -380,23 +380,23 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                     found.to_owned()
                 };
             }
-            // The key of a run is made of the id of its trigger.
+            // The key of a run is derived from its trigger's ID.
             if found.len() == 64 { "key" } else { "store" }.to_owned()
         });
         plain.into_owned()
     }
 
-    /// One event, without its context.
+    /// Returns an event without its context.
     pub(super) fn envelope(&self, event: &Event) -> String {
         self.plain(&format!("{:?}", event.envelope()))
     }
 
-    /// The context of an event.
+    /// Returns the context of an event.
     pub(super) fn context(&self, event: &Event) -> Option<String> {
         Some(self.plain(&event.context.as_ref()?.to_string()))
     }
 
-    /// Whether what an event told of is there no more, in that version.
+    /// Returns `true` if the store no longer has the breadcrumb version of an event.
     pub(super) async fn is_past(&self, event: &Event) -> bool {
         let now = self.store.get(event.breadcrumb_id).await;
         now.is_err() || now.is_ok_and(|now| now.version != event.version)

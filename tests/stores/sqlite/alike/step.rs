@@ -1,4 +1,4 @@
-//! What may be asked of a store, with names in place of ids, since each store makes its own.
+//! Random steps. They use numbers instead of IDs, because each store creates its own IDs.
 
 use super::ask::{self, Asked};
 use proptest::collection::vec;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use universal_executor::store::{RunFilter, RunQuery, RunState};
 
-/// The most bytes of a breadcrumb in these walks.
+/// Maximum size of a breadcrumb in bytes.
 pub(super) const MOST_BYTES: usize = 2_000;
 
 #[derive(Clone, Debug)]
@@ -22,25 +22,25 @@ pub(super) enum Step {
     Claim(Named, Option<Index>),
     ClaimNext(usize, Vec<(&'static str, usize)>),
     Heartbeat(Vec<Index>),
-    /// Of the leases that are listed for a claim.
+    /// Sends a heartbeat for leases that are listed for a claim.
     HeartbeatClaim(Index),
     Retry(Index, u64, bool),
     Release(Index),
     Save(Index, Value),
     Resume(Named, Which),
     Redo(Named),
-    /// If `true`, a missing run is added.
+    /// Cancels a run. If `true`, a missing run is added first.
     Cancel(Named, bool),
-    /// Pauses an executor, or ends the pause.
+    /// Pauses an executor if `true`, otherwise ends the pause.
     Pause(&'static str, bool),
-    /// A request for an executor with a key.
+    /// Sends a request for an executor with a key.
     Request(&'static str, &'static str, Content),
     Runs(RunFilter),
-    /// One page, or the page after it.
+    /// Reads a page of runs, or the next page if `true`.
     Page(RunQuery, bool),
 }
 
-/// A breadcrumb that was made before, or one that never was.
+/// A breadcrumb that was created earlier, or one that never existed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Which {
     Made(Index),
@@ -54,17 +54,17 @@ pub(super) enum Written {
     Delete(Which, Option<&'static str>),
 }
 
-/// The version an update names.
+/// The version number in an update.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Version {
     Current,
-    /// The one after, which is right for the second update in a commit.
+    /// The version after the current one, which is correct for the second update in a commit.
     Next,
     Zero,
     Most,
 }
 
-/// What is written. Of a patch what is absent stays.
+/// The fields of a write. A patch leaves missing fields unchanged.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     pub(super) schema: Option<&'static str>,
@@ -72,12 +72,12 @@ pub(super) struct Content {
     pub(super) tags: Option<Vec<String>>,
     pub(super) context: Option<Value>,
     pub(super) hints: Option<Value>,
-    /// When it ends, in seconds from the beginning of the walk.
+    /// Expiry time in seconds since the origin.
     pub(super) ttl: Option<i64>,
     pub(super) author: Option<&'static str>,
 }
 
-/// A run, and how it is to be leased.
+/// A run, and the settings of its lease.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     pub(super) executor: &'static str,
@@ -91,9 +91,9 @@ pub(super) struct Named {
 #[derive(Clone, Debug)]
 pub(super) enum End {
     Over(RunState),
-    /// The query it waits for, when the wait ends, the state.
+    /// Suspends the run. The values are the query of its wait, the end time of the wait, and the state.
     Suspended(Option<Box<Asked>>, Option<u64>, Value),
-    /// A dead letter with so many tags.
+    /// Ends the run with a dead letter that has this number of tags.
     Failed(usize),
 }
 
@@ -112,12 +112,12 @@ fn tags() -> impl Strategy<Value = Vec<String>> {
         20 => few,
         1 => (255..258_usize).prop_map(|n| vec!["t".to_owned(); n]),
         1 => (255..258_usize).prop_map(|n| vec!["l".repeat(n)]),
-        // What stands in the place of U+0000 takes two bytes more.
+        // The replacement of U+0000 is two bytes longer.
         1 => (253..256_usize).prop_map(|n| vec![format!("{}\0", "n".repeat(n))]),
     ]
 }
 
-/// Contexts that conditions look into, and some that are at or over a limit.
+/// Generates contexts for conditions, and some contexts at or above a limit.
 pub(super) fn context() -> impl Strategy<Value = Value> {
     let deep = |levels| (0..levels).fold(json!(1), |inside, _| json!([inside]));
     let found = (ask::value(), ask::value(), vec(ask::value(), 0..3));
