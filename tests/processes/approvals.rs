@@ -20,11 +20,11 @@ use universal_executor::{
     BoxError, BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, SqliteStore,
 };
 
-/// The path of the test that is the worker.
+/// The test path of the worker process.
 const WORKER: &str = concat!(module_path!(), "::worker_that_runs_until_it_is_killed");
 const ENVIRONMENT: &str = "UNIVERSAL_EXECUTOR_APPROVALS";
 
-/// A round has two workers that are killed, so that no run dies three times in a row, which would be a crash loop.
+/// Number of killed workers per round. A run that dies three times in a row would be a crash loop.
 const KILLED: usize = 2;
 
 /// Returns the number of rounds: a third of `APPROVAL_KILLS`.
@@ -41,7 +41,7 @@ async fn open(folder: &Path) -> SqliteStore {
     file.durability(Durability::Normal).open().await.unwrap()
 }
 
-/// The parent, which sends requests and answers questions while workers live and die.
+/// The parent process, which sends requests and answers questions while workers start and are killed.
 struct Office {
     folder: PathBuf,
     client: Client,
@@ -77,7 +77,7 @@ impl Office {
             .unwrap()
     }
 
-    /// Kills a worker and reads which payments it made.
+    /// Kills a worker, and reads its payments from its output.
     fn kill(&mut self, mut worker: Child) {
         worker.kill().unwrap();
         let output = worker.wait_with_output().unwrap();
@@ -88,7 +88,7 @@ impl Office {
         self.payments.extend(keys.map(|(_, key)| key.to_owned()));
     }
 
-    /// Lets a worker work until it has written a number of breadcrumbs, has written none for a while, or all requests have their
+    /// Runs a worker until it has written a number of breadcrumbs, has written none for some time, or all requests have their
     /// replies.
     async fn work(&mut self, breadcrumbs: usize, approves: bool) -> Result<(), BoxError> {
         const TICK: Duration = Duration::from_millis(20);
@@ -189,14 +189,14 @@ async fn an_agent_that_is_killed_asks_once_pays_once_and_replies_once() -> Resul
     assert_eq!(
         office.payments.len(),
         requests,
-        "a payment has one key, however often it is repeated"
+        "all repetitions of a payment must have the same key"
     );
     drop(office);
     store.close().await;
     Ok(std::fs::remove_dir_all(folder)?)
 }
 
-/// What [`an_agent_that_is_killed_asks_once_pays_once_and_replies_once`] starts and kills; does nothing by itself.
+/// The worker process that [`an_agent_that_is_killed_asks_once_pays_once_and_replies_once`] starts and kills. It does nothing by itself.
 #[tokio::test]
 async fn worker_that_runs_until_it_is_killed() -> Result<(), BoxError> {
     let Ok(told) = env::var(ENVIRONMENT) else {
@@ -204,7 +204,7 @@ async fn worker_that_runs_until_it_is_killed() -> Result<(), BoxError> {
     };
     let (life, folder) = told.split_once(' ').ok_or("no folder")?;
     let store = open(Path::new(folder)).await;
-    // Each life begins after the leases of all lives before it, so that nothing waits for these.
+    // Each life starts after the leases of all earlier lives, so that no run waits for these leases.
     store.advance_clock(Duration::from_secs(31) * life.parse()?);
     program::worker(&store).run_until_signal().await?;
     Ok(())

@@ -1,8 +1,8 @@
 //! The support desk of `examples/sqlite.rs`, killed at many moments and started again.
 //!
-//! The desk runs in processes of this test's own: the program starts itself again and asks for the one test that is the
-//! desk. Cargo gives a test the path of no example, and builds none for `--test processes`; the file of the example
-//! is a module here, so that what is killed is what the example shows.
+//! The desk runs in separate processes: this test executable starts itself again with the one test that is the desk. Cargo gives a test
+//! no path of an example, and builds no example for `--test processes`. The example's file is therefore a module of this test, so
+//! the killed code is the example's code.
 #[path = "../../examples/sqlite.rs"]
 #[expect(dead_code, reason = "the desk has a main function of its own")]
 mod program;
@@ -32,10 +32,10 @@ use universal_executor::{
     SqliteStore, async_trait,
 };
 
-/// The path of the test that is the worker.
+/// The test path of the worker process.
 const WORKER: &str = concat!(module_path!(), "::desk_that_works_until_it_is_killed");
 
-/// A life of the desk: where, how many there were before, how many questions are to be answered in all, and how it ends.
+/// The parameters of a life: the folder, the number of earlier lives, the total number of questions to answer, and the kill.
 #[derive(Clone, Copy)]
 struct Life<'a> {
     folder: &'a Path,
@@ -44,27 +44,27 @@ struct Life<'a> {
     death: Option<Death>,
 }
 
-/// At which call of the store, and at which moment of it, a life ends. Calls count from 1.
+/// The store call and its moment at which a life is killed. Calls count from 1.
 #[derive(Clone, Copy, Debug, Default)]
 struct Death {
     call: usize,
     moment: usize,
-    /// Whether only commits count: there are few of them, and most is at stake.
+    /// If `true`, only commits count. They are rare, and their loss has the greatest effect.
     at_commit: bool,
 }
 
-/// The moments of a call: before it, when it was begun, and when it was answered.
+/// Number of moments of a call: before it, after its start, and after its answer.
 const MOMENTS: usize = 3;
 const QUESTIONS_A_ROUND: usize = 2;
-/// A question, what the two tools and the agent answer.
+/// Commits per round. Each question has four: the question, two tools and the agent's answer.
 const COMMITS: usize = 4 * QUESTIONS_A_ROUND;
 const ROUNDS: usize = COMMITS * MOMENTS;
-/// What the process says at the moment at which it is to be killed.
+/// The line that the process prints when it must be killed.
 const KILL_ME: &str = "kill me now";
 const ENVIRONMENT: &str = "UNIVERSAL_EXECUTOR_DESK";
 
-/// In each round there are new questions, and two lives end too early. So no run dies three times in a row, which would
-/// be a crash loop, and whatever is killed is done at the end.
+/// Each round has new questions and two killed lives. No run therefore dies three times in a row, which would be a crash loop, and all
+/// runs end as done.
 #[test]
 fn a_desk_that_is_killed_at_any_moment_answers_every_question_once() {
     let folder = env::temp_dir().join(format!("universal-executor-desk-{}", std::process::id()));
@@ -72,7 +72,7 @@ fn a_desk_that_is_killed_at_any_moment_answers_every_question_once() {
     let mut killed = 0;
     for round in 0..ROUNDS {
         let questions = (round + 1) * QUESTIONS_A_ROUND;
-        // Before, during and after each commit of a round; and all over its other calls.
+        // The first kill is before, during or after a commit, and the second one at any call.
         let early = Death {
             call: 1 + round % COMMITS,
             moment: round / COMMITS,
@@ -99,11 +99,11 @@ fn a_desk_that_is_killed_at_any_moment_answers_every_question_once() {
         .build()
         .unwrap();
     runtime.block_on(check(&folder, ROUNDS * QUESTIONS_A_ROUND));
-    assert!(killed >= ROUNDS, "only {killed} lives ended too early");
+    assert!(killed >= ROUNDS, "only {killed} lives were killed");
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Every question went through the desk once, and opened one ticket.
+/// Checks that the desk answered each question once and opened one ticket for it.
 async fn check(folder: &Path, questions: usize) {
     let store = SqliteStore::open(folder.join("desk.db")).await.unwrap();
     let of = async |schema: &str| store.recent(schema, 1_000).await.unwrap();
@@ -143,11 +143,11 @@ async fn check(folder: &Path, questions: usize) {
     assert_eq!(
         tickets,
         answers.into_keys().collect::<Vec<_>>(),
-        "one ticket for each question"
+        "each question must have one ticket"
     );
 }
 
-/// Starts the desk, kills it when it says so, and says whether that was needed.
+/// Starts the desk and kills it on its request. Returns `true` if it was killed.
 fn live(life: Life<'_>) -> bool {
     let Life {
         folder,
@@ -185,7 +185,7 @@ fn live(life: Life<'_>) -> bool {
     is_killed
 }
 
-/// What [`a_desk_that_is_killed_at_any_moment_answers_every_question_once`] starts and kills; does nothing by itself.
+/// The desk process that [`a_desk_that_is_killed_at_any_moment_answers_every_question_once`] starts and kills. It does nothing by itself.
 #[tokio::test]
 async fn desk_that_works_until_it_is_killed() {
     let Ok(told) = env::var(ENVIRONMENT) else {
@@ -197,7 +197,7 @@ async fn desk_that_works_until_it_is_killed() {
     let folder = PathBuf::from(told.next().unwrap());
     let file = SqliteStore::builder(folder.join("desk.db")).durability(Durability::Normal);
     let store = file.open().await.unwrap();
-    // Every life begins after the leases of all lives before it, so that nobody has to wait for these.
+    // Each life starts after the leases of all earlier lives, so that no run waits for these leases.
     store.advance_clock(Duration::from_secs(60) * u32::try_from(number).unwrap());
     let doomed = Arc::new(Doomed {
         store: store.clone(),
@@ -227,7 +227,7 @@ async fn desk_that_works_until_it_is_killed() {
     answered.await.unwrap().unwrap();
 }
 
-/// A store in whose process a call comes at which it is killed.
+/// A store wrapper that stops its process at a planned call, where the parent process kills it.
 #[derive(Debug)]
 struct Doomed {
     store: SqliteStore,
@@ -243,7 +243,7 @@ impl Doomed {
         self.counted(call).await
     }
 
-    /// A call that may be the last.
+    /// Executes a call during which the process may be killed.
     async fn counted<T>(&self, call: impl Future<Output = T> + Send) -> T {
         if self.calls.fetch_add(1, Ordering::Relaxed) + 1 != self.death.call {
             return call.await;
@@ -251,7 +251,7 @@ impl Doomed {
         let mut call = Box::pin(call);
         match self.death.moment {
             0 => {}
-            // The work is transferred to the thread that writes, which may be at any point of it.
+            // The writer thread receives the work, and may be at any point of it during the kill.
             1 => drop(call.as_mut().now_or_never()),
             _ => drop(call.await),
         }

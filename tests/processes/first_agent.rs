@@ -13,13 +13,13 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 use universal_executor::{BoxError, BreadcrumbStoreExt as _, SqliteStore};
 
-/// A conversation has two programs that are killed, so that no run dies three times in a row, which would be a crash loop.
+/// Number of killed programs per conversation. A run that dies three times in a row would be a crash loop.
 const KILLED: usize = 2;
 
-/// Conversations at a time. Most of them wait until the lease of a killed program is over.
+/// Number of parallel conversations. Most of them wait for the end of a killed program's lease.
 const AT_ONCE: usize = 8;
 
-/// The longest that a program may take: the leases of two killed programs, and its own work.
+/// Time limit of a program: the leases of two killed programs, and its own work.
 const LONG: Duration = Duration::from_secs(180);
 
 /// Returns the number of conversations: a half of `FIRST_AGENT_KILLS`.
@@ -44,7 +44,7 @@ fn program() -> Result<PathBuf, BoxError> {
     }
 }
 
-/// One conversation: a folder with a database, and the programs that work on it one after another.
+/// One conversation: a folder with a database, and the consecutive programs that use the database.
 struct Conversation {
     folder: PathBuf,
     /// The idempotency keys of all refunds.
@@ -53,7 +53,7 @@ struct Conversation {
 }
 
 impl Conversation {
-    /// Starts a program and answers its question with yes.
+    /// Starts a program and answers its question with "yes".
     async fn start(&self) -> Result<(Child, Lines<BufReader<ChildStdout>>), BoxError> {
         let mut child = Command::new(program()?)
             .env("TMPDIR", &self.folder)
@@ -84,7 +84,7 @@ impl Conversation {
         Ok(last)
     }
 
-    /// Returns a moment after the start of a program: while it opens its store and asks, or while it is answered and pays.
+    /// Returns a random moment after the start of a program: while it opens its store and asks, or while it reads the answer and pays.
     fn moment(&mut self) -> Duration {
         let millis = match self.random.below(3) {
             0 => self.random.below(60),
@@ -101,7 +101,7 @@ impl Conversation {
             let end = Instant::now() + self.moment();
             self.read(&mut lines, end).await?;
             child.kill().await?;
-            // Lines that the program wrote before it was killed.
+            // Read the lines that the program wrote before the kill.
             self.read(&mut lines, Instant::now() + LONG).await?;
         }
         let (mut child, mut lines) = self.start().await?;

@@ -1,4 +1,4 @@
-/// Numbers that look random, the same in each test run (xorshift64, by Marsaglia).
+/// A pseudorandom number generator with the same numbers in each test run (xorshift64, Marsaglia).
 pub(crate) struct Random(u64);
 
 impl Random {

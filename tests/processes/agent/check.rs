@@ -1,4 +1,4 @@
-//! What has to be true of a run that was killed.
+//! Conditions that a killed run must satisfy.
 
 use crate::agent::Way;
 use crate::agent::lives::{Lived, open, wait_for};
@@ -9,10 +9,10 @@ use universal_executor::agent::AgentExecutor;
 use universal_executor::store::{DeadLetter, RunFilter};
 use universal_executor::{BreadcrumbStoreExt as _, RunLedger as _, SqliteStore};
 
-/// How often the model answers.
+/// Number of model answers in an undisturbed run.
 const TURNS: usize = 2;
 
-/// What is wrong with a run, if anything.
+/// Returns all violated conditions of a run.
 pub(crate) fn problems(run: &Lived, way: Way) -> Vec<String> {
     let seen = Seen::of(run, way);
     let mut problems = seen.problems.clone();
@@ -25,17 +25,17 @@ pub(crate) fn problems(run: &Lived, way: Way) -> Vec<String> {
     problems.into_iter().map(place).collect()
 }
 
-/// What the notes tell.
+/// The content of a run's notes.
 #[derive(Default)]
 struct Seen<'r> {
     kept: Vec<&'r str>,
     ended: Vec<&'r str>,
-    /// The keys of all calls of a tool.
+    /// The idempotency keys of all calls of each tool.
     started: BTreeMap<&'r str, Vec<&'r str>>,
     said: Option<&'r str>,
-    /// What was answered or done in this life, and not kept so far.
+    /// Turns and tools that ended in this life and are not yet known to be saved.
     unkept: Vec<&'r str>,
-    /// What was done again although it was kept, or done before what it rests on was.
+    /// Turns and tools that were repeated although they were saved, or that started before their basis was saved.
     problems: Vec<String>,
 }
 
@@ -59,11 +59,11 @@ impl<'r> Seen<'r> {
                     seen.kept.push(what);
                     seen.unkept.retain(|unkept| unkept != what);
                 }
-                // Whether the store has what it was told last is not known outside of it.
+                // After a kill, the notes do not show whether the store received the last call.
                 Note::Dies { .. } => seen.unkept.clear(),
                 Note::Passed { .. } => {}
             }
-            // Who is woken by what was committed may go on before the one who committed it hears that it is kept.
+            // A commit can wake another run that continues before the committing worker knows that its data is saved.
             if way == Way::Breadcrumbs {
                 seen.unkept.clear();
             }
@@ -73,20 +73,20 @@ impl<'r> Seen<'r> {
 
     fn begins(&mut self, what: &str) {
         if self.kept.contains(&what) {
-            let problem = format!("{what} was kept, and asked for again");
+            let problem = format!("{what} was repeated after it was saved");
             self.problems.push(problem);
         }
-        // Tools go on side by side, but not before the turn that calls them is kept; a turn is told of all.
+        // Tools run in parallel, but only after the turn that calls them is saved. A turn starts after all results are saved.
         let is_turn = |what: &str| what.starts_with("turn");
         let rests_on = |unkept: &&str| is_turn(what) || is_turn(unkept);
         if let Some(unkept) = self.unkept.iter().copied().find(rests_on) {
-            let problem = format!("{what} was asked for before {unkept} was kept");
+            let problem = format!("{what} started before {unkept} was saved");
             self.problems.push(problem);
         }
     }
 }
 
-/// There is one answer, which is what the model said last, and nothing went wrong.
+/// Checks the store: one answer with the last text of the model, only expected dead letters, and no open run.
 fn in_store(run: &Lived, way: Way, seen: &Seen<'_>) -> Vec<String> {
     let said = seen.said.unwrap_or_default();
     wait_for(async {
@@ -108,7 +108,7 @@ fn in_store(run: &Lived, way: Way, seen: &Seen<'_>) -> Vec<String> {
         let letters = store.recent(DeadLetter::SCHEMA, 10).await.unwrap();
         let letters = letters.iter().map(|letter| letter.context.text("executor"));
         let letters: Vec<_> = letters.collect();
-        // A request whose outcome is unknown is a run that failed. A call within a run is none of its own.
+        // A request with an unknown outcome is a failed run. A call within the agent's run has no separate run.
         let expected = match way {
             Way::InProcess | Way::Approval => 0,
             Way::Breadcrumbs => said.matches(UNKNOWN).count(),
@@ -119,14 +119,14 @@ fn in_store(run: &Lived, way: Way, seen: &Seen<'_>) -> Vec<String> {
         problems.extend(asked_of_others(&store, way).await);
         let runs = store.runs(&RunFilter::all()).await.unwrap();
         if !runs.iter().all(|run| run.state.is_over()) {
-            problems.push(format!("something goes on: {runs:?}"));
+            problems.push(format!("runs are still open: {runs:?}"));
         }
         store.close().await;
         problems
     })
 }
 
-/// Whatever is asked of others is asked once, and answered once.
+/// Checks that each request to others exists once and has one answer.
 async fn asked_of_others(store: &SqliteStore, way: Way) -> Vec<String> {
     let (calls, questions) = match way {
         Way::InProcess => (0, 0),
@@ -142,23 +142,23 @@ async fn asked_of_others(store: &SqliteStore, way: Way) -> Vec<String> {
     ] {
         let found = store.recent(schema, 10).await.unwrap().len();
         if found != expected {
-            problems.push(format!("there are {found} of {schema}"));
+            problems.push(format!("there are {found} breadcrumbs of {schema}"));
         }
     }
     problems
 }
 
-/// The model was asked no more often than it was interrupted, no tool was called that must not be, and what is said of
-/// each call is true.
+/// Checks the calls: each kill repeats at most one model request, no tool call is repeated without permission, and the text about each
+/// call is true.
 fn calls(run: &Lived, seen: &Seen<'_>) -> Vec<String> {
     let mut problems = Vec::new();
     let asked = run.asked();
     if !(TURNS..=TURNS + run.kills).contains(&asked) {
-        problems.push(format!("the model was asked {asked} times"));
+        problems.push(format!("the model received {asked} requests"));
     }
     let said: Vec<_> = seen.said.unwrap_or_default().split(", ").collect();
     if said.len() != TOOLS.len() {
-        problems.push(format!("the model was told {said:?}"));
+        problems.push(format!("the answer has wrong words about a call: {said:?}"));
     }
     for (tool, said) in TOOLS.into_iter().zip(said) {
         let keys = seen.started.get(tool).map_or(&[][..], Vec::as_slice);
@@ -175,7 +175,7 @@ fn calls(run: &Lived, seen: &Seen<'_>) -> Vec<String> {
             Some(_) | None => false,
         };
         if !is_true {
-            problems.push(format!("the model was told {said:?}"));
+            problems.push(format!("the answer has wrong words about a call: {said:?}"));
         }
     }
     problems

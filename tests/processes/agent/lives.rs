@@ -1,4 +1,4 @@
-//! The processes of a run, one after another, from the side of whoever kills them.
+//! The consecutive processes of a run, as the parent process sees them.
 
 use crate::agent::WORKER;
 use crate::agent::note::{Note, Notes};
@@ -15,27 +15,27 @@ use universal_executor::store::Durability;
 use universal_executor::{BreadcrumbStoreExt as _, NewBreadcrumb, SqliteStore};
 
 pub(crate) const ENVIRONMENT: &str = "UNIVERSAL_EXECUTOR_KILL";
-/// What a worker says at the moment at which it is to be killed, and when a person is asked.
+/// The line that a worker prints when it must be killed, and the line that it prints when a person has a question.
 pub(crate) const KILL_ME: &str = "kill me now";
 pub(crate) const ASKED: &str = "a person is asked";
 
-/// Every life begins after the leases of all lives before it, so that nobody has to wait for these.
+/// Clock advance per life. It is longer than a lease, so that no life waits for the leases of earlier lives.
 const LIFE: Duration = Duration::from_secs(60);
-/// How often a process looks for what another one has written.
+/// Interval at which a process polls for the commits of another process.
 const LOOKS: Duration = Duration::from_millis(10);
 
-/// What a worker is told of its life.
+/// The parameters of a worker process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Life {
     pub(crate) folder: PathBuf,
-    /// How many there were before.
+    /// Number of earlier lives.
     pub(crate) number: u32,
     pub(crate) way: Way,
-    /// The point at which it ends.
+    /// The point at which the process is killed, or `None` to let it finish.
     pub(crate) death: Option<String>,
 }
 
-/// A run that came to its end.
+/// A finished run.
 #[derive(Debug)]
 pub(crate) struct Lived {
     pub(crate) folder: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) struct Lived {
 }
 
 impl Lived {
-    /// The points that the last process came past.
+    /// Returns the points that the last process passed.
     pub(crate) fn points(&self) -> Vec<String> {
         let mut points = Vec::new();
         for note in &self.notes {
@@ -63,7 +63,7 @@ impl Lived {
         points
     }
 
-    /// How often the model was asked.
+    /// Returns the number of model requests.
     pub(crate) fn asked(&self) -> usize {
         let notes = self.notes.iter();
         notes
@@ -71,7 +71,7 @@ impl Lived {
             .count()
     }
 
-    /// How often a tool was started.
+    /// Returns the number of tool calls.
     pub(crate) fn started(&self) -> usize {
         let notes = self.notes.iter();
         notes
@@ -80,8 +80,8 @@ impl Lived {
     }
 }
 
-/// Asks the question, and lets one worker after another live until one comes to the end. Each of the first ones is killed
-/// at its point.
+/// Asks the question, and starts one worker after another until one finishes. Each of the first workers is killed at its point
+/// in `deaths`.
 pub(crate) fn live(folder: &Path, way: Way, deaths: &[String]) -> Lived {
     fs::create_dir_all(folder).unwrap();
     wait_for(async {
@@ -114,7 +114,7 @@ pub(crate) fn live(folder: &Path, way: Way, deaths: &[String]) -> Lived {
     }
 }
 
-/// Starts a worker, kills it when it says so, answers for the person it asks, and says whether it was killed.
+/// Starts a worker, kills it on its request, and answers its question to a person. Returns `true` if the worker was killed.
 fn is_killed(life: &Life) -> bool {
     let mut child = run_alone(WORKER)
         .env(ENVIRONMENT, serde_json::to_string(life).unwrap())
@@ -139,7 +139,7 @@ fn is_killed(life: &Life) -> bool {
     false
 }
 
-/// The person agrees.
+/// Writes a person's approval.
 async fn agree(life: &Life) {
     let store = open(&life.folder, life.number).await;
     let asked = store.latest("human.request.v1").await.unwrap().unwrap();
@@ -152,7 +152,7 @@ async fn agree(life: &Life) {
     store.close().await;
 }
 
-/// The store of a run, in a life of it.
+/// Opens the store of a run for one of its lives.
 pub(crate) async fn open(folder: &Path, life: u32) -> SqliteStore {
     let file = SqliteStore::builder(database(folder)).durability(Durability::Normal);
     let store = file.poll_every(LOOKS).open().await.unwrap();
@@ -168,7 +168,7 @@ pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// Tells whoever reads what this process prints, also if it is a test.
+/// Prints a line to standard output, without capture by the test harness.
 pub(crate) fn say(what: &str) {
     let mut out = std::io::stdout();
     writeln!(out, "{what}").unwrap();

@@ -1,10 +1,9 @@
-//! An agent of two turns and three tools on a SQLite file, killed with SIGKILL at every step and started again.
+//! An agent with two turns and three tools on a SQLite file, which is killed with SIGKILL at every step and started again.
 //!
-//! The agent works in processes of this test's own: the program starts itself again and asks for the one test that is
-//! the worker. What it does is noted outside of the store, in a file that only grows. A first run tells which points
-//! there are: before, during and after each call that changes the store, and in each tool and the model. Then there is a
-//! run for each of these points, in which a process ends there. The next one mostly ends at another point, and the one
-//! after that comes to the end.
+//! The agent runs in separate processes: this test executable starts itself again with the one test that is the worker. The worker
+//! records its actions outside the store, in a file that only grows. A first run records all points: before, during and after each
+//! call that changes the store, and in each tool and the model. Then, each point has one run in which a process is killed there.
+//! The next process is usually killed at another point, and the one after that finishes.
 mod check;
 mod lives;
 mod note;
@@ -21,20 +20,20 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// How the agent reaches its tools.
+/// The way in which the agent calls its tools.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 enum Way {
-    /// In its own process.
+    /// Within the agent's process.
     InProcess,
-    /// By requests that a dispatcher serves, as runs of their own.
+    /// By requests that a dispatcher serves in separate runs.
     Breadcrumbs,
-    /// In its own process, and one only after a person agreed to it.
+    /// Within the agent's process, with a person's approval for one tool.
     Approval,
 }
 
-/// The path of the test that is the worker.
+/// The test path of the worker process.
 pub(crate) const WORKER: &str = concat!(module_path!(), "::worker_that_is_killed");
-/// How many runs go on at a time.
+/// Maximum number of parallel runs.
 const AT_ONCE: usize = 2;
 
 #[test]
@@ -44,7 +43,7 @@ fn an_agent_that_is_killed_at_any_step_answers_once_and_repeats_nothing_that_was
 
 #[test]
 fn an_agent_that_was_killed_amid_its_tools_may_be_killed_again_at_any_step() {
-    // One result is kept by now, and two tools are at work.
+    // At this point, one result is saved, and two tools are running.
     all_points(Way::InProcess, Some("save 2 after"), 10);
 }
 
@@ -55,7 +54,7 @@ fn tools_that_are_called_by_breadcrumbs_survive_each_kill_as_those_in_process_do
 
 #[test]
 fn requests_that_were_written_when_the_agent_was_killed_survive_another_kill() {
-    // All requests are written by now, and none is served.
+    // At this point, all requests are written, and none is served.
     all_points(Way::Breadcrumbs, Some("commit 1 after"), 40);
 }
 
@@ -64,7 +63,7 @@ fn a_call_that_a_person_agreed_to_is_made_at_most_once_whenever_the_agent_is_kil
     all_points(Way::Approval, None, 45);
 }
 
-/// What [`live`] starts and kills; does nothing by itself.
+/// The worker process that [`live`] starts and kills. It does nothing without its environment variable.
 #[tokio::test]
 async fn worker_that_is_killed() {
     let Ok(told) = env::var(lives::ENVIRONMENT) else {
@@ -73,8 +72,8 @@ async fn worker_that_is_killed() {
     worker::work(serde_json::from_str(&told).unwrap()).await;
 }
 
-/// A run that nobody kills, but maybe once at a first point, then one for each point that comes after. There have to be so
-/// many of them.
+/// Runs the agent once, with at most one kill at `first`, and then once for each later point. Fails if there are fewer than `least`
+/// points.
 fn all_points(way: Way, first: Option<&str>, least: usize) {
     let folder = Folder::new(way, first);
     let first: Vec<_> = first.into_iter().map(str::to_owned).collect();
@@ -102,11 +101,11 @@ fn all_points(way: Way, first: Option<&str>, least: usize) {
     ));
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(points.len() >= least, "{points:?}");
-    // A run may go another way than the first one, and pass by its point.
+    // A run may take another course than the first one and not reach its point.
     assert!(killed * 4 >= points.len() * 3, "{killed}");
 }
 
-/// A run for each point, some of them at a time.
+/// Runs the agent once for each point, with several runs in parallel.
 fn killed_at_each(first: &[String], points: &[String], way: Way, folder: &Path) -> Vec<Lived> {
     let next = AtomicUsize::new(0);
     let runs = Mutex::new(Vec::new());
@@ -115,7 +114,7 @@ fn killed_at_each(first: &[String], points: &[String], way: Way, folder: &Path) 
             && let Some(point) = points.get(place)
         {
             let mut deaths = [first, std::slice::from_ref(point)].concat();
-            // Then at another point, of which each has its own. A third worker in a row that dies makes a crash loop.
+            // The second kill is at a point that differs from run to run. A third lost worker in a row would be a crash loop.
             if deaths.len() < 2 {
                 deaths.extend(points.iter().cycle().nth(place * 7 + 3).cloned());
             }
@@ -131,7 +130,7 @@ fn killed_at_each(first: &[String], points: &[String], way: Way, folder: &Path) 
     runs.into_inner().unwrap()
 }
 
-/// A folder that goes when the test ends.
+/// A folder that is deleted on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -151,7 +150,7 @@ impl Drop for Folder {
     }
 }
 
-/// Where the store of a run is.
+/// Returns the path of a run's store.
 fn database(folder: &Path) -> PathBuf {
     folder.join("store.db")
 }

@@ -1,28 +1,28 @@
-//! What the worker does, noted outside of the store.
+//! Records of the worker's actions outside the store.
 
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
-/// Something that happened, in the order of the file.
+/// An event, in the order of the file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) enum Note {
-    /// The model was asked for the answer of a turn.
+    /// The model received the request of a turn.
     Asked { turn: String },
-    /// It has the answer.
+    /// The model answered the request of a turn.
     Answered { turn: String },
-    /// The answer is the last, and is this text.
+    /// The model's last answer has this text.
     Said { text: String },
-    /// A tool began with a call.
+    /// A tool call started, with its idempotency key.
     Started { tool: String, key: String },
-    /// It has done its work.
+    /// A tool call ended.
     Ended { tool: String },
-    /// The store has said that it keeps the answer of a turn or the result of a tool.
+    /// The store confirmed that it has saved the answer of a turn or the result of a tool.
     Kept { what: String },
-    /// A point was passed by a worker that nobody kills.
+    /// A worker without a planned kill passed a point.
     Passed { point: String },
-    /// The worker is to be killed here.
+    /// The worker waits at this point to be killed.
     Dies { point: String },
 }
 
@@ -39,7 +39,7 @@ impl Notes {
         Self(file.unwrap())
     }
 
-    /// Adds a note, which is on the disk from then on.
+    /// Adds a note and flushes it to the disk.
     pub(crate) fn write(&self, note: &Note) {
         let mut line = serde_json::to_vec(note).unwrap();
         line.push(b'\n');

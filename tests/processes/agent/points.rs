@@ -1,4 +1,4 @@
-//! The points at which a worker can be killed, and what it knows to be kept.
+//! The points at which a worker can be killed, and the data that it knows to be saved.
 
 use crate::agent::lives::{KILL_ME, Life, say};
 use crate::agent::note::{Note, Notes};
@@ -7,21 +7,21 @@ use std::io::Read as _;
 use std::sync::Mutex;
 use tokio::sync::watch;
 
-/// What a worker has come past, and at which point it stops.
+/// The points that a worker has passed, and the point at which it stops.
 #[derive(Debug)]
 pub(crate) struct Points {
     notes: Notes,
-    /// Where this life ends. One that does not end early notes all points that it passes.
+    /// The point at which this life is killed. A life without such a point records all points that it passes.
     death: Option<String>,
-    /// How often each step was begun in this life.
+    /// Number of starts of each step in this life.
     counts: Mutex<BTreeMap<String, usize>>,
-    /// The turns that were answered and the tools that have ended, and of which nobody knows that they are kept.
+    /// The answered turns and ended tools that are not yet known to be saved.
     ended: Mutex<BTreeSet<String>>,
     started: Mutex<BTreeSet<String>>,
     kept: watch::Sender<BTreeSet<String>>,
 }
 
-/// A step of a worker, named as no other of this life.
+/// A step of a worker with a unique name in this life.
 #[derive(Debug)]
 pub(crate) struct Step<'p> {
     points: &'p Points,
@@ -65,12 +65,12 @@ impl Points {
         Step { points: self, name }
     }
 
-    /// What has ended and is not known to be kept.
+    /// Returns the ended turns and tools that are not yet known to be saved.
     pub(crate) fn ended(&self) -> BTreeSet<String> {
         self.ended.lock().unwrap().clone()
     }
 
-    /// The store has said that it keeps these.
+    /// Records that the store has saved these turns and tools.
     pub(crate) fn keep(&self, these: BTreeSet<String>) {
         for what in these {
             self.ended.lock().unwrap().remove(&what);
@@ -79,7 +79,7 @@ impl Points {
         }
     }
 
-    /// Waits until the result of a tool is kept, if this process has started it.
+    /// Waits until the result of a tool is saved, if this process started the tool.
     pub(crate) async fn is_kept(&self, tool: &str) {
         if self.started.lock().unwrap().contains(tool) {
             let mut kept = self.kept.subscribe();
@@ -89,12 +89,12 @@ impl Points {
 }
 
 impl Step<'_> {
-    /// Comes to a moment of the step.
+    /// Reaches a moment of the step, at which the worker may be killed.
     pub(crate) fn reach(&self, moment: &str) {
         self.reach_after(moment, || ());
     }
 
-    /// Comes to a moment of the step that has something done before a kill.
+    /// Reaches a moment of the step. `last` runs immediately before a kill.
     pub(crate) fn reach_after(&self, moment: &str, last: impl FnOnce()) {
         let point = format!("{} {moment}", self.name);
         let Points { notes, death, .. } = self.points;
@@ -107,8 +107,8 @@ impl Step<'_> {
             last();
             notes.write(&Note::Dies { point });
             say(KILL_ME);
-            // All of the process stands still, but for the threads of the store. Nothing ever comes in: this ends early
-            // only if whoever should kill it is gone.
+            // The process stops here, except the store's threads. Nothing is ever written to standard input, so the read returns only
+            // if the parent process has ended.
             drop(std::io::stdin().read(&mut [0]));
             std::process::exit(1);
         }

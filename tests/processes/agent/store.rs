@@ -1,4 +1,4 @@
-//! A store in whose process a call comes at which it is killed.
+//! A store wrapper that stops its process at a planned call, where the parent process kills it.
 
 use crate::agent::Way;
 use crate::agent::points::Points;
@@ -25,7 +25,7 @@ pub(crate) struct Doomed {
 }
 
 impl Doomed {
-    /// A call that may be the last, and that keeps these if it succeeds.
+    /// Executes a call during which the process may be killed. A successful call saves the results in `keeps`.
     async fn call<T>(
         &self,
         name: &str,
@@ -35,7 +35,7 @@ impl Doomed {
         let step = self.points.step(name);
         let mut call = Box::pin(call);
         step.reach("before");
-        // The work is transferred to the thread that writes, which may be at any point of it when the kill comes.
+        // The writer thread receives the work, and may be at any point of it during the kill.
         step.reach_after("under way", || drop(call.as_mut().now_or_never()));
         let done = call.await;
         if done.is_ok() {
@@ -45,7 +45,7 @@ impl Doomed {
         done
     }
 
-    /// What a call of the agent's run keeps: all that has ended, but not what others keep by their answers.
+    /// Returns the results that a call of the agent's run saves: all ended turns, and all tools that do not answer by breadcrumbs.
     fn kept_by_agent(&self) -> BTreeSet<String> {
         let mut ended = self.points.ended();
         if self.way == Way::Breadcrumbs {

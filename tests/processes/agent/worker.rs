@@ -22,22 +22,22 @@ use universal_executor::{
 };
 
 pub(crate) const AGENT: &str = "worker";
-/// Who serves the tools that are called by breadcrumbs.
+/// ID of the executor that serves tool requests.
 pub(crate) const SERVED: &str = "tools";
 pub(crate) const AGAIN: &str = "again";
 pub(crate) const ONCE: &str = "once";
 pub(crate) const MOST: &str = "most";
 /// The tools, in the order in which they are called.
 pub(crate) const TOOLS: [&str; 3] = [AGAIN, ONCE, MOST];
-/// What the model says of a call that was made, and of one of which nobody knows whether it was.
+/// The words in the model's answer for a call that ran and for a call with an unknown outcome.
 pub(crate) const DONE: &str = "done";
 pub(crate) const UNKNOWN: &str = "unknown";
 
-/// Longer than all lives of a run take, as the store's clock has it: no answer of a tool shall come too late.
+/// Tool timeout. It is longer than all lives of a run on the store's clock, so no tool result is late.
 const TOOL_TIME: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Works until the question is answered, or until it is killed.
+/// Runs until the question is answered or the process is killed.
 pub(crate) async fn work(life: Life) {
     let store = open(&life.folder, life.number).await;
     let points = Arc::new(Points::new(&life));
@@ -57,7 +57,7 @@ pub(crate) async fn work(life: Life) {
     let answered = tokio::time::timeout(PATIENCE, answered).await;
     assert!(
         answered.is_ok(),
-        "the run goes on, but nothing is done any more"
+        "the run is open, but no worker makes progress"
     );
     answered.unwrap().unwrap();
 }
@@ -96,7 +96,7 @@ fn executors(
     all
 }
 
-/// A tool that ends after what another one came to is kept, so that there is a step for each result.
+/// Creates a tool that ends after the result of another tool is saved, so that each result has a separate step.
 fn tool(name: &'static str, after: Option<&'static str>, points: &Arc<Points>) -> JsonTool {
     let points = Arc::clone(points);
     let tool = json_tool(
@@ -126,7 +126,7 @@ fn tool(name: &'static str, after: Option<&'static str>, points: &Arc<Points>) -
     tool.timeout(TOOL_TIME)
 }
 
-/// A model that goes by what the conversation says, whichever attempt it is.
+/// Creates a model that decides from the conversation alone, so that it behaves the same in each attempt.
 fn model(points: &Arc<Points>) -> ScriptedModel {
     let points = Arc::clone(points);
     ScriptedModel::answering(move |_, request| {
@@ -156,7 +156,7 @@ fn model(points: &Arc<Points>) -> ScriptedModel {
     })
 }
 
-/// What the model says of each call.
+/// Returns the model's words about each call.
 fn told(request: &ChatRequest) -> Vec<String> {
     let told = |message: &&ChatMessage| message.speaker == Speaker::Tool;
     let results = request.messages.iter().filter(told);
@@ -171,7 +171,7 @@ fn told(request: &ChatRequest) -> Vec<String> {
     results.collect()
 }
 
-/// Resolves when there is an answer and nothing goes on. Says so when a person is asked, once.
+/// Waits until an answer exists and no run is open. Prints a line once when a person has a question.
 async fn is_answered(store: &SqliteStore) {
     let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
     let mut has_asked = false;

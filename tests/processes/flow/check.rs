@@ -1,4 +1,4 @@
-//! What has to be true of a run that was killed.
+//! Conditions that a killed run must satisfy.
 
 use crate::flow::lives::{Lived, open, wait_for};
 use crate::flow::notes::Note;
@@ -10,13 +10,13 @@ use universal_executor::{BreadcrumbStoreExt as _, RunLedger as _};
 
 /// The steps that may run at most once.
 const MOST: [&str; 8] = ["m1", "x2", "y2", "y3", "z1", "m2", "y5", "a2"];
-/// The others.
+/// The steps that may run several times.
 const AGAIN: [&str; 14] = [
     "first", "x1", "x3", "x4", "y1", "y4", "z2", "z3", "z4", "item1", "item2", "item3", "a1",
     "after",
 ];
 
-/// What is wrong with a run, if anything.
+/// Returns all violated conditions of a run.
 pub(crate) fn problems(run: &Lived) -> Vec<String> {
     let mut problems = calls(run);
     problems.extend(in_store(run));
@@ -32,7 +32,7 @@ fn calls(run: &Lived) -> Vec<String> {
         match note {
             Note::Began { step, key } => {
                 if kept.contains(step) {
-                    problems.push(format!("{step} was kept, and is done again"));
+                    problems.push(format!("{step} was repeated after it was saved"));
                 }
                 keys.entry(step).or_default().push(key);
             }
@@ -51,7 +51,7 @@ fn calls(run: &Lived) -> Vec<String> {
         let keys = keys.get(step).map_or(&[][..], Vec::as_slice);
         let is_one = keys.iter().all(|key| Some(key) == keys.first());
         if keys.len() > 1 + run.kills || !is_one || !ended.contains(step) {
-            problems.push(format!("{step} ran under {keys:?}"));
+            problems.push(format!("{step} was called with the keys {keys:?}"));
         }
     }
     problems
@@ -74,12 +74,12 @@ fn in_store(run: &Lived) -> Vec<String> {
         for (schema, expected) in [("note.v1", 1), (DeadLetter::SCHEMA, 0)] {
             let found = store.recent(schema, 10).await.unwrap().len();
             if found != expected {
-                problems.push(format!("there are {found} of {schema}"));
+                problems.push(format!("there are {found} breadcrumbs of {schema}"));
             }
         }
         let runs = store.runs(&RunFilter::all()).await.unwrap();
         if !runs.iter().all(|run| run.state.is_over()) {
-            problems.push(format!("something goes on: {runs:?}"));
+            problems.push(format!("runs are still open: {runs:?}"));
         }
         store.close().await;
         problems

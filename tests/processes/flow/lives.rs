@@ -1,4 +1,4 @@
-//! The processes of a run, one after another, from the side of whoever kills them: of flows, and of sessions.
+//! The consecutive processes of a run, as the parent process sees them, for flows and sessions.
 
 use crate::child::run_alone;
 use crate::flow::notes::{Note, Notes};
@@ -12,23 +12,23 @@ use universal_executor::SqliteStore;
 use universal_executor::store::Durability;
 
 pub(crate) const ENVIRONMENT: &str = "UNIVERSAL_EXECUTOR_LIFE";
-/// What a worker says at the moment at which it is to be killed.
+/// The line that a worker prints when it must be killed.
 pub(crate) const KILL_ME: &str = "kill me now";
 
-/// Every life begins after the leases of all lives before it, so that nobody has to wait for these.
+/// Clock advance per life. It is longer than a lease, so that no life waits for the leases of earlier lives.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// What a worker is told of its life.
+/// The parameters of a worker process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Life {
     pub(crate) folder: PathBuf,
-    /// How many there were before.
+    /// Number of earlier lives.
     pub(crate) number: u32,
-    /// The number of the point at which it ends.
+    /// The number of the point at which the process is killed, or `None` to let it finish.
     pub(crate) death: Option<usize>,
 }
 
-/// A run that came to its end.
+/// A finished run.
 #[derive(Debug)]
 pub(crate) struct Lived {
     pub(crate) folder: PathBuf,
@@ -37,7 +37,7 @@ pub(crate) struct Lived {
 }
 
 impl Lived {
-    /// How many points the last process came past.
+    /// Returns the number of points that the last process passed.
     pub(crate) fn points(&self) -> usize {
         let mut notes = self.notes.iter();
         let passed = notes.find_map(|note| match note {
@@ -48,10 +48,10 @@ impl Lived {
     }
 }
 
-/// Begins something in a new store, and lets one worker after another live until one comes to the end. Each of the first ones
-/// is killed at its point, if it comes there.
+/// Calls `begin` on a new store, and starts one worker after another until one finishes. Each of the first workers is killed at
+/// its point in `deaths`, if it reaches that point.
 ///
-/// `worker` is the path of the test that is the worker.
+/// `worker` is the test path of the worker process.
 pub(crate) fn live(
     worker: &str,
     folder: &Path,
@@ -83,7 +83,7 @@ pub(crate) fn live(
     }
 }
 
-/// Starts a worker, kills it when it says so, and says whether it was killed.
+/// Starts a worker and kills it on its request. Returns `true` if it was killed.
 fn is_killed(worker: &str, life: &Life) -> bool {
     let mut child = run_alone(worker)
         .env(ENVIRONMENT, serde_json::to_string(life).unwrap())
@@ -103,7 +103,7 @@ fn is_killed(worker: &str, life: &Life) -> bool {
     false
 }
 
-/// The store of a run, in a life of it.
+/// Opens the store of a run for one of its lives.
 pub(crate) async fn open(folder: &Path, life: u32) -> SqliteStore {
     let file = SqliteStore::builder(folder.join("store.db")).durability(Durability::Normal);
     let store = file
@@ -123,7 +123,7 @@ pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// Tells whoever reads what this process prints, also if it is a test.
+/// Prints a line to standard output, without capture by the test harness.
 pub(crate) fn say(what: &str) {
     let mut out = std::io::stdout();
     writeln!(out, "{what}").unwrap();

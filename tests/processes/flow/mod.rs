@@ -1,11 +1,11 @@
-//! A flow of more than twenty steps, with branches side by side and an agent, on a SQLite file, killed with SIGKILL at random
-//! points and started again.
+//! A flow with more than twenty steps, parallel branches and an agent, on a SQLite file, which is killed with SIGKILL at random points
+//! and started again.
 //!
-//! The flow works in processes of this test's own: the program starts itself again and asks for the one test that is the
-//! worker. What its tools do is noted outside of the store, in a file that only grows. A first run that nobody kills says how
-//! many points there are; then each run is killed at one of them by chance, and mostly at another one after that.
+//! The flow runs in separate processes: this test executable starts itself again with the one test that is the worker. The tools record
+//! their actions outside the store, in a file that only grows. A first run without a kill counts the points. Then, each run is killed at
+//! a random point, and usually at another point after that.
 //!
-//! `FLOW_KILLS` is the number of runs, `FLOW_SEED` the seed:
+//! `FLOW_KILLS` sets the number of runs, and `FLOW_SEED` the seed:
 //! `FLOW_KILLS=200 FLOW_SEED=7 cargo test --all-features --test processes flow::`.
 mod check;
 pub(crate) mod lives;
@@ -21,13 +21,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// The path of the test that is the worker.
+/// The test path of the worker process.
 const WORKER: &str = concat!(module_path!(), "::worker_that_is_killed");
 
-/// How many runs there are if nobody says another number, and by which chance.
+/// Default number of runs, and default seed.
 const RUNS: u64 = 25;
 const SEED: u64 = 20_261_122;
-/// How many runs go on at a time.
+/// Maximum number of parallel runs.
 const AT_ONCE: usize = 2;
 
 #[test]
@@ -44,7 +44,7 @@ fn a_flow_that_is_killed_anywhere_completes_with_the_same_result_and_repeats_no_
     let points = whole.points();
     let problems = check::problems(&whole);
     assert!(problems.is_empty(), "{problems:?}");
-    assert!(points >= 100, "there are {points} points only");
+    assert!(points >= 100, "there are only {points} points");
 
     let next = AtomicUsize::new(0);
     let ended = Mutex::new((0, Vec::new()));
@@ -55,7 +55,7 @@ fn a_flow_that_is_killed_anywhere_completes_with_the_same_result_and_repeats_no_
                     && number < runs
                 {
                     let mut chance = Chance(seed.wrapping_add(number as u64));
-                    // A third worker in a row that dies makes a crash loop, unless one came further in between.
+                    // A third lost worker in a row would be a crash loop, unless one made progress in between.
                     let deaths = [chance.below(points) + 1, chance.below(points) + 1];
                     let lived = live(
                         WORKER,
@@ -93,7 +93,7 @@ fn a_flow_that_is_killed_again_and_again_completes_as_long_as_it_comes_further()
     assert!(lived.kills > 3, "{}", lived.kills);
 }
 
-/// What [`live`] starts and kills; does nothing by itself.
+/// The worker process that [`live`] starts and kills. It does nothing without its environment variable.
 #[tokio::test]
 async fn worker_that_is_killed() {
     let Ok(told) = env::var(lives::ENVIRONMENT) else {
@@ -103,7 +103,7 @@ async fn worker_that_is_killed() {
     worker::work(life).await;
 }
 
-/// Numbers that look random, the same for the same seed.
+/// A pseudorandom number generator with a seed.
 struct Chance(u64);
 
 impl Chance {
@@ -117,7 +117,7 @@ impl Chance {
     }
 }
 
-/// A folder that goes when the test ends.
+/// A folder that is deleted on drop.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! What a worker does, noted outside of the store; and the points at which it can be killed.
+//! Records of a worker's actions outside the store, and the points at which the worker can be killed.
 
 use crate::flow::lives::{KILL_ME, Life, say};
 use serde::{Deserialize, Serialize};
@@ -8,18 +8,18 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Something that happened, in the order of the file.
+/// An event, in the order of the file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) enum Note {
-    /// The tool of a step was called, under a key.
+    /// The tool call of a step started, with its idempotency key.
     Began { step: String, key: String },
-    /// It has done its work.
+    /// The tool call of a step ended.
     Ended { step: String },
-    /// The store has said that it keeps this.
+    /// The store confirmed that it has saved the result of a step.
     Kept { step: String },
-    /// So many points were passed by a worker that nobody kills.
+    /// A worker without a planned kill passed this number of points.
     Passed { points: usize },
-    /// The worker is to be killed here.
+    /// The worker waits here to be killed.
     Dies,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Notes {
 #[derive(Debug, Default)]
 struct State {
     points: usize,
-    /// What has ended and is not known to be kept.
+    /// The ended steps that are not yet known to be saved.
     ended: BTreeSet<String>,
 }
 
@@ -50,7 +50,7 @@ impl Notes {
         }
     }
 
-    /// Adds a note, which is on the disk from then on.
+    /// Adds a note and flushes it to the disk.
     pub(crate) fn note(&self, note: &Note) {
         if let Note::Ended { step } = note {
             self.state.lock().unwrap().ended.insert(step.clone());
@@ -61,12 +61,12 @@ impl Notes {
         self.file.sync_data().unwrap();
     }
 
-    /// Comes past a point, at which the worker may be killed.
+    /// Passes a point, at which the worker may be killed.
     pub(crate) fn pass(&self) {
         self.pass_after(|| ());
     }
 
-    /// Comes past a point, at which something is done before a kill.
+    /// Passes a point. `last` runs immediately before a kill.
     pub(crate) fn pass_after(&self, last: impl FnOnce()) {
         let points = {
             let mut state = self.state.lock().unwrap();
@@ -77,19 +77,19 @@ impl Notes {
             last();
             self.note(&Note::Dies);
             say(KILL_ME);
-            // All of the process stands still, but for the threads of the store. Nothing ever comes in: this ends early
-            // only if whoever should kill it is gone.
+            // The process stops here, except the store's threads. Nothing is ever written to standard input, so the read returns only
+            // if the parent process has ended.
             drop(std::io::stdin().read(&mut [0]));
             std::process::exit(1);
         }
     }
 
-    /// What has ended, to be kept by what begins now.
+    /// Returns the ended steps that the next call to the store saves.
     pub(crate) fn ended(&self) -> BTreeSet<String> {
         self.state.lock().unwrap().ended.clone()
     }
 
-    /// The store has said that it keeps these.
+    /// Records that the store has saved these steps.
     pub(crate) fn keep(&self, steps: BTreeSet<String>) {
         for step in steps {
             self.state.lock().unwrap().ended.remove(&step);

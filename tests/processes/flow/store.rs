@@ -1,4 +1,4 @@
-//! A store in whose process a call comes at which it is killed.
+//! A store wrapper that stops its process at a planned call, where the parent process kills it.
 
 use crate::flow::notes::Notes;
 use futures::FutureExt as _;
@@ -21,14 +21,14 @@ pub(crate) struct Doomed {
 }
 
 impl Doomed {
-    /// A call that may be the last.
+    /// Executes a call during which the process may be killed.
     async fn call<T>(
         &self,
         call: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
         let mut call = Box::pin(call);
         self.notes.pass();
-        // The work is transferred to the thread that writes, which may be at any point of it when the kill comes.
+        // The writer thread receives the work, and may be at any point of it during the kill.
         self.notes.pass_after(|| drop(call.as_mut().now_or_never()));
         let done = call.await;
         self.notes.pass();

@@ -21,7 +21,7 @@ use universal_executor::{
 pub(crate) const ID: &str = "work";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a run comes to, whatever happens on the way.
+/// Returns the result of every run, regardless of kills.
 pub(crate) fn expected() -> Value {
     json!({
         "first": "first done", "after": "after done", "agent": "agent done",
@@ -29,7 +29,7 @@ pub(crate) fn expected() -> Value {
     })
 }
 
-/// Works until there is a result, or until it is killed.
+/// Runs until a result exists or the process is killed.
 pub(crate) async fn work(life: Life) {
     let store = open(&life.folder, life.number).await;
     let notes = Arc::new(Notes::open(&life));
@@ -48,7 +48,7 @@ pub(crate) async fn work(life: Life) {
     let ended = tokio::time::timeout(PATIENCE, ended).await;
     assert!(
         ended.is_ok(),
-        "the run goes on, but nothing is done any more"
+        "the run is open, but no worker makes progress"
     );
     ended.unwrap().unwrap();
     notes.end();
@@ -69,7 +69,7 @@ fn executor(store: &Arc<Doomed>, notes: &Arc<Notes>) -> WorkloadExecutor {
 
 fn definition() -> Value {
     let again = |step: &str| json!({"id": step, "tool": "again", "input": {"step": step}});
-    // Whether its outcome is known or not, the flow goes on in the same way.
+    // The flow continues in the same way with a known and with an unknown outcome.
     let most = |step: &str| {
         json!({
             "try": [{"tool": "most", "input": {"step": step}}],
@@ -105,7 +105,7 @@ fn definition() -> Value {
     })
 }
 
-/// A tool that notes what it does, and is at work for more than one poll.
+/// Creates a tool that records its calls and needs more than one poll.
 fn tool(name: &'static str, notes: &Arc<Notes>) -> JsonTool {
     let notes = Arc::clone(notes);
     let tool = json_tool(name, "For tests.", json!({}), move |input, call| {
@@ -128,7 +128,7 @@ fn tool(name: &'static str, notes: &Arc<Notes>) -> JsonTool {
     tool.timeout(Duration::from_secs(3600))
 }
 
-/// Calls two tools, one after the other, and goes by what the conversation says, whichever attempt it is.
+/// Creates a model that calls two tools in sequence. It decides from the conversation alone, so that it behaves the same in each attempt.
 fn model() -> ScriptedModel {
     ScriptedModel::answering(|_, request| {
         let told = request
@@ -146,7 +146,7 @@ fn model() -> ScriptedModel {
     })
 }
 
-/// Resolves when there is a result and nothing goes on.
+/// Waits until a result exists and no run is open.
 async fn is_over(store: &SqliteStore) {
     let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
     loop {
@@ -161,7 +161,7 @@ async fn is_over(store: &SqliteStore) {
     }
 }
 
-/// Asks for a run.
+/// Writes a request for a run.
 pub(crate) async fn ask(store: &SqliteStore) {
     let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).tag("request:q-1");
     let request = request.context(json!({"workflow": ID, "input": {"n": 1}}));

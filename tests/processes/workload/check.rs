@@ -1,4 +1,4 @@
-//! What has to be true of sessions that were killed.
+//! Conditions that killed sessions must satisfy.
 
 use crate::flow::lives::{Lived, open, wait_for};
 use crate::flow::notes::Note;
@@ -12,7 +12,7 @@ use universal_executor::workflow::StepPath;
 use universal_executor::workload::{Conversation, LogEntry, SessionStore, WorkloadExecutor};
 use universal_executor::{BreadcrumbStoreExt as _, RunLedger as _};
 
-/// What is left of a run that nobody killed: what its model was shown, and what its sessions remember, turn by turn.
+/// The data of a run: the requests to its model, and the messages of its sessions, turn by turn.
 #[derive(Debug)]
 pub(crate) struct Remembered {
     shown: BTreeMap<(String, usize), Vec<Vec<String>>>,
@@ -40,9 +40,9 @@ impl Remembered {
     }
 }
 
-/// What is wrong with a run that nobody killed: how many messages each of its conversations has in each turn.
+/// Returns each conversation of an undisturbed run that has an unexpected number of messages.
 pub(crate) fn unlike_what_was_said(whole: &Remembered) -> Vec<String> {
-    // A message, two calls in one answer, two results and an answer; of a flow a message and what it returned.
+    // An agent's turn has five messages: the user's, one with two calls, two results, and the answer. A flow's turn has two.
     let agent = vec![5; TURNS.len()];
     let expected = [
         ("flow 0", vec![2; TURNS.len()]),
@@ -57,17 +57,17 @@ pub(crate) fn unlike_what_was_said(whole: &Remembered) -> Vec<String> {
         (found != *expected).then(|| format!("{name} has {found:?} messages"))
     });
     let grows = TURNS.iter().enumerate().filter_map(|(turn, name)| {
-        // The author's instructions and the task, and all turns before.
+        // The system prompt, the task, and all earlier turns.
         let shown = whole.shown[&(format!("talk-{name}"), 0)][0].len();
-        (shown != 2 + 5 * turn).then(|| format!("{shown} messages are shown for {name}"))
+        (shown != 2 + 5 * turn).then(|| format!("the request for {name} has {shown} messages"))
     });
     sizes.chain(grows).collect()
 }
 
-/// What was said in each turn of a session.
+/// Returns the messages of each turn of a session.
 async fn turns(session: &Conversation) -> Vec<Vec<String>> {
     let log = session.load().await.unwrap();
-    // What a model is shown of it has all of it: nothing had to be left out.
+    // The model receives the whole log, because no compaction took place.
     let all: Vec<&ChatMessage> = log
         .entries()
         .flat_map(|entry| match entry {
@@ -84,7 +84,7 @@ async fn turns(session: &Conversation) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// What is wrong with a run, if anything.
+/// Returns all violated conditions of a run.
 pub(crate) fn problems(run: &Lived, expected: &Remembered) -> Vec<String> {
     let mut problems = calls(run);
     problems.extend(in_store(run));
@@ -92,17 +92,24 @@ pub(crate) fn problems(run: &Lived, expected: &Remembered) -> Vec<String> {
     for (name, turns) in &expected.logs {
         let found = &found.logs[name];
         if found != turns {
-            problems.push(format!("{name} remembers {found:?} instead of {turns:?}"));
+            problems.push(format!(
+                "the log of {name} has {found:?} instead of {turns:?}"
+            ));
         }
     }
     for (asked, shown) in &found.shown {
         let before = &expected.shown[asked][0];
         for shown in shown.iter().filter(|shown| *shown != before) {
-            problems.push(format!("{asked:?}: shown {shown:?} instead of {before:?}"));
+            problems.push(format!(
+                "{asked:?}: the model received {shown:?} instead of {before:?}"
+            ));
         }
     }
     if !found.shown.keys().eq(expected.shown.keys()) {
-        problems.push(format!("asked {:?}", found.shown.keys()));
+        problems.push(format!(
+            "the model received the questions {:?}",
+            found.shown.keys()
+        ));
     }
     problems
 }
@@ -116,7 +123,7 @@ fn calls(run: &Lived) -> Vec<String> {
         match note {
             Note::Began { step, key } => {
                 if kept.contains(step) {
-                    problems.push(format!("{step} was kept, and is done again"));
+                    problems.push(format!("{step} was repeated after it was saved"));
                 }
                 keys.entry(step).or_default().push(key);
             }
@@ -133,16 +140,16 @@ fn calls(run: &Lived) -> Vec<String> {
             1 + run.kills
         };
         if keys.len() > most || !is_one {
-            problems.push(format!("{step} ran under {keys:?}"));
+            problems.push(format!("{step} was called with the keys {keys:?}"));
         }
         if !ended.contains(step) && !step.ends_with("most") {
-            problems.push(format!("{step} never ended"));
+            problems.push(format!("{step} did not end"));
         }
     }
-    // Two tools a turn of the agent; in the flow two a step of an agent, and one between.
+    // Each agent turn calls two tools. Each flow turn calls two tools per agent step, and one tool in between.
     let most = keys.keys().filter(|step| step.ends_with("most")).count();
     if keys.len() - most != 4 * TURNS.len() || (run.kills == 0 && most != 3 * TURNS.len()) {
-        problems.push(format!("called were {:?}", keys.keys()));
+        problems.push(format!("the called steps are {:?}", keys.keys()));
     }
     problems
 }
@@ -169,7 +176,7 @@ fn in_store(run: &Lived) -> Vec<String> {
         }
         let runs = store.runs(&RunFilter::all()).await.unwrap();
         if !runs.iter().all(|run| run.state.is_over()) {
-            problems.push(format!("something goes on: {runs:?}"));
+            problems.push(format!("runs are still open: {runs:?}"));
         }
         store.close().await;
         problems

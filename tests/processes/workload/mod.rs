@@ -1,11 +1,11 @@
-//! Sessions of several turns on a SQLite file, of an agent with tools and of a flow with agents, killed with SIGKILL at random
+//! Sessions with several turns on a SQLite file, of an agent with tools and of a flow with agents, which are killed with SIGKILL at random
 //! points and started again.
 //!
-//! The turns are worked on in processes of this test's own: the program starts itself again and asks for the one test that is the
-//! worker. What its tools do and what its model is shown is noted outside of the store. A first run that nobody kills says how
-//! many points there are, and what the model is shown and the sessions remember; all others have to come to the same.
+//! The turns run in separate processes: this test executable starts itself again with the one test that is the worker. The tool calls and
+//! the model requests are recorded outside the store. A first run without a kill counts the points and records the model requests and
+//! the session logs. All other runs must have the same requests and logs.
 //!
-//! `SESSION_KILLS` is the number of runs, `SESSION_SEED` the seed:
+//! `SESSION_KILLS` sets the number of runs, and `SESSION_SEED` the seed:
 //! `SESSION_KILLS=100 SESSION_SEED=7 cargo test --all-features --test processes workload::`.
 mod check;
 mod shown;
@@ -21,13 +21,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// The path of the test that is the worker.
+/// The test path of the worker process.
 const WORKER: &str = concat!(module_path!(), "::worker_that_is_killed");
 
-/// How many runs there are if nobody says another number, and by which chance.
+/// Default number of runs, and default seed.
 const RUNS: u64 = 10;
 const SEED: u64 = 20_261_122;
-/// How many runs go on at a time.
+/// Maximum number of parallel runs.
 const AT_ONCE: usize = 2;
 
 #[test]
@@ -46,7 +46,7 @@ fn a_session_that_is_killed_anywhere_has_each_turn_once_and_shows_its_model_the_
     let mut problems = check::problems(&whole, &expected);
     problems.extend(check::unlike_what_was_said(&expected));
     assert!(problems.is_empty(), "{problems:?}");
-    assert!(points >= 150, "there are {points} points only");
+    assert!(points >= 150, "there are only {points} points");
 
     let next = AtomicUsize::new(0);
     let ended = Mutex::new((0, Vec::new()));
@@ -57,7 +57,7 @@ fn a_session_that_is_killed_anywhere_has_each_turn_once_and_shows_its_model_the_
                     && number < runs
                 {
                     let mut chance = Chance(seed.wrapping_add(number as u64));
-                    // A third worker in a row that dies makes a crash loop.
+                    // A third lost worker in a row would be a crash loop.
                     let deaths = [chance.below(points) + 1, chance.below(points) + 1];
                     let lived = live(
                         WORKER,
@@ -84,7 +84,7 @@ fn a_session_that_is_killed_anywhere_has_each_turn_once_and_shows_its_model_the_
     assert!(kills >= runs, "{kills}");
 }
 
-/// What [`live`] starts and kills; does nothing by itself.
+/// The worker process that [`live`] starts and kills. It does nothing without its environment variable.
 #[tokio::test]
 async fn worker_that_is_killed() {
     let Ok(told) = env::var(lives::ENVIRONMENT) else {
@@ -94,7 +94,7 @@ async fn worker_that_is_killed() {
     worker::work(life).await;
 }
 
-/// Numbers that look random, the same for the same seed.
+/// A pseudorandom number generator with a seed.
 struct Chance(u64);
 
 impl Chance {
@@ -108,7 +108,7 @@ impl Chance {
     }
 }
 
-/// A folder that goes when the test ends.
+/// A folder that is deleted on drop.
 struct Folder(PathBuf);
 
 impl Folder {

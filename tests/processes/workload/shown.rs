@@ -1,4 +1,4 @@
-//! What a model is shown, noted outside of the store, and written down so that two runs can be compared.
+//! Records of model requests outside the store, in a form that can be compared between runs.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use universal_executor::agent::{ChatMessage, ChatRequest, Speaker};
 /// A request of a model.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Shown {
-    /// What the agent was asked, and how many results of tools it knows.
+    /// The question to the agent, and the number of tool results that it has received for it.
     pub(crate) asked: String,
     pub(crate) results: usize,
     pub(crate) messages: Vec<String>,
@@ -24,7 +24,7 @@ impl Shown {
             .rposition(|message| message.speaker == Speaker::User);
         let task = task.unwrap();
         Self {
-            // The words of the user, or the prompt of an agent in its data.
+            // The user's words, or the prompt of an agent in its data.
             asked: prompt(&messages[task].text())
                 .unwrap_or_else(|| messages[task].text().into_owned()),
             results: messages[task..]
@@ -35,7 +35,7 @@ impl Shown {
         }
     }
 
-    /// Adds it to the file of a run, where it is on the disk from then on.
+    /// Adds the request to the file of a run and flushes it to the disk.
     pub(crate) fn note(&self, folder: &Path) {
         let file = File::options()
             .create(true)
@@ -48,7 +48,7 @@ impl Shown {
         file.sync_data().unwrap();
     }
 
-    /// All that a model was shown in a run, by what it was asked and knew: also more than once.
+    /// Returns all model requests of a run by question and number of results. A repeated request occurs several times.
     pub(crate) fn read(folder: &Path) -> BTreeMap<(String, usize), Vec<Vec<String>>> {
         let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for line in std::fs::read_to_string(folder.join("shown"))
@@ -63,7 +63,7 @@ impl Shown {
     }
 }
 
-/// Messages as texts, without what differs from run to run: whether the outcome of a call that may be made once is known.
+/// Returns messages as text, without the parts that differ between runs: the result of a call that may run at most once.
 pub(crate) fn written(messages: &[ChatMessage]) -> Vec<String> {
     let one = |message: &ChatMessage| {
         let calls = message.tool_calls().into_iter();
@@ -81,7 +81,7 @@ pub(crate) fn written(messages: &[ChatMessage]) -> Vec<String> {
     messages.iter().map(one).collect()
 }
 
-/// Returns a text without the marks of its fences, which differ from process to process.
+/// Returns a text without the markers of its fences, which differ from process to process.
 fn without_marks(text: &str) -> String {
     const DIGITS: usize = 16;
     let parts: Vec<_> = text.split("data-").collect();
@@ -99,7 +99,7 @@ fn without_marks(text: &str) -> String {
     rest.collect::<Vec<_>>().join("data-")
 }
 
-/// What an agent is asked, in the message that shows it its task.
+/// Returns the prompt in a message that contains an agent's task, or `None` for any other message.
 fn prompt(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("\"prompt\":")?;
     let mut texts = serde_json::Deserializer::from_str(rest.trim_start()).into_iter::<String>();

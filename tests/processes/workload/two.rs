@@ -1,4 +1,4 @@
-//! Two workers at work on one session, with the same executor or with one each.
+//! Two workers on one session, with the same executor or with one executor each.
 
 use crate::flow::lives::open;
 use crate::workload::Folder;
@@ -20,7 +20,7 @@ use universal_executor::{
 
 const MESSAGES: usize = 4;
 
-/// Answers with how many messages it was shown beside its instructions and its task.
+/// Creates an executor that answers with the number of messages in its request, without the instructions and the task.
 fn executor(id: &str, store: &SqliteStore) -> WorkloadExecutor {
     let model = ScriptedModel::answering(|_, request| {
         let shown = Shown::of(request).messages.len();
@@ -40,7 +40,7 @@ fn executor(id: &str, store: &SqliteStore) -> WorkloadExecutor {
     executor.with_profile(profile)
 }
 
-/// Resolves when so many runs are over.
+/// Waits until this number of runs has ended.
 async fn is_over(store: &SqliteStore, many: usize) {
     let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
     loop {
@@ -53,7 +53,7 @@ async fn is_over(store: &SqliteStore, many: usize) {
     }
 }
 
-/// What the session has in the end if workers with executors of these names work on it side by side, turn by turn.
+/// Returns the final messages of the session after two workers with executors of these names have processed it turn by turn.
 async fn answered(folder: &Folder, names: [&str; 2], runs: usize) -> Vec<(String, String)> {
     let stores = [open(&folder.0, 0).await, open(&folder.0, 0).await];
     for number in 0..MESSAGES {
@@ -90,7 +90,7 @@ async fn answered(folder: &Folder, names: [&str; 2], runs: usize) -> Vec<(String
 async fn two_workers_of_one_executor_have_each_read_all_that_was_said_before() {
     let turns = answered(&Folder::new("one-name"), ["desk", "desk"], MESSAGES).await;
 
-    // Runs that come to two workers at once may change places. A turn has a message and an answer.
+    // Runs that two workers process at the same time may swap places. A turn has a message and an answer.
     let (mut asked, answers): (Vec<_>, Vec<_>) = turns.into_iter().unzip();
     asked.sort();
     let numbers = |step: usize| (0..MESSAGES).map(move |turn| (step * turn).to_string());

@@ -1,4 +1,4 @@
-//! The process that is killed: a runtime over one store, with an agent and a flow that talk in sessions.
+//! The process that is killed: a runtime over one store, with an agent and a flow in sessions.
 
 use crate::flow::lives::{Life, open};
 use crate::flow::notes::{Note, Notes};
@@ -20,17 +20,17 @@ use universal_executor::{
     SqliteStore, Subscription, Subscriptions,
 };
 
-/// The sessions, each with an executor of its name, and what is said in each.
+/// The sessions, each with an executor of the same name, and the messages in each session.
 pub(crate) const SESSIONS: [&str; 2] = ["talk", "flow"];
 pub(crate) const TURNS: [&str; 3] = ["one", "two", "three"];
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The schema of what sets an executor off.
+/// Returns the schema of an executor's trigger.
 pub(crate) fn message_to(session: &str) -> String {
     format!("message.{session}.v1")
 }
 
-/// Works until all was answered, or until it is killed.
+/// Runs until all messages are answered or the process is killed.
 pub(crate) async fn work(life: Life) {
     let store = open(&life.folder, life.number).await;
     let notes = Arc::new(Notes::open(&life));
@@ -47,7 +47,10 @@ pub(crate) async fn work(life: Life) {
     let runtime = runtime.build().unwrap();
 
     let ended = tokio::time::timeout(PATIENCE, runtime.run_until(is_over(&store))).await;
-    assert!(ended.is_ok(), "nothing is done any more, and not all is");
+    assert!(
+        ended.is_ok(),
+        "messages are open, but no worker makes progress"
+    );
     ended.unwrap().unwrap();
     notes.end();
 }
@@ -85,7 +88,7 @@ fn services(notes: &Arc<Notes>, folder: &Path) -> Services {
     Services::new().tools(tools).default_model(model)
 }
 
-/// A tool that notes what it does, and is at work for more than one poll.
+/// Creates a tool that records its calls and needs more than one poll.
 fn tool(name: &'static str, notes: &Arc<Notes>) -> JsonTool {
     let notes = Arc::clone(notes);
     let tool = json_tool(name, "For tests.", json!({}), move |input, call| {
@@ -107,7 +110,7 @@ fn tool(name: &'static str, notes: &Arc<Notes>) -> JsonTool {
     tool.timeout(Duration::from_secs(3600))
 }
 
-/// Calls two tools at once, then answers, whichever attempt it is.
+/// Creates a model that calls two tools at once and then answers, independent of the attempt.
 fn model(notes: Arc<Notes>, folder: PathBuf) -> ScriptedModel {
     ScriptedModel::answering(move |_, request| {
         notes.pass();
@@ -125,7 +128,7 @@ fn model(notes: Arc<Notes>, folder: PathBuf) -> ScriptedModel {
     })
 }
 
-/// Resolves when all was answered and nothing goes on.
+/// Waits until all messages are answered and no run is open.
 async fn is_over(store: &SqliteStore) {
     let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
     loop {
@@ -138,7 +141,7 @@ async fn is_over(store: &SqliteStore) {
     }
 }
 
-/// Says something in each session, as often as it has turns.
+/// Writes a message per turn in each session.
 pub(crate) async fn say_all(store: &SqliteStore) {
     for turn in TURNS {
         for session in SESSIONS {
