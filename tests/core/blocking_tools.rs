@@ -1,8 +1,8 @@
-//! Tools that block: how many run at a time, what becomes of those that never return, and tools over types.
+//! Blocking tools: concurrency limits, functions that never return, and tools with typed input and output.
 //!
-//! Time is paused and threads are real. While the test waits for a thread it does not let the runtime idle with a
-//! timer set, which would move the clock: it blocks, or yields in a loop. Where it does let it idle, the thread waits
-//! at a gate.
+//! Time is paused and threads are real. While a test waits for a thread, it does not let the tokio runtime idle with a timer set, because
+//! that would advance the clock: the test blocks or yields in a loop. Where a test does let the runtime idle, the thread waits at a
+//! gate.
 use crate::child::is_alone;
 use crate::support::log::Log;
 use futures::FutureExt as _;
@@ -32,14 +32,14 @@ use universal_executor::{
 
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// A tool whose calls wait, each under the name that is its input, until they are let through.
+/// A gate for calls of a tool. Each call waits under its input as its name until the test lets this name pass.
 struct Gate {
     passed: Mutex<BTreeSet<String>>,
     changed: Condvar,
 }
 
 impl Gate {
-    /// The gate, a tool of a pool that waits at it, and the names of the calls in the order in which they got there.
+    /// Returns a gate, a tool of a pool that waits at the gate, and the names of the calls in the order of their arrival.
     fn before(pool: &BlockingPool) -> (Arc<Self>, BlockingTool, mpsc::Receiver<String>) {
         Self::before_tool("probe", pool)
     }
@@ -88,7 +88,7 @@ fn call<'t>(tool: &'t (impl Tool + ?Sized), input: &str) -> BoxFuture<'t, Result
     tool.call(json!(input), context()).boxed()
 }
 
-/// A call that has reached the gate.
+/// Starts a call and waits until it has reached the gate.
 async fn begun<'t>(
     tool: &'t BlockingTool,
     name: &str,
@@ -100,7 +100,7 @@ async fn begun<'t>(
     call
 }
 
-/// Waits until so many calls run, without letting the clock move.
+/// Waits until this number of calls run, without advancing the clock.
 async fn runs(pool: &BlockingPool, busy: usize) {
     while pool.busy() != busy {
         yield_now().await;
@@ -349,7 +349,7 @@ async fn a_name_with_a_zero_byte_is_no_reason_to_panic() {
 async fn a_blocking_tool_answers_and_its_panic_fails_the_run() {
     let store = MemoryStore::default();
     let tool = json_tool_blocking("probe", "For tests.", json!({}), |input, _| {
-        assert!(input["panic"].is_null(), "it was told to");
+        assert!(input["panic"].is_null(), "planned panic");
         Ok(json!({"sum": input["a"].as_i64().unwrap_or(0) + 1}))
     });
     let tool = ToolExecutor::new(tool.on(&pool(1)), Arc::new(store.clone())).unwrap();
@@ -416,7 +416,7 @@ async fn what_is_made_too_late_may_nest_without_end() {
 
     go.send(()).unwrap();
     assert!(call(&deep, "2").await.is_ok_and(|made| {
-        // Nobody here takes it apart level by level.
+        // Leak the value, because dropping it would overflow the stack.
         std::mem::forget(made);
         true
     }));
@@ -465,7 +465,7 @@ fn forecast(input: Forecast) -> Result<Weather, BoxError> {
     })
 }
 
-/// The same tool made both ways.
+/// Returns the same tool as an async and as a blocking tool.
 fn weather() -> [Box<dyn Tool>; 2] {
     let about = "Tells the weather.";
     [

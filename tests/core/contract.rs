@@ -1,5 +1,5 @@
-//! Code against the trait `UniversalExecutor` and the types around it, as users write it. It must compile with each version of the
-//! crate.
+//! Code against the trait `UniversalExecutor` and the types around it, as users write it. The code must compile with each version of
+//! the crate.
 
 use crate::support::eventually;
 use futures::stream;
@@ -29,7 +29,7 @@ use universal_executor::{
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A store of a user, over another one.
+/// A user's store, which wraps another store.
 #[derive(Clone, Debug)]
 struct Shelf(MemoryStore);
 
@@ -68,7 +68,7 @@ impl BreadcrumbStore for Shelf {
     }
 }
 
-/// A source of a user.
+/// A user's source.
 struct Listed(Vec<Event>);
 
 #[async_trait]
@@ -85,7 +85,7 @@ struct Page {
     url: String,
 }
 
-/// An executor of a user. The number in the trigger decides the outcome of a run.
+/// A user's executor. The number in the trigger decides the outcome of a run.
 struct Clerk {
     store: Shelf,
     subscriptions: Subscriptions,
@@ -154,7 +154,7 @@ impl UniversalExecutor for Clerk {
     }
 }
 
-/// Suspends the run until there is an answer.
+/// Suspends the run until an answer exists.
 fn asks(trigger: &Breadcrumb, context: &ExecutionContext) -> Result<Value, BoxError> {
     let resumed: Option<&Resumed> = context.resumed();
     if let Some(resumed) = resumed {
@@ -166,7 +166,7 @@ fn asks(trigger: &Breadcrumb, context: &ExecutionContext) -> Result<Value, BoxEr
     Err(suspend(wake, json!({"asked": 1})).writing(question))
 }
 
-/// Reads everything that a context offers.
+/// Reads everything that a context contains.
 async fn works(context: &ExecutionContext) -> Result<Value, BoxError> {
     let page: Option<&Json> = context.get("page");
     let url = page.and_then(|page| page.text("url")).ok_or("no URL")?;
@@ -280,7 +280,7 @@ fn clerk(store: &MemoryStore) -> Result<Forwarding, DefinitionError> {
     })))
 }
 
-/// A store with the context of an order.
+/// Creates a store with the context of an order.
 async fn stocked() -> Result<MemoryStore, BoxError> {
     let store = MemoryStore::default();
     let page = NewBreadcrumb::new("page.v1").context(json!({"url": "a.org"}));
@@ -300,7 +300,7 @@ async fn order(store: &MemoryStore, context: Value) -> Result<Event, BoxError> {
     Ok(Event::created(&order))
 }
 
-/// The name of an outcome, with all fields that it has had from the start.
+/// Returns the name of an outcome. Matches all fields that the outcome has had since the first version.
 fn name_of(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Unmatched => "unmatched",

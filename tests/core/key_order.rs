@@ -1,5 +1,5 @@
-//! Equal JSON counts as equal whatever the order of its keys, also if a crate of the program turns `preserve_order` of
-//! serde_json on. Without it the maps here are sorted, and only the values that are claimed say something.
+//! Equal JSON is equal regardless of its key order, also if another crate of the program enables `preserve_order` of serde_json. Without
+//! this feature, maps are always sorted, and only the expected values in the assertions prove something.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

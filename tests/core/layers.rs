@@ -1,14 +1,14 @@
-//! The layers, kept by reading the source: which module may import which, who reads the clock, who
-//! knows of async and who may spawn. `siblings` has the imports between the modules of one folder.
+//! The layers, checked by a scan of the source: permitted imports, access to the clock, use of async, and spawned tasks. `siblings`
+//! checks the imports between the modules of one folder.
 //!
-//! The scanner knows as much Rust as it needs: it blanks comments, literals and test code, then looks
-//! at the paths that start at the crate root (`crate::…`, or enough `super::`s to get there).
+//! The scanner knows only the necessary parts of Rust. It blanks comments, literals and test code, then inspects
+//! the paths that start at the crate root (`crate::…`, or enough `super::`s to reach it).
 
 mod siblings;
 
 use std::{fs, io, path::Path};
 
-/// Each top-level module of `src/`, lowest first, and the modules it may name besides itself.
+/// The top-level modules of `src/`, lowest first, each with the other modules that it may name.
 const LAYERS: &[(&str, &[&str])] = &[
     ("backoff", &["clock", "error"]),
     ("bugs", &[]),
@@ -35,7 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "secret", "source",
         ],
     ),
-    // The one module that names the error types of all layers, so that a run knows the class of an error from a layer above.
+    // The only module that names the error types of all layers, so that a run knows the class of an error from a higher layer.
     (
         "classes",
         &[
@@ -202,7 +202,7 @@ fn only_the_clock_module_reads_wall_time() -> io::Result<()> {
     Ok(())
 }
 
-/// Files that parse text into types without a `serde_json::Value`, which alone follows the reserved key.
+/// Files that parse text into types other than `serde_json::Value`. Only that type follows the reserved key.
 const TYPED: &[&str] = &[
     "src/agent/output.rs",               // IgnoredAny
     "src/agent/providers/cli/wire.rs",   // RawValue and strings
@@ -244,7 +244,7 @@ fn text_becomes_a_value_only_in_the_parser() -> io::Result<()> {
     Ok(())
 }
 
-/// Error types without a class of their own.
+/// Error types without a class.
 const CLASSLESS: &[&str] = &[
     "Broken",     // of the conformance suite
     "CloseError", // each of its failures has a class
@@ -274,7 +274,7 @@ fn every_public_error_type_has_a_class() -> io::Result<()> {
     Ok(())
 }
 
-/// The names of the public error types of a file.
+/// Returns the names of a file's public error types.
 fn error_types(file: &Source) -> Vec<(String, String)> {
     let code = &file.code;
     let derived = code.split("thiserror::Error").skip(1).filter_map(|rest| {
@@ -346,17 +346,17 @@ fn only_drivers_and_backends_spawn() -> io::Result<()> {
     Ok(())
 }
 
-/// A file of `src/`, without its comments, literals and test code.
+/// A source file, without its comments, literals and test code.
 pub(crate) struct Source {
-    /// Where it is, as failures name it.
+    /// The path of the file in failure messages.
     pub(crate) name: String,
-    /// Its module path below the crate root; never empty.
+    /// The module path below the crate root. It is never empty.
     module: Vec<String>,
     pub(crate) code: String,
 }
 
 impl Source {
-    /// `relative` is the path below `src/`, with `/` between the names.
+    /// Creates a source file. `relative` is the path below `src/`, with `/` as the separator.
     pub(crate) fn new(relative: &str, text: &str) -> Self {
         let path = relative.trim_end_matches(".rs").trim_end_matches("/mod");
         Self {
@@ -375,7 +375,7 @@ impl Source {
     }
 }
 
-/// Every file of `src/` but `lib.rs`, which maps the crate and so names everything, and test modules.
+/// Returns all files of `src/` except test modules and `lib.rs`, which names all modules because it re-exports from them.
 pub(crate) fn sources() -> io::Result<Vec<Source>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
@@ -399,14 +399,14 @@ pub(crate) fn sources() -> io::Result<Vec<Source>> {
     Ok(found)
 }
 
-/// Fails the calling test if there is anything to tell, one line each.
+/// Fails the calling test if there are violations, with one line for each.
 pub(crate) fn report(rule: &str, violations: &[String]) {
     assert!(violations.is_empty(), "{rule}:\n{}", violations.join("\n"));
 }
 
 fn forbidden_arrows(file: &Source) -> Vec<String> {
     let Some((_, allowed)) = LAYERS.iter().find(|(module, _)| *module == file.top()) else {
-        return Vec::new(); // a test of its own reports modules without a place
+        return Vec::new(); // a separate test reports modules that are not in the table
     };
     let mut found = Vec::new();
     for (at, target) in crate_paths(file) {
@@ -423,7 +423,7 @@ fn forbidden_arrows(file: &Source) -> Vec<String> {
     found
 }
 
-/// Where each path from the crate root starts, and the first name on it.
+/// Returns the offset of each path from the crate root, with its first name.
 fn crate_paths(file: &Source) -> Vec<(usize, &str)> {
     let code = file.code.as_str();
     let mut found = Vec::new();
@@ -434,7 +434,7 @@ fn crate_paths(file: &Source) -> Vec<(usize, &str)> {
     }
     for at in words(code, "super") {
         if code[..at].ends_with("super::") {
-            continue; // counted with the first of its chain
+            continue; // counted with the first `super` of its chain
         }
         let mut rest = &code[at..];
         let mut ups = 0;
@@ -450,8 +450,8 @@ fn crate_paths(file: &Source) -> Vec<(usize, &str)> {
     found
 }
 
-/// The names a path goes on with: one, or several if it continues with a `{…}` group. Macros are left
-/// out, as an exported one lives at the crate root whatever module defines it.
+/// Returns the next names of a path: one name, or several names of a `{…}` group. Omits macros, because an exported macro is at the
+/// crate root regardless of the module that defines it.
 fn first_names(rest: &str) -> Vec<&str> {
     let Some(group) = rest.strip_prefix('{') else {
         let name = first_name(rest);
@@ -479,7 +479,7 @@ fn first_names(rest: &str) -> Vec<&str> {
     names
 }
 
-/// The identifier at the start of `rest`, or the `*` of a glob.
+/// Returns the identifier at the start of `rest`, or the `*` of a glob.
 fn first_name(rest: &str) -> &str {
     let end = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
     if rest.starts_with('*') {
@@ -489,7 +489,7 @@ fn first_name(rest: &str) -> &str {
     }
 }
 
-/// How many `mod name { … }` blocks are open at the end of `before`.
+/// Returns the number of `mod name { … }` blocks that are open at the end of `before`.
 fn inline_modules(before: &str) -> usize {
     let mut blocks = Vec::new();
     for (at, c) in before.char_indices() {
@@ -503,7 +503,7 @@ fn inline_modules(before: &str) -> usize {
     blocks.into_iter().filter(|is_module| *is_module).count()
 }
 
-/// One line for each place where a file of the modules picked by `applies` names one of `names`.
+/// Returns one line for each place in the modules selected by `applies` that names one of `names`.
 fn mentions_in(files: &[Source], names: &[&str], applies: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for file in files.iter().filter(|file| applies(file.top())) {
@@ -519,7 +519,7 @@ fn mentions_in(files: &[Source], names: &[&str], applies: impl Fn(&str) -> bool)
     found
 }
 
-/// Where `word` stands in `code` on its own, not as a piece of a longer name.
+/// Returns the offsets of `word` in `code`, without its occurrences within longer names.
 pub(crate) fn words(code: &str, word: &str) -> Vec<usize> {
     let alone = |at: &usize| {
         let after = &code[at + word.len()..];
@@ -535,7 +535,7 @@ pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Replaces comments and the contents of literals by spaces; lines and offsets of the rest stay.
+/// Replaces comments and the contents of literals with spaces. All other lines and offsets stay the same.
 fn blank_text(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
@@ -566,7 +566,7 @@ fn blank_text(text: &str) -> String {
     code
 }
 
-/// As many spaces as `text` has bytes, with its line ends.
+/// Returns one space per byte of `text`, with its line ends.
 fn spaces(text: &str) -> String {
     text.bytes()
         .map(|b| if b == b'\n' { '\n' } else { ' ' })
@@ -608,12 +608,12 @@ fn string(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of a character literal, 0 for the quote of a lifetime.
+/// Returns the length of a character literal, or 0 for the quote of a lifetime.
 fn character(rest: &str) -> usize {
     let mut chars = rest.char_indices().skip(1);
     match (chars.next(), chars.next()) {
         (Some((_, '\\')), Some((at, c))) => {
-            let from = at + c.len_utf8(); // past the escaped character, which may be a quote
+            let from = at + c.len_utf8(); // after the escaped character, which may be a quote
             rest[from..].find('\'').map_or(0, |end| from + end + 1)
         }
         (Some(_), Some((at, '\''))) => at + 1,
@@ -621,7 +621,7 @@ fn character(rest: &str) -> usize {
     }
 }
 
-/// The length of a raw string, 0 if this is the start of some name.
+/// Returns the length of a raw string, or 0 at the start of any name.
 fn raw_string(rest: &str) -> usize {
     let prefix = if rest.starts_with('b') { 2 } else { 1 };
     let hashes = rest[prefix..].chars().take_while(|c| *c == '#').count();
@@ -635,7 +635,7 @@ fn raw_string(rest: &str) -> usize {
         .map_or(rest.len(), |end| open + 1 + end + close.len())
 }
 
-/// Blanks each item under `#[cfg(test)]`; expects text without comments and literals.
+/// Blanks each item under `#[cfg(test)]`. Expects text without comments and literals.
 fn blank_tests(code: &str) -> String {
     const MARK: &str = "#[cfg(test)]";
     let mut kept = String::with_capacity(code.len());
@@ -650,7 +650,7 @@ fn blank_tests(code: &str) -> String {
     kept + rest
 }
 
-/// Where the item at the start of `code` ends: at its `;`, or at the brace that closes its body.
+/// Returns the end of the item at the start of `code`: its `;`, or the brace that closes its body.
 pub(crate) fn item_end(code: &str) -> usize {
     let mut depth = 0_usize;
     for (at, c) in code.char_indices() {

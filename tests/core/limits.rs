@@ -1,4 +1,4 @@
-//! docs/limits.md lists the limits of the crate with the values that the code has.
+//! docs/limits.md lists the limits of the crate with the values in the code.
 
 mod code;
 mod others;

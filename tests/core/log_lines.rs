@@ -2,8 +2,8 @@
 
 use std::{fs, io, path::Path};
 
-/// Values that are written as they are (`%value` or `?value`): IDs, times and words of the crate. All others are strings,
-/// which subscribers escape, or errors in a `Chain`, which is one line.
+/// Values that are written unescaped (`%value` or `?value`): IDs, times and fixed words. All other values are strings,
+/// which subscribers escape, or errors in a `Chain`, which has one line.
 const PLAIN: &[&str] = &[
     "after",   // a time
     "anomaly", // strings are escaped

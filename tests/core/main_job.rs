@@ -1,4 +1,4 @@
-//! The main job end to end, with the definitions and breadcrumbs of `examples/data`: what the quickstart shows.
+//! The quickstart's scenario end to end, with the definitions and breadcrumbs of `examples/data`.
 
 use serde_json::{Value, json};
 use std::sync::Arc;

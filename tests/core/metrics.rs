@@ -1,4 +1,4 @@
-//! What a runtime counts, as a Prometheus exporter sees it.
+//! The metrics of a runtime, as a Prometheus exporter shows them.
 
 use crate::support::{Probe, Shim, all, event_of, eventually, put};
 use futures::stream::{self, StreamExt as _};
@@ -35,16 +35,16 @@ const ALL: [&str; 14] = [
     WAITS,
 ];
 
-/// Counts what happens on this thread from now on.
+/// Records all metrics of this thread from now on.
 fn recorder() -> (PrometheusHandle, metrics::LocalRecorderGuard<'static>) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
-    // It lives as long as the test.
+    // The recorder lives for the rest of the process.
     let recorder: &'static _ = Box::leak(Box::new(recorder));
     (handle, metrics::set_default_local_recorder(recorder))
 }
 
-/// The value of one series, written as the exporter writes it.
+/// Returns the value of one series, which is named as in the exporter's output.
 fn value(metrics: &PrometheusHandle, series: &str) -> Option<f64> {
     let text = metrics.render();
     let mut lines = text.lines();
@@ -55,7 +55,7 @@ fn value(metrics: &PrometheusHandle, series: &str) -> Option<f64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
-/// Delivers an event, says that it dropped seven, and is silent.
+/// A source that delivers one event, reports seven lost events, and stays silent.
 struct Lossy(Event);
 
 #[async_trait]
@@ -75,7 +75,7 @@ impl EventSource for Lossy {
     }
 }
 
-/// What is counted in the scenario below.
+/// The expected series of the scenario below.
 const SERIES: [(&str, f64); 16] = [
     ("ux_breaker_open{executor=\"well\"}", 0.0),
     ("ux_events_behind", 3.0),
@@ -114,7 +114,7 @@ async fn every_metric_of_the_table_is_there_with_its_labels_after_a_few_runs() {
     let mut during = None;
     let scenario = async {
         eventually(async || all(&store, "executor.failed.v1").await.len() == 1).await;
-        // No event tells of this one.
+        // The source delivers no event for this breadcrumb.
         put(&store, "message.v1", json!({})).await;
         let wait = runtime.wait_for(Selector::schema("none.v1"), Duration::from_secs(7_000));
         eventually(async || value(&metrics, "ux_waits_open{store=\"0\"}") == Some(1.0)).await;
@@ -274,7 +274,7 @@ async fn calls_of_a_store_and_of_a_source_are_measured_by_operation_and_outcome(
     assert!(seconds >= Some(4.0) && seconds < Some(5.0), "{seconds:?}");
 }
 
-/// The table in the documentation is read as text: name, kind and labels of each row.
+/// Reads the documentation's table as text: name, kind and labels of each row.
 #[test]
 fn the_table_in_the_documentation_and_the_constants_say_the_same() {
     let source = include_str!("../../src/runtime/metrics.rs");

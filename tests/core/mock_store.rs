@@ -1,4 +1,4 @@
-//! The mock store: what `store_with` answers, and what a bare mock is for.
+//! The mock store: the answers of `store_with`, and the use of a mock without expectations.
 
 use serde_json::json;
 use std::sync::Arc;

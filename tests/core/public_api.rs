@@ -1,4 +1,4 @@
-//! What other code compiles against: the names at the crate root, their signatures, and what may cross threads.
+//! The public API: names at the crate root, signatures, and `Send` and `Sync` types.
 
 mod driver_types;
 mod type_names;

@@ -1,4 +1,4 @@
-//! README.md: its program is `examples/hello.rs`, and prints the output that it shows. ARCHITECTURE.md: its reading path is true.
+//! README.md: its program is `examples/hello.rs`, which prints the shown output. ARCHITECTURE.md: its reading path is correct.
 
 use crate::child::run_alone;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn the_program_of_the_readme_prints_the_output_that_it_shows() {
     assert!(printed.contains(shown), "{printed}");
 }
 
-/// Prints the output of the program, for the test above.
+/// Prints the program's output, for the test above.
 #[test]
 fn prints_the_output() {
     hello::run().unwrap();

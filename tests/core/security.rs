@@ -1,7 +1,7 @@
-//! docs/security.md: every claim names a test that exists, and every limit names a remedy.
+//! docs/security.md: each claim names an existing test, and each limit names a remedy.
 //!
-//! A claim is a paragraph that starts with bold text, and a limit is a list item that does. `Test:` or `Tests:` starts the
-//! names: a token in code font that ends with `.rs` is a file, and the tokens after it are tests in that file.
+//! A claim is a paragraph that starts with bold text, and a limit is a list item that starts with bold text. `Test:` or `Tests:`
+//! introduces the names: a token in code font that ends with `.rs` is a file, and the tokens after it are tests in that file.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 const DOCUMENT: &str = include_str!("../../docs/security.md");
 const MARKERS: [&str; 2] = ["Test: ", "Tests: "];
 const REMEDY: &str = "*Remedy:* ";
-/// The fewest claims in the document, so that another layout does not make the check pass.
+/// Minimum number of claims in the document. Without it, the check would pass for a document with another layout.
 const FEWEST: usize = 30;
 
 #[test]
@@ -85,7 +85,7 @@ fn problems(document: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String
     problems
 }
 
-/// Reports whether a source file has a test function of this name, which is not ignored.
+/// Returns `true` if a source file has a test function with this name that is not ignored.
 fn has_test(file: &str, name: &str) -> bool {
     let signature = format!("fn {name}(");
     let mut places = file.match_indices(&signature);

@@ -30,13 +30,13 @@ fn order(id: u64) -> NewBreadcrumb {
     NewBreadcrumb::new("order.v1").context(json!({"id": id}))
 }
 
-/// The response to an order.
+/// Returns the response to an order.
 fn receipt(context: &ExecutionContext) -> Response {
     let id = context.trigger().context["id"].clone();
     Response::create(NewBreadcrumb::new("receipt.v1").context(json!({"id": id})))
 }
 
-/// Answers each order with a receipt, and counts its attempts.
+/// Creates an executor that answers each order with a receipt and counts its attempts.
 fn clerk(attempts: &Arc<AtomicUsize>) -> Executor {
     executor("clerk")
         .on(Subscription::trigger("order.v1"))
@@ -47,7 +47,7 @@ fn clerk(attempts: &Arc<AtomicUsize>) -> Executor {
         })
 }
 
-/// Suspends the run of each order, then answers the order with a receipt.
+/// Creates an executor that suspends the run of each order and then answers with a receipt.
 fn waiter(wake: impl Fn(&ExecutionContext) -> Wake + Send + Sync + 'static) -> Executor {
     executor("waiter")
         .on(Subscription::trigger("order.v1"))
@@ -114,7 +114,7 @@ async fn a_breadcrumb_that_is_written_while_the_runtime_runs_is_answered() -> Re
         .on(Subscription::trigger("wish.v1"))
         .state(store.clone())
         .execute(|_, store| async move {
-            // A write outside of the run, as a service makes it.
+            // A write outside the run, as in a service.
             store.create(order(1)).await?;
             Ok(Response::none())
         });
@@ -570,7 +570,7 @@ async fn the_next_worker_completes_the_run_of_a_crashed_one() -> Result<(), BoxE
         assert_eq!(attempts.load(Ordering::SeqCst), expected, "{moment:?}");
         assert_eq!(assert_responded(&store, "clerk", order.id).await.len(), 1);
         assert_eq!(receipts(&store).await?, 1);
-        // The lease of the crashed worker has to expire first.
+        // The lease of the crashed worker must expire first.
         let took = store.now().since(crashed_at);
         assert_eq!(took > 20 * SECOND, moment == Moment::Before, "{took:?}");
     }

@@ -1,4 +1,4 @@
-//! What the logs say: who, what and how it ended, and never a payload.
+//! Logs and spans: they name the executor, the run and its outcome, and never contain a payload.
 
 use crate::support::log::Log;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use universal_executor::{
 
 const SECRET: &str = "sk-planted-secret";
 
-/// Answers, or fails and says the secret while it does.
+/// An executor that answers or fails. A failure's error contains the secret.
 struct Teller {
     store: MemoryStore,
     subscriptions: Subscriptions,
@@ -48,14 +48,14 @@ impl UniversalExecutor for Teller {
     }
 }
 
-/// Processes one message that carries the secret; returns the logs at a level and the message's id.
+/// Processes one message that contains the secret. Returns the log lines at a level, and the message's ID.
 async fn logs_of(level: tracing::Level, fails: bool) -> Result<(String, String), BoxError> {
     let (log, _guard) = Log::capture(level, FmtSpan::CLOSE);
     let store = MemoryStore::default();
     let subscriptions = Subscriptions::new([
         Subscription::trigger("message.v1"),
         Subscription::context("note.v1").key("note"),
-        // The memory store has no vectors.
+        // The memory store has no vectors, so this source fails.
         Subscription::context("note.v1").key("near").vector(3),
     ])?;
     let teller = Teller {
@@ -73,7 +73,7 @@ async fn logs_of(level: tracing::Level, fails: bool) -> Result<(String, String),
     Ok((log.text(), message.id.to_string()))
 }
 
-/// Answers one schema with another; its first calls fail.
+/// An executor that answers one schema with another one. Its first calls fail.
 struct Relay {
     id: &'static str,
     writes: &'static str,
@@ -129,8 +129,8 @@ impl UniversalExecutor for Relay {
     }
 }
 
-/// The first message of a chain of two executors, the second of which fails once, and what the spans of their runs say:
-/// executor, attempt, hops and correlation id, in the order in which they ended.
+/// Runs a chain of two executors, the second of which fails once. Returns the ID of the first message and the fields of the run spans:
+/// executor, attempt, hops and correlation ID, in the order in which the spans ended.
 async fn spans_of_a_chain() -> Result<(String, Vec<[String; 4]>), BoxError> {
     let (log, _guard) = Log::capture(tracing::Level::INFO, FmtSpan::CLOSE);
     let store = MemoryStore::default();
@@ -158,7 +158,7 @@ async fn spans_of_a_chain() -> Result<(String, Vec<[String; 4]>), BoxError> {
     Ok((message?.id.to_string(), spans.collect()))
 }
 
-/// What a line of the log says of a field.
+/// Returns the value of a field in a log line.
 fn field(line: &str, name: &str) -> Option<String> {
     let (_, said) = line.split_once(&format!("{name}="))?;
     let said = said.split([' ', '}']).next()?;
@@ -228,7 +228,7 @@ async fn a_source_that_cannot_be_fetched_is_a_warning_that_names_it() {
     let line = logs
         .lines()
         .find(|line| line.contains("fetch of a context source failed"))
-        .unwrap_or_else(|| panic!("no warning in {logs:?}"));
+        .unwrap_or_else(|| panic!("the expected warning is missing in {logs:?}"));
     for part in ["WARN", "executor=\"teller\"", "near", "unsupported"] {
         assert!(line.contains(part), "{part} is not in {line}");
     }

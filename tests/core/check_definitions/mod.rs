@@ -1,6 +1,6 @@
-//! The example that checks definitions, on files, folders, stores and servers.
+//! The example that checks definitions, with files, folders, stores and servers as sources.
 //!
-//! Its file is a module here, as cargo gives a test the path of no example; `make examples` runs the program itself.
+//! The example's file is a module here, because cargo gives a test no path of an example. `make examples` runs the program itself.
 
 #[path = "../../../examples/check_definitions/main.rs"]
 #[expect(dead_code, reason = "the program has a main function of its own")]
@@ -31,7 +31,7 @@ async fn checked(options: &[&str], sources: &[&Path]) -> Checked {
     check(&arguments(options, sources)).await
 }
 
-/// An empty folder for one test.
+/// Creates an empty folder for one test.
 fn scratch(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("ux-{name}-{}", std::process::id()));
     drop(std::fs::remove_dir_all(&folder));
@@ -39,7 +39,7 @@ fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-/// The lines of the report that start with a word, without the path of the repository.
+/// Returns the lines of the report that start with a word, without the path of the repository.
 fn lines(checked: &Checked, severity: &str) -> Vec<String> {
     let text = print::text(checked).replace(env!("CARGO_MANIFEST_DIR"), "");
     let lines = text.lines().filter(|line| line.starts_with(severity));
@@ -299,7 +299,7 @@ async fn a_store_file_is_checked() -> Result<(), BoxError> {
     }
     assert!(
         std::fs::read(&path)? == before,
-        "the check changed the file"
+        "the check must not change the file"
     );
     Ok(())
 }
@@ -321,7 +321,7 @@ async fn a_store_file_of_an_older_version_is_refused_and_not_migrated() -> Resul
     assert_eq!(
         checked.0.definitions.len(),
         1,
-        "the other source is checked"
+        "the other source must still be checked"
     );
     expect(
         &lines(&checked, "error"),
@@ -333,7 +333,7 @@ async fn a_store_file_of_an_older_version_is_refused_and_not_migrated() -> Resul
     );
     assert!(
         std::fs::read(&path)? == before,
-        "the check changed the file"
+        "the check must not change the file"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Definitions in the shapes of an RCRT distribution: five agents and thirteen tools, which load unchanged.
+//! Definitions in the shapes of an RCRT (Right Context Right Time) distribution: five agents and thirteen tools, which load unchanged.
 
 use super::{checked, data, expect, lines};
 use crate::support::{all, eventually, put};

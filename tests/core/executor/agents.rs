@@ -1,4 +1,4 @@
-//! What an agent's model is shown, and what it is never shown.
+//! Requests to an agent's model: the included and the excluded data.
 
 use crate::support::{Call, Do, Probe, Shim, all, event_of, put, unavailable};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use universal_executor::{
     UniversalExecutor,
 };
 
-/// An agent on questions, with notes, a page and whatever else its definition says.
+/// Creates an agent on questions, with notes, a page and more fields of its definition.
 fn agent(
     handle: &(impl BreadcrumbStore + Clone),
     model: &Arc<ScriptedModel>,
@@ -36,7 +36,7 @@ fn model() -> Arc<ScriptedModel> {
     Arc::new(ScriptedModel::new(["Done.", "Done."]))
 }
 
-/// What the model is told about a question.
+/// Lets an agent answer a question, and returns the text that its model received.
 async fn told(store: &MemoryStore, more: &Value) -> String {
     let (question, model) = (put(store, "question.v1", json!({"q": 1})).await, model());
     let outcome = sees(&agent(store, &model, more), &question).await.unwrap();
@@ -49,7 +49,7 @@ async fn sees(agent: &AgentExecutor, breadcrumb: &Breadcrumb) -> Result<Outcome,
     agent.process_event(&event_of(breadcrumb)).await
 }
 
-/// Asserts that a question was given up with an error as its answer, and the model was never asked.
+/// Fails unless a question was answered with an error and the model received no request. Returns the error message.
 async fn assert_refused(store: &MemoryStore, model: &ScriptedModel, outcome: &Outcome) -> String {
     assert!(
         matches!(
@@ -77,7 +77,7 @@ async fn nothing_that_hints_exclude_is_in_a_request_to_a_model_not_even_when_the
     store.create(definition).await.unwrap();
     let by_schema = json!({"text": "shown-1", "token": "secret-1", "meta": {"key": "secret-2"}});
     put(&store, "note.v1", by_schema).await;
-    // No rule of these can be applied, and none of those can be read.
+    // The first hints cannot be applied, and the other ones cannot be parsed.
     let failing = json!({
         "exclude": ["token"], "mode": "merge", "transform": {"n": {"type": "literal", "literal": 1}},
     });

@@ -1,4 +1,4 @@
-//! Executors made of a closure.
+//! Executors made of closures.
 
 use serde_json::{Value, json};
 use std::error::Error;
@@ -177,7 +177,7 @@ async fn a_closure_can_suspend_its_run() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A wrapper that forwards only the methods without a default.
+/// A wrapper that forwards only the methods without a default implementation.
 struct Wrapped(BoundExecutor);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! What reaches `execute`: how sources are named, fetched, ordered, limited and reported.
+//! The context of `execute`: names, fetching, order, limits and reports of its sources.
 
 use crate::support::{Call, Do, Probe, Shim, all, event_of, put, runs, unavailable};
 use futures::FutureExt as _;
@@ -25,7 +25,7 @@ fn trigger() -> Subscription {
     Subscription::trigger("user.message.v1")
 }
 
-/// The context of an executor with these sources, for a trigger.
+/// Returns the context of an executor with these sources for a trigger.
 async fn assembled<S: BreadcrumbStore + Clone>(
     store: &S,
     trigger_breadcrumb: &Arc<Breadcrumb>,
@@ -43,7 +43,7 @@ fn texts(context: &ExecutionContext, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// A store that knows nothing of selectors: it returns the newest of everything, as far back as it is asked.
+/// A store that ignores selectors: it returns the newest breadcrumbs of all schemas, up to the query's limit.
 fn blunt(store: &MemoryStore) -> Shim {
     let everything = store.clone();
     Shim::new(store, move |call| match call {
@@ -183,7 +183,7 @@ async fn the_matching_trigger_of_highest_priority_names_the_run_once_its_context
         let message = put(&store, "user.message.v1", json!({"urgent": is_urgent})).await;
         let probe = Probe::new("probe", &store, [trigger().key("any"), urgent(priority)]);
 
-        // Without a context only the trigger without conditions is certain.
+        // Without the message's context, only a trigger without conditions matches for certain.
         let event = event_of(&message).envelope();
         probe.process_event(&event).await.unwrap();
 
@@ -312,7 +312,7 @@ fn largest_id() -> BreadcrumbId {
     "ffffffff-ffff-ffff-ffff-ffffffffffff".parse().unwrap()
 }
 
-/// Breadcrumbs of the time of a trigger and around it, each named by how it compares.
+/// Returns breadcrumbs with the time of a trigger and around it. The message of each names its difference.
 fn around(trigger: &Arc<Breadcrumb>) -> Vec<Arc<Breadcrumb>> {
     let other = |name: &str, change: fn(&mut Breadcrumb)| {
         let mut made = Breadcrumb::clone(trigger);
@@ -582,7 +582,7 @@ async fn sources_keep_the_order_of_the_subscriptions() {
     assert_eq!(keys, ["z", "a", "m"]);
 }
 
-/// A probe that puts its context together by itself.
+/// A probe with its own implementation of `assemble_context`.
 struct Assembles(Probe);
 
 #[async_trait]
@@ -620,7 +620,7 @@ impl UniversalExecutor for Assembles {
     }
 }
 
-/// A probe whose sources come from elsewhere.
+/// A probe whose sources do not come from its store.
 struct FetchesElsewhere(Probe);
 
 #[async_trait]
@@ -698,11 +698,11 @@ async fn an_overridden_assemble_context_is_what_process_event_calls() {
     assert_eq!(context.require("page").unwrap()["url"], "made by hand");
     assert!(
         context.deadline().is_some(),
-        "it belongs to the run all the same"
+        "the context must still belong to the run"
     );
 }
 
-/// Fails every search for a schema.
+/// Creates a store that fails each search for a schema.
 fn without_schema(store: &MemoryStore, schema: &'static str) -> Shim {
     Shim::new(store, move |call| match call {
         Call::Search(query) if query.selector.schema_name() == Some(schema) => {
@@ -1265,7 +1265,7 @@ async fn what_a_vector_search_leaves_short_is_visible() {
     )
     .await;
     let message = said(&store, "hi").await;
-    // It cannot filter: its two nearest are of another schema, and more would follow.
+    // This vector search cannot filter: its two nearest results have another schema, and more results would follow.
     let store = Shim::new(&store, |_| Do::Pass).nearest(found);
 
     let notes = Subscription::context("note.v1").key("notes").vector(2);

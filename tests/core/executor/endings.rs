@@ -1,4 +1,4 @@
-//! How a run ends when the store fails around it: nobody who asked stays without an answer.
+//! Ends of runs on a failing store: every requester receives an answer.
 
 use crate::support::{Call, Do, Probe, Shim, all, event_of, put, unavailable};
 use serde_json::json;
@@ -16,14 +16,14 @@ use universal_executor::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A tool that says its input again, or panics.
+/// Creates a tool that returns its input or panics.
 fn echo(store: impl BreadcrumbStore, panics: bool) -> ToolExecutor {
     let echo = json_tool(
         "echo",
         "Says it again.",
         json!({}),
         move |input, _| async move {
-            assert!(!panics, "it was told to");
+            assert!(!panics, "planned panic");
             Ok(input)
         },
     );
@@ -39,7 +39,7 @@ async fn request(store: &MemoryStore) -> Arc<Breadcrumb> {
     .await
 }
 
-/// The store fails the first time it is asked so.
+/// Creates a store that fails the first matching call.
 fn failing_once(store: &MemoryStore, fails: fn(&Call<'_>) -> bool) -> Shim {
     let failed = AtomicBool::new(false);
     Shim::new(store, move |call| {

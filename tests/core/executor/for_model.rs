@@ -1,4 +1,4 @@
-//! What a model may see: contexts shaped by their own hints or those of their schemas, and nothing that cannot be.
+//! The context for a model: shaped by hints of breadcrumbs or their schemas, without anything that cannot be shaped.
 
 use crate::support::{Call, Do, Probe, Shim, all, put, runs, unavailable};
 use futures::FutureExt as _;
@@ -17,17 +17,17 @@ use universal_executor::{
     Subscriptions, UniversalExecutor, async_trait,
 };
 
-/// Hides the field `secret`.
+/// Returns hints that hide the field `secret`.
 fn hide() -> Value {
     json!({"exclude": ["secret"]})
 }
 
-/// Hints that no context in these tests can be shaped by, since each is no object.
+/// Returns hints that fail for the contexts in these tests, because `merge` needs an object.
 fn failing() -> Value {
     json!({"mode": "merge", "transform": {"note": {"type": "literal", "literal": 1}}})
 }
 
-/// Hints that cannot be read.
+/// Returns hints that cannot be parsed.
 fn broken() -> Value {
     json!({"exlude": ["secret"]})
 }
@@ -40,13 +40,13 @@ fn definition(of: &str) -> NewBreadcrumb {
     NewBreadcrumb::new("schema.def.v1").tag(format!("defines:{of}"))
 }
 
-/// Defines how a schema is shown.
+/// Writes a schema definition with these hints.
 async fn define(store: &MemoryStore, schema: &str, hints: Value) -> Arc<Breadcrumb> {
     let new = definition(schema).llm_hints(hints);
     store.create(new).await.unwrap()
 }
 
-/// A note with hints of its own.
+/// Writes a note with hints.
 async fn hinted(store: &MemoryStore, context: Value, hints: Value) -> Arc<Breadcrumb> {
     let new = NewBreadcrumb::new("note.v1")
         .context(context)
@@ -54,7 +54,7 @@ async fn hinted(store: &MemoryStore, context: Value, hints: Value) -> Arc<Breadc
     store.create(new).await.unwrap()
 }
 
-/// An executor that is set off by questions, has notes, and looks at what a model may see.
+/// Creates an executor with questions as triggers and more sources, which answers with its context for a model.
 fn looking<S: BreadcrumbStore + Clone>(store: &S, sources: &[Subscription]) -> Probe {
     let trigger = Subscription::trigger("question.v1");
     let subscriptions = [trigger].into_iter().chain(sources.iter().cloned());
@@ -69,7 +69,7 @@ fn notes() -> Subscription {
     Subscription::context("note.v1").key("notes").recent(10)
 }
 
-/// What a model may see, as JSON that an answer can have.
+/// Returns a context for a model as JSON for an answer.
 fn shown_of(shown: &ModelContext) -> Value {
     let contexts = |items: &[universal_executor::executor::ModelItem]| -> Vec<Json> {
         items.iter().map(|item| item.context.clone()).collect()
@@ -84,7 +84,7 @@ fn shown_of(shown: &ModelContext) -> Value {
     })
 }
 
-/// What a model may see when a question is asked.
+/// Asks a question and returns the context for a model.
 async fn shown<S: BreadcrumbStore + Clone>(
     store: &MemoryStore,
     handle: &S,
@@ -109,7 +109,7 @@ async fn trigger_shown(store: &MemoryStore) -> Value {
     shown.get("trigger").unwrap().clone()
 }
 
-/// A store that counts the searches for definitions.
+/// Creates a store that counts searches for schema definitions.
 fn counting(store: &MemoryStore) -> (Shim, Arc<AtomicUsize>) {
     let searches = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&searches);
@@ -468,7 +468,7 @@ async fn a_required_list_is_shown_if_something_of_it_is_left_or_nothing_was_ther
     assert_eq!(some["sources"], json!({"notes": [{"n": 1}]}));
 }
 
-/// A store that fails or hangs where definitions are searched for, so many times.
+/// Creates a store whose first `times` searches for schema definitions fail or hang.
 fn unable(store: &MemoryStore, times: usize, how: fn() -> Do) -> Shim {
     let left = AtomicUsize::new(times);
     let less = |left: usize| left.checked_sub(1);
@@ -685,7 +685,7 @@ async fn a_text_for_a_model_says_how_much_is_withheld_and_nothing_that_the_hints
     assert!(!text.contains("obey"), "{text}");
 }
 
-/// So many notes of the same hints.
+/// Returns a context with `count` notes that have the same hints.
 fn many_notes(hints: Option<Value>, context: &Value, count: usize) -> ExecutionContext {
     let mut note = NewBreadcrumb::new("note.v1").context(context.clone());
     if let Some(hints) = hints {
@@ -733,7 +733,7 @@ async fn what_all_hints_of_a_context_take_together_is_bounded() {
     assert_eq!(shown.many("page").len(), 1);
 }
 
-/// An executor that puts its context together by hand.
+/// An executor with its own implementation of `assemble_context`.
 struct ByHand(Probe);
 
 #[async_trait]

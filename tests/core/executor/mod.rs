@@ -1,4 +1,4 @@
-//! Executors on the memory store: what they are given, what becomes of their runs, and what runs them.
+//! Executors on the memory store: their contexts, their runs, and the runtime.
 
 mod agents;
 mod closures;

@@ -1,6 +1,6 @@
-//! Executors on a store without a ledger: the crate adds one in memory, for the life of the process.
+//! Executors on a store without a ledger: the crate adds a ledger in memory for the life of the process.
 //!
-//! Each `Shim::without_ledger` has an identity of its own, so a second one on the same data stands for a new process.
+//! Each `Shim::without_ledger` has a unique identity, so a second one on the same data represents a new process.
 
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, unavailable};
 use futures::StreamExt as _;
@@ -22,7 +22,7 @@ use universal_executor::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A queue that delivers an event again after a nack, and after a restart unless it was acknowledged.
+/// A queue that delivers an event again after a nack, and after a restart unless the event was acknowledged.
 #[derive(Clone, Default)]
 struct Queue(Arc<Mutex<Unacknowledged>>);
 
@@ -107,7 +107,7 @@ fn runtime(queue: &Queue, probe: &Arc<Probe>) -> Runtime {
     builder.build().unwrap()
 }
 
-/// Runs until the queue has no event left that is not acknowledged.
+/// Runs a runtime until all events of the queue are acknowledged.
 async fn run_until_acknowledged(queue: &Queue, probe: &Arc<Probe>) {
     let acknowledged = eventually(async || queue.is_empty());
     runtime(queue, probe).run_until(acknowledged).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_run_that_ends_by_hand_while_its_delivery_waits_is_acknowledged() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let plain = Shim::without_ledger(&store);
-    // The first attempt, in the runtime, is refused for so long that the second one is made by hand.
+    // The first attempt, in the runtime, asks for a long delay, so that the test can make the second attempt itself.
     let waits = prober(&plain)
         .profile(Profile::default().attempts(9))
         .failing(|| universal_executor::retry_after(3_600 * SECOND, "429"))
@@ -469,12 +469,12 @@ async fn a_run_whose_search_for_an_earlier_answer_failed_is_executed_when_its_ev
     let able = store.capabilities().run_keys(true);
     let probe = prober(&down.able_to(able).ledgerless());
 
-    // An earlier process may have answered it.
+    // The event is so old that an earlier process may have answered it.
     let mut event = event_of(&question);
     event.updated_at = Timestamp::UNIX_EPOCH;
 
     let first = probe.process_event(&event).await;
-    // The store has a ledger that does not know the run, so it refuses the response.
+    // The store has a ledger without this run, so it refuses the response.
     drop(probe.process_event(&event).await);
 
     let is_postponed = matches!(first, Err(ExecutorError::Postponed { .. }));

@@ -1,4 +1,4 @@
-//! One event at one executor: what sets it off, what happens once, what is tried again and how it ends.
+//! One event at one executor: triggers, exactly-once effects, retries and outcomes.
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,
@@ -44,11 +44,11 @@ fn prober(store: &(impl BreadcrumbStore + Clone)) -> Probe {
 fn written(outcome: &Outcome) -> Vec<BreadcrumbId> {
     match outcome {
         Outcome::Responded { written } | Outcome::Failed { written, .. } => written.clone(),
-        other => panic!("nothing was written: {other:?}"),
+        other => panic!("expected a written response, got {other:?}"),
     }
 }
 
-/// Asserts that a run failed in a class, with one dead letter that says so.
+/// Fails unless a run failed with a failure class and has exactly one dead letter with this class.
 async fn assert_failed(store: &MemoryStore, outcome: &Outcome, expected: FailureClass) {
     let Outcome::Failed { class, written } = outcome else {
         panic!("{outcome:?}")
@@ -1070,7 +1070,7 @@ async fn a_panic_fails_its_own_run_only_and_is_a_class_of_its_own() {
         "{first:?}"
     );
     assert_failed(&store, &second, FailureClass::Panic).await;
-    // What a panic says may be a secret: whoever asked is told only that there was one.
+    // A panic message may contain a secret, so the requester does not receive it.
     assert_eq!(probe.failures(), ["panic: the executor panicked"]);
     assert!(is_responded(&healthy), "{healthy:?}");
 }
@@ -1214,7 +1214,7 @@ async fn a_failure_answer_that_fails_leaves_the_dead_letter_alone() {
     type Fail = fn(&Breadcrumb, &Failure) -> Result<Response, BoxError>;
     let fails: [Fail; 4] = [
         |_, _| Err("cannot even say so".into()),
-        |_, _| panic!("cannot even say so"),
+        |_, _| panic!("planned panic"),
         |_, _| Ok(Response::create(NewBreadcrumb::new("forbidden.v1"))),
         |_, _| Ok(Response::update(BreadcrumbId::NIL, 1, Patch::new())),
     ];
@@ -1352,7 +1352,7 @@ async fn a_deletion_is_signed_too() {
         .unwrap();
 
     let Err(StoreError::NotFound { tombstone, .. }) = store.get(target.id).await else {
-        panic!("it is still there")
+        panic!("the breadcrumb must be deleted")
     };
     assert_eq!(tombstone.unwrap().updated_by.as_deref(), Some("prober"));
 }
@@ -1473,7 +1473,7 @@ async fn a_chain_keeps_its_correlation_and_counts_its_hops() {
     assert_eq!(creator["trigger_id"], answer.id.to_string());
 }
 
-/// Gives every event of a store to every executor until nothing happens any more; returns how many did something.
+/// Passes every event of a store to every executor until no new event exists. Returns the number of responses and failures.
 async fn pump(store: &MemoryStore, probes: &[&Probe]) -> usize {
     let mut events = store.events().subscribe(StartAt::Beginning).await.unwrap();
     let mut acted = 0;
@@ -1485,7 +1485,10 @@ async fn pump(store: &MemoryStore, probes: &[&Probe]) -> usize {
                 _ => {}
             }
         }
-        assert!(acted < 1_000, "it does not stop");
+        assert!(
+            acted < 1_000,
+            "the executors trigger each other without end"
+        );
     }
     acted
 }
@@ -1637,7 +1640,11 @@ async fn an_executor_writes_only_what_it_responds_with() {
 
         assert_eq!(is_responded(&outcome), fine, "{name}: {outcome:?}");
         if !fine {
-            assert_eq!(written(&outcome).len(), 1, "{name}: the dead letter alone");
+            assert_eq!(
+                written(&outcome).len(),
+                1,
+                "{name}: only the dead letter is written"
+            );
             assert_eq!(all(&store, "answer.v1").await.len(), answers, "{name}");
         }
     }
@@ -1900,8 +1907,11 @@ async fn a_save_after_the_end_of_the_run_is_refused_and_one_that_waits_then_is_t
     assert!(is_responded(&outcome), "{outcome:?}");
     let context = probe.context(0);
     let late = timeout(SECOND, context.save(json!(3))).await;
-    let late = late.expect("it is told at once");
-    let waiting = timeout(SECOND, told).await.expect("it is told").unwrap();
+    let late = late.expect("a late save must return immediately");
+    let waiting = timeout(SECOND, told)
+        .await
+        .expect("a waiting save must return")
+        .unwrap();
     for refused in [late, waiting] {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("the run has ended"), "{refused}");
@@ -1938,7 +1948,7 @@ async fn a_dead_letter_of_an_executor_with_a_very_long_name_can_be_stored() {
     assert_failed(&store, &outcome, FailureClass::Permanent).await;
 }
 
-/// Asks somebody, waits for the answer and says what it was.
+/// Creates an executor that asks a person, waits for the answer and responds with it.
 fn asker(store: &(impl BreadcrumbStore + Clone), wake: Wake) -> Probe {
     prober(store).executing(move |context| {
         let wake = wake.clone();
@@ -2235,7 +2245,7 @@ async fn the_deadline_and_the_attempt_are_told_to_execute() {
     assert_eq!(context.attempt(), 1);
 }
 
-/// Overrides everything, and says in each answer that it was asked.
+/// An executor that overrides every method. Each result shows that the override was called.
 struct Overrides {
     store: MemoryStore,
     subscriptions: Subscriptions,
@@ -2359,7 +2369,7 @@ async fn a_failure_answer_is_forwarded_too() {
     assert_eq!(all(&store, "apology.v1").await.len(), 1);
 }
 
-/// An executor that leaves everything to another but the way an event is processed.
+/// A wrapper that forwards every method except `process_event`.
 struct Wrapped<E>(E);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Many executors on one stream of events: isolation, bounds, retries, recovery and the end.
+//! Many executors on one event stream: isolation, bounds, retries, recovery and shutdown.
 
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use futures::StreamExt as _;
@@ -37,17 +37,17 @@ async fn count(store: &MemoryStore, schema: &str) -> usize {
     all(store, schema).await.len()
 }
 
-/// Until there are so many breadcrumbs of a schema.
+/// Waits until at least `n` breadcrumbs of a schema exist.
 async fn until(store: &MemoryStore, schema: &str, n: usize) {
     eventually(async || count(store, schema).await >= n).await;
 }
 
-/// Until no run is left to do.
+/// Waits until all runs have ended.
 async fn until_over(store: &MemoryStore) {
     eventually(async || runs(store).await.iter().all(|run| run.state.is_over())).await;
 }
 
-/// A probe whose `process_event` panics before anything is claimed.
+/// A probe whose `process_event` panics before it claims a run.
 struct Panics {
     probe: Probe,
     calls: AtomicUsize,
@@ -82,7 +82,7 @@ impl UniversalExecutor for Panics {
     }
 }
 
-/// A source that plays streams one after another and notes what it is told.
+/// A source that plays streams one after another and records its calls.
 #[derive(Default)]
 struct Tape {
     streams: Mutex<VecDeque<Vec<(u64, Event)>>>,
@@ -125,7 +125,7 @@ impl Played {
 
 #[async_trait]
 impl EventSource for Played {
-    /// A stream of what is on the tape; the last one does not end.
+    /// Returns the next stream of the tape. The last stream does not end.
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         self.0.from.lock().unwrap().push(from);
         let mut streams = self.0.streams.lock().unwrap();
@@ -289,7 +289,7 @@ async fn retries_happen_by_themselves_when_they_are_due() {
     let limited = Arc::clone(&times);
     let runtime = runtime(&store, vec![probe.clone()]);
 
-    // The second attempt does not count, so it is made again and again until it is stopped here.
+    // The second attempt does not count, so it is repeated until the test stops the runtime.
     let stop = eventually(async || limited.lock().unwrap().len() >= 4);
     let report = runtime.run_until(stop).await.unwrap();
 
@@ -451,7 +451,7 @@ async fn what_may_run_once_and_is_dropped_at_the_end_has_an_unknown_outcome() {
     assert_eq!(next.executed(), 0);
 }
 
-/// An executor that answers every event and ends no run.
+/// An executor that handles every event and ends no run.
 struct NeverEnds(Probe);
 
 #[async_trait]
@@ -519,7 +519,7 @@ async fn a_run_that_its_executor_never_ends_is_ended_by_the_runtime_and_whoever_
 async fn a_run_that_is_never_ended_ends_although_nobody_can_be_told() {
     let store = MemoryStore::default();
     let commits = AtomicUsize::new(0);
-    // Four times it is tried to tell; then the dead letter stands alone.
+    // The runtime tries to write the answer four times. The dead letter is then written alone.
     let broken = Shim::new(&store, move |call| match call {
         Call::Commit(_) if commits.fetch_add(1, Ordering::SeqCst) < 4 => Do::Fail(unavailable()),
         _ => Do::Pass,
@@ -774,7 +774,7 @@ async fn a_slow_executor_leaves_places_for_others() {
     assert!(began.elapsed() < 30 * SECOND, "{:?}", began.elapsed());
 }
 
-/// A source that always has something, an event or an error, without ever making its reader wait.
+/// A source that always has an event or an error, so that its reader never waits.
 struct Firehose(Option<Event>);
 
 #[async_trait]
@@ -921,7 +921,7 @@ async fn a_source_that_ends_is_subscribed_to_again_from_its_position() {
         let question = put(&store, "question.v1", json!({"n": n})).await;
         events.push((n + 7, event_of(&question)));
     }
-    // Nothing was committed in the last hour, so that nothing is found in the store before the source tells of it.
+    // Nothing was committed in the last hour, so the runtime finds nothing in the store before the source delivers events.
     tokio::time::advance(7_200 * SECOND).await;
     put(&store, "note.v1", json!({})).await;
     let last = events.split_off(2);
@@ -965,7 +965,7 @@ async fn a_redelivered_event_is_harmless() {
     assert_eq!((probe.executed(), count(&store, "answer.v1").await), (1, 1));
 }
 
-/// A source that cannot be reached.
+/// A source that is unavailable.
 struct Away;
 
 #[async_trait]
@@ -1277,7 +1277,7 @@ async fn an_event_without_its_context_makes_runs_only_for_the_executors_it_conce
             Subscription::trigger("request.v1").matching("$.tool", "eq", format!("tool-{number}"));
         Probe::new(&format!("tool-{number}"), &shared, [request]).shared()
     });
-    // Probes box their store, so each has a handle of its own but for those made of one executor's.
+    // Probes box their store, so each has a separate handle. `OneStore` makes them share one handle.
     let tools: Vec<Arc<OneStore>> = tools
         .map(|probe| Arc::new(OneStore(probe, Arc::clone(&shared))))
         .collect();
@@ -1296,7 +1296,7 @@ async fn an_event_without_its_context_makes_runs_only_for_the_executors_it_conce
     assert!(reads.load(Ordering::SeqCst) < 10);
 }
 
-/// A probe on a store handle that it shares with others.
+/// A probe on a shared store handle.
 struct OneStore(Arc<Probe>, Arc<dyn BreadcrumbStore>);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Tools that always answer, and agents that show a model everything and believe none of it.
+//! Tools that always answer, and agents that send all context to the model as data.
 #![expect(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -25,12 +25,12 @@ use universal_executor::{
     Subscription, Subscriptions, UniversalExecutor, Wake, permanent, retry_after, suspend,
 };
 
-/// Makes an error.
+/// A function that creates an error.
 type Make<E> = fn() -> E;
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A tool named `probe` that is triggered by requests.
+/// Creates a tool named `probe` that is triggered by requests.
 fn tool<F, R>(store: &MemoryStore, function: F) -> ToolExecutor
 where
     F: Fn(Value, ToolContext) -> R + Send + Sync + 'static,
@@ -40,7 +40,7 @@ where
     ToolExecutor::new(tool, Arc::new(store.clone())).unwrap()
 }
 
-/// A tool that fails with what a function makes.
+/// Creates a tool that fails with the error of a function.
 fn failing(store: &MemoryStore, error: fn() -> BoxError) -> ToolExecutor {
     tool(store, move |_, _| std::future::ready(Err(error())))
 }
@@ -63,7 +63,7 @@ async fn only(store: &MemoryStore, schema: &str) -> Arc<Breadcrumb> {
     found.remove(0)
 }
 
-/// Asserts that a request ended with an error as its answer and a dead letter of a class.
+/// Fails unless a request ended with an error as its answer and a dead letter of a class. Returns the answer's context.
 async fn assert_gave_up(store: &MemoryStore, outcome: &Outcome, expected: FailureClass) -> Value {
     assert!(
         matches!(outcome, Outcome::Failed { class, .. } if *class == expected),
@@ -289,7 +289,7 @@ async fn a_timeout_and_a_panic_are_answered_and_leave_a_dead_letter() {
     });
     let outcome = sees(&panics, &request).await.unwrap();
     let told = assert_gave_up(&store, &outcome, FailureClass::Panic).await;
-    // What a panic says may be a secret.
+    // A panic message may contain a secret.
     assert_eq!(told, "the executor panicked");
 }
 
@@ -315,7 +315,7 @@ async fn an_answer_about_a_failure_carries_the_id_and_the_tags_of_the_request() 
                 advance(LEASE).await;
                 dies
             }
-            "panic" => fails(&store, || panic!("it was told to")),
+            "panic" => fails(&store, || panic!("planned panic")),
             "error" => fails(&store, || Err("no such city".into())),
             _ => fails(&store, || Ok(json!("x".repeat(2 << 20)))),
         };
@@ -376,7 +376,7 @@ async fn a_model_error_in_any_executor_says_for_itself_whether_the_run_goes_on()
     let retry_after = Duration::from_secs(20);
     let busy = limited(&store).failing(move || ModelError::rate_limited(retry_after).into());
 
-    // A rate limit uses no attempt, so not even the only one.
+    // A rate limit uses no attempt, so the only attempt remains.
     for _ in 0..3 {
         let error = busy.sees(&question).await.unwrap_err();
         assert_eq!(error.retry(), Retry::After(retry_after), "{error:?}");
@@ -860,7 +860,7 @@ fn agent(store: &MemoryStore, model: &Arc<ScriptedModel>) -> AgentExecutor {
     AgentExecutor::new(definition, Arc::clone(model) as _, Arc::new(store.clone())).unwrap()
 }
 
-/// An agent whose model always fails in one way.
+/// Creates an agent whose model always fails with the same error.
 fn agent_without_answer(store: &MemoryStore, error: fn() -> ModelError) -> AgentExecutor {
     agent(
         store,
@@ -868,7 +868,7 @@ fn agent_without_answer(store: &MemoryStore, error: fn() -> ModelError) -> Agent
     )
 }
 
-/// The JSON between the fences of a section.
+/// Returns the JSON between the fences of a section.
 fn fenced(text: &str, section: &str) -> Value {
     let (_, rest) = text.split_once(&format!("\n## {section}\n")).unwrap();
     let (_, rest) = rest.split_once("\n```json data-").unwrap();

@@ -1,4 +1,4 @@
-//! What is excluded is seen nowhere in what a model is shown.
+//! Excluded fields never appear in the context for a model.
 
 use futures::FutureExt as _;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn tree() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Puts a text of its own at every leaf.
+/// Puts a unique text at every leaf of a value.
 fn mark(value: Value, next: &mut usize) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(|item| mark(item, next)).collect(),
@@ -45,7 +45,7 @@ fn mark(value: Value, next: &mut usize) -> Value {
     }
 }
 
-/// The marks below a way of names, which goes into every item of a list.
+/// Collects the marks below a path of field names. A path continues in every item of a list.
 fn below(value: &Value, way: &[&str], found: &mut Vec<String>) {
     match (value, way) {
         (Value::String(text), []) => {

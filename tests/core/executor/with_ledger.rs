@@ -1,4 +1,4 @@
-//! Executors on a store without a ledger beside the ledger of another store.
+//! Executors on a store without a ledger that is joined with the ledger of another store.
 
 mod outages;
 
@@ -17,7 +17,7 @@ use universal_executor::{
     Patch, Response, RunLedger, Selector, UniversalExecutor, Wake, WithLedger, suspend,
 };
 
-/// Where the breadcrumbs are, where the runs are, and the store that joins them.
+/// The store of the breadcrumbs, the store of the runs, and the store that joins both.
 struct Joined {
     service: MemoryStore,
     ledger: MemoryStore,
@@ -29,7 +29,7 @@ impl Joined {
         Self::scripted(|_| Do::Pass)
     }
 
-    /// The ledger's store does what the script says.
+    /// Creates a joined store. The calls of the ledger's store follow a script.
     fn scripted(script: impl Fn(Call<'_>) -> Do + Send + Sync + 'static) -> Self {
         let (service, ledger) = (MemoryStore::default(), MemoryStore::default());
         let with_runs = Shim::new(&ledger, script);
@@ -41,7 +41,7 @@ impl Joined {
         }
     }
 
-    /// The store of the breadcrumbs does what the script says.
+    /// Creates a joined store. The calls of the breadcrumbs' store follow a script.
     fn serving(script: impl Fn(Call<'_>) -> Do + Send + Sync + 'static) -> Self {
         let (service, ledger) = (MemoryStore::default(), MemoryStore::default());
         let passing = Shim::new(&ledger, |_| Do::Pass);
@@ -70,7 +70,7 @@ impl Joined {
     }
 }
 
-/// Fails the first commits and lets all others pass.
+/// Returns a script that fails the first `times` commits.
 fn failing(times: usize, error: fn() -> StoreError) -> impl Fn(Call<'_>) -> Do + Send + Sync {
     let commits = AtomicUsize::new(0);
     move |call| match call {
@@ -79,7 +79,7 @@ fn failing(times: usize, error: fn() -> StoreError) -> impl Fn(Call<'_>) -> Do +
     }
 }
 
-/// Fails the first commits for now, refuses the next one for good, and passes all others.
+/// Returns a script that fails the first `times` commits temporarily and refuses the next one permanently.
 fn refusing_after(times: usize) -> impl Fn(Call<'_>) -> Do + Send + Sync {
     let commits = AtomicUsize::new(0);
     move |call| match call {
@@ -237,11 +237,11 @@ async fn nothing_is_written_under_a_lease_that_is_lost() {
     let ledger = joined.store.ledger().unwrap();
     let Claim::Granted(Claimed { lease: stale, .. }) = ledger.claim(&run, None).await.unwrap()
     else {
-        panic!("the run is new")
+        panic!("the claim of a new run must be granted")
     };
     tokio::time::advance(RunRef::DEFAULT_LEASE).await;
     let Claim::Granted(Claimed { lease, .. }) = ledger.claim(&run, None).await.unwrap() else {
-        panic!("the lease is over")
+        panic!("the claim must be granted after the lease has expired")
     };
 
     let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
@@ -319,7 +319,7 @@ async fn a_response_waits_for_a_store_that_is_away_and_is_not_made_again() {
     let worker = joined.probe();
     worker.sees(&question).await.unwrap_err();
 
-    // Whoever comes later, and more often than a run may be tried.
+    // Another worker tries the write more often than the run's maximum number of attempts.
     let other = joined.probe();
     let mut refused = 0;
     let outcome = loop {
@@ -376,7 +376,7 @@ async fn the_longer_a_response_waits_the_longer_are_its_pauses() {
     let question = joined.asked().await;
     let probe = joined.probe();
     probe.sees(&question).await.unwrap_err();
-    // The first attempt ended with the failed write. The second one only writes the response.
+    // The first attempt ended with the failed write. The second attempt only writes the response.
     tokio::time::advance(Duration::from_secs(60)).await;
     probe.sees(&question).await.unwrap_err();
 
@@ -427,7 +427,7 @@ async fn a_state_that_would_be_taken_for_a_response_is_refused() {
     let run = RunRef::new("prober", question.id, 1);
     let ledger = joined.store.ledger().unwrap();
     let Claim::Granted(Claimed { lease, .. }) = ledger.claim(&run, None).await.unwrap() else {
-        panic!("the run is new")
+        panic!("the claim of a new run must be granted")
     };
     let forged = || Json::from(json!({"ux:response": "{\"epoch\": 0, \"creates\": [{}]}"}));
 
@@ -476,7 +476,7 @@ async fn a_newer_version_is_run_instead_of_the_older() {
     assert_eq!(joined.answers().await, 1);
 }
 
-/// Asks once and waits for an answer; answers with what it was woken with.
+/// Creates an executor that suspends once, waits for a reply and answers with the reply.
 fn asker(joined: &Joined) -> Probe {
     joined.probe().executing(|context| async move {
         let wake = Wake::on(Selector::schema("reply.v1"));
@@ -541,7 +541,7 @@ async fn a_wait_without_end_is_refused_before_anything_is_written() {
     let run = RunRef::new("prober", question.id, 1);
     let Claim::Granted(Claimed { lease, .. }) = joined.ledger.claim(&run, None).await.unwrap()
     else {
-        panic!("the run is new")
+        panic!("the claim of a new run must be granted")
     };
     let (wake, state) = (Wake::default(), Json::default());
 
@@ -620,7 +620,7 @@ impl std::io::Write for Log {
 
 #[test]
 fn a_ledger_of_another_tenant_is_warned_of() {
-    // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+    // With only one dispatcher, `tracing` may decide on another test's thread that no subscriber is interested.
     let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let warned = |tenant: &str| {
         let log = Log::default();

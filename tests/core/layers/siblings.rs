@@ -1,4 +1,4 @@
-//! Modules in one folder import each other in one direction only, so that each can be read after those that it uses.
+//! Modules in one folder import each other in one direction only, so that each one can be read after the modules that it uses.
 
 use super::{Source, first_name, inline_modules, report, sources, words};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ struct Modules<'s> {
     bound: BTreeMap<Vec<&'s str>, BTreeMap<&'s str, Vec<&'s str>>>,
 }
 
-/// Imports between the modules of each folder: from and to which module, and where.
+/// Imports between the modules of each folder: the importing and the imported module, and the places of the imports.
 type Imports<'s> = BTreeMap<String, BTreeMap<(&'s str, &'s str), Vec<String>>>;
 
 /// Modules of one folder that import each other.
@@ -48,7 +48,7 @@ impl Circle<'_> {
     }
 }
 
-/// A path in the code, and the name that it binds in a `use` declaration.
+/// A path in the code, and the name that the path binds in a `use` declaration.
 struct Leaf<'c> {
     path: Vec<&'c str>,
     name: &'c str,
@@ -65,7 +65,7 @@ impl<'s> Modules<'s> {
             .map(|(module, file)| {
                 let names = declared(&file.code).into_iter().filter_map(|leaf| {
                     let path = absolute(module, &leaf.path).or_else(|| {
-                        // A path can also begin with a module in this one.
+                        // A path can also start with a child module of this module.
                         let child = [&**module, leaf.path.get(..1)?].concat();
                         let is_child = files.contains_key(&child);
                         is_child.then(|| [&**module, leaf.path.as_slice()].concat())
@@ -179,7 +179,7 @@ fn reached<'s>(
     all.collect()
 }
 
-/// Returns the paths from the crate root of everything that the code of a module names by `crate`, `self` or `super`, and where.
+/// Returns the paths that the code of a module names with `crate`, `self` or `super`, as paths from the crate root, with their offsets.
 fn paths<'s>(module: &[&'s str], code: &'s str) -> Vec<(usize, Vec<&'s str>)> {
     let mut found = Vec::new();
     for head in ["crate", "self", "super"] {
@@ -197,7 +197,7 @@ fn paths<'s>(module: &[&'s str], code: &'s str) -> Vec<(usize, Vec<&'s str>)> {
             for leaf in leaves {
                 let ups = leaf.path.iter().take_while(|name| **name == "super");
                 let ups = ups.count();
-                // Within an inline module, `self` and the first `super`s stay in the file.
+                // In an inline module, `self` and the first `super`s stay within the file.
                 if inline > 0 && ups <= inline {
                     continue;
                 }
@@ -209,7 +209,7 @@ fn paths<'s>(module: &[&'s str], code: &'s str) -> Vec<(usize, Vec<&'s str>)> {
     found
 }
 
-/// Returns a path from the crate root. `None` for a path that begins with another name than `crate`, `self` and `super`.
+/// Returns a path from the crate root, or `None` if the path does not start with `crate`, `self` or `super`.
 fn absolute<'s>(module: &[&'s str], path: &[&'s str]) -> Option<Vec<&'s str>> {
     let (head, rest) = path.split_first()?;
     match *head {
@@ -236,7 +236,7 @@ fn declared(code: &str) -> Vec<Leaf<'_>> {
     found
 }
 
-/// Adds the leaves of the `use` tree, or the one path, at the start of a text. Returns the text after it.
+/// Adds the leaves of the `use` tree or path at the start of a text. Returns the text after it.
 fn tree<'c>(above: &[&'c str], text: &'c str, found: &mut Vec<Leaf<'c>>) -> &'c str {
     let mut path = above.to_vec();
     let mut rest = text.trim_start();
@@ -291,7 +291,7 @@ fn alias(text: &str) -> (Option<&str>, &str) {
 mod scanner {
     use super::{Modules, Source};
 
-    /// Returns the circles of some files: the folder and its modules.
+    /// Returns the import cycles of some files: the folder and its modules.
     fn circles(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<Source> = files
             .iter()

@@ -66,7 +66,7 @@ impl Code {
         Self(files)
     }
 
-    /// Returns the value of a constant, or of a field in a struct with its defaults.
+    /// Returns the value of a constant, or of a field in a struct with default values.
     pub(super) fn value(&self, file: &str, name: &str) -> Option<Option<u128>> {
         let file = self.0.iter().find(|known| known.path == file)?;
         match name.split_once('.') {
@@ -75,7 +75,7 @@ impl Code {
         }
     }
 
-    /// Returns file and name of each constant that limits a number, and of each number in a struct with settings.
+    /// Returns the file and name of each constant that limits a number, and of each numeric field in a settings struct.
     pub(super) fn limits(&self) -> BTreeSet<String> {
         let mut limits = BTreeSet::new();
         for file in &self.0 {
@@ -94,7 +94,7 @@ impl Code {
         limits
     }
 
-    /// Returns file and argument of each call that sets a capacity. Capacities of 0 and 1 need no name.
+    /// Returns the file and argument of each call that sets a capacity. The capacities 0 and 1 are excluded.
     pub(super) fn capacities(&self) -> BTreeSet<(String, String)> {
         let mut found = BTreeSet::new();
         for file in &self.0 {
@@ -110,7 +110,7 @@ impl Code {
         found
     }
 
-    /// Returns `true` if some file contains a text.
+    /// Returns `true` if at least one file contains a text.
     pub(super) fn contains(&self, text: &str) -> bool {
         self.0.iter().any(|file| file.text.contains(text))
     }
@@ -124,7 +124,7 @@ impl Code {
         }
     }
 
-    /// Returns the value of a field in the `Default` of its struct, or else in any literal of the file.
+    /// Returns the value of a field in the `Default` of its struct, or otherwise in a literal of the file.
     fn initial(&self, file: &File, owner: &str, field: &str) -> Option<Option<u128>> {
         let default = format!("impl Default for {owner} {{");
         let default = file.text.split_once(&default);
@@ -136,7 +136,7 @@ impl Code {
         self.only_value(file, &file.text, field)
     }
 
-    /// Returns the value of a field if all literals in a text have the same.
+    /// Returns the value of a field if all literals in a text have the same value.
     fn only_value(&self, file: &File, text: &str, field: &str) -> Option<Option<u128>> {
         let prefix = format!("{field}: ");
         let values = text.lines().filter_map(|line| {
@@ -256,7 +256,7 @@ impl File {
         declarations.collect()
     }
 
-    /// Returns struct and name of each field that is a number in a struct with settings.
+    /// Returns the struct and name of each numeric field in a settings struct.
     fn fields(&self) -> Vec<(&str, &str)> {
         let mut fields = Vec::new();
         for (at, word) in self.text.match_indices("struct ") {
@@ -277,7 +277,7 @@ impl File {
     }
 }
 
-/// Returns `true` for the types of integers, also as options.
+/// Returns `true` for integer types and for options of them.
 fn is_integer(kind: &str) -> bool {
     let inner = kind.strip_prefix("Option<").unwrap_or(kind);
     let inner = inner.trim_end_matches('>');
@@ -285,7 +285,7 @@ fn is_integer(kind: &str) -> bool {
     ["i32", "i64", "u8", "u16", "u32", "u64", "u128", "usize"].contains(&inner)
 }
 
-/// Removes a token from the front of a text, if it is there.
+/// Removes a token from the front of a text, if the text starts with the token.
 fn take(rest: &mut &str, token: &str) -> bool {
     *rest = rest.trim_start();
     let after = rest.strip_prefix(token);
@@ -293,7 +293,7 @@ fn take(rest: &mut &str, token: &str) -> bool {
     after.is_some()
 }
 
-/// Returns the text before the parenthesis that closes an open one, on one line.
+/// Returns the text before the parenthesis that closes an open one, within one line.
 fn until_closed(text: &str) -> &str {
     let mut depth = 1;
     let end = text.find(|letter| {

@@ -1,6 +1,6 @@
-//! Constants and capacities of the code that docs/limits.md does not list, with the reason.
+//! Constants and capacities that docs/limits.md does not list, each with a reason.
 
-/// Reasons, each with the constants that it applies to.
+/// The reasons, each with the constants to which it applies.
 pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
     (
         "the shape and the cost of one JSONPath",
@@ -138,7 +138,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Capacities that are no constant: file, argument and the row of the table that has the value.
+/// Capacities that are not constants: the file, the argument, and the table row with the value.
 pub(super) const CAPACITIES: &[(&str, &str, &str)] = &[
     (
         "src/agent/providers/cli/callbacks.rs",

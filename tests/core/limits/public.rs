@@ -17,7 +17,7 @@ use universal_executor::{Breadcrumb, Event, Json, Profile, hints, machine, model
 
 type Value = (&'static str, Option<u128>);
 
-/// Returns names of fields as in the document, with their values.
+/// Returns fields with their names in the document and their values.
 macro_rules! fields {
     ($all:ident, $name:literal, $of:expr, $($field:ident),+) => {
         let of = $of;
@@ -25,7 +25,7 @@ macro_rules! fields {
     };
 }
 
-/// Returns constants as in the document, with their values.
+/// Returns constants with their names in the document and their values.
 macro_rules! constants {
     ($($path:path),+ $(,)?) => {
         vec![$((spelled(stringify!($path)), Some($path as u128))),+]

@@ -7,22 +7,22 @@ const HEADER: &str = "| Limit | Default | Change | At the limit | Visible in | C
 pub(super) struct Row {
     /// Default value in bytes, seconds or items, or `None` for no limit.
     pub(super) default: Option<u128>,
-    /// Methods and fields that change the limit.
+    /// The methods and fields that change the limit.
     pub(super) change: &'static str,
-    /// Metrics, log messages and fields of reports.
+    /// The metrics, log messages and report fields that show the limit.
     pub(super) visible: &'static str,
     pub(super) file: &'static str,
-    /// Name of the constant, or of the struct and its field.
+    /// The name of the constant, or of the struct and its field.
     pub(super) name: &'static str,
 }
 
 impl Row {
-    /// The name of the constant without the type that has it.
+    /// Returns the name of the constant without its type.
     pub(super) fn constant(&self) -> &'static str {
         self.name.rsplit("::").next().unwrap()
     }
 
-    /// File and constant, or file and struct with field.
+    /// Returns the file and the constant, or the file and the struct with its field.
     pub(super) fn code(&self) -> String {
         format!("{} {}", self.file, self.constant())
     }
@@ -40,19 +40,19 @@ pub(super) fn rows() -> Vec<Row> {
 fn row(line: &'static str) -> Row {
     let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
     let [limit, default, change, effect, visible, code] = cells[..] else {
-        panic!("a row has six cells: {line}");
+        panic!("a row must have six cells: {line}");
     };
     assert!(
         [limit, change, effect, visible]
             .iter()
             .all(|cell| !cell.is_empty()),
-        "an empty cell: {line}"
+        "a row must not have an empty cell: {line}"
     );
     let [file, name] = marked(code)[..] else {
-        panic!("the last cell is a file and a name: {line}");
+        panic!("the last cell must be a file and a name: {line}");
     };
     Row {
-        default: value(default).unwrap_or_else(|| panic!("a default is a number: {line}")),
+        default: value(default).unwrap_or_else(|| panic!("a default must be a number: {line}")),
         change,
         visible,
         file,

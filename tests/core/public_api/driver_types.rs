@@ -1,4 +1,4 @@
-//! Public signatures have no types of drivers, so that a new major version of a driver breaks no user of this crate.
+//! Public signatures contain no driver types, so that a new major version of a driver breaks no user of this crate.
 
 use crate::layers::{Source, is_word, item_end, report, sources, words};
 use std::io;
@@ -27,7 +27,7 @@ const DRIVERS: &[&str] = &[
     "uuid",
 ];
 
-/// Files with public types of another crate behind a feature that exists for them.
+/// Files with public types of another crate, each behind a feature for these types.
 const BEHIND_A_FEATURE: &[(&str, &str)] = &[
     ("src/model/breadcrumb_id.rs", "uuid"),
     ("src/store/claim.rs", "uuid"),
@@ -89,7 +89,7 @@ fn leaks(file: &Source) -> Vec<Leak> {
         .collect()
 }
 
-/// The names that a file imports from drivers, each with its driver.
+/// Returns the names that a file imports from drivers, each with its driver.
 fn imported(code: &str) -> Vec<(&str, &'static str)> {
     let mut names = Vec::new();
     for at in words(code, "use") {
@@ -104,7 +104,7 @@ fn imported(code: &str) -> Vec<(&str, &'static str)> {
         };
         for word in path[driver.len()..].split(|c: char| !is_word(c)) {
             match word {
-                // The name before is known under the next one only.
+                // After `as`, only the next name is bound.
                 "as" => {
                     names.pop();
                 }
@@ -116,7 +116,7 @@ fn imported(code: &str) -> Vec<(&str, &'static str)> {
     names
 }
 
-/// The driver that a signature names a type of.
+/// Returns the driver whose type a signature names.
 fn driver_in(signature: &str, imported: &[(&str, &'static str)]) -> Option<&'static str> {
     let by_path = |driver: &&&str| {
         let is_path = |at: &usize| {
@@ -136,19 +136,19 @@ fn driver_in(signature: &str, imported: &[(&str, &'static str)]) -> Option<&'sta
     driver.or_else(|| Some(imported.iter().find(by_name)?.1))
 }
 
-/// Returns `true` if the next name is the first of its path.
+/// Returns `true` if the next name is the first name of its path.
 fn begins_a_path(before: &str) -> bool {
     let before = before.strip_suffix("::");
     before.is_none_or(|before| !before.ends_with(is_word))
 }
 
-/// Returns `true` if the next name is the first of its line, as the variants of enums are.
+/// Returns `true` if the next name is the first of its line, like the variants of enums.
 fn begins_a_line(before: &str) -> bool {
     let line = before.rsplit('\n').next().unwrap_or_default();
     before.contains('\n') && line.trim().is_empty()
 }
 
-/// The public signatures of a file and their offsets: items, fields, whole enums and traits, conversions to public types,
+/// Returns a file's public signatures with their offsets: items, fields, whole enums and traits, conversions to public types,
 /// and the error types of parsers.
 fn signatures(code: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
@@ -171,7 +171,7 @@ fn signatures(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The part of an item or a field that users see. `item` is the text after its `pub`.
+/// Returns the public part of an item or a field. `item` is the text after its `pub`.
 fn public_part(item: &str) -> &str {
     let keyword = item.split(|c: char| !is_word(c)).next().unwrap_or_default();
     match keyword {
@@ -184,7 +184,7 @@ fn public_part(item: &str) -> &str {
     }
 }
 
-/// The text before the first of `ends` that is not in brackets.
+/// Returns the text before the first of `ends` that is not in brackets.
 fn until<'c>(text: &'c str, ends: &[char]) -> &'c str {
     let (mut depth, mut before) = (0_usize, ' ');
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! Each public type has a name of its own, so that a name in a program or a message stands for one type.
+//! Each public type has a unique name, so that a name in a program or a message identifies one type.
 
 use crate::layers::{Source, is_word, report, sources, words};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ impl Modules {
         Self(modules.collect())
     }
 
-    /// Returns the names of types that users can reach, each with the paths of the types that have it.
+    /// Returns the names of all reachable types, each with the paths of the types that have this name.
     fn exports(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut open = vec![String::new()];
@@ -126,13 +126,13 @@ fn join(module: &str, name: &str) -> String {
     }
 }
 
-/// Returns `true` for a public name in the style of types: functions and modules begin with a small letter, constants have none.
+/// Returns `true` for a public name in the style of types: functions and modules start with a lowercase letter, and constants have none.
 fn is_public_type(import: &Import) -> bool {
     let name = import.name.as_str();
     import.is_public && name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase)
 }
 
-/// Returns the names of the public items of a file that a keyword declares, without items in blocks.
+/// Returns the names of a file's public items with one of these keywords, without items in blocks.
 fn declared<'c>(code: &'c str, keywords: &[&str]) -> Vec<&'c str> {
     let name = |line: &'c str| {
         let (keyword, rest) = line.strip_prefix("pub ")?.split_once(' ')?;
@@ -142,7 +142,7 @@ fn declared<'c>(code: &'c str, keywords: &[&str]) -> Vec<&'c str> {
     code.lines().filter_map(name).collect()
 }
 
-/// Returns the names that the `use` declarations of a file bind, without declarations in blocks.
+/// Returns the names that a file's `use` declarations bind, without declarations in blocks.
 fn imports(code: &str) -> Vec<Import> {
     let mut found = Vec::new();
     for at in words(code, "use") {
@@ -176,7 +176,7 @@ fn leaves(prefix: &str, tree: &str, is_public: bool, found: &mut Vec<Import>) {
     });
 }
 
-/// Splits the rest of a `{..}` group after its opening brace at its own commas.
+/// Splits the rest of a `{..}` group after its opening brace at the group's top-level commas.
 fn items(group: &str) -> Vec<&str> {
     let (mut depth, mut start) = (0_usize, 0);
     let mut found = Vec::new();
@@ -198,7 +198,7 @@ fn items(group: &str) -> Vec<&str> {
 mod scanner {
     use super::{Modules, Source};
 
-    /// Returns the names that several types have, in files with a path and a text each.
+    /// Returns the names that several types share, in files with a path and a text each.
     fn shared(files: &[(&str, &str)]) -> Vec<String> {
         let files = files.iter().map(|(path, text)| Source::new(path, text));
         let exports = Modules::new(files).exports().into_iter();

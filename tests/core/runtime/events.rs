@@ -11,7 +11,7 @@ use universal_executor::{Delivery, Event, EventSource, MemoryStore, async_trait}
 type Delivered = Result<Delivery, SourceError>;
 type Warp = dyn Fn(Delivery) -> Vec<Delivery> + Send + Sync;
 
-/// The events of a store after something was done to each of them; not complete.
+/// A source that changes each event of a store. It counts as incomplete.
 pub(crate) struct Warped {
     inner: Box<dyn EventSource>,
     warp: Arc<Warp>,
@@ -28,12 +28,12 @@ impl Warped {
         }
     }
 
-    /// Tells nothing.
+    /// Creates a source that delivers no events.
     pub(crate) fn silent(store: &MemoryStore) -> Self {
         Self::new(store, |_| Vec::new())
     }
 
-    /// Tells everything, and does not say so.
+    /// Creates a source that delivers all events, although it counts as incomplete.
     pub(crate) fn faithful(store: &MemoryStore) -> Self {
         Self::new(store, |delivery| vec![delivery])
     }
@@ -52,7 +52,7 @@ impl EventSource for Warped {
     }
 }
 
-/// A source that says what a test tells it to say, to its newest subscriber. Its events have no positions.
+/// A source that delivers events from a test to its newest subscriber. Its events have no positions.
 #[derive(Clone, Default)]
 pub(crate) struct Told(Arc<Line>);
 
@@ -65,7 +65,7 @@ struct Line {
 }
 
 impl Told {
-    /// It claims to leave nothing out.
+    /// Creates a source that claims to be complete.
     pub(crate) fn complete() -> Self {
         Self(Arc::new(Line {
             is_complete: true,
@@ -73,7 +73,7 @@ impl Told {
         }))
     }
 
-    /// It claims to leave nothing out, and to share its events among workers.
+    /// Creates a source that claims to be complete and to share its events among workers.
     pub(crate) fn shared() -> Self {
         Self(Arc::new(Line {
             is_complete: true,
@@ -82,7 +82,7 @@ impl Told {
         }))
     }
 
-    /// Says something, if anybody listens.
+    /// Delivers an event if a subscriber exists.
     pub(crate) fn say(&self, event: Event) {
         if let Some(line) = &*self.0.open.lock().unwrap() {
             line.send(Ok(Delivery::new(event))).unwrap();
@@ -94,7 +94,7 @@ impl Told {
         self.0.open.lock().unwrap().take();
     }
 
-    /// How often it was subscribed to.
+    /// Returns the number of subscriptions.
     pub(crate) fn subscriptions(&self) -> usize {
         self.0.subscriptions.load(Ordering::SeqCst)
     }
@@ -120,7 +120,7 @@ impl EventSource for Told {
     }
 }
 
-/// Numbers that look random and are the same in every run of a test.
+/// A pseudorandom number generator with the same numbers in each test run.
 pub(crate) struct Dice(Mutex<u64>);
 
 impl Dice {
@@ -128,7 +128,7 @@ impl Dice {
         Self(Mutex::new(seed))
     }
 
-    /// A number below another.
+    /// Returns a number below `sides`.
     pub(crate) fn roll(&self, sides: usize) -> usize {
         let mut state = self.0.lock().unwrap();
         *state = state

@@ -1,4 +1,4 @@
-//! Hints of schemas under a runtime: known for a while, and anew after an event that may tell of a change.
+//! Schema hints in a runtime: they are cached for some time, and read again after an event that may announce a change.
 
 use crate::runtime::events::Told;
 use crate::runtime::{SECOND, runtime, until};
@@ -22,7 +22,7 @@ async fn define(store: &MemoryStore, hints: Value) -> Arc<Breadcrumb> {
     store.create(new.llm_hints(hints)).await.unwrap()
 }
 
-/// An executor that answers each question with what a model may see of it.
+/// Creates an executor that answers each question with its context for a model.
 fn looking(id: &str, store: &(impl BreadcrumbStore + Clone)) -> Arc<Probe> {
     let probe = Probe::on("question.v1", id, store).executing(|context| async move {
         let shown = context.for_model().await?;
@@ -31,14 +31,14 @@ fn looking(id: &str, store: &(impl BreadcrumbStore + Clone)) -> Arc<Probe> {
     probe.shared()
 }
 
-/// The fields that a model may see of one more question.
+/// Asks a question, and returns the fields that a model may see.
 async fn asked(store: &MemoryStore) -> Vec<String> {
     let before = all(store, "answer.v1").await.len();
     put(store, "question.v1", json!({"a": 1, "b": 2})).await;
     newest_answer(store, before).await
 }
 
-/// The fields of an answer, once there are more than so many.
+/// Waits for an answer in addition to `before` others, and returns its fields.
 async fn newest_answer(store: &MemoryStore, before: usize) -> Vec<String> {
     until(store, "answer.v1", before + 1).await;
     let answers = all(store, "answer.v1").await;
@@ -47,8 +47,8 @@ async fn newest_answer(store: &MemoryStore, before: usize) -> Vec<String> {
     fields.filter(|field| field != "creator").collect()
 }
 
-/// Does something beside a runtime on one executor that asks no more than it has to, and says how often it asked for
-/// definitions.
+/// Runs some work next to a runtime with one executor that reads the store as rarely as possible. Returns the number of
+/// searches for schema definitions.
 async fn beside(store: &MemoryStore, work: impl AsyncFnOnce()) -> usize {
     let searches = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&searches);
@@ -135,7 +135,7 @@ async fn an_event_that_does_not_tell_its_schema_may_be_of_a_definition() {
     runtime.run_until(work).await.unwrap();
 }
 
-/// The fields that a model may see of one more question, of which a source tells.
+/// Asks a question and delivers its event. Returns the fields that a model may see.
 async fn told_and_asked(told: &Told, store: &MemoryStore) -> Vec<String> {
     let before = all(store, "answer.v1").await.len();
     let question = put(store, "question.v1", json!({"a": 1, "b": 2})).await;
@@ -168,7 +168,7 @@ async fn what_was_read_before_an_event_is_not_kept_after_it() {
     let store = MemoryStore::default();
     let definition = define(&store, hiding("a")).await;
     let first = AtomicUsize::new(0);
-    // The first search sees what is there before the change and answers after it.
+    // The first search reads the definitions before the change and returns them after it.
     let shim = Shim::new(&store, move |call| {
         let late = is_for_definitions(&call) && first.fetch_add(1, Ordering::SeqCst) == 0;
         if late {

@@ -1,5 +1,5 @@
-//! What a runtime does beside processing events: it answers waits, wakes suspended runs, and finds in the store what no
-//! event told of.
+//! Tasks of a runtime besides event processing: it answers waits, wakes suspended runs, and finds breadcrumbs without an event in the
+//! store.
 
 mod events;
 mod hints;
@@ -23,7 +23,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A runtime that looks at everything only at its start and a day later, so that nothing is found by chance.
+/// Creates a runtime that checks the store only at its start and a day later, so that a check finds nothing by chance.
 fn runtime<const N: usize>(source: impl EventSource, executors: [&Arc<Probe>; N]) -> Runtime {
     Runtime::builder(source)
         .executors(executors.map(|executor| Arc::clone(executor) as Arc<dyn UniversalExecutor>))
@@ -32,12 +32,12 @@ fn runtime<const N: usize>(source: impl EventSource, executors: [&Arc<Probe>; N]
         .unwrap()
 }
 
-/// An executor on nothing that happens: it lends its store to whoever waits.
+/// Creates an executor without triggers, whose store serves waits.
 fn bystander(store: &(impl BreadcrumbStore + Clone)) -> Arc<Probe> {
     Probe::on("never.v1", "bystander", store).shared()
 }
 
-/// An executor that suspends each question for what a closure makes of it, then answers with what it goes on with.
+/// Creates an executor that suspends each question until a wake condition, and then answers with the data that it resumed with.
 fn asks_back(
     id: &str,
     store: &(impl BreadcrumbStore + Clone),
@@ -68,18 +68,18 @@ async fn count(store: &MemoryStore, schema: &str) -> usize {
     all(store, schema).await.len()
 }
 
-/// A number in the context of a breadcrumb.
+/// Returns a number in the context of a breadcrumb.
 fn number(breadcrumb: &Breadcrumb, field: &str) -> u64 {
     let value = breadcrumb.context.get(field);
     value.and_then(Value::as_u64).unwrap()
 }
 
-/// Until there are so many breadcrumbs of a schema.
+/// Waits until at least `n` breadcrumbs of a schema exist.
 async fn until(store: &MemoryStore, schema: &str, n: usize) {
     eventually(async || count(store, schema).await >= n).await;
 }
 
-/// Until so many runs are suspended.
+/// Waits until at least `n` runs are suspended.
 async fn until_suspended(store: &MemoryStore, n: usize) {
     eventually(async || in_state(store, RunState::Suspended).await >= n).await;
 }
@@ -89,7 +89,7 @@ async fn in_state(store: &MemoryStore, state: RunState) -> usize {
     rows.iter().filter(|row| row.state == state).count()
 }
 
-/// The one breadcrumb of a schema.
+/// Returns the only breadcrumb of a schema.
 async fn only(store: &MemoryStore, schema: &str) -> Arc<Breadcrumb> {
     let mut found = all(store, schema).await;
     assert_eq!(found.len(), 1, "{schema}");

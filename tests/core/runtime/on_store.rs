@@ -1,4 +1,4 @@
-//! A runtime on a store: where its executors start, and how it starts and stops.
+//! A runtime on a store: the start positions of its executors, its start and its stop.
 
 use super::{DAY, MINUTE, SECOND};
 use crate::support::{Probe, all, eventually};
@@ -19,7 +19,7 @@ use universal_executor::{
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// An executor that answers each order with a receipt.
+/// Creates an executor that answers each order with a receipt.
 fn clerk() -> Executor {
     executor("clerk")
         .on(Subscription::trigger("order.v1"))
@@ -34,7 +34,7 @@ fn order(id: u64) -> NewBreadcrumb {
     NewBreadcrumb::new("order.v1").context(json!({"id": id}))
 }
 
-/// The IDs of the orders with receipts.
+/// Returns the IDs of the orders with receipts.
 async fn receipts(store: &MemoryStore) -> Vec<u64> {
     let all = all(store, "receipt.v1").await;
     let mut ids: Vec<u64> = all
@@ -51,7 +51,7 @@ async fn run(store: &MemoryStore, first: FirstStart, last: u64) -> Result<RunRep
     let running = running.start().await?;
     store.create(order(last)).await?;
     eventually(async || receipts(store).await.contains(&last)).await;
-    // Time for triggers that must not be answered.
+    // Wait for triggers that must not be answered.
     tokio::time::sleep(MINUTE).await;
     Ok(running.stop().await?)
 }
@@ -278,7 +278,7 @@ async fn an_agent_of_the_runtime_answers() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// An executor that waits for a permit for each order, and tells when it has begun.
+/// Creates an executor that reports each start and waits for a permit.
 fn slow(begun: &Arc<Notify>, permits: &Arc<Semaphore>) -> Executor {
     executor("slow")
         .on(Subscription::trigger("order.v1"))
@@ -309,12 +309,12 @@ async fn dropping_a_running_runtime_finishes_the_running_work() -> Result<(), Bo
     permits.add_permits(2);
 
     eventually(async || !receipts(&store).await.is_empty()).await;
-    // The task of the runtime has the other handle.
+    // The runtime's task has the other handle until it ends.
     eventually(async || Arc::strong_count(&runtime) == 1).await;
     assert_eq!(
         receipts(&store).await,
         [1],
-        "nothing is claimed after the drop"
+        "no run must be claimed after the drop"
     );
     Ok(())
 }
@@ -335,7 +335,7 @@ async fn a_dropped_stop_stops_the_runtime_nevertheless() -> Result<(), BoxError>
     permits.add_permits(1);
 
     eventually(async || !receipts(&store).await.is_empty()).await;
-    // The task of the runtime has the other handle.
+    // The runtime's task has the other handle until it ends.
     eventually(async || Arc::strong_count(&runtime) == 1).await;
     Ok(())
 }
@@ -387,7 +387,7 @@ async fn a_signal_finishes_the_running_work_and_a_second_one_stops_at_once() -> 
     let second = start();
     store.create(order(2)).await?;
     begun.notified().await;
-    // The first signal must be received before the second one is sent: the system merges signals that are pending.
+    // Wait until the first signal is received before the second one is sent, because the system merges pending signals.
     let mut received = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     terminate();
     received.recv().await;

@@ -1,4 +1,4 @@
-//! The last minute before the position, which each check of the store reads again.
+//! The minute before the saved position, which each check of the store reads again.
 
 use crate::runtime::events::Warped;
 use crate::runtime::{SECOND, until};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use universal_executor::{BreadcrumbStore as _, MemoryStore, Runtime};
 
-/// A store that does not list the question with number 0 until a flag is set.
+/// Creates a store that does not list the question with number 0 until a flag is set.
 fn late(store: &MemoryStore, is_visible: &Arc<AtomicBool>) -> Shim {
     let (inner, is_visible) = (store.clone(), Arc::clone(is_visible));
     Shim::new(store, move |call| match call {
@@ -39,7 +39,7 @@ async fn a_trigger_that_becomes_visible_later_than_a_newer_one_is_found() {
             tokio::time::sleep(SECOND).await;
         }
         until(&store, "answer.v1", 2).await;
-        // A check reads the answers, which are newer, too.
+        // A check also reads the answers, which are newer.
         tokio::time::sleep(20 * SECOND).await;
         is_visible.store(true, Ordering::SeqCst);
         until(&store, "answer.v1", 3).await;

@@ -1,4 +1,4 @@
-//! The look into the store: whatever a source loses is found, once, in order.
+//! Sweeps of the store: each breadcrumb whose event was lost is found once and in order.
 
 use crate::runtime::events::{Dice, Told, Warped};
 use crate::runtime::{
@@ -19,10 +19,10 @@ use universal_executor::{
     Runtime, Selector, Wake, async_trait,
 };
 
-/// How many breadcrumbs a look reads at a time.
+/// Number of breadcrumbs that a sweep reads per page.
 const PAGE: usize = 200;
 
-/// A runtime that looks every ten seconds.
+/// Creates a runtime that sweeps the store every ten seconds.
 fn sweeping(source: impl EventSource, executor: &Arc<Probe>) -> Runtime {
     Runtime::builder(source)
         .executor(Arc::clone(executor))
@@ -35,7 +35,7 @@ fn answers(store: &(impl BreadcrumbStore + Clone)) -> Arc<Probe> {
     Probe::on("question.v1", "answers", store).shared()
 }
 
-/// A store that keeps so few events that a slow reader misses some.
+/// Creates a store that retains so few events that a slow reader misses some.
 fn forgetful(events: usize) -> MemoryStore {
     let mut limits = MemoryLimits::default();
     limits.events = events;
@@ -48,12 +48,12 @@ async fn ask(store: &MemoryStore, questions: std::ops::Range<usize>) {
     }
 }
 
-/// Whether a query is a look into the store for what no event told.
+/// Returns `true` if a query belongs to a sweep.
 fn is_look(query: &Query) -> bool {
     query.selector == Selector::any() && query.limit == PAGE
 }
 
-/// A store that counts how often it is asked for what is new.
+/// Returns a store and the number of its queries for new breadcrumbs.
 fn watched(store: &MemoryStore) -> (Shim, Arc<AtomicUsize>) {
     let looks = Arc::new(AtomicUsize::new(0));
     let noted = Arc::clone(&looks);
@@ -68,13 +68,13 @@ fn watched(store: &MemoryStore) -> (Shim, Arc<AtomicUsize>) {
     (watched, looks)
 }
 
-/// Until the store was looked at so often from now on.
+/// Waits until the store has been swept `times` more times.
 async fn until_looked_at(looks: &AtomicUsize, times: usize) {
     let wanted = looks.load(Ordering::SeqCst) + times;
     eventually(async || looks.load(Ordering::SeqCst) >= wanted).await;
 }
 
-/// How often each question was executed, by its number.
+/// Returns the number of executions of each question, by its number.
 fn executions(probe: &Probe) -> BTreeMap<u64, usize> {
     let mut times = BTreeMap::new();
     for call in 0..probe.executed() {
@@ -224,7 +224,7 @@ async fn what_is_committed_while_the_store_is_looked_at_hides_nothing() {
             && is_look(query)
             && page.fetch_add(1, Ordering::SeqCst) == 2
         {
-            // On the way back from the oldest page.
+            // The sweep is on its way back from the oldest page.
             ask(&more, 250..400).now_or_never().unwrap();
         }
         Do::Pass
@@ -329,7 +329,7 @@ async fn a_trigger_of_a_downtime_that_the_ledger_refuses_for_a_while_starts_no_n
         .reconcile_every(10 * SECOND)
         .build()
         .unwrap();
-    // All runs of the delivery together, then alone.
+    // The first refusal is for all runs of the delivery together, and the second one for single runs.
     refusals.store(2, Ordering::SeqCst);
     let second = async {
         until(&inner, "answer.v1", 2).await;
@@ -509,7 +509,7 @@ async fn more_than_a_page_arrives_oldest_first() {
     }
 }
 
-/// A store that fails at every second page of the first looks into it.
+/// Creates a store that fails at every second page of the first sweeps.
 fn flaky(store: &MemoryStore) -> Shim {
     let pages = AtomicUsize::new(0);
     Shim::new(store, move |call| match call {
@@ -637,7 +637,7 @@ async fn a_suspended_run_is_woken_by_what_no_event_told_of() {
     let asked = async {
         put(&store, "question.v1", json!({})).await;
         until_suspended(&store, 1).await;
-        // What came before is not there: only a look at what is new finds the reply.
+        // The search for earlier replies finds nothing, so only a sweep finds this reply.
         eventually(async || looked_for.load(Ordering::SeqCst) > 0).await;
         let reply = put_tagged(&store, "reply.v1", "to:me").await;
         until(&store, "answer.v1", 1).await;
@@ -691,7 +691,7 @@ async fn an_event_that_tells_of_it_wrongly_hides_nothing() {
     }
 }
 
-/// Kills a worker after it has executed so many more triggers.
+/// Kills a worker after it has executed this number of further triggers.
 async fn killed_after(runtime: &Runtime, probe: &Probe, executions: usize) {
     let wanted = probe.executed() + executions;
     tokio::select! {
@@ -791,7 +791,7 @@ async fn a_position_is_not_saved_before_the_runs_are_in_the_ledger() {
         .unwrap();
     is_broken.store(true, Ordering::SeqCst);
     ask(&store, 1..50).await;
-    // It finds all of them, and can enqueue none before it is killed. In the meantime it reads newer breadcrumbs.
+    // This worker finds all triggers but cannot enqueue them before it is killed. In the meantime, it reads newer breadcrumbs.
     let killed = sweeping(Warped::silent(&store), &answers);
     let life = async {
         for _ in 0..10 {
@@ -815,7 +815,7 @@ async fn a_position_is_not_saved_before_the_runs_are_in_the_ledger() {
     assert_eq!((answers.executed(), executions(&answers).len()), (50, 50));
 }
 
-/// A source without positions, which delivers no event twice.
+/// A source without positions that delivers no event twice.
 struct Forgetful(MemoryStore);
 
 #[async_trait]

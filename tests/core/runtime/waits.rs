@@ -1,4 +1,4 @@
-//! `wait_for`: the first breadcrumb that matches, from the call on.
+//! `wait_for`: the first matching breadcrumb since the call.
 
 use crate::runtime::events::Told;
 use crate::runtime::{MINUTE, SECOND, bystander, count, only, put_tagged, runtime, until};
@@ -17,7 +17,7 @@ use universal_executor::{
     Runtime, Selector,
 };
 
-/// How many waits may be open at a time.
+/// Maximum number of open waits.
 const MOST: usize = 10_000;
 
 fn answer_to(n: usize) -> Selector {
@@ -29,7 +29,7 @@ fn request(n: usize) -> NewBreadcrumb {
         .context(json!({"tool": "echo", "requestId": n.to_string(), "input": {"n": n}}))
 }
 
-/// A tool that answers with its input.
+/// Creates a tool that returns its input.
 fn echo(store: &MemoryStore) -> ToolExecutor {
     let echo = json_tool("echo", "Says it again.", json!({}), |input, _| async move {
         Ok(input)
@@ -44,7 +44,7 @@ fn with_echo(store: &MemoryStore) -> Runtime {
         .unwrap()
 }
 
-/// Everything that may wait waits, and no more does.
+/// Fails unless the maximum number of waits can be opened, and no further wait.
 fn assert_all_waits_can_be_opened(runtime: &Runtime) {
     let selector = Selector::schema("never.v1");
     let opened: Vec<_> = (0..MOST)
@@ -59,7 +59,7 @@ fn assert_all_waits_can_be_opened(runtime: &Runtime) {
         Some(Err(WaitError::TooMany { limit: MOST }))
     ));
     for wait in opened {
-        // It waits: it was not refused.
+        // The wait is pending, so it was not refused.
         assert!(futures::FutureExt::now_or_never(wait).is_none());
     }
 }
@@ -79,7 +79,7 @@ async fn what_was_announced_between_the_call_and_the_first_poll_answers() {
     let asks = async {
         let wait = runtime.wait_for(Selector::schema("reply.v1"), MINUTE);
         let reply = put(&store, "reply.v1", json!({})).await;
-        // What was announced is read only if somebody waits for it.
+        // An announced breadcrumb is read only if a wait exists.
         eventually(async || reads.load(Ordering::SeqCst) > 0).await;
 
         assert_eq!(wait.await.unwrap().id, reply.id);
@@ -318,7 +318,7 @@ async fn a_run_waits_for_what_another_executor_answers_and_keeps_its_lease() {
             ))
         })
         .shared();
-    // A second worker that takes over whatever lease runs out.
+    // A second worker that claims each run whose lease expires.
     let other = Probe::on("question.v1", "asks", &store.clone()).shared();
     let (here, there) = (
         runtime(store.events(), [&asks, &replies]),

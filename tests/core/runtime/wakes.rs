@@ -1,4 +1,4 @@
-//! Suspended runs: what wakes them, once, and what does not.
+//! Suspended runs: the breadcrumbs and times that wake them once, and those that do not.
 
 use crate::runtime::events::{Dice, Told};
 use crate::runtime::{
@@ -23,19 +23,19 @@ fn reply(tag: &str) -> Selector {
     Selector::schema("reply.v1").all_tags([tag])
 }
 
-/// A reply, or five minutes.
+/// Returns a wake condition: a reply, or five minutes after the question.
 fn reply_or_later(question: &Breadcrumb) -> Wake {
     Wake::on(reply("to:me")).until(question.updated_at + 5 * MINUTE)
 }
 
-/// What the run on the one question was woken with, once it has answered.
+/// Returns the breadcrumb that woke the run of the only question, once the run has answered.
 async fn woken_with(store: &MemoryStore) -> Value {
     until(store, "answer.v1", 1).await;
     let answer = only(store, "answer.v1").await;
     answer.context.get("with").unwrap().clone()
 }
 
-/// A store, and how often replies to me were looked for: a suspended run is looked out for from then on.
+/// Returns a store and the number of searches for replies to me. After such a search, the runtime watches the suspended run.
 fn watched(store: &MemoryStore) -> (Shim, Arc<AtomicUsize>) {
     let looks = Arc::new(AtomicUsize::new(0));
     let noted = Arc::clone(&looks);
@@ -50,7 +50,7 @@ fn watched(store: &MemoryStore) -> (Shim, Arc<AtomicUsize>) {
     (watched, looks)
 }
 
-/// Fails as often as it is told to.
+/// Returns a function that fails `times` times.
 fn failing(times: usize) -> impl Fn() -> Do + Send + Sync {
     let left = AtomicUsize::new(times);
     move || {
@@ -118,7 +118,7 @@ async fn what_was_committed_before_the_suspension_does_not_wake() {
     assert_eq!(asks.executed(), 2);
 }
 
-/// A run that waits for two answers gets the second while it works on the first.
+/// A run that waits for two answers receives the second one while it processes the first one.
 #[tokio::test(start_paused = true)]
 async fn what_was_committed_since_the_time_that_a_run_names_wakes() {
     let store = MemoryStore::default();
@@ -527,7 +527,7 @@ async fn a_store_that_fails_while_an_answer_is_read_delays_the_wake() {
     assert_eq!(asks.executed(), 2);
 }
 
-/// Suspends a question for an `a.v1`, then for a `b.v1`, then answers.
+/// Creates an executor that suspends a question until `a.v1`, then until `b.v1`, and then answers.
 fn asks_twice(
     store: &(impl universal_executor::BreadcrumbStore + Clone),
     first: impl Fn(&Breadcrumb) -> Wake + Send + Sync + 'static,
@@ -584,7 +584,7 @@ async fn a_run_is_not_woken_by_what_another_worker_still_thinks_it_waits_for() {
         _ => Do::Pass,
     });
     let watches = asks_twice(&never_works, until_soon).shared();
-    // Whoever works sees no replies itself, and whoever watches learns of one suspension only.
+    // The first worker receives no events of replies, and the second worker receives events of only one suspension.
     let told = Told::complete();
     let (here, there) = (
         runtime(told.clone(), [&works]),
@@ -618,7 +618,7 @@ async fn a_run_is_not_woken_by_what_another_worker_still_thinks_it_waits_for() {
 async fn a_look_at_all_suspended_runs_forgets_none_that_is_suspended_meanwhile() {
     let store = MemoryStore::default();
     let slow = Shim::new(&store, |call| match call {
-        // The look at all, which begins before the question is asked.
+        // The listing of all suspended runs starts before the question is asked.
         Call::RunsPage(_) => Do::Wait(3 * SECOND),
         _ => Do::Pass,
     });
@@ -659,7 +659,7 @@ async fn a_suspended_run_is_woken_though_the_event_went_to_another_worker() {
     assert!(took < 10 * SECOND, "{took:?}");
 }
 
-/// Answers free a full ledger, and the events of these answers come behind triggers that have no room in it.
+/// Answers free a full ledger. The events of these answers come after triggers that have no room in the ledger.
 #[tokio::test(start_paused = true)]
 async fn suspended_runs_that_fill_the_ledger_get_their_answers() {
     const ROOM: usize = 4;
@@ -694,7 +694,7 @@ async fn suspended_runs_that_fill_the_ledger_get_their_answers() {
     assert_eq!((report.suspended, report.responded), (QUESTIONS, QUESTIONS));
 }
 
-/// More runs than a worker stores with their selectors, and more than it searches the answers of one by one.
+/// The number of runs exceeds the number that a worker stores with selectors, and the number of single searches for answers.
 #[tokio::test(start_paused = true)]
 async fn each_of_very_many_suspended_runs_gets_its_answer() {
     const QUESTIONS: u64 = 1_300;
@@ -736,11 +736,11 @@ async fn each_of_very_many_suspended_runs_gets_its_answer() {
     assert_eq!(report.responded, QUESTIONS);
 }
 
-/// Suspends the run on a question until its reply, as another worker would.
+/// Suspends the run of a question until its reply, like another worker.
 async fn suspend_elsewhere(store: &MemoryStore, question: &Breadcrumb) {
     let run = RunRef::new("asks", question.id, 1);
     let Claim::Granted(Claimed { lease, .. }) = store.claim(&run, None).await.unwrap() else {
-        panic!("the run is free")
+        panic!("the claim must be granted")
     };
     let wake = Wake::on(reply(&format!("to:{}", number(question, "n"))));
     let (writes, state) = (Vec::new(), json!({}).into());
@@ -748,7 +748,7 @@ async fn suspend_elsewhere(store: &MemoryStore, question: &Breadcrumb) {
     store.commit(Commit { writes, end }).await.unwrap();
 }
 
-/// More runs than a worker has room for with all their selectors.
+/// The number of runs exceeds the number that a worker can store with all their selectors.
 #[tokio::test(start_paused = true)]
 async fn answers_wake_any_of_101_000_suspended_runs() {
     let store = MemoryStore::default();

@@ -1,4 +1,4 @@
-//! Agents for RCRT servers whose model is behind a tool, which a configuration record names.
+//! Agents for RCRT (Right Context Right Time) servers whose model is behind a tool that a configuration record names.
 
 use crate::runtime_definitions::given::{
     agent, reason, rejections, services, until_rejected, until_running, until_said,
@@ -13,7 +13,7 @@ use universal_executor::{
 };
 
 const CONFIG: &str = "tool.config.v1";
-/// The ID of no breadcrumb.
+/// An ID that no breadcrumb has.
 const MISSING: &str = "0192f1c0-0000-7000-8000-000000000001";
 
 /// Returns services with one model tool and no model.
@@ -21,7 +21,7 @@ fn model_tool() -> Services {
     Services::new().model_tool("openrouter")
 }
 
-/// Returns the agents in a store by the rules of RCRT servers.
+/// Returns the agents in a store, with the rules of RCRT servers.
 fn definitions(store: &MemoryStore, services: &Services) -> StoredDefinitions {
     StoredDefinitions::new(store, services)
         .agents()

@@ -1,4 +1,4 @@
-//! Executors of definitions and the triggers that were committed while they were away.
+//! Executors from definitions, and the triggers that were committed during their downtime.
 
 use crate::runtime_definitions::given::{Silent, agent, agents, said, until_running, until_said};
 use crate::support::{Probe, all, eventually, put};
@@ -11,7 +11,7 @@ use universal_executor::{BreadcrumbStoreExt as _, MemoryStore, Runtime};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A runtime without events, which reads the store every ten seconds.
+/// Creates a runtime without events that sweeps the store every ten seconds.
 fn sweeping(store: &MemoryStore, answers: &Arc<Probe>) -> Runtime {
     Runtime::builder(Silent)
         .executor(Arc::clone(answers))

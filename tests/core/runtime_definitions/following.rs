@@ -1,4 +1,4 @@
-//! Definitions come, change and go, and the executors made of them with them.
+//! Definitions that are added, changed and deleted, and the effect on their executors.
 
 use crate::runtime_definitions::given::{
     Silent, agent, agents, hash_of, made_with, parrot, redefine, runtime, said, services,
@@ -57,7 +57,10 @@ async fn a_store_that_is_away_at_the_start_loses_no_event_to_its_definitions() {
     let runtime = runtime(&store, agents(&shim));
     let scenario = async {
         put(&store, "message.v1", json!({})).await;
-        assert!(asked.load(Ordering::SeqCst) < 5, "it is not loaded yet");
+        assert!(
+            asked.load(Ordering::SeqCst) < 5,
+            "the definition must be loaded in time"
+        );
         until_said(&store, 1).await;
     };
 
@@ -117,7 +120,7 @@ async fn an_updated_definition_answers_with_its_new_subscriptions_and_its_new_pr
     assert_eq!(
         runs(&store).await.len(),
         2,
-        "nothing was put into the ledger for old.v1"
+        "no run must be enqueued for old.v1"
     );
 }
 
@@ -390,7 +393,7 @@ async fn what_changed_between_two_runs_of_a_runtime_is_applied_at_the_second() {
     assert_eq!(crate::runtime_definitions::given::running(&runtime), ["a"]);
 }
 
-/// A look at all definitions takes a while; what is announced meanwhile is newer than what it found.
+/// Reading all definitions takes some time. Announcements in the meantime are newer than the definitions that it read.
 #[tokio::test(start_paused = true)]
 async fn a_slow_look_at_all_definitions_undoes_nothing_that_was_announced_meanwhile() {
     let store = MemoryStore::default();
@@ -429,7 +432,11 @@ async fn a_slow_look_at_all_definitions_undoes_nothing_that_was_announced_meanwh
         tokio::time::advance(Duration::from_secs(5)).await;
         put(&store, "message.v1", json!({})).await;
         until_said(&store, 1).await;
-        assert_eq!(looks.load(Ordering::SeqCst), 2, "it was not looked again");
+        assert_eq!(
+            looks.load(Ordering::SeqCst),
+            2,
+            "the definitions must be read a second time"
+        );
     };
 
     runtime.run_until(scenario).await.unwrap();

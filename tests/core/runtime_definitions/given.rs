@@ -1,5 +1,4 @@
-//! What these tests have in common: agents that say their instructions, so that an answer tells which definition made
-//! it.
+//! Shared parts of these tests: agents that repeat their instructions, so that each answer identifies its definition.
 
 use crate::support::{all, eventually};
 use futures::stream;
@@ -18,7 +17,7 @@ use universal_executor::{
 
 pub(crate) const RESPONSE: &str = AgentExecutor::RESPONSE;
 
-/// A model that says the instructions of whoever asks.
+/// Creates a model that repeats the instructions in a request.
 pub(crate) fn parrot() -> Arc<dyn ChatModel> {
     Arc::new(ScriptedModel::answering(|_, request| {
         let instructions = request
@@ -35,13 +34,13 @@ pub(crate) fn services() -> Services {
     Services::new().default_model(parrot())
 }
 
-/// Returns the agents in a store, which need not name a model.
+/// Returns the agents in a store. Their definitions need not name a model.
 pub(crate) fn agents(store: &(impl BreadcrumbStore + Clone + 'static)) -> StoredDefinitions {
     StoredDefinitions::new(store, &services()).agents()
 }
 
-/// A runtime of definitions alone, with the source of a store. It follows what is announced, and looks at all
-/// definitions by itself after a day only.
+/// Creates a runtime with executors from definitions only, on the store's events. It follows announcements, and reads all
+/// definitions again only after a day.
 pub(crate) fn runtime(store: &MemoryStore, definitions: StoredDefinitions) -> Runtime {
     Runtime::builder(store.events())
         .definitions(definitions)
@@ -50,7 +49,7 @@ pub(crate) fn runtime(store: &MemoryStore, definitions: StoredDefinitions) -> Ru
         .unwrap()
 }
 
-/// What defines an agent that a schema sets off, and that says its instructions.
+/// Returns the definition of an agent with this trigger that repeats its instructions.
 pub(crate) fn agent(id: &str, trigger: &str, says: &str) -> Value {
     json!({
         "agent_id": id,
@@ -59,7 +58,7 @@ pub(crate) fn agent(id: &str, trigger: &str, says: &str) -> Value {
     })
 }
 
-/// Replaces what a definition says; returns it as it is then.
+/// Replaces the content of a definition. Returns the new version.
 pub(crate) async fn redefine(
     store: &MemoryStore,
     definition: &Breadcrumb,
@@ -70,60 +69,60 @@ pub(crate) async fn redefine(
     updated.await.unwrap()
 }
 
-/// The hash that the responses of an agent with this definition carry.
+/// Returns the hash in the responses of an agent with this definition.
 pub(crate) fn hash_of(definition: &Breadcrumb) -> String {
     let definition = AgentDefinition::from_json(&definition.context).unwrap();
     let agent = AgentExecutor::new(definition, parrot(), Arc::new(MemoryStore::default()));
     agent.unwrap().profile().definition.clone().unwrap()
 }
 
-/// The hash of the definition that a response was made with.
+/// Returns the hash of the definition behind a response.
 pub(crate) fn made_with(response: &Breadcrumb) -> String {
     let hash = response.context["creator"]["definition"].as_str();
     hash.unwrap().to_owned()
 }
 
-/// What the agents said, oldest first.
+/// Returns the messages of the agents, oldest first.
 pub(crate) async fn said(store: &MemoryStore) -> Vec<String> {
     let responses = all(store, RESPONSE).await.into_iter().rev();
     let text = |response: Arc<Breadcrumb>| response.context.text("message").map(str::to_owned);
     responses.filter_map(text).collect()
 }
 
-/// Until the agents have said so much.
+/// Waits until the agents have written at least `n` messages.
 pub(crate) async fn until_said(store: &MemoryStore, n: usize) {
     eventually(async || said(store).await.len() >= n).await;
 }
 
-/// Why definitions were refused, oldest first.
+/// Returns the rejections of definitions, oldest first.
 pub(crate) async fn rejections(store: &MemoryStore) -> Vec<Arc<Breadcrumb>> {
     let mut found = all(store, StoredDefinitions::REJECTED).await;
     found.reverse();
     found
 }
 
-/// Until so many definitions were refused.
+/// Waits until at least `n` definitions were rejected.
 pub(crate) async fn until_rejected(store: &MemoryStore, n: usize) {
     eventually(async || rejections(store).await.len() >= n).await;
 }
 
-/// The reason that a rejection gives.
+/// Returns the reason in a rejection.
 pub(crate) fn reason(rejection: &Breadcrumb) -> &str {
     rejection.context.text("reason").unwrap()
 }
 
-/// Until just these executors run.
+/// Waits until exactly these executors run.
 pub(crate) async fn until_running(runtime: &Runtime, ids: &[&str]) {
     eventually(async || running(runtime) == ids).await;
 }
 
-/// The executors that run.
+/// Returns the IDs of the running executors.
 pub(crate) fn running(runtime: &Runtime) -> Vec<String> {
     let ids = runtime.executors();
     ids.iter().map(|id| id.to_string()).collect()
 }
 
-/// A source that never tells anything.
+/// A source that never delivers an event.
 pub(crate) struct Silent;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! The graph of a runtime, and the circles it warns of.
+//! The graph of a runtime's executors, and the warnings about its cycles.
 
 use crate::runtime_definitions::given::{agent, agents, redefine, runtime, until_running};
 use crate::support::log::Log;
@@ -14,7 +14,7 @@ fn capture() -> (Log, DefaultGuard) {
     Log::capture(tracing::Level::WARN, FmtSpan::NONE)
 }
 
-/// The warnings about cycles.
+/// Returns the warnings about cycles.
 fn cycles(log: &Log) -> Vec<String> {
     let text = log.text();
     let lines = text.lines().filter(|line| line.contains("in a circle"));
@@ -138,6 +138,10 @@ async fn a_circle_that_a_definition_closes_is_warned_of_when_it_is_loaded() {
         "ping writes ping.v1, which triggers pong, which writes pong.v1, which triggers ping";
     assert_eq!(runtime.graph().cycles().len(), 1);
     let warned = cycles(&log);
-    assert_eq!(warned.len(), 1, "others close nothing: {warned:?}");
+    assert_eq!(
+        warned.len(),
+        1,
+        "other definitions must cause no warning: {warned:?}"
+    );
     assert!(warned[0].contains(cycle), "{warned:?}");
 }

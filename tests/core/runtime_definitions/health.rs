@@ -1,4 +1,4 @@
-//! Whether a runtime lives and is ready, and what is wrong when it is not.
+//! Liveness and readiness of a runtime, and the reported problems.
 
 use crate::runtime_definitions::given::{Silent, agent, agents, runtime, until_running};
 use crate::support::log::Log;
@@ -41,7 +41,10 @@ async fn a_runtime_is_ready_while_it_runs_and_neither_before_nor_after() {
 
     for health in [before, runtime.health()] {
         assert_eq!(problem(&health), "the runtime is not running");
-        assert!(health.live, "there is nothing that a new start would mend");
+        assert!(
+            health.live,
+            "a restart would fix nothing, so the runtime must count as live"
+        );
     }
     let health = while_it_runs.unwrap();
     assert!(
@@ -58,7 +61,7 @@ async fn an_executor_that_blocks_its_thread_is_named() {
     let prober = Probe::on("message.v1", "prober", &store).executing(move |_| {
         let blocked = Arc::clone(&blocked);
         async move {
-            // Not in an async way.
+            // A blocking call, instead of an async one.
             blocked.lock().unwrap().recv()?;
             Ok(json!({}))
         }
@@ -182,7 +185,10 @@ async fn a_store_that_fails_is_named_until_it_answers_again() {
     let health = health.unwrap();
     let problem = problem(&health);
     assert!(problem.starts_with("store Shim fails to "), "{problem}");
-    assert!(health.live, "a new start would not mend the store");
+    assert!(
+        health.live,
+        "a restart would not fix the store, so the runtime must count as live"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -224,14 +230,14 @@ async fn a_runtime_is_not_ready_while_claims_fail_although_the_store_can_be_read
     assert!(after.unwrap().problems.is_empty());
     let log = log.text();
     let line = log.lines().find(|line| line.contains("cannot claim runs"));
-    let line = line.unwrap_or_else(|| panic!("no such line in {log}"));
+    let line = line.unwrap_or_else(|| panic!("the expected log line is missing in {log}"));
     assert!(
         line.contains("shim is unavailable: database disk image is malformed"),
         "{line}"
     );
 }
 
-/// A source that ends and cannot be reached again while it is told so.
+/// A source whose stream a test can end, and which is unavailable while a flag is set.
 #[derive(Clone, Default)]
 struct Fleeting {
     away: Arc<AtomicBool>,
@@ -292,7 +298,7 @@ async fn a_source_that_cannot_be_reached_is_a_problem_until_it_can() {
     }
 }
 
-/// Returns the part of a log line from its message on, for lines at a level.
+/// Returns the log lines at a level, each from its message on.
 fn messages<'l>(log: &'l str, level: &str) -> Vec<&'l str> {
     let marked = format!(" {level} ");
     let of_level = log.lines().filter(|line| line.contains(&marked));
@@ -344,7 +350,7 @@ async fn a_healthy_service_logs_its_start_its_readiness_its_drain_and_its_counts
     assert_eq!(messages(&log, "WARN"), Vec::<&str>::new());
 }
 
-/// A source whose stream stays open, reports an error whenever a test says so, and delivers nothing.
+/// A source with an open stream that delivers nothing and reports an error on request.
 #[derive(Clone, Default)]
 struct Idle {
     away: Arc<AtomicBool>,
@@ -440,7 +446,7 @@ async fn a_runtime_whose_tasks_are_not_polled_does_not_live() {
     let scenario = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
         healths.push(runtime.health());
-        // Time goes by and no task of the runtime is polled, as when something blocks their threads.
+        // Time passes while no task of the runtime is polled, as if their threads were blocked.
         let mut hour = std::pin::pin!(tokio::time::advance(Duration::from_secs(3_600)));
         assert!(futures::poll!(&mut hour).is_pending());
         healths.push(runtime.health());

@@ -1,4 +1,4 @@
-//! A runtime that follows definitions in its store, and what it tells of itself: its health and its graph.
+//! A runtime that follows definitions in its store, its health and its graph.
 
 mod configured;
 mod downtime;

@@ -1,4 +1,4 @@
-//! A definition that cannot be made into an executor leaves the one that runs in its place, and says why, once.
+//! A definition that cannot become an executor leaves the running executor in place, and is rejected once with a reason.
 
 use crate::runtime_definitions::given::{
     agent, agents, parrot, reason, redefine, rejections, running, runtime, said, services,
@@ -15,10 +15,10 @@ use universal_executor::store::{RunState, Write};
 use universal_executor::tool::{Tool, ToolExecutor, json_tool};
 use universal_executor::{BreadcrumbStoreExt, MemoryStore, Runtime, Services, UniversalExecutor};
 
-/// In which a runtime looks at all definitions a few times.
+/// A time in which a runtime reads all definitions several times.
 const A_WHILE: Duration = Duration::from_secs(300);
 
-/// A runtime that looks at all definitions every minute.
+/// Creates a runtime that reads all definitions every minute.
 fn looking(store: &MemoryStore, definitions: StoredDefinitions) -> Runtime {
     Runtime::builder(store.events())
         .definitions(definitions)
@@ -57,8 +57,8 @@ fn a_maker_of_a_schema_that_does_not_mark_a_definition_is_refused() {
     }
 }
 
-/// Updates a definition that works to one that does not; returns the only reason given, after the old one has
-/// answered a message with the response schema.
+/// Updates a valid definition to an invalid one. Returns the reason of the only rejection, after the old executor has answered a message
+/// with the response schema.
 async fn refused(
     store: &MemoryStore,
     runtime: Runtime,
@@ -168,7 +168,7 @@ async fn an_agent_that_names_no_model_where_none_is_the_default_is_refused() {
     assert_eq!(said(&store).await, ["one"]);
 }
 
-/// A registry whose workflows are probes, unless they shall fail.
+/// Returns definitions whose workflows become probes, unless a definition asks for a failure.
 fn workflows(store: &MemoryStore) -> StoredDefinitions {
     let home = store.clone();
     agents(store).maker(StoredDefinitions::WORKFLOW, move |definition, _| {
@@ -316,7 +316,7 @@ async fn a_name_that_a_definition_gives_up_goes_to_the_one_that_waits_for_it() {
 async fn a_definition_is_refused_once_by_two_runtimes_on_one_store_and_after_a_restart() {
     let store = MemoryStore::default();
     let bad = put(&store, StoredDefinitions::AGENT, json!({"agent_id": "a"})).await;
-    // Each has a handle of its own on the data, as two processes have.
+    // Each runtime has a separate handle on the data, like a separate process.
     let [one, two, three] = [(); 3].map(|()| looking(&store, agents(&store)));
     let scenario = async {
         until_rejected(&store, 1).await;
@@ -440,6 +440,6 @@ async fn nothing_runs_that_the_registry_does_not_name() {
     assert_eq!(
         rejections(&store).await.len(),
         2,
-        "a schema that nobody makes anything of is nobody's concern"
+        "a schema without a maker must cause no rejection"
     );
 }

@@ -1,4 +1,4 @@
-//! Definitions change while their executors work.
+//! Definitions that change while their executors run.
 
 use crate::runtime_definitions::given::{
     RESPONSE, agent, hash_of, made_with, redefine, runtime, said, until_running, until_said,
@@ -20,7 +20,7 @@ use universal_executor::{
     Services, async_trait,
 };
 
-/// Says the instructions of who asks, but "old" only when it is let.
+/// A model that repeats the instructions in a request. It answers "old" only with a test's permit.
 struct Gate {
     asked: Semaphore,
     open: Semaphore,
@@ -156,7 +156,7 @@ async fn what_waited_for_a_removed_executor_without_a_ledger_does_not_come_again
     assert_eq!(said(&store).await, ["old", "new"]);
 }
 
-/// Takes its time, longer or shorter, so that what runs overlaps with what changes.
+/// A model with varying answer times, so that runs overlap with changes.
 struct Slow;
 
 #[async_trait]
@@ -173,8 +173,8 @@ impl ChatModel for Slow {
 const UPDATES: usize = 100;
 const EVENTS_EACH: usize = 6;
 
-/// Updates a definition a hundred times with events in between; checks that each event got one answer, of a version
-/// that was there.
+/// Updates a definition a hundred times with events in between. Checks that each event has one answer, from a version of the
+/// definition that existed.
 async fn update_under_load(store: &MemoryStore, runtimes: Vec<Runtime>) {
     let first = agent("a", "message.v1", "0");
     let mut defined = put(store, StoredDefinitions::AGENT, first).await;
@@ -226,7 +226,7 @@ async fn update_under_load(store: &MemoryStore, runtimes: Vec<Runtime>) {
         .map(|trigger| answers.get(&trigger.id.to_string()).copied());
     assert!(
         counts.into_iter().all(|count| count == Some(1)),
-        "each has one answer"
+        "each event must have one answer"
     );
     assert_eq!(responses.len(), UPDATES * EVENTS_EACH);
     assert!(
@@ -260,7 +260,7 @@ async fn two_workers_on_many_threads_answer_every_event_once_while_a_definition_
     let store = MemoryStore::default();
     let runtimes = vec![slow(&store), slow(&store)];
 
-    // Time is not paused here; this long it takes only if something is lost.
+    // Time is not paused in this test. The limit is reached only if an answer is lost.
     let done = timeout(Duration::from_secs(60), update_under_load(&store, runtimes));
 
     done.await.unwrap();

@@ -101,7 +101,7 @@ async fn the_warnings_of_a_definition_that_waits_for_its_name_are_logged_once_wh
         until_running(&runtime, &["first", "taken"]).await;
         put(&store, "agent.def.v1", odd).await;
         until_rejected(&store, 1).await;
-        // A name that becomes free makes the runtime read the waiting definition again.
+        // The renaming frees a name, so the runtime reads the waiting definition again.
         redefine(&store, &renamed, agent("second", "b.v1", "Hi.")).await;
         until_running(&runtime, &["second", "taken"]).await;
         let waiting = log.take();

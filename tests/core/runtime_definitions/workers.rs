@@ -1,5 +1,5 @@
-//! Workers hear of a new definition at different times. One that claims what another has put into the ledger under a
-//! newer definition must not end it as nobody's concern.
+//! Workers learn of a new definition at different times. A worker with an older definition must not end a run as unmatched that another
+//! worker enqueued for a newer definition.
 
 use crate::runtime_definitions::given::{
     RESPONSE, Silent, agent, agents, hash_of, made_with, redefine, running, said, until_running,
@@ -14,7 +14,7 @@ use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::store::{NewRun, Run, RunRef, RunState};
 use universal_executor::{Breadcrumb, BreadcrumbStoreExt, MemoryStore, RunLedger, Runtime};
 
-/// A worker that no event reaches, and that looks at its definitions by itself only after an hour.
+/// Creates a worker that receives no events and reads its definitions only every hour.
 fn deaf(definitions: StoredDefinitions) -> Runtime {
     Runtime::builder(Silent)
         .definitions(definitions)
@@ -23,13 +23,13 @@ fn deaf(definitions: StoredDefinitions) -> Runtime {
         .unwrap()
 }
 
-/// Puts a run into the ledger, as a worker does that knows the newer definition.
+/// Enqueues a run, like a worker with the newer definition.
 async fn enqueue(store: &MemoryStore, executor: &str, trigger: &Breadcrumb) {
     let run = RunRef::of(executor, &event_of(trigger));
     store.enqueue(vec![NewRun::from(run)]).await.unwrap();
 }
 
-/// The only run of an executor.
+/// Returns the only run of an executor.
 async fn run_of(store: &MemoryStore, executor: &str) -> Run {
     let mut found = runs(store).await;
     found.retain(|run| &*run.run.executor == executor);
@@ -162,7 +162,7 @@ async fn a_run_of_an_agent_that_has_another_name_by_now_is_left_in_the_ledger() 
         until_running(&runtime, &["b"]).await;
         eventually(async || run_of(&store, "a").await.state == RunState::Ready).await;
         redefine(&store, &renamed, agent("a", "new.v1", "a again")).await;
-        // The run of the other name leads to the new one.
+        // The run of the other name makes the worker read the new definition.
         let other = put(&store, "other.v1", json!({})).await;
         enqueue(&store, "b", &other).await;
         until_said(&store, 1).await;

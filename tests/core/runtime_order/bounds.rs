@@ -1,4 +1,4 @@
-//! How much runs at a time, how often runs start, and whose turn it is.
+//! Limits of concurrency, limits of the start rate, and fairness between executors.
 
 use crate::runtime_order::stage::{Lodger, Notebook, SECOND, beginning, until, until_over};
 use crate::support::{Call, Do, Probe, Shim, event_of, put, unavailable};
@@ -23,7 +23,7 @@ use universal_executor::{
     Profile, Response, RunLedger, Runtime, UniversalExecutor, async_trait,
 };
 
-/// Takes a time for each run.
+/// Creates an executor whose runs take this time.
 fn busy(store: &MemoryStore, id: &str, takes: Duration, notebook: &Notebook) -> Probe {
     let notebook = notebook.clone();
     Probe::on(&format!("{id}.v1"), id, store)
@@ -82,7 +82,7 @@ async fn all_executors_together_run_no_more_at_a_time_than_the_runtime_allows() 
 
 #[tokio::test(start_paused = true)]
 async fn runs_start_while_others_commit_unless_there_is_one_at_a_time() {
-    // Limit of the executor, limit of the runtime, and the runs that start before the first commit ends.
+    // Limit of the executor, limit of the runtime, and number of runs that start before the first commit ends.
     for (of_executor, of_all, at_once) in [(4, 64, 8), (4, 3, 6), (1, 64, 1), (4, 1, 1)] {
         let (store, notebook) = (MemoryStore::default(), Notebook::default());
         ask(&store, "a", 20).await;
@@ -113,7 +113,7 @@ async fn runs_start_while_others_commit_unless_there_is_one_at_a_time() {
     }
 }
 
-/// Executors on one store handle, or each on its own.
+/// Creates executors that share one store handle or have separate handles.
 fn lodgers(
     store: &MemoryStore,
     ids: &[&str],
@@ -196,7 +196,7 @@ async fn a_burst_for_one_executor_does_not_starve_another() {
         let turns = notebook.turns();
         let first = turns.iter().position(|turn| turn.key == "steady").unwrap();
         let last = turns.iter().rposition(|turn| turn.key == "steady").unwrap();
-        // While both have work, neither gets more than twice as many places as the other.
+        // While both executors have work, neither starts more than twice as many runs as the other.
         let both = &turns[first..=last];
         let steady = both.iter().filter(|turn| turn.key == "steady").count();
         assert!(
@@ -204,7 +204,10 @@ async fn a_burst_for_one_executor_does_not_starve_another() {
             "shared {shared}: {steady} of {}",
             both.len()
         );
-        assert!(first <= 64, "shared {shared}: the first after {first}");
+        assert!(
+            first <= 64,
+            "shared {shared}: the first run starts after {first} others"
+        );
     }
 }
 
@@ -250,7 +253,7 @@ async fn no_more_runs_start_in_any_time_than_the_rate_allows() {
             let note = noted.start(&context);
             noted.end(note);
             async move {
-                // Every tenth is tried again, which is a start like any other.
+                // Every tenth run is retried, and a retry counts as a start.
                 let n = context.trigger().context["n"].as_u64().unwrap();
                 if n.is_multiple_of(10) && context.attempt() == 1 {
                     return Err("reset".into());
@@ -274,12 +277,12 @@ async fn no_more_runs_start_in_any_time_than_the_rate_allows() {
             );
         }
     }
-    // A rate is there to be used.
+    // The executor must use the rate, not only stay below it.
     let took = *starts.last().unwrap() - began;
     assert!(took >= 20 * SECOND && took <= 30 * SECOND, "{took:?}");
 }
 
-/// A source of 5,000 events that counts how many were asked for.
+/// A source of 5,000 events that counts the events that were read.
 struct Counted {
     event: Event,
     pulled: Arc<AtomicUsize>,
@@ -348,7 +351,7 @@ async fn a_source_is_not_asked_for_more_while_as_many_deliveries_wait_as_may() {
     assert!(after > full, "{after}");
 }
 
-/// A store on which the reply of every other claim is lost.
+/// A store that loses the result of every second claim.
 #[derive(Debug)]
 struct LosesClaims {
     inner: MemoryStore,

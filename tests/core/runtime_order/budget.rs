@@ -1,4 +1,4 @@
-//! What keeps an executor that fails from making things worse: a budget for retries, and a circuit breaker.
+//! Protection against a failing executor: a retry budget and a circuit breaker.
 
 use crate::runtime_order::stage::{Notebook, SECOND, beginning, count, in_state, until_over};
 use crate::support::log::Log;
@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::store::RunState;
 use universal_executor::{MemoryStore, Profile, Response};
 
-/// Fails every first attempt.
+/// Creates an executor that fails each first attempt.
 fn stumbling(store: &MemoryStore, notebook: &Notebook) -> Probe {
     let notebook = notebook.clone();
     Probe::on("question.v1", "stumbling", store)
@@ -82,7 +82,7 @@ async fn a_run_that_is_put_off_has_not_used_an_attempt() {
     assert!(runs(&store).await.iter().all(|run| run.attempts == 2));
 }
 
-/// What an executor does while what it depends on is down, until it is up again.
+/// Runs an executor whose dependency is down for some time. Returns its calls, and the time of the start.
 async fn broken(down_for: Duration, until: Duration) -> (Notebook, Instant) {
     let (store, notebook) = (MemoryStore::default(), Notebook::default());
     for n in 0..60 {
@@ -153,17 +153,17 @@ async fn a_probe_that_succeeds_lets_everything_start_again() {
     assert!(turns.len() >= 120, "{}", turns.len());
 }
 
-/// An input for the executor of [`delays`].
+/// An input of the executor in [`delays`].
 #[derive(Clone, Copy, Debug)]
 struct Input {
     good: bool,
-    /// Time after the input before, in milliseconds.
+    /// Time after the previous input, in milliseconds.
     after: u64,
-    /// Duration of the attempt, in milliseconds.
+    /// Duration of an attempt, in milliseconds.
     takes: u64,
 }
 
-/// Returns how long each good input waited for its first attempt.
+/// Returns the time that each good input waited for its first attempt.
 fn delays(inputs: &[Input]) -> Vec<Duration> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -315,7 +315,7 @@ async fn an_open_breaker_is_visible_in_health_and_in_the_log_until_it_closes() {
     let opened = log
         .lines()
         .find(|line| line.contains("circuit breaker opened"));
-    let opened = opened.unwrap_or_else(|| panic!("no such line in {log}"));
+    let opened = opened.unwrap_or_else(|| panic!("the expected log line is missing in {log}"));
     for part in [
         "WARN",
         "executor=\"picky\"",

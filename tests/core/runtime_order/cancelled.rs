@@ -1,4 +1,4 @@
-//! Runs that an operator cancels while they run or wait.
+//! Running and waiting runs that an operator cancels.
 
 use crate::runtime_order::stage::{
     Notebook, SECOND, beginning, count, in_state, tagged, until_over,
@@ -13,7 +13,7 @@ use universal_executor::runtime::RuntimeError;
 use universal_executor::store::{Cancelled, RunEnd, RunRef, RunState, StoreError};
 use universal_executor::{MemoryStore, NewBreadcrumb, Profile, Response};
 
-/// Writes an answer for each trigger, but never ends for the trigger with number 1.
+/// Creates an executor that answers each trigger, but hangs for the trigger with number 1.
 fn prober(store: &MemoryStore, notebook: &Notebook) -> Probe {
     let notebook = notebook.clone();
     let answer = NewBreadcrumb::new("answer.v1");
@@ -53,8 +53,11 @@ async fn a_cancelled_run_is_dropped_at_its_heartbeat_and_the_next_of_its_key_sta
 
     assert_eq!(count(&store, "answer.v1").await, 1, "one run has answered");
     assert_eq!((report.responded, report.failed), (1, 0));
-    assert!(notebook.of("a", 1).end.is_none(), "it was dropped");
-    // Without a drop, the second run would wait for the timeout of the first, which is two minutes.
+    assert!(
+        notebook.of("a", 1).end.is_none(),
+        "the cancelled run must be dropped"
+    );
+    // Without the drop, the second run would wait for the first run's timeout of two minutes.
     assert!(notebook.of("a", 2).start - began < SECOND * 15);
     let failed = in_state(&store, RunState::Failed).await.remove(0);
     assert_eq!(failed.run, run);
@@ -78,7 +81,7 @@ async fn a_run_that_was_cancelled_before_it_started_never_starts_until_it_is_red
         let first = in_state(&store, RunState::Running).await.remove(0).run;
         runtime.cancel(&first).await.unwrap();
         until_over(&store, 2).await;
-        assert_eq!(notebook.len(), 1, "the second run has not started");
+        assert_eq!(notebook.len(), 1, "the second run must not start");
 
         runtime.redo(&run).await.unwrap();
         until_over(&store, 2).await;

@@ -1,4 +1,4 @@
-//! The cause of a failed attempt in the log, in the run and in the dead letter.
+//! The cause of a failed attempt in the log, the run and the dead letter.
 
 use crate::runtime_order::stage::{beginning, until};
 use crate::support::log::Log;
@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::store::Run;
 use universal_executor::{BoxError, Breadcrumb, MemoryStore, Profile, permanent};
 
-/// Part of each secret that a test plants.
+/// A part of each secret in these tests.
 const PLANTED: &str = "PLANTED12345";
 
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ fn lookup() -> BoxError {
     Lookup(io::Error::other(refused)).into()
 }
 
-/// Runs one trigger on an executor until it has a dead letter. Returns the log lines at `WARN` and above, the row and the
+/// Processes one trigger with an executor until a dead letter exists. Returns the log lines at `WARN` and above, the run and the
 /// dead letter.
 async fn fail(probe: impl FnOnce(Probe) -> Probe) -> (Vec<String>, Run, Arc<Breadcrumb>) {
     let store = MemoryStore::default();

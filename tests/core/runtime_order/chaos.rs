@@ -1,4 +1,4 @@
-//! Much goes wrong at a time, and every trigger still has one outcome and at most one answer.
+//! Many faults at the same time: every trigger still has one outcome and at most one answer.
 
 use crate::runtime_order::stage::{Dice, SECOND, count, in_state, until_over};
 use crate::support::{Probe, all, put, runs};
@@ -13,13 +13,13 @@ use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::RunState;
 use universal_executor::{Delivery, EventSource, MemoryStore, Runtime, async_trait};
 
-/// Delivers what another source does, one in ten twice, and out of order within a window.
+/// A source that delivers the events of another source out of order within a window, and one in ten twice.
 struct Shuffled<S> {
     source: S,
     seed: u64,
 }
 
-/// A window of deliveries that one is taken out of at random.
+/// A window of deliveries from which random ones are taken.
 struct Window {
     deliveries: Deliveries,
     waiting: Vec<Result<Delivery, SourceError>>,
@@ -37,7 +37,7 @@ impl Window {
             };
             match timeout(pause, self.deliveries.next()).await {
                 Ok(delivered) => {
-                    // Without its place: nobody could go on after it.
+                    // The position is removed, because a subscriber cannot continue after it.
                     let delivery = delivered?.map(|delivery| Delivery::new(delivery.event));
                     if let (Ok(delivery), true) = (&delivery, self.dice.percent(10)) {
                         self.waiting.push(Ok(delivery.clone()));
@@ -74,7 +74,7 @@ impl<S: EventSource> EventSource for Shuffled<S> {
     }
 }
 
-/// Fails one time in twenty, panics one time in a hundred, and takes a random time.
+/// Creates an executor that takes a random time, fails in 5% of its calls and panics in 1%.
 fn unlucky(store: &MemoryStore, seed: u64, longest: Duration) -> Probe {
     Probe::on("question.v1", "unlucky", store).executing(move |context| {
         let mut dice = Dice::of(seed, &context);
@@ -85,7 +85,7 @@ fn unlucky(store: &MemoryStore, seed: u64, longest: Duration) -> Probe {
                 return Err("reset".into());
             }
             if dice.percent(1) {
-                // As a panic, without the noise.
+                // `resume_unwind` panics without printing a message.
                 std::panic::resume_unwind(Box::new("boom"));
             }
             Ok(json!({"ok": true}))
@@ -104,7 +104,7 @@ async fn ask(store: &MemoryStore, times: u64) {
     }
 }
 
-/// Fails unless every trigger has one run that is over, and an answer or a dead letter if that is its end.
+/// Fails unless each trigger has one ended run, with an answer or a dead letter according to its end.
 async fn assert_one_outcome_each(store: &MemoryStore, triggers: usize) {
     let rows = runs(store).await;
     assert_eq!(rows.len(), triggers);
@@ -155,7 +155,7 @@ async fn ten_thousand_events_twice_and_out_of_order_have_one_outcome_each_and_th
     assert!(report.events > 10_500, "{report:?}");
 }
 
-/// Runs one runtime after another, each for a while.
+/// Runs one runtime after another, each for a random time. Returns the number of runtimes.
 async fn mortal(store: &MemoryStore, seed: u64) -> usize {
     let mut dice = Dice::new(seed);
     for lives in 0.. {

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use universal_executor::store::{Fault, Faulty, Moment, Operation, RunState};
 use universal_executor::{MemoryStore, Profile};
 
-/// A store whose answers to claims take three seconds, and whose releases begin as late.
+/// Creates a store whose claims return after three seconds, and whose releases start after three seconds.
 fn slow(store: &MemoryStore) -> Faulty<MemoryStore> {
     Faulty::new(store.clone(), |operation, moment| {
         match (operation, moment) {
@@ -21,7 +21,7 @@ fn slow(store: &MemoryStore) -> Faulty<MemoryStore> {
     })
 }
 
-/// An executor that takes five seconds for a run, and executes each at most once.
+/// Creates an executor that takes five seconds per run and executes each run at most once.
 fn worker(store: &MemoryStore) -> Arc<Probe> {
     Probe::on("question.v1", "worker", &slow(store))
         .profile(Profile::default().at_most_once())

@@ -1,4 +1,4 @@
-//! What goes wrong with an event, a run, a worker or the store, and what comes of it.
+//! Faults of events, runs, workers and the store, and their effects.
 
 use crate::runtime_order::stage::{
     LEASE, Played, SECOND, beginning, count, in_state, until, until_over,
@@ -19,7 +19,7 @@ use universal_executor::{
     NewBreadcrumb, Patch, Profile, Response, RunLedger, Runtime, Subscription, async_trait,
 };
 
-/// The classes of all dead letters.
+/// Returns the classes of all dead letters.
 async fn letters(store: &MemoryStore) -> Vec<String> {
     let letters = all(store, "executor.failed.v1").await;
     let classes = letters
@@ -51,7 +51,7 @@ async fn a_version_that_is_announced_after_a_newer_one_is_superseded() {
     assert_eq!(versions(&store, RunState::Superseded).await, [1]);
 }
 
-/// The versions whose runs are in a state.
+/// Returns the trigger versions of all runs in a state.
 async fn versions(store: &MemoryStore, state: RunState) -> Vec<u64> {
     let runs = in_state(store, state).await;
     runs.iter().map(|run| run.run.trigger_version).collect()
@@ -196,7 +196,7 @@ async fn a_thousand_panics_cost_no_worker() {
         .executing(|context| async move {
             let n = context.trigger().context["n"].as_u64().unwrap_or_default();
             if n.is_multiple_of(2) {
-                // As a panic, without the noise.
+                // `resume_unwind` panics without printing a message.
                 std::panic::resume_unwind(Box::new("boom"));
             }
             Ok(json!({}))
@@ -274,7 +274,7 @@ async fn a_worker_that_cannot_keep_its_lease_sends_nothing_after_it() {
     );
 }
 
-/// A store that takes three leases over the first of what a call does.
+/// Creates a store whose first matching call takes the time of three leases.
 fn stuck_once(store: &MemoryStore, is_it: fn(Call<'_>) -> bool) -> Shim {
     let calls = AtomicUsize::new(0);
     Shim::new(store, move |call| {
@@ -494,7 +494,10 @@ async fn nothing_is_lost_while_the_store_is_away_for_ten_seconds() {
         (200, 0)
     );
     assert_eq!(report.responded, 200);
-    assert!(report.errors > 0, "the outage was felt: {report:?}");
+    assert!(
+        report.errors > 0,
+        "the outage must cause errors: {report:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -604,7 +607,7 @@ async fn a_runtime_that_starts_again_from_the_beginning_answers_nothing_twice() 
     eventually(async || store.runs(&Default::default()).await.unwrap().len() == 50).await;
 }
 
-/// A source whose stream panics, then one that delivers.
+/// A source whose first stream panics, whose second subscription panics, and which then delivers.
 struct Panicky {
     store: MemoryStore,
     subscribed: AtomicUsize,

@@ -1,4 +1,4 @@
-//! Executors that set each other off come to an end.
+//! Executors that trigger each other in a loop stop.
 
 use crate::runtime_order::stage::{beginning, count, in_state, until_over};
 use crate::support::{Probe, all, put};
@@ -9,7 +9,7 @@ use universal_executor::{
     BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch, Profile, Response,
 };
 
-/// Answers one schema with others, each of which says that nothing came before it.
+/// Creates an executor that answers one schema with other schemas. Each answer claims that it has no predecessor.
 fn step(store: &MemoryStore, from: &str, to: &[&str]) -> Probe {
     let forged = json!({"creator": {"id": "somebody", "hops": 0, "correlation_id": "other"}});
     let next = to.iter().fold(Response::none(), |response, schema| {
@@ -97,7 +97,7 @@ async fn executors_that_answer_each_other_twice_over_are_bounded_by_the_hops() {
 
     let report = runtime.run_until(until_over(&store, 511)).await.unwrap();
 
-    // 1 + 2 + 4 + .. + 128 answer, and the 256 that follow do not.
+    // 1 + 2 + 4 + .. + 128 runs answer, and the 256 runs after them fail at the hop limit.
     assert_eq!((report.responded, report.failed), (255, 256));
     assert_eq!(count(&store, "executor.failed.v1").await, 256);
 }

@@ -1,4 +1,4 @@
-//! What a runtime keeps when much happens at a time: order, bounds, retries, chaos, loops, faults and the end.
+//! Guarantees of a runtime under load: order, bounds, retries, random faults, loops and shutdown.
 
 mod bounds;
 mod budget;

@@ -1,4 +1,4 @@
-//! Runs with the same ordering key go one at a time, in the order in which they came.
+//! Runs with the same ordering key execute one at a time, in the order of their arrival.
 
 use crate::runtime_order::stage::{
     Dice, Notebook, Played, SECOND, beginning, count, in_state, tagged, until, until_over,
@@ -21,7 +21,7 @@ fn by_tag() -> Profile {
         .max_inflight(64)
 }
 
-/// Takes a time that is different for each attempt, and fails now and then.
+/// Creates an executor with a different duration per attempt, which fails in some attempts.
 fn moody(store: &MemoryStore, seed: u64, notebook: &Notebook) -> Probe {
     let notebook = notebook.clone();
     Probe::on("question.v1", "moody", store)
@@ -41,7 +41,7 @@ fn moody(store: &MemoryStore, seed: u64, notebook: &Notebook) -> Probe {
         .writing(Response::none())
 }
 
-/// Takes a second.
+/// Creates an executor that takes one second per run.
 fn slow(store: &MemoryStore, notebook: &Notebook) -> Probe {
     let notebook = notebook.clone();
     Probe::on("question.v1", "slow", store)
@@ -89,7 +89,7 @@ async fn runs_of_one_key_go_one_at_a_time_as_they_came_and_those_of_others_side_
     }
 }
 
-/// The keys that have not had all their events.
+/// Returns the keys that have not received all their events.
 fn open_keys(next: &[u64], most: u64) -> Option<Vec<usize>> {
     let open = next.iter().enumerate().filter(|(_, n)| **n < most);
     let open: Vec<usize> = open.map(|(key, _)| key).collect();
@@ -235,7 +235,7 @@ async fn the_order_holds_over_two_runtimes_on_one_store() {
     assert!(one.1.executed() > 20 && two.1.executed() > 20);
 }
 
-/// A trigger whose first version waits behind a run of key a, and whose second version has key b.
+/// Writes a trigger whose first version waits behind a run of key `a`, and whose second version has key `b`.
 async fn moved(store: &MemoryStore) -> [Event; 4] {
     let tags = |key: &str| [format!("key:{key}")];
     let ask = |key: &str, n: u64| {

@@ -1,4 +1,4 @@
-//! Leases belong to the runtime that claimed them, until it releases them or ends.
+//! Leases belong to the runtime that claimed them, until the runtime releases them or ends.
 
 use crate::runtime_order::stage::{SECOND, beginning, until_over};
 use crate::support::{Call, Do, Probe, Shim, eventually, put, runs};
@@ -33,7 +33,7 @@ fn runtime_of(probe: &Arc<Probe>, store: &MemoryStore) -> Runtime {
     runtime.executor(Arc::clone(probe)).build().unwrap()
 }
 
-/// The questions that an executor was called for, call by call.
+/// Returns the questions of an executor's calls, in order.
 fn questions(probe: &Probe) -> Vec<u64> {
     let question = |call| probe.context(call).trigger().context["n"].as_u64().unwrap();
     (0..probe.executed()).map(question).collect()
@@ -46,7 +46,8 @@ async fn two_runtimes_on_one_store_handle_execute_no_run_twice_and_release_no_le
         let store = MemoryStore::default();
         let releases = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&releases);
-        // The answer of a claim takes a second, so that the other runtime claims meanwhile; a release comes after its run began.
+        // The result of a claim takes a second, so that the other runtime claims meanwhile. A release is delayed until after its run has
+        // started.
         let slow = move |operation, moment| match (operation, moment) {
             (Operation::ClaimNext, Moment::After) => Fault::Delay(SECOND),
             (Operation::Release, Moment::Before) => {
@@ -90,7 +91,7 @@ enum End {
     Stop,
 }
 
-/// Runs a runtime for a second, ends it, and waits for a second until its leases are released.
+/// Runs a runtime for one second, ends it, and waits another second for the release of its leases.
 async fn run_for_a_second(runtime: &Runtime, end: End) {
     match end {
         End::Drop => drop(timeout(SECOND, runtime.run_until(pending())).await),
@@ -99,7 +100,7 @@ async fn run_for_a_second(runtime: &Runtime, end: End) {
     sleep(SECOND).await;
 }
 
-/// Ends a runtime with one at-most-once run while an operation of the store hangs; returns state and attempts of the run.
+/// Ends a runtime with one at-most-once run while a store operation hangs. Returns the state and the attempts of the run.
 async fn ended_while(hanging: impl Fn(&MemoryStore) -> Arc<Probe>, end: End) -> (RunState, u32) {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({"n": 0})).await;
@@ -131,17 +132,21 @@ async fn a_runtime_that_ends_releases_every_run_whose_execute_was_not_called() {
     };
     for end in [End::Drop, End::Stop] {
         let left = ended_while(claim_hangs, end).await;
-        assert_eq!(left, (RunState::Ready, 0), "the claim hangs, {end:?}");
+        assert_eq!(
+            left,
+            (RunState::Ready, 0),
+            "a run whose claim hangs must be released, {end:?}"
+        );
         let left = ended_while(reading_hangs, end).await;
         assert_eq!(
             left,
             (RunState::Ready, 0),
-            "reading the trigger hangs, {end:?}"
+            "a run whose trigger read hangs must be released, {end:?}"
         );
     }
 }
 
-/// A released run would be ready, and the next claim could execute it a second time.
+/// A release would make the run ready, so that the next claim could execute it a second time.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_may_have_executed_under_an_earlier_lease_is_not_released() {
     for end in [End::Drop, End::Stop] {
@@ -151,7 +156,7 @@ async fn a_run_that_may_have_executed_under_an_earlier_lease_is_not_released() {
         drop(store.claim(&run, None).await.unwrap());
         sleep(11 * SECOND).await;
         let plan = |operation, moment| match (operation, moment) {
-            // The run cannot end as failed.
+            // The commit hangs, so the run cannot end as failed.
             (Operation::Commit, Moment::Before) => Fault::Hang,
             (_, _) => Fault::None,
         };
@@ -169,8 +174,8 @@ async fn a_run_that_may_have_executed_under_an_earlier_lease_is_not_released() {
 async fn a_lease_whose_release_failed_is_released_when_the_runtime_ends() {
     for end in [End::Drop, End::Stop] {
         let store = MemoryStore::default();
-        // The answer of the claim is late, so that the run extends its lease before it starts. That fails, and so does the
-        // first release.
+        // The result of the claim is late, so the run extends its lease before it starts. This extension and the first release
+        // both fail.
         let releases = AtomicUsize::new(0);
         let plan = move |operation, moment| match (operation, moment) {
             (Operation::ClaimNext, Moment::After) => Fault::Delay(SECOND / 2),
@@ -197,7 +202,7 @@ async fn a_lease_whose_release_failed_is_released_when_the_runtime_ends() {
 async fn releases_that_fail_delay_other_executors_only_until_the_leases_expire() {
     let store = MemoryStore::default();
     let claims = AtomicUsize::new(0);
-    // The first claimed run extends its lease before it starts, which fails, and no release succeeds.
+    // The first claimed run fails to extend its lease before it starts, and no release succeeds.
     let plan = move |operation, moment| match (operation, moment) {
         (Operation::ClaimNext, Moment::After) => match claims.fetch_add(1, Ordering::SeqCst) {
             0 => Fault::Delay(SECOND / 2),

@@ -1,4 +1,4 @@
-//! Executors that an operator pauses and resumes while events come.
+//! Executors that an operator pauses and resumes while events arrive.
 
 use crate::runtime_order::stage::{
     Notebook, SECOND, beginning, count, in_state, until, until_over,
@@ -18,7 +18,7 @@ use universal_executor::{
     RunLedger, UniversalExecutor,
 };
 
-/// Writes an answer for each trigger, after the number of seconds in the trigger.
+/// Creates an executor that answers each trigger after the number of seconds in the trigger.
 fn prober(store: &(impl BreadcrumbStore + Clone), id: &str, notebook: &Notebook) -> Probe {
     let notebook = notebook.clone();
     Probe::on("question.v1", id, store)
@@ -49,14 +49,17 @@ async fn a_paused_executor_finishes_its_runs_and_starts_the_others_once_it_is_re
     let stop = async {
         eventually(async || notebook.len() == 1).await;
         assert!(runtime.pause("prober").await.unwrap());
-        assert!(!runtime.pause("prober").await.unwrap(), "it is paused");
+        assert!(
+            !runtime.pause("prober").await.unwrap(),
+            "a second pause must change nothing"
+        );
         for n in 0..3 {
             put(&store, "question.v1", json!({"key": "b", "n": n})).await;
         }
         until(&store, "answer.v1", 1).await;
         eventually(async || runs(&store).await.len() == 4).await;
         sleep(SECOND * 600).await;
-        assert_eq!(notebook.len(), 1, "no other run has started");
+        assert_eq!(notebook.len(), 1, "no other run must start");
         assert_eq!(in_state(&store, RunState::Ready).await.len(), 3);
 
         let resumed = Instant::now();
@@ -64,9 +67,12 @@ async fn a_paused_executor_finishes_its_runs_and_starts_the_others_once_it_is_re
         until_over(&store, 4).await;
         assert!(
             resumed.elapsed() < SECOND * 60,
-            "it did not wait for a sweep"
+            "the run must not wait for a sweep"
         );
-        assert!(!runtime.resume("prober").await.unwrap(), "it is resumed");
+        assert!(
+            !runtime.resume("prober").await.unwrap(),
+            "a second resume must change nothing"
+        );
     };
     let report = runtime.run_until(stop).await.unwrap();
 
@@ -89,7 +95,7 @@ async fn another_process_finds_the_runs_of_a_resumed_executor_with_its_next_swee
     let stop = async {
         eventually(async || runs(&store).await.len() == 1).await;
         sleep(SECOND * 90).await;
-        assert_eq!(notebook.len(), 0, "the run has not started");
+        assert_eq!(notebook.len(), 0, "the run must not start");
         store.resume_executor("prober").await.unwrap();
         let resumed = Instant::now();
         until_over(&store, 1).await;
@@ -132,7 +138,7 @@ async fn an_event_for_a_paused_executor_is_processed_to_a_run_that_waits() {
     let prober = prober(&store, "prober", &notebook);
     store.pause_executor("prober").await.unwrap();
     let [PausedExecutor { since, .. }] = store.paused_executors().await.unwrap()[..] else {
-        panic!("one executor is paused");
+        panic!("the event must be processed to a waiting run");
     };
 
     let outcome = prober.process_event(&event).await.unwrap();
@@ -155,7 +161,7 @@ async fn a_later_version_of_the_trigger_of_a_running_run_waits_for_the_end_of_a_
     let newer = store.update(question.id, 1, changed).await.unwrap();
     let pausing = store.clone();
     let shim = Shim::new(&store, move |call| {
-        // The run is claimed by now.
+        // The read of the trigger shows that the run is claimed.
         if let Call::Get(_) = call {
             pausing
                 .pause_executor("prober")
@@ -204,6 +210,6 @@ async fn an_executor_that_cannot_be_paused_says_why() {
     assert!(matches!(full.retry(), Retry::After(_)));
     assert!(
         !store.pause_executor("7").await.unwrap(),
-        "it is paused already"
+        "a second pause must change nothing"
     );
 }

@@ -1,4 +1,4 @@
-//! When a run is tried again, when it is not, and how it is done over.
+//! Retries of runs: their time, their limits, and their effects.
 
 use crate::runtime_order::stage::{LEASE, Notebook, SECOND, beginning, count, until, until_over};
 use crate::support::log::Log;
@@ -62,7 +62,7 @@ async fn a_run_that_is_tried_again_starts_when_the_ledger_says_it_is_due() {
         let late = (*start - began).checked_sub(due).unwrap_or_default();
         assert!(
             *start - began + Duration::from_millis(1) >= due,
-            "too early"
+            "the retry starts too early"
         );
         assert!(late <= Duration::from_millis(5), "{late:?} late");
     }
@@ -248,7 +248,7 @@ async fn runs_that_lost_workers_are_logged_once_per_claim_and_a_suspect_run_in_a
         };
         timeout(2 * LEASE, died).await.unwrap();
         logs.push(log.take());
-        // Then one claim takes over all runs.
+        // One claim then claims all runs.
         sleep(2 * LEASE).await;
     }
     let last = Probe::on("question.v1", "worker", &store);
@@ -308,7 +308,7 @@ async fn a_run_with_a_high_limit_does_not_cost_another_run_its_last_worker() {
             .executor(Arc::clone(&slow))
             .build()
             .unwrap();
-        // The first two workers die while both runs execute, so both runs are suspect.
+        // The first two workers die while both runs execute, so both runs become suspect.
         let dies = eventually(async || match death {
             1 | 2 => killer.executed() + slow.executed() == 2,
             _ => killer.executed() == 1 || count(&store, "answer.v1").await == 1,
@@ -455,7 +455,7 @@ async fn a_worker_that_loses_the_store_until_another_has_its_run_is_not_counted_
             eventually(async || executed() == outage).await;
             let number = holder.load(Ordering::SeqCst);
             out[number].store(true, Ordering::SeqCst);
-            // The other worker claims the run once its lease is over.
+            // The other worker claims the run once the run's lease has expired.
             eventually(async || executed() == outage + 1).await;
             out[number].store(false, Ordering::SeqCst);
             assert_ne!(holder.load(Ordering::SeqCst), number);
@@ -512,7 +512,7 @@ async fn of_runs_whose_workers_died_twice_only_one_goes_at_a_time_so_that_it_tak
         let (noted, ledger) = (Arc::clone(&noted), ledger.clone());
         async move {
             if context.trigger().context["suspect"] == true {
-                // If the worker died now it would take these with it.
+                // If the worker died now, these runs would die with it.
                 let leased = RunFilter::all().state(RunState::Running);
                 let leased = ledger.runs(&leased).await?;
                 let suspects = leased.iter().filter(|run| run.attempts == 3).count();
@@ -654,7 +654,7 @@ async fn a_run_that_fell_due_while_nobody_ran_starts_with_the_next_runtime() {
     );
 }
 
-/// A store on which the next read of a breadcrumb fails once the flag is set.
+/// Creates a store on which the next read of a breadcrumb fails once after the flag is set.
 fn stumbling(store: &MemoryStore, stumbles: &Arc<AtomicBool>) -> Arc<Faulty<MemoryStore>> {
     let stumbles = Arc::clone(stumbles);
     let plan = move |operation, moment| match (operation, moment) {
@@ -664,14 +664,14 @@ fn stumbling(store: &MemoryStore, stumbles: &Arc<AtomicBool>) -> Arc<Faulty<Memo
     Arc::new(Faulty::new(store.clone(), plan))
 }
 
-/// A profile with so many attempts, for executors that handle one run at a time.
+/// Returns a profile with this number of attempts, for executors that handle one run at a time.
 fn one_at_a_time(attempts: u32) -> Profile {
     let mut profile = Profile::default().attempts(attempts);
     profile.max_inflight = Some(1);
     profile.timeout(600 * SECOND)
 }
 
-/// Answers two questions one after the other, the first in so many seconds. Then one read fails, before the second run.
+/// Answers two questions in sequence. The first one takes this number of seconds. Then one read fails before the second run.
 /// Returns the number of failed runs, and the time between the runs.
 async fn one_failed_read_after(seconds: u32, attempts: u32) -> (u64, Duration) {
     let (store, stumbles) = (MemoryStore::default(), Arc::new(AtomicBool::new(false)));
@@ -704,7 +704,7 @@ async fn one_failed_read_after(seconds: u32, attempts: u32) -> (u64, Duration) {
 #[tokio::test(start_paused = true)]
 async fn one_failed_read_after_a_long_wait_for_its_turn_delays_a_run_by_a_second_and_uses_no_attempt()
  {
-    // The delay is random, so a longer one is seen in some of several runs.
+    // The delay is random, so several runs are needed to detect a longer one.
     let waits = [(70, 1)].into_iter().chain([(50, 5); 10]);
     for (seconds, attempts) in waits {
         let (failed, paused) = one_failed_read_after(seconds, attempts).await;

@@ -1,4 +1,4 @@
-//! A store and a source that fail at random, seed by seed: every trigger still has one outcome and one answer.
+//! A store and a source with random faults from a seed: every trigger still has one outcome and one answer.
 
 use crate::runtime_order::stage::{Dice, SECOND};
 use crate::support::{Probe, Shim, all, put, runs};
@@ -18,18 +18,18 @@ const SEEDS: u64 = 200;
 const QUESTIONS: usize = 4;
 const REQUESTS: usize = 2;
 
-/// At each moment of a call six in a hundred fail, six take a while, and one never ends.
+/// Adds random faults: at each moment of a call, 6% fail, 6% are slow, and 1% hang.
 fn faulty<S>(inside: S, seed: u64) -> Faulty<S> {
     let dice = Mutex::new(Dice::new(seed));
     Faulty::new(inside, move |operation, _| {
         let mut dice = dice.lock().unwrap();
         match (operation, dice.below(100)) {
-            // A runtime that cannot subscribe when it starts says so, and does not run.
+            // A runtime that cannot subscribe at its start returns an error and does not run.
             (Operation::Subscribe, _) => Fault::None,
             (_, 0..6) => Fault::Fail,
-            // Longer than a runtime waits for an answer, too.
+            // Some delays exceed the runtime's timeout for a call.
             (_, 6..12) => Fault::Delay(SECOND * u32::try_from(dice.below(12)).unwrap()),
-            // A stream that hangs cannot be told from one that has nothing to deliver.
+            // A stream that hangs cannot be distinguished from a stream without events.
             (Operation::Next, _) => Fault::None,
             (_, 12..13) => Fault::Hang,
             _ => Fault::None,
@@ -37,17 +37,17 @@ fn faulty<S>(inside: S, seed: u64) -> Faulty<S> {
     })
 }
 
-/// A run that is tried again as often as it takes.
+/// Lets a probe retry until it succeeds.
 fn stubborn(probe: Probe) -> Probe {
     probe.profile(Profile::default().attempts(50))
 }
 
-/// Answers a question.
+/// Creates an executor that answers questions.
 fn answers(store: &(impl BreadcrumbStore + Clone)) -> Probe {
     stubborn(Probe::on("question.v1", "answers", store))
 }
 
-/// Asks somebody, waits for the reply for an hour, and is done.
+/// Creates an executor that sends a request, waits up to one hour for the reply, and ends.
 fn asks(store: &(impl BreadcrumbStore + Clone)) -> Probe {
     let asks = Probe::on("request.v1", "asks", store).executing(|context| async move {
         if context.resumed().is_some() {
@@ -63,7 +63,7 @@ fn asks(store: &(impl BreadcrumbStore + Clone)) -> Probe {
     stubborn(asks).writing(Response::create(NewBreadcrumb::new("done.v1")))
 }
 
-/// Replies to who asks.
+/// Creates an executor that replies to these requests.
 fn replies(store: &(impl BreadcrumbStore + Clone)) -> Probe {
     let replies = Probe::on("ask.v1", "replies", store).responding(|ask, _| {
         let reply = NewBreadcrumb::new("reply.v1").tags(ask.tags.clone());
@@ -72,7 +72,7 @@ fn replies(store: &(impl BreadcrumbStore + Clone)) -> Probe {
     stubborn(replies)
 }
 
-/// How many breadcrumbs of a schema there are because of each trigger.
+/// Returns the number of breadcrumbs of a schema per trigger.
 async fn by_trigger(store: &MemoryStore, schema: &str) -> HashMap<String, usize> {
     let mut by_trigger = HashMap::new();
     for written in all(store, schema).await {
@@ -82,7 +82,7 @@ async fn by_trigger(store: &MemoryStore, schema: &str) -> HashMap<String, usize>
     by_trigger
 }
 
-/// How many breadcrumbs of a schema there are; fails unless there is at most one because of each trigger.
+/// Returns the number of breadcrumbs of a schema. Fails if a trigger has more than one.
 async fn one_each(store: &MemoryStore, schema: &str, seed: u64) -> usize {
     let by_trigger = by_trigger(store, schema).await;
     let most = by_trigger.values().max().copied().unwrap_or_default();
@@ -90,17 +90,20 @@ async fn one_each(store: &MemoryStore, schema: &str, seed: u64) -> usize {
     by_trigger.len()
 }
 
-/// Waits in paused time until something holds, for two hours.
+/// Waits up to two hours in paused time until a condition holds.
 async fn until(mut holds: impl AsyncFnMut() -> bool, seed: u64) {
     let began = Instant::now();
     while !holds().await {
         let waited = began.elapsed();
-        assert!(waited < 7_200 * SECOND, "seed {seed} does not end");
+        assert!(
+            waited < 7_200 * SECOND,
+            "seed {seed}: the condition did not hold in time"
+        );
         sleep(5 * SECOND).await;
     }
 }
 
-/// What became of all triggers in the end.
+/// Runs the executors until all triggers have an outcome. Returns the runs.
 async fn play(inside: &MemoryStore, seed: u64) -> Vec<Run> {
     let store = faulty(inside.clone(), seed);
     let runtime = Runtime::builder(store.beside(inside.events()))
@@ -155,7 +158,7 @@ async fn whatever_fails_every_trigger_has_one_outcome_and_one_answer() {
         assert_eq!(over.count(), letters, "seed {seed}: {ended:?}");
         failed += letters;
     }
-    // Three workers in a row that die, or seem to, are the end of a run.
+    // A run fails after three workers in a row that died or seemed to die.
     assert!(failed < 10, "{failed} runs failed");
 }
 

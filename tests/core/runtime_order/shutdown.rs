@@ -1,4 +1,4 @@
-//! How a runtime ends: at once, in order, and without a trace of what it did not finish.
+//! Shutdown of a runtime: immediate, in order, and without effects of unfinished work.
 
 use crate::runtime_order::stage::{
     LEASE, SECOND, beginning, count, in_state, tagged, until, until_over,
@@ -19,7 +19,7 @@ use universal_executor::{
 
 const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Takes so many seconds.
+/// Creates an executor that takes this number of seconds per run.
 fn takes(store: &MemoryStore, seconds: u32) -> Probe {
     Probe::on("question.v1", "worker", store).executing(move |_| async move {
         sleep(SECOND * seconds).await;
@@ -27,7 +27,7 @@ fn takes(store: &MemoryStore, seconds: u32) -> Probe {
     })
 }
 
-/// A stream of signals at these seconds.
+/// Returns a stream with a signal at each of these seconds.
 fn signals(seconds: &[u32]) -> impl futures::Stream<Item = ()> + use<> {
     let began = Instant::now();
     let moments: Vec<Instant> = seconds.iter().map(|at| began + SECOND * *at).collect();
@@ -238,7 +238,7 @@ async fn signals_that_end_are_no_signal() {
     assert_eq!(began.elapsed(), 2 * SECOND + LEASE);
 }
 
-/// Works without ever waiting for a time, until it is let go.
+/// Creates an executor that runs without a timer until a flag is set.
 fn restless(store: &MemoryStore, let_go: &Arc<AtomicBool>) -> Probe {
     let let_go = Arc::clone(let_go);
     Probe::on("question.v1", "restless", store).executing(move |_| {
@@ -371,7 +371,7 @@ async fn the_report_says_what_became_of_every_run_up_to_the_end() {
         (7, 3, 2)
     );
     assert_eq!((report.dropped, report.skipped, report.errors), (2, 0, 0));
-    // What was asked, and what was answered.
+    // The questions, their answers, and the remaining breadcrumbs.
     assert_eq!(report.events, 13 + 7 + 3);
 }
 
@@ -449,7 +449,7 @@ async fn dropping_it_again_and_again_is_no_crash_of_a_healthy_run() {
     assert_eq!(count(&store, "executor.failed.v1").await, 0);
 }
 
-/// A source that takes a second to subscribe.
+/// A source whose subscription takes one second.
 struct Slow<E>(E);
 
 #[async_trait]

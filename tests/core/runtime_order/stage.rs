@@ -1,5 +1,4 @@
-//! What these tests share: sources that play what they are told, a notebook for what runs, and executors that share
-//! one store handle.
+//! Shared parts of these tests: scripted sources, a notebook of executions, and executors with a shared store handle.
 
 use crate::support::{Probe, all, eventually, runs};
 use futures::StreamExt as _;
@@ -21,7 +20,7 @@ use universal_executor::{
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// A runtime on all events of a store.
+/// Creates the builder of a runtime on all events of a store.
 pub(crate) fn beginning(store: &MemoryStore) -> RuntimeBuilder {
     Runtime::builder(store.events()).start_at(StartAt::Beginning)
 }
@@ -30,19 +29,19 @@ pub(crate) async fn count(store: &MemoryStore, schema: &str) -> usize {
     all(store, schema).await.len()
 }
 
-/// Until there are so many breadcrumbs of a schema.
+/// Waits until at least `n` breadcrumbs of a schema exist.
 pub(crate) async fn until(store: &MemoryStore, schema: &str, n: usize) {
     eventually(async || count(store, schema).await >= n).await;
 }
 
-/// Until there are so many runs, and all of them are over.
+/// Waits until `n` runs exist and all of them have ended.
 pub(crate) async fn until_over(store: &MemoryStore, n: usize) {
     let open = [RunState::Ready, RunState::Running, RunState::Suspended];
     let open = open
         .into_iter()
         .fold(RunFilter::all(), RunFilter::state)
         .limit(1);
-    // Looking at every run costs more than letting some of them go on.
+    // Reading all runs costs more than letting some of them continue, so the interval grows with the number of runs.
     let pause = Duration::from_millis(200 + n as u64 / 2);
     eventually(async || {
         tokio::time::sleep(pause).await;
@@ -51,7 +50,7 @@ pub(crate) async fn until_over(store: &MemoryStore, n: usize) {
     .await;
 }
 
-/// The runs of the ledger in a state.
+/// Returns the runs of the ledger in a state.
 pub(crate) async fn in_state(store: &MemoryStore, state: RunState) -> Vec<Run> {
     let mut runs = runs(store).await;
     runs.retain(|run| run.state == state);
@@ -69,7 +68,7 @@ pub(crate) async fn tagged(
     store.create(new).await.unwrap()
 }
 
-/// Numbers that look random, the same for the same seed.
+/// A pseudorandom number generator with a seed.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -77,7 +76,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// Those of one attempt at a trigger with `key` and `n`.
+    /// Creates a generator for one attempt at a trigger with `key` and `n`.
     pub(crate) fn of(seed: u64, context: &ExecutionContext) -> Self {
         let trigger = &context.trigger().context;
         let key = trigger["key"].as_str().unwrap_or_default();
@@ -109,16 +108,16 @@ pub(crate) struct Turn {
     pub(crate) n: u64,
     pub(crate) attempt: u32,
     pub(crate) start: Instant,
-    /// None while it goes on, and if it was dropped.
+    /// End of the execution, or `None` while it runs and after it was dropped.
     pub(crate) end: Option<Instant>,
 }
 
-/// Who ran when.
+/// A record of all executions.
 #[derive(Clone, Default)]
 pub(crate) struct Notebook(Arc<Mutex<Vec<Turn>>>);
 
 impl Notebook {
-    /// Notes that a run with `key` and `n` in its trigger starts; returns the number of its note.
+    /// Records the start of a run with `key` and `n` in its trigger. Returns the index of the record.
     pub(crate) fn start(&self, context: &ExecutionContext) -> usize {
         let trigger = &context.trigger().context;
         let turn = Turn {
@@ -137,7 +136,7 @@ impl Notebook {
         self.0.lock().unwrap().get_mut(note).unwrap().end = Some(Instant::now());
     }
 
-    /// In the order in which they started.
+    /// Returns all executions in the order of their starts.
     pub(crate) fn turns(&self) -> Vec<Turn> {
         self.0.lock().unwrap().clone()
     }
@@ -150,7 +149,7 @@ impl Notebook {
         self.turns().iter().map(|turn| turn.start).collect()
     }
 
-    /// The first turn of a key and number.
+    /// Returns the first execution for a key and number.
     pub(crate) fn of(&self, key: &str, n: u64) -> Turn {
         let turns = self.turns();
         let mut turns = turns
@@ -159,7 +158,7 @@ impl Notebook {
         turns.next().unwrap()
     }
 
-    /// The most that went on at a time.
+    /// Returns the maximum number of concurrent executions.
     pub(crate) fn most_at_a_time(&self) -> usize {
         let turns = self.turns();
         let at = |moment: Instant| {
@@ -171,7 +170,7 @@ impl Notebook {
         turns.iter().map(|turn| at(turn.start)).max().unwrap_or(0)
     }
 
-    /// Fails unless the turns of each key went one after another, by their numbers.
+    /// Fails unless the executions of each key were sequential, in the order of their numbers.
     pub(crate) fn assert_in_order(&self) {
         let mut by_key: BTreeMap<String, Vec<Turn>> = BTreeMap::new();
         for turn in self.turns() {
@@ -187,7 +186,7 @@ impl Notebook {
     }
 }
 
-/// A source that plays some deliveries and then no more.
+/// A source that plays some deliveries and then stays silent.
 pub(crate) struct Played(Mutex<VecDeque<Event>>);
 
 impl Played {
@@ -209,7 +208,7 @@ impl EventSource for Played {
     }
 }
 
-/// A probe on a store handle that it shares with others.
+/// A probe with a shared store handle.
 pub(crate) struct Lodger {
     pub(crate) probe: Probe,
     pub(crate) store: Arc<dyn BreadcrumbStore>,

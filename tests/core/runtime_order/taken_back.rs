@@ -1,4 +1,4 @@
-//! Events that an executor needs again, and a source that cannot be asked for them.
+//! Events that an executor needs again, and a source that cannot deliver them again.
 
 use crate::runtime_order::stage::until;
 use crate::support::{Probe, Shim, event_of, eventually, put};
@@ -14,7 +14,7 @@ use universal_executor::source::{Deliveries, Receipt, SourceError, StartAt};
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::{Delivery, Event, EventSource, MemoryStore, Runtime, async_trait};
 
-/// Answers without a ledger, where an event that comes again is all there is to try again with; the first attempt fails.
+/// Creates an executor without a ledger, which can only retry when its event is delivered again. Its first attempt fails.
 fn fails_once(store: &MemoryStore) -> Arc<Probe> {
     let attempts = AtomicUsize::new(0);
     let probe = Probe::on("question.v1", "direct", &Shim::without_ledger(store));
@@ -55,7 +55,7 @@ async fn an_event_that_a_source_cannot_be_asked_for_again_comes_again_from_withi
     }
 }
 
-/// Takes nothing back, and notes what is acknowledged.
+/// A receipt that does not support nacks and counts acknowledgements.
 struct Firm(Arc<AtomicUsize>);
 
 #[async_trait]
@@ -70,7 +70,7 @@ impl Receipt for Firm {
     }
 }
 
-/// Delivers one event, and nothing more.
+/// A source that delivers one event.
 struct Once {
     event: Event,
     receipt: Arc<dyn Receipt>,
@@ -108,7 +108,7 @@ async fn an_event_that_a_source_did_not_take_back_is_acknowledged_once_it_is_tak
     assert_eq!(acknowledged.load(Ordering::SeqCst), 1);
 }
 
-/// Counts acknowledgements, and may say that they have no effect.
+/// A receipt that counts acknowledgements and may declare that it needs none.
 struct Counter {
     acknowledged: Arc<AtomicUsize>,
     needs_ack: bool,
@@ -187,5 +187,5 @@ async fn more_events_may_come_again_than_may_be_on_their_way() {
     let answered = until(&store, "answer.v1", 40);
     let ended = timeout(Duration::from_secs(600), runtime.run_until(answered)).await;
 
-    assert!(ended.is_ok(), "they stand still");
+    assert!(ended.is_ok(), "the events must not block each other");
 }

@@ -1,4 +1,4 @@
-//! Tools that a person has to agree to, by whichever way they are called.
+//! Tools that need a person's approval, in every way of calling them.
 
 use crate::support::{event_of, put};
 use crate::tools::{call, count, counting, echo, error_of, only, registry, requested};

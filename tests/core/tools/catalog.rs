@@ -1,4 +1,4 @@
-//! One catalog, however many publish it.
+//! The tool catalog is one breadcrumb, regardless of the number of publishers.
 
 use crate::support::all;
 use crate::tools::{echo, only, registry};
@@ -14,7 +14,7 @@ async fn three_workers_that_publish_at_once_leave_one_catalog_written_once() {
     let store = MemoryStore::default();
     let catalog = Catalog::of(&registry([echo("a"), echo("b")]));
 
-    // Each call takes a while, so all of them look before the first has written.
+    // Each call takes some time, so all publishers read the store before the first one has written.
     let slow = Faulty::new(store.clone(), |_, _| Fault::Delay(Duration::from_millis(1)));
     let done = join_all((0..3).map(|_| catalog.publish(&slow))).await;
     let done: Vec<Published> = done.into_iter().map(Result::unwrap).collect();

@@ -1,4 +1,4 @@
-//! One executor for many tools, each called as it wants to be.
+//! One executor for many tools, each with its own settings.
 
 use crate::support::{all, event_of, put, runs, unavailable};
 use crate::tools::{LEASE, SECOND, count, counting, echo, only, registry, requested};
@@ -30,7 +30,7 @@ async fn sees(
     executor.process_event(&event_of(request)).await
 }
 
-/// What an answer says, without what differs from one to the next anyway.
+/// Returns the title, the tags and the context of the only answer, without fields that differ from answer to answer.
 async fn answered(store: &MemoryStore) -> (String, Vec<String>, Value) {
     let answer = only(store, "tool.response.v1").await;
     let mut context = answer.context.clone().into_value();
@@ -132,7 +132,7 @@ async fn each_tool_has_its_own_time() {
     assert_eq!(tools.profile().timeout, 30 * SECOND);
 }
 
-/// What a worker dies of while a tool works, and how often the tool was called in all.
+/// Kills a worker during a tool call and processes the request again. Returns the number of calls, the store and the outcome.
 async fn killed(
     tool: fn(JsonTool) -> JsonTool,
 ) -> (usize, MemoryStore, Result<Outcome, ExecutorError>) {
@@ -362,7 +362,7 @@ async fn a_request_that_changes_while_it_is_read_is_never_run_with_too_little_ca
     let request = requested(&memory, "lax").await;
     let reads = Arc::new(AtomicUsize::new(0));
     let (counted, changing, id) = (Arc::clone(&reads), memory.clone(), request.id);
-    // Between the first look at the request and the run's own it becomes one for the careful tool.
+    // Between the dispatcher's first read and the run's own read, the request changes to the careful tool.
     let store = Faulty::new(memory.clone(), move |operation, moment| {
         if let (Operation::Get, Moment::Before) = (operation, moment)
             && counted.fetch_add(1, Ordering::SeqCst) == 1

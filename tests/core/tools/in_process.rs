@@ -1,4 +1,4 @@
-//! Calls within somebody else's run: however they end, they end as data.
+//! Tool calls within an executor's run: every outcome is data.
 
 use crate::support::{Probe, all, nested, put};
 use crate::tools::{SECOND, by_hand, call, count, counting, echo, error_of, only, registry};
@@ -18,7 +18,7 @@ use universal_executor::{
     permanent, retry_after, suspend,
 };
 
-/// A registry with the one tool `probe`, that fails with what a function makes.
+/// Returns a registry with the tool `probe`, which fails with the error of a function.
 fn failing(error: fn() -> BoxError) -> ToolRegistry {
     registry([json_tool("probe", "", json!({}), move |_, _| {
         std::future::ready(Err(error()))
@@ -268,7 +268,7 @@ async fn each_call_of_a_run_has_a_key_of_its_own_that_stays_the_same() {
     assert_eq!((&one[1], &one[2]), (&json!("a"), &json!("greeter")));
 }
 
-/// An executor whose runs call a tool and answer with its outcome.
+/// Creates an executor whose runs call a tool and answer with its outcome.
 fn agent(store: &MemoryStore, tools: ToolRegistry) -> Probe {
     let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
     let schemas = ["answer.v1", "tool.progress.v1"];

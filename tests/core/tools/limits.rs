@@ -1,4 +1,4 @@
-//! How many calls of a tool go on at a time, and how much of a request is said again.
+//! Limits of concurrent tool calls, and of the parts of a request that errors repeat.
 
 use crate::support::{all, event_of, put};
 use crate::tools::{SECOND, call, count, counting, error_of, only, registry, requested};
@@ -18,7 +18,7 @@ use universal_executor::tool::{
 };
 use universal_executor::{MemoryStore, UniversalExecutor};
 
-/// A tool that takes one call at a time, and six of its ten seconds for it.
+/// Returns a tool that executes one call at a time and takes six of its ten seconds per call.
 fn slow(careful: bool) -> (JsonTool, Arc<AtomicUsize>) {
     let (tool, calls) = counting("slow", |_| async {
         sleep(6 * SECOND).await;
@@ -31,7 +31,7 @@ fn slow(careful: bool) -> (JsonTool, Arc<AtomicUsize>) {
     }
 }
 
-/// Both ways to serve the requests for a tool.
+/// Returns both kinds of executors that serve requests for a tool.
 fn servers(store: &MemoryStore, tool: fn() -> JsonTool) -> [Box<dyn UniversalExecutor>; 2] {
     let one = ToolExecutor::new(tool(), Arc::new(store.clone())).unwrap();
     let tools = registry([tool()]);
@@ -116,7 +116,7 @@ async fn a_function_that_has_not_returned_keeps_its_place_after_its_time_is_up()
     }
     release.send(()).unwrap();
     let mut after = pin!(call(&tools, "probe", json!({})));
-    // A runtime that idles would move the clock while the thread works.
+    // An idle tokio runtime would advance the clock while the thread works.
     let after = loop {
         match poll!(after.as_mut()) {
             Poll::Ready(after) => break after,

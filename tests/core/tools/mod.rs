@@ -1,4 +1,4 @@
-//! Tools as people build them: settings, a registry, permissions, one executor for many tools, calls within a run.
+//! Tools: settings, a registry, permissions, one executor for many tools, and calls within a run.
 
 mod approval;
 mod catalog;
@@ -25,14 +25,14 @@ use universal_executor::{
 const LEASE: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A tool that answers with its input.
+/// Creates a tool that returns its input.
 fn echo(name: &str) -> JsonTool {
     json_tool(name, "For tests.", json!({}), |input, _| async move {
         Ok(input)
     })
 }
 
-/// A tool that counts its calls, and does in each what a closure says.
+/// Returns a tool made of a closure that receives the number of the call, and its call counter.
 fn counting<F, R>(name: &str, work: F) -> (JsonTool, Arc<AtomicUsize>)
 where
     F: Fn(usize) -> R + Send + Sync + 'static,
@@ -58,7 +58,7 @@ fn registry(tools: impl IntoIterator<Item = JsonTool>) -> ToolRegistry {
         })
 }
 
-/// Calls a tool outside of any run.
+/// Calls a tool outside a run.
 async fn call(registry: &ToolRegistry, tool: &str, input: Value) -> ToolOutcome {
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
     let call = MachineCall::new("c-1", tool, input);
@@ -79,7 +79,7 @@ async fn only(store: &MemoryStore, schema: &str) -> Arc<Breadcrumb> {
     found.remove(0)
 }
 
-/// The code and the message of an error.
+/// Returns the code and the message of an error.
 fn error_of(outcome: ToolOutcome) -> (String, String) {
     match outcome {
         ToolOutcome::Answered(Answer::Error { code, message }) => (code, message),

@@ -1,10 +1,10 @@
-//! A name is what it is, to the letter; nothing that looks like it is.
+//! Tool names match exactly. A name that only looks similar does not match.
 
 use crate::tools::{call, echo, error_of, registry};
 use serde_json::json;
 use universal_executor::tool::{ToolError, ToolRegistry};
 
-/// Names that somebody might take for `web-search`, or for a way around.
+/// Names that resemble `web-search` or try to evade a check.
 const FORGED: [&str; 16] = [
     "Web-Search",
     "WEB-SEARCH",

@@ -1,4 +1,4 @@
-//! Nobody calls what is not allowed, whichever way.
+//! A tool without permission cannot be called in any way.
 
 use crate::support::{all, event_of};
 use crate::tools::{call, count, counting, echo, error_of, registry, requested};

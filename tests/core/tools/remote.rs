@@ -21,7 +21,7 @@ fn remote() -> RemoteTool {
     remote_tool("probe", "For tests.", json!({})).timeout(10 * SECOND)
 }
 
-/// An agent of a kind: its runs call the remote tool once, and answer with what that came to.
+/// Creates an executor whose runs call the remote tool once and answer with the result.
 fn caller(store: &MemoryStore, schemas: [&str; 2]) -> Probe {
     let tools = ToolRegistry::default().with(remote()).unwrap();
     let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
@@ -47,7 +47,7 @@ async fn asks(
 
 const MAY_ASK: [&str; 2] = ["answer.v1", "tool.request.v1"];
 
-/// What the calls of one question come to while executors run, and while somebody does what a closure says.
+/// Asks a question while executors run, calls `meanwhile` with the tool request, and returns the result in the answer.
 async fn answered(
     store: &MemoryStore,
     executors: Vec<Arc<dyn UniversalExecutor>>,
@@ -164,7 +164,7 @@ async fn a_run_that_is_tried_again_asks_once() {
         let counted = Arc::clone(&attempts);
         let losses = Arc::new(AtomicUsize::new(0));
         let noted = Arc::clone(&losses);
-        // The first attempt is lost while it waits, and the response comes before or after the second begins.
+        // The first attempt is lost while it waits. The response arrives before or after the second attempt starts.
         let agent = Probe::on("question.v1", "caller", &store)
             .profile(Profile::new("agent").retry(RetryPolicy::default()))
             .executing(move |run| {
@@ -205,7 +205,7 @@ async fn a_run_that_is_tried_again_asks_once() {
     }
 }
 
-/// The key of the call `c-1`, as anyone computes it who knows the key of the run.
+/// Returns the key of the call `c-1`. Any client that knows the key of the run can compute it.
 fn key_of_call(run: &str) -> String {
     let mut hash = Sha256::new();
     for part in [run, "c-1"] {
@@ -222,7 +222,7 @@ async fn a_request_that_a_client_planted_does_not_keep_a_run_from_asking() {
     let planting = store.clone();
     let tools = ToolRegistry::default().with(remote()).unwrap();
     let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
-    // The client knows the key of the call, which follows from the ID of the trigger.
+    // The client knows the key of the call, because it follows from the ID of the trigger.
     let agent = Probe::on("question.v1", "caller", &store).executing(move |run| {
         let (store, tools, shared) = (planting.clone(), tools.clone(), Arc::clone(&shared));
         async move {
@@ -250,9 +250,13 @@ async fn a_request_that_a_client_planted_does_not_keep_a_run_from_asking() {
     runtime.run_until(work).await.unwrap();
 
     let requests = requests().await;
-    assert!(asked, "nothing was asked: {requests:?}");
+    assert!(asked, "no request was written: {requests:?}");
     let id = |request: &Breadcrumb| request.context["requestId"].clone();
-    assert_eq!(id(&requests[0]), id(&requests[1]), "the key is guessed");
+    assert_eq!(
+        id(&requests[0]),
+        id(&requests[1]),
+        "the test must compute the same key as the run"
+    );
 }
 
 #[tokio::test]

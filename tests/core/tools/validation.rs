@@ -1,4 +1,4 @@
-//! Input and output that do not fit their schemas, in words that a model can act on.
+//! Errors about input and output that do not match their schemas, in words that a model can act on.
 
 use crate::support::event_of;
 use crate::tools::{call, echo, error_of, only, registry};
@@ -36,7 +36,7 @@ async fn refused(input: Value) -> String {
 
 #[tokio::test]
 async fn every_violation_is_named_with_its_place_and_what_is_allowed() {
-    // They are told in the order of the fields, which is that of their names only in some builds of serde_json.
+    // The order of the violations is the order of the fields, which is sorted only in some builds of serde_json.
     let message = refused(json!({"limit": 99, "page": 2, "site": 7, "sort": "best"})).await;
 
     assert_eq!(

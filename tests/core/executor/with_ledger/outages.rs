@@ -1,4 +1,4 @@
-//! Commits and searches of a `WithLedger` that fail once.
+//! Commits and searches of a `WithLedger` store that fail once.
 
 use super::{Joined, answer, asker, failing, refusing_after};
 use crate::support::{Call, Do, Probe, Shim, all, eventually, put, runs, unavailable};
@@ -14,7 +14,7 @@ use universal_executor::{
     Breadcrumb, BreadcrumbStore, MemoryStore, Outcome, Profile, Runtime, WithLedger,
 };
 
-/// Profiles of executors that may not be executed again after their only attempt.
+/// Returns profiles of executors that cannot be executed again after their only attempt.
 fn only_attempt() -> [Profile; 3] {
     [
         Profile::default().attempts(1),
@@ -23,7 +23,7 @@ fn only_attempt() -> [Profile; 3] {
     ]
 }
 
-/// Returns the state in which the second attempt finds a run whose first attempt was postponed.
+/// Returns the state of a run in its second attempt, after the first attempt was postponed.
 async fn ended_later(probe: &Probe, question: &Breadcrumb) -> RunState {
     let error = probe.sees(question).await.unwrap_err();
     assert!(
@@ -111,7 +111,7 @@ async fn the_lease_of_a_run_whose_response_is_saved_writes_nothing_else() {
     let run = RunRef::new("prober", question.id, 1);
     let ledger = joined.store.ledger().unwrap();
     let Claim::Granted(Claimed { lease, .. }) = ledger.claim(&run, None).await.unwrap() else {
-        panic!("the run is new")
+        panic!("the claim of a new run must be granted")
     };
     let commit = |end| Commit {
         writes: vec![answer()],
@@ -136,7 +136,7 @@ async fn the_lease_of_a_run_whose_response_is_saved_writes_nothing_else() {
     assert!(all(&joined.service, DeadLetter::SCHEMA).await.is_empty());
 }
 
-/// Suspends the run of an [`asker`] while the answer to its request arrives before the suspension.
+/// Suspends the run of an [`asker`]. The reply arrives before the suspension is saved.
 async fn answered_early(joined: &Joined) -> Arc<Breadcrumb> {
     let question = joined.asked().await;
     let probe = asker(joined);
