@@ -1,4 +1,4 @@
-//! The ten mistakes that a new user makes first. In each case the first line at `WARN` or above, or the error that ends the
+//! The ten most frequent mistakes of new users. In each case, the first line at `WARN` or above, or the error that ends the
 //! program, names the cause and the remedy or the next attempt, without a secret.
 
 #[path = "../agents/server.rs"]
@@ -33,11 +33,11 @@ use universal_executor::{
     Services, SqliteStore, UniversalExecutor, WithLedger,
 };
 
-/// Part of each secret of these tests.
+/// A part of each secret in these tests.
 const PLANTED: &str = "planted4711";
 const OWNER: &str = "00000000-0000-0000-0000-000000000001";
 
-/// Log lines at `WARN` and above of the thread of one test.
+/// Log lines at `WARN` and above of one test's thread.
 struct Lines {
     log: Log,
     _guard: tracing::subscriber::DefaultGuard,
@@ -63,7 +63,7 @@ impl Lines {
     }
 }
 
-/// Returns an error and its sources as a `main` function prints them.
+/// Returns an error and its sources in the format of a `main` function.
 fn printed(error: &(dyn Error + 'static)) -> String {
     let mut text = format!("Error: {error}");
     let mut next = error.source();
@@ -74,7 +74,7 @@ fn printed(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Prints a line, and fails unless it has all parts and no secret.
+/// Prints a line, and fails unless the line has all parts and no secret.
 #[expect(clippy::print_stdout, reason = "`--nocapture` shows all ten lines")]
 fn expect_line(failure: &str, line: &str, parts: &[&str]) {
     println!("{failure}: {line}");
@@ -84,13 +84,13 @@ fn expect_line(failure: &str, line: &str, parts: &[&str]) {
     assert!(!line.contains(PLANTED), "{line}");
 }
 
-/// Returns a port of 127.0.0.1 that nothing listens on.
+/// Returns a port of 127.0.0.1 without a listener.
 fn closed_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
 
-/// A login role of PostgreSQL with its own schema. Both are removed by [`remove`](Self::remove).
+/// A PostgreSQL login role with a separate schema. [`remove`](Self::remove) deletes both.
 struct Role {
     name: String,
 }
@@ -132,7 +132,7 @@ impl Role {
     }
 }
 
-/// An agent on `question.v1` with a model at `base_url`, in a runtime with one question.
+/// Creates a runtime with one question and an agent on `question.v1` whose model is at `base_url`.
 async fn agent_at(base_url: &str) -> Runtime {
     let model = OpenAiCompatible::builder(base_url)
         .key(Secret::new(format!("sk-{PLANTED}")))
@@ -150,7 +150,7 @@ async fn agent_at(base_url: &str) -> Runtime {
     on(&store, agent)
 }
 
-/// A runtime of one executor on all events of a store.
+/// Creates a runtime with one executor on all events of a store.
 fn on(store: &MemoryStore, executor: impl UniversalExecutor + 'static) -> Runtime {
     Runtime::builder(store.events())
         .start_at(StartAt::Beginning)
@@ -159,7 +159,7 @@ fn on(store: &MemoryStore, executor: impl UniversalExecutor + 'static) -> Runtim
         .unwrap()
 }
 
-/// A runtime on the events and breadcrumbs of an RCRT server.
+/// Creates a runtime on the events and breadcrumbs of an RCRT (Right Context Right Time) server.
 fn on_rcrt(base_url: &str, token: &str) -> Runtime {
     let server = RcrtStore::builder(base_url, OWNER)
         .token(Secret::new(token))
@@ -422,7 +422,7 @@ async fn a_bad_json_schema_is_named_with_its_path() {
     expect_line("bad JSON Schema", &line, &parts);
 }
 
-/// A folder that is removed when the test ends.
+/// A folder that is deleted on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -452,7 +452,7 @@ async fn a_full_disk_is_named_with_the_path_of_the_database() {
     }
     store.limit_growth(2).await.unwrap();
 
-    // The thread that writes to the file logs the failure.
+    // The writer thread of the file logs the failure.
     let log = Log::capture_process_at(tracing::Level::WARN);
     let path = file.to_str().unwrap();
     let first = || {

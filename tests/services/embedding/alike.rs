@@ -1,4 +1,4 @@
-//! All stores find the same, in the same order, with the same scores.
+//! All stores return the same search results, in the same order, with the same scores.
 
 use crate::embedding::{Folder, in_memory, on_server};
 use proptest::collection::vec;
@@ -9,7 +9,7 @@ use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::store::{Query, VectorQuery};
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector};
 
-/// What is done to a note, by its number.
+/// A change of a note, which is identified by its number.
 #[derive(Clone, Debug)]
 enum Step {
     Create(String, bool),
@@ -48,7 +48,7 @@ fn query() -> impl Strategy<Value = VectorQuery> {
     })
 }
 
-/// Does the steps, and then says what each query finds: the number of each note and how near it is.
+/// Executes the steps, and then returns the result of each query: the number of each note, and its similarity.
 async fn found(
     store: &impl BreadcrumbStore,
     steps: &[Step],
@@ -152,7 +152,7 @@ async fn many_notes_are_compared_as_few_are() {
             found.collect::<Vec<_>>()
         }
     };
-    // One way over an index, the other over all vectors.
+    // One query uses an index of tags, and the other one compares all vectors.
     let by_index = near(Selector::any().all_tags(["few"])).await;
     let by_all = near(Selector::any().matching("text", "matches", "^w[0-9]*00 |^w0 ")).await;
 

@@ -1,4 +1,4 @@
-//! A vector fetch of an agent's definition, from the event to what its model is shown.
+//! A vector context source in an agent's definition, from the event to the request of its model.
 
 use crate::embedding::in_memory;
 use crate::embedding::told::{Does, Told};
@@ -43,7 +43,7 @@ fn question(context: Value) -> NewBreadcrumb {
     NewBreadcrumb::new("question.v1").context(context)
 }
 
-/// All that a model was shown.
+/// Returns all text that a model received.
 fn shown(model: &ScriptedModel) -> String {
     let requests = model.requests();
     let messages = requests.iter().flat_map(|request| &request.messages);
@@ -95,7 +95,7 @@ async fn the_embedder_is_not_shown_more_of_a_question_than_the_model() {
     for hints in [json!({"exclude": ["token"]}), json!({"exclude": 1})] {
         let asked = question(context.clone()).llm_hints(hints);
         let asked = store.create(asked).await.unwrap();
-        // What becomes of one whose hints cannot be used is the agent's to say.
+        // If the hints of the question are invalid, the agent decides about the outcome.
         drop(agent.process_event(&Event::created(&asked)).await);
     }
 

@@ -1,4 +1,4 @@
-//! A text that the embedder cannot do is given up, and nothing else is.
+//! The store gives up on a text that the embedder cannot process, and on no other text.
 
 use crate::embedding::told::{Does, Told};
 use crate::embedding::{Folder, in_memory, near};
@@ -7,7 +7,7 @@ use universal_executor::store::Write;
 use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch};
 
-/// What an embedder may do instead of a vector for a text with the word.
+/// Failures of an embedder at a text with the word "poison".
 const WAYS: [Does; 4] = [
     Does::Refuse("poison"),
     Does::Break("poison"),
@@ -19,14 +19,14 @@ fn note(text: &str) -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1").context(json!({"text": text}))
 }
 
-/// Seven notes and one that may be poison, which is asked for first, in one commit.
+/// Writes seven notes and one note that may be poisonous in one commit. The latter is embedded first.
 async fn write(store: &impl BreadcrumbStore, last: &str) {
     let texts = (1..8).map(|n| format!("word{n}")).chain([last.to_owned()]);
     let writes: Vec<_> = texts.map(|text| Write::Create(note(&text))).collect();
     store.commit(writes.into()).await.unwrap();
 }
 
-/// How many of them are found, in the words that they were written.
+/// Returns the number of found notes, in which the original words must be found.
 async fn found(store: &MemoryStore) -> usize {
     let mut found = near(store, "word1", 100).await;
     found.sort();
@@ -76,7 +76,11 @@ async fn texts_from_before_that_the_embedder_cannot_do_are_counted_and_not_tried
         let left = store.embedded().await.unwrap();
 
         assert_eq!((given_up, left), (2, 0), "{does:?}");
-        assert_eq!(embedder.asked().len(), asked, "{does:?} is not asked again");
+        assert_eq!(
+            embedder.asked().len(),
+            asked,
+            "{does:?}: the text must not be embedded again"
+        );
         assert_eq!(near(&store, "word8", 100).await.len(), 22, "{does:?}");
     }
 }
@@ -156,7 +160,7 @@ async fn an_embedder_that_sheds_load_is_asked_once() {
 
 #[tokio::test]
 async fn an_embedder_that_goes_down_at_any_call_is_soon_left_alone_and_nothing_more_is_given_up() {
-    /// By then it was asked for the poison alone, for a plain text, and for both again.
+    /// Number of calls until the store gives up: with the poisonous text alone, with a plain text, and with both again.
     const GIVEN_UP: usize = 8;
     for after in 0..16 {
         let embedder = Told::new();
@@ -184,5 +188,9 @@ async fn texts_of_which_the_embedder_can_do_none_are_given_up_with_few_calls_for
 
     assert_eq!(embedder.asked().len(), 5 * 8);
     assert_eq!(store.embedded().await.unwrap(), 0);
-    assert_eq!(embedder.asked().len(), 5 * 8, "none is asked for again");
+    assert_eq!(
+        embedder.asked().len(),
+        5 * 8,
+        "no text must be embedded again"
+    );
 }

@@ -1,4 +1,4 @@
-//! Vectors are kept up with what is written, whatever the embedder does.
+//! Vectors stay consistent with the breadcrumbs, even if the embedder fails.
 
 use crate::embedding::told::{Does, Told};
 use crate::embedding::{Folder, in_memory, near};
@@ -98,14 +98,18 @@ async fn while_an_embedder_fails_no_commit_asks_it_and_the_background_tries_agai
     assert_eq!(
         embedder.asked().len(),
         asked,
-        "the commit did not wait for it"
+        "the commit must not wait for the embedder"
     );
     embedder.shall(Does::Answer);
     tokio::time::sleep(Duration::from_secs(120)).await;
     embedder.shall(Does::Fail);
     let texts: Vec<_> = embedder.asked().concat();
     assert!(texts.contains(&"second".to_owned()), "{texts:?}");
-    assert_eq!(store.embedded().await.unwrap(), 0, "nothing is left to ask");
+    assert_eq!(
+        store.embedded().await.unwrap(),
+        0,
+        "no text must wait for a vector"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,7 +199,7 @@ async fn a_commit_that_nobody_waits_for_any_more_is_made_up_for() {
     }
     embedder.shall(Does::Answer);
 
-    // Whatever uses the store next.
+    // Any further use of the store repeats the lost work.
     store.vector_search(&query("pears")).await.unwrap();
     while embedder.asked().len() < 3 {
         tokio::task::yield_now().await;
@@ -260,7 +264,7 @@ async fn what_points_nowhere_is_not_found_and_finds_nothing() {
     assert_eq!(store.embedded().await.unwrap(), 0);
     let asked = embedder.asked().len();
     assert!(store.vector_search(&query(" \n")).await.unwrap().is_empty());
-    assert_eq!(embedder.asked().len(), asked, "nothing to ask for");
+    assert_eq!(embedder.asked().len(), asked, "no text must be embedded");
 }
 
 #[tokio::test]
@@ -382,7 +386,7 @@ async fn a_store_whose_vectors_were_forgotten_for_another_model_says_so() {
     assert_eq!(
         near(&new, "apples", 10).await,
         ["apples"],
-        "no vector of the other is mixed in"
+        "no vector of the other model must be found"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Search by meaning: how stores keep vectors, with an embedder that does as it is told, and what a model of words finds.
+//! Vector search: the vectors of stores, with a scripted embedder, and the results of a model of words.
 mod alike;
 mod fetch;
 mod given_up;
@@ -15,7 +15,7 @@ use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::store::{Durability, MemoryLimits, Query, SqliteBuilder, VectorQuery};
 use universal_executor::{BreadcrumbStore, MemoryStore, Selector, SqliteStore};
 
-/// A folder that goes when the test ends.
+/// A folder that is deleted on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -31,7 +31,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Opens its file without waiting for the disk, which no test can pull the plug of.
+    /// Opens the folder's file without waiting for the disk, because no test interrupts its power.
     fn file(&self) -> SqliteBuilder {
         SqliteStore::builder(self.0.join("store.db")).durability(Durability::Normal)
     }
@@ -43,7 +43,7 @@ impl Drop for Folder {
     }
 }
 
-/// Where to make stores in PostgreSQL, if there is a server: where tests must not be skipped there has to be one.
+/// Returns namespaces on the PostgreSQL server, or `None` without a server. Fails without a server if tests must not be skipped.
 fn on_server() -> Option<Namespaces> {
     let is_set = |name| std::env::var_os(name).is_some();
     if is_set("POSTGRES_URL") {
@@ -53,7 +53,7 @@ fn on_server() -> Option<Namespaces> {
         !is_set("CI") && !is_set("UX_REQUIRE_SERVICES"),
         "POSTGRES_URL is not set: see scripts/services"
     );
-    // Not by a macro, whose output the harness would keep to itself.
+    // A print macro would be captured by the test harness.
     let skipped =
         "SKIPPED: a test of search by meaning in PostgreSQL, as POSTGRES_URL is not set\n";
     std::io::stderr().write_all(skipped.as_bytes()).unwrap();
@@ -64,7 +64,7 @@ fn in_memory(config: EmbeddingConfig) -> MemoryStore {
     MemoryStore::with_embeddings(MemoryLimits::default(), config)
 }
 
-/// The texts of the notes nearest to a text.
+/// Returns the text of the `n` notes that are nearest to a text.
 async fn near(store: &impl BreadcrumbStore, text: &str, n: usize) -> Vec<String> {
     let query = VectorQuery::new(Query::new(Selector::schema("note.v1")).limit(n), text);
     let found = store.vector_search(&query).await.unwrap();

@@ -1,4 +1,4 @@
-//! Vectors in PostgreSQL are kept up with what is written, by several processes and whatever the embedder does.
+//! Vectors in PostgreSQL stay consistent with the breadcrumbs, with several processes and failing embedders.
 
 use crate::embedding::told::{Does, Told};
 use crate::embedding::{in_memory, near, on_server};
@@ -161,11 +161,11 @@ async fn a_store_with_vectors_of_another_model_does_not_connect_until_they_are_f
     assert_eq!(
         near(&new, "apples", 10).await,
         ["apples"],
-        "no vector of the other is mixed in"
+        "no vector of the other model must be found"
     );
 }
 
-/// As near as they are to one another, more than are read at once, and mostly not selected.
+/// The notes are equally near, exceed the number that is read at once, and are mostly not selected.
 #[tokio::test]
 async fn many_that_are_as_near_are_found_as_in_memory() {
     let Some(server) = on_server() else { return };

@@ -1,4 +1,4 @@
-//! What a model of words finds among fifty short texts, with real weights; see `scripts/test-model`.
+//! Search results of a model of words with real weights among fifty short documents. See `scripts/test-model`.
 
 use crate::embedding::{Folder, in_memory, near, on_server};
 use serde_json::json;
@@ -61,7 +61,7 @@ const TEXTS: [&str; 50] = [
     "Shares of the car maker fell after it announced job cuts.",
 ];
 
-/// A question, and the text that answers it.
+/// The questions, each with the index of the text that answers it.
 const QUESTIONS: [(&str, usize); 20] = [
     ("When do I get my money back?", 1),
     ("I forgot my login credentials", 2),
@@ -85,7 +85,7 @@ const QUESTIONS: [(&str, usize); 20] = [
     ("What did the central bank do about rising prices?", 48),
 ];
 
-/// The model, if it is there or can be had: where tests must not be skipped it has to be.
+/// Returns the model, or `None` if it is not available. Fails without the model if tests must not be skipped.
 async fn model() -> Option<LocalEmbedder> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/test-model");
     let made = Command::new(script).stdin(Stdio::null()).output();
@@ -94,9 +94,9 @@ async fn model() -> Option<LocalEmbedder> {
         let is_set = |name| std::env::var_os(name).is_some();
         assert!(
             !is_set("CI") && !is_set("UX_REQUIRE_SERVICES"),
-            "scripts/test-model fails"
+            "scripts/test-model failed"
         );
-        // Not by a macro, whose output the harness would keep to itself.
+        // A print macro would be captured by the test harness.
         let skipped =
             "SKIPPED: the test with real weights, as scripts/test-model cannot get them\n";
         std::io::stderr().write_all(skipped.as_bytes()).unwrap();
@@ -183,5 +183,8 @@ async fn a_model_goes_by_its_folder_and_what_is_in_it() {
         .await
         .unwrap();
     assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [384, 384]);
-    assert!(all[1].iter().all(|one| *one == 0.0), "nothing is said");
+    assert!(
+        all[1].iter().all(|one| *one == 0.0),
+        "a text without words must have a zero vector"
+    );
 }

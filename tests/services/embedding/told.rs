@@ -1,4 +1,4 @@
-//! An embedder that does as it is told.
+//! A scripted embedder.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use universal_executor::async_trait;
 use universal_executor::store::conformance::WordCounts;
 use universal_executor::store::embedding::{EmbedError, Embedder};
 
-/// Counts words, and remembers what it was asked.
+/// An embedder that counts words, records its calls and follows a script.
 #[derive(Clone, Debug)]
 pub(crate) struct Told(Arc<State>);
 
@@ -16,36 +16,36 @@ struct State {
     model: &'static str,
     asked: Mutex<Vec<Vec<String>>>,
     does: Mutex<Does>,
-    /// One place for each call that may go on.
+    /// A permit for each call that may continue.
     gate: Semaphore,
 }
 
-/// What it does with a call.
+/// The reaction of the embedder to a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Does {
     Answer,
-    /// Waits until it is let go on.
+    /// Waits for a permit.
     Wait,
     Fail,
-    /// Refuses all texts with this word.
+    /// Refuses calls with this word.
     Refuse(&'static str),
-    /// Fails at texts with this word.
+    /// Fails at calls with this word.
     Break(&'static str),
-    /// The same, and at everything after so many calls.
+    /// Fails at calls with this word, and at all calls after this number.
     Sink(&'static str, usize),
-    /// Panics at texts with this word.
+    /// Panics at calls with this word.
     Panic(&'static str),
-    /// Answers texts with this word with a number that is none.
+    /// Puts NaN into the vector of the first input with this word.
     SpoilOne(&'static str),
-    /// Cannot answer more texts than this at once.
+    /// Fails at calls with more inputs than this number.
     AtMost(usize),
-    /// Answers with one vector too few.
+    /// Omits the last vector.
     Forget,
-    /// Answers with vectors that are one number short.
+    /// Shortens the first vector by one number.
     Shorten,
-    /// Answers with a number that is none.
+    /// Puts NaN into the first vector.
     Spoil,
-    /// Answers with zeros.
+    /// Answers with zero vectors.
     Zero,
 }
 
@@ -67,12 +67,12 @@ impl Told {
         *self.0.does.lock().unwrap() = does;
     }
 
-    /// Lets one call go on.
+    /// Adds a permit for one waiting call.
     pub(crate) fn let_on(&self) {
         self.0.gate.add_permits(1);
     }
 
-    /// The texts of each call, so far.
+    /// Returns the inputs of each call so far.
     pub(crate) fn asked(&self) -> Vec<Vec<String>> {
         self.0.asked.lock().unwrap().clone()
     }

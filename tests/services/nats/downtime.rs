@@ -1,5 +1,5 @@
-//! Answers after a downtime of all workers, for NATS streams that have every event of the downtime, some or none. The store's clock
-//! advances by the length of the downtime, and the stream loses what a downtime of that length makes it lose.
+//! Answers after a downtime of all workers, for NATS streams that have all, some or none of the events of the downtime. The store's clock
+//! advances by the length of the downtime, and the stream loses the events that it would lose in that time.
 
 use crate::nats::server::{Server, uuid};
 use crate::nats::stage::{Relayed, answered, answers, ask_all, eventually, runtime};
@@ -22,7 +22,7 @@ const BEFORE: u64 = 5;
 /// The number of questions during each downtime.
 const DURING: u64 = 500;
 
-/// The events that a stream loses during a downtime.
+/// The loss of events in a stream during a downtime.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Loss {
     None,
@@ -30,7 +30,7 @@ enum Loss {
     Purged,
     /// Every event is older than the maximum age of the stream.
     TooOld,
-    /// The stream keeps the last ten events.
+    /// The stream retains only the last ten events.
     AllButTen,
 }
 
@@ -82,12 +82,12 @@ impl Stage {
         self.jetstream.update_stream(config).await.unwrap();
     }
 
-    /// Waits until the stream has so many events.
+    /// Waits until the stream has this number of events.
     async fn has_events(&self, count: u64) {
         eventually(async || self.stream().await.cached_info().state.messages == count).await;
     }
 
-    /// Lets a worker answer the first questions, and then lets time pass without a worker while the others are asked. The relay
+    /// Lets a worker answer the first questions. Then asks the other questions while no worker runs, and advances the time. The relay
     /// publishes all of them.
     async fn downtime(&self, downtime: Duration) {
         let _relay = self.relay().await;
@@ -103,7 +103,7 @@ impl Stage {
         eventually(async || relayed.behind().await.unwrap() == Some(0)).await;
     }
 
-    /// Waits until there are so many answers.
+    /// Waits until this number of answers exists.
     async fn answered(&self, questions: u64) {
         answered(&self.store, usize::try_from(questions).unwrap()).await;
     }
@@ -160,7 +160,7 @@ async fn answers_after(loss: Loss) {
 
         stage.judge().await;
         let (delivered, found) = (report.events, report.found_by_sweep);
-        // The sweep also finds questions that were asked less than a minute before the downtime.
+        // The sweep also finds questions from the last minute before the downtime.
         let is_all = (DURING..=DURING + BEFORE).contains(&found);
         let is_expected = match loss {
             Loss::None => delivered >= DURING,

@@ -1,4 +1,4 @@
-//! Workers of a group share its events, and groups know nothing of each other.
+//! Workers of a group share the group's events, and separate groups each receive all events.
 
 use crate::nats::server::{url, uuid};
 use crate::nats::stage::{Relayed, answered, ask, eventually, runtime};
@@ -18,7 +18,7 @@ fn group(name: &str, tenant: &str) -> NatsSourceBuilder {
     NatsSource::builder(url(), tenant).group(name)
 }
 
-/// Takes events until none has come for some time, and acknowledges them.
+/// Receives and acknowledges events until none has arrived for some time. Returns the number of deliveries per event.
 async fn taken(mut events: Deliveries) -> BTreeMap<BreadcrumbId, usize> {
     let mut taken = BTreeMap::new();
     while let Ok(next) = tokio::time::timeout(Duration::from_secs(5), events.next()).await {
@@ -35,7 +35,7 @@ async fn two_groups_each_see_all_and_the_workers_of_one_share_it() {
     let relay = NatsRelay::connect(url(), &*tenant).await.unwrap();
     let mut workers = Vec::new();
     for name in ["shared", "shared", "alone"] {
-        // Few at a time: else the first to ask has them all.
+        // With a higher limit, the first subscriber would receive all events.
         let few = group(name, &tenant).max_unacknowledged(4);
         let source = few.connect().await.unwrap();
         workers.push(source.subscribe(StartAt::Beginning).await.unwrap());
@@ -52,7 +52,7 @@ async fn two_groups_each_see_all_and_the_workers_of_one_share_it() {
     let (one, other, alone) = (&taken[0], &taken[1], &taken[2]);
     assert!(!one.is_empty() && !other.is_empty());
     let shared: Vec<BreadcrumbId> = one.keys().chain(other.keys()).copied().collect();
-    assert_eq!(shared.len(), 40, "none goes to both");
+    assert_eq!(shared.len(), 40, "no event must go to both workers");
     assert_eq!(shared.into_iter().collect::<BTreeSet<_>>(), all);
     assert_eq!(alone.keys().copied().collect::<BTreeSet<_>>(), all);
 }
@@ -76,7 +76,7 @@ async fn an_event_is_acknowledged_once_its_run_is_in_the_ledger_and_not_before()
     let relay = NatsRelay::connect(url(), &*tenant).await.unwrap();
     relay.publish(&ask(&inner, 1).await).await.unwrap();
     let dies = runtime(source, &store).build().unwrap();
-    // The worker is gone when it has tried twice.
+    // The worker ends after it has tried twice.
     let tried = eventually(async || refused.load(Ordering::SeqCst) >= 2);
     tokio::select! {
         _ = dies.run_until(pending()) => {}
@@ -106,7 +106,7 @@ async fn a_source_counts_the_events_that_its_group_has_not_acknowledged() {
         relay.publish(&ask(&store, n).await).await.unwrap();
     }
 
-    // The server confirms a message before it counts it for the consumer.
+    // The server confirms a message before it counts the message for the consumer.
     eventually(async || source.behind().await.unwrap() == Some(3)).await;
     let first = events.next().await.unwrap().unwrap();
     first.ack().await.unwrap();

@@ -1,4 +1,4 @@
-//! Servers, streams and consumers that are lost: it costs time, and no question.
+//! Loss of servers, streams and consumers: it delays questions, but loses none.
 
 use crate::nats::server::{Server, uuid};
 use crate::nats::stage::{Relayed, answered, answers, ask, eventually, runtime};
@@ -9,7 +9,7 @@ use universal_executor::source::{
 };
 use universal_executor::{Delivery, EventSource as _, MemoryStore, Runtime};
 
-/// A worker that looks into its store often.
+/// Creates a worker that sweeps its store often.
 async fn worker(server: &Server, tenant: &str, store: &MemoryStore) -> Runtime {
     let source = NatsSource::builder(server.url(), tenant).group("workers");
     let source = source.connect().await.unwrap();
@@ -23,7 +23,7 @@ async fn answered_once(store: &MemoryStore, questions: usize) {
     assert!(answers.values().all(|count| *count == 1), "{answers:?}");
 }
 
-/// The next event, however often a source says before that it is not there.
+/// Returns the next event. Skips errors of an unavailable source.
 async fn next(events: &mut Deliveries) -> Delivery {
     let next = async {
         loop {
@@ -143,7 +143,7 @@ async fn a_stream_or_consumer_that_is_deleted_is_made_again_and_delivers_all_tha
                 stream.delete_consumer(&name).await.unwrap();
             }
         }
-        // Before the subscription can have noticed: it shall not begin behind it.
+        // Published before the subscription can notice the deletion. The new consumer must not start after this event.
         let relayed = NatsRelay::connect(server.url(), &*tenant).await.unwrap();
         let event = ask(&store, 2).await;
         relayed.publish(&event).await.unwrap();
@@ -193,7 +193,7 @@ async fn a_relay_makes_a_stream_again_that_was_deleted() {
     jetstream.delete_stream("BREADCRUMBS").await.unwrap();
     ask(&store, 2).await;
 
-    // Nobody else is there to make it.
+    // No other client can create the stream.
     eventually(async || messages().await == 1).await;
 }
 

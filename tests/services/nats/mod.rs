@@ -17,7 +17,7 @@ use universal_executor::source::{
 use universal_executor::store::conformance::announce;
 use universal_executor::{BoxError, Event, EventSource, MemoryStore, async_trait};
 
-/// A store, whose commits are published under a tenant of its own.
+/// A store whose commits are published under a unique tenant.
 struct Place {
     store: MemoryStore,
     tenant: String,
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-/// A source that connects when it is subscribed to.
+/// A source that connects at its subscription.
 struct Late(NatsSourceBuilder);
 
 #[async_trait]

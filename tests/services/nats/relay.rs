@@ -1,4 +1,4 @@
-//! What a store commits reaches a runtime, and what is in the way of that.
+//! The relay publishes a store's commits to a runtime, also after failures.
 
 use crate::nats::server::{url, uuid};
 use crate::nats::stage::{Answers, ask};

@@ -1,4 +1,4 @@
-//! The server that the tests need, and servers of single tests, which may be killed.
+//! The shared server of the tests, and servers of single tests, which can be killed.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Where the server is. Without one all tests are skipped at once, but not where a missing server is a mistake.
+/// Returns the server's URL. Without a server, ends the process with all tests skipped, or fails if tests must not be skipped.
 pub(crate) fn url() -> String {
     setting("NATS_URL")
 }
 
-/// Something that `scripts/services` says.
+/// Returns a setting of `scripts/services`.
 pub(crate) fn setting(name: &str) -> String {
     if let Ok(value) = std::env::var(name) {
         return value;
@@ -22,14 +22,14 @@ pub(crate) fn setting(name: &str) -> String {
         !is_set("CI") && !is_set("UX_REQUIRE_SERVICES"),
         "{name} is not set: see scripts/services"
     );
-    // Not by a macro, whose output the harness would keep to itself.
+    // A print macro would be captured by the test harness.
     let skipped =
         format!("SKIPPED: tests of NatsSource, as {name} is not set; see scripts/services\n");
     std::io::stderr().write_all(skipped.as_bytes()).unwrap();
     std::process::exit(0);
 }
 
-/// A name that no other test has.
+/// Returns a name that no other test uses.
 pub(crate) fn uuid() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let (process, made) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
@@ -37,7 +37,7 @@ pub(crate) fn uuid() -> String {
     format!("{now}-{process}-{made}")
 }
 
-/// A server of one test, at one port for as long as the test takes.
+/// The server of one test, with the same port for the whole test.
 pub(crate) struct Server {
     port: u16,
     folder: PathBuf,
@@ -46,7 +46,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// One that is not started yet.
+    /// Creates a server without starting it.
     pub(crate) fn with(arguments: &[&'static str]) -> Self {
         let any_port = TcpListener::bind("127.0.0.1:0").unwrap();
         Self {
@@ -71,7 +71,7 @@ impl Server {
         format!("nats://{}", self.address())
     }
 
-    /// Starts it, with what it kept, and waits until it answers.
+    /// Starts the server with its stored data, and waits until it answers.
     pub(crate) async fn start(&mut self) {
         std::fs::create_dir_all(&self.folder).unwrap();
         let port = self.port.to_string();
@@ -91,7 +91,7 @@ impl Server {
         }
     }
 
-    /// Ends it as a loss of power would, with what it wrote.
+    /// Kills the server as a power loss would. Its written data stays.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
@@ -99,7 +99,7 @@ impl Server {
         }
     }
 
-    /// Forgets all that a server that does not run has kept.
+    /// Deletes the data of a stopped server.
     pub(crate) fn wipe(&self) {
         std::fs::remove_dir_all(&self.folder).unwrap();
     }

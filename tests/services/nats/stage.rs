@@ -1,4 +1,4 @@
-//! An executor that answers questions, and what the tests ask of it.
+//! An executor that answers questions, and helpers for questions and answers.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use universal_executor::{
     Subscriptions, UniversalExecutor, async_trait,
 };
 
-/// Answers every question with its number.
+/// An executor that answers every question with the question's number.
 pub(crate) struct Answers<S> {
     pub(crate) store: S,
     subscriptions: Subscriptions,
@@ -58,7 +58,7 @@ impl<S: BreadcrumbStore> UniversalExecutor for Answers<S> {
     }
 }
 
-/// A runtime that answers what a source announces, from the beginning on.
+/// Creates a runtime that answers the questions that a source announces, from the first one on.
 pub(crate) fn runtime<S: BreadcrumbStore + Clone>(
     source: impl EventSource,
     store: &S,
@@ -69,13 +69,13 @@ pub(crate) fn runtime<S: BreadcrumbStore + Clone>(
         .executor(Answers::on(store.clone()))
 }
 
-/// Puts a question into a store.
+/// Writes a question to a store. Returns its event.
 pub(crate) async fn ask(store: &impl BreadcrumbStore, n: u64) -> Event {
     let question = NewBreadcrumb::new("question.v1").context(json!({"n": n}));
     Event::created(&store.create(question).await.unwrap())
 }
 
-/// Puts many questions into a store in one step.
+/// Writes many questions to a store in one commit.
 #[cfg(feature = "postgres")]
 pub(crate) async fn ask_all(store: &impl BreadcrumbStore, numbers: std::ops::Range<u64>) {
     let question = |n| NewBreadcrumb::new("question.v1").context(json!({"n": n}));
@@ -84,7 +84,7 @@ pub(crate) async fn ask_all(store: &impl BreadcrumbStore, numbers: std::ops::Ran
     store.commit(commit).await.unwrap();
 }
 
-/// How many answers each question has.
+/// Returns the number of answers per question.
 pub(crate) async fn answers(store: &impl BreadcrumbStore) -> BTreeMap<u64, usize> {
     let query = Query::new(Selector::schema("answer.v1")).limit(10_000);
     let mut answers = BTreeMap::new();
@@ -95,12 +95,12 @@ pub(crate) async fn answers(store: &impl BreadcrumbStore) -> BTreeMap<u64, usize
     answers
 }
 
-/// Waits until there are so many answers.
+/// Waits until at least this number of questions has answers.
 pub(crate) async fn answered(store: &impl BreadcrumbStore, questions: usize) {
     eventually(async || answers(store).await.len() >= questions).await;
 }
 
-/// Waits until something is so; a minute and not longer.
+/// Waits up to one minute until a condition holds.
 pub(crate) async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
     let waits = async {
         while !is_so().await {
@@ -111,7 +111,7 @@ pub(crate) async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
     waited.unwrap();
 }
 
-/// Publishes what a store in memory commits, until it is dropped.
+/// A relay that publishes a memory store's commits until it is dropped.
 pub(crate) struct Relayed(tokio::task::JoinHandle<()>);
 
 impl Relayed {

@@ -1,4 +1,4 @@
-//! Workers that share PostgreSQL and NATS, as far as both are concerned: pools and connections of their own.
+//! Workers that share PostgreSQL and NATS, with separate connection pools as in separate processes.
 
 use crate::nats::server::{Server, url, uuid};
 use crate::nats::stage::{Answers, Relayed, answered, answers, ask_all, eventually, runtime};
@@ -12,7 +12,7 @@ use universal_executor::{
     Runtime, Selector,
 };
 
-/// A worker with a relay, on a store and a server.
+/// Creates a worker with a relay, on a store and a server.
 async fn worker(
     server: impl Into<NatsServer>,
     tenant: &str,
@@ -75,7 +75,7 @@ async fn waits_of_one_worker_are_answered_though_the_group_shares_the_events() {
     };
     let (waiting, other) = futures::join!(worker(), worker());
     let answered = async {
-        // Past the start, at which each worker looks at everything.
+        // Wait until the start is over, because each worker checks the whole store then.
         ask_all(&store, 0..20).await;
         answered(&store, 20).await;
         let waits = (0..12).map(|n| {
@@ -111,7 +111,7 @@ async fn what_a_server_lost_while_no_worker_ran_is_answered_when_one_does() {
         ask_all(&store, 0..5).await;
         first.run_until(answered(&store, 5)).await.unwrap();
     }
-    // Published and acknowledged by JetStream, which then loses it, before any worker has heard of it.
+    // JetStream acknowledges the published events and then loses them, before any worker has received them.
     ask_all(&store, 5..25).await;
     let relay = Relayed::of(server.url(), &tenant, store.events_of("nats")).await;
     let relayed = store.events_of("nats");

@@ -1,5 +1,4 @@
-//! The store in memory and the one in PostgreSQL are told to do the same, step by step, and have to answer the same: what
-//! they return, in which order, and how they refuse.
+//! The memory store and the PostgreSQL store execute the same random steps and must return the same results, orders and errors.
 
 #[path = "../../stores/sqlite/alike/ask.rs"]
 mod ask;
@@ -17,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use universal_executor::MemoryStore;
 use universal_executor::store::{MemoryLimits, PostgresLimits};
 
-/// Limits so low that a walk reaches every one of them, and that are kept to the row: from 16 on rows go in batches.
+/// Returns limits that random steps reach. The PostgreSQL store keeps limits below 16 exactly, and larger ones only in batches.
 fn limits() -> (MemoryLimits, PostgresLimits) {
     let (mut memory, mut server) = (MemoryLimits::default(), PostgresLimits::default());
     (memory.breadcrumbs, server.breadcrumbs) = (8, 8);
@@ -29,7 +28,7 @@ fn limits() -> (MemoryLimits, PostgresLimits) {
     (memory, server)
 }
 
-/// A runtime whose clock moves only as it is told to, and one that waits for a server.
+/// Returns a tokio runtime whose clock advances only on request, and one that can wait for a server.
 fn runtimes() -> (Runtime, Runtime) {
     let paused = Builder::new_current_thread()
         .enable_time()
@@ -39,7 +38,7 @@ fn runtimes() -> (Runtime, Runtime) {
     (paused.unwrap(), waits.unwrap())
 }
 
-/// Takes both stores through the steps, and says where they part.
+/// Executes the steps on both stores. Fails at the first difference.
 fn walk(steps: &[Step]) -> Result<(), TestCaseError> {
     let (limits, of_server) = limits();
     let namespaces = Namespaces::default();
@@ -70,13 +69,13 @@ fn walk(steps: &[Step]) -> Result<(), TestCaseError> {
             step
         );
     }
-    // Waiting for events takes timers, and a paused clock goes on to these: so they come last.
+    // Events come last, because waiting for events advances the paused clock.
     let told = here.block_on(one.events(Box::new(memory.events())));
     let of_server = there.block_on(other.events(Box::new(server.events())));
     prop_assert_eq!(of_server.len(), told.len(), "events");
     for (event, wanted) in of_server.iter().zip(&told) {
         prop_assert_eq!(other.envelope(event), one.envelope(wanted));
-        // The context of an event is in the breadcrumb only, as long as that has the version.
+        // The PostgreSQL store takes an event's context from the breadcrumb, as long as the breadcrumb has the event's version.
         let is_alike = other.context(event) == one.context(wanted);
         let is_past = event.context.is_none() && there.block_on(other.is_past(event));
         prop_assert!(is_alike || is_past, "{:?} and {:?}", event, wanted);

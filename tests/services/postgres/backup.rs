@@ -1,4 +1,4 @@
-//! Dumps of the database of a store, restored into another database.
+//! Dumps of a store's database, restored into another database.
 
 use super::execute;
 use super::server::{Namespaces, store_in, url};
@@ -19,13 +19,13 @@ impl Copied for PostgresStore {
     }
 }
 
-/// A database for a copy. It goes when the test ends, with the store.
+/// A database with a copy. It is deleted on drop, together with the store.
 struct Copy {
     database: String,
 }
 
 impl Copy {
-    /// Dumps a schema and restores it into a new database, as the documents tell users to do.
+    /// Dumps a schema and restores it into a new database, as the documents describe.
     async fn of(namespace: &str) -> Self {
         let database = format!("{namespace}_copy");
         execute(format!("CREATE DATABASE {database}")).await;
@@ -66,7 +66,7 @@ impl Copy {
     }
 }
 
-/// A program of PostgreSQL, of the version of the server.
+/// Returns the command of a PostgreSQL program with the server's version.
 fn program(name: &str) -> Command {
     let folder = std::env::var_os("UX_POSTGRES_PROGRAMS").map(PathBuf::from);
     Command::new(folder.map_or_else(|| name.into(), |folder| folder.join(name)))

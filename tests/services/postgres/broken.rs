@@ -1,4 +1,4 @@
-//! Connections that break, and servers and transactions that make wait.
+//! Broken connections, and slow servers and transactions.
 
 use crate::nats::stage::eventually;
 use crate::postgres::proxy::{Harm, Proxy};
@@ -17,7 +17,7 @@ use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Patch, PostgresStore,
 };
 
-/// Is waited for until it is over, and long enough for a slow machine to connect within it.
+/// A timeout that tests wait for. It is long enough for a slow machine to connect.
 const SHORT: Duration = Duration::from_secs(2);
 
 fn note() -> NewBreadcrumb {
@@ -109,11 +109,11 @@ async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
         assert_eq!(leased.len(), 2);
         assert!(leased.iter().all(|run| run.attempts == 1));
         let rest = store.claim_next(9, &agent, ClaimId::unique()).await;
-        assert_eq!(rest.unwrap().len(), 1, "that is left");
+        assert_eq!(rest.unwrap().len(), 1, "one run must be left");
     }
 }
 
-/// A store over the proxy with four runs that are due.
+/// Creates a store on the proxy with four due runs.
 async fn with_due(proxy: &Proxy, namespace: &str) -> PostgresStore {
     let store = through(proxy, namespace).await;
     let mut runs = Vec::new();
@@ -140,7 +140,7 @@ async fn a_claim_that_has_not_got_to_the_server_yet_leases_nothing_when_it_does(
 
     assert_eq!(claimed.len(), 2);
     let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
-    assert_eq!(leased.unwrap().len(), 2, "none for nobody");
+    assert_eq!(leased.unwrap().len(), 2, "the lost claim must lease no run");
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn a_claim_that_the_server_still_works_on_leases_for_who_asked_or_not_at_a
     assert!(proxy.is_done());
     assert_eq!(claimed.len(), 2);
     let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
-    assert_eq!(leased.unwrap().len(), 2, "none for nobody");
+    assert_eq!(leased.unwrap().len(), 2, "the lost claim must lease no run");
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn what_a_server_says_of_a_commit_is_no_answer_if_it_crashed_since() {
     let namespace = namespaces.one();
     let store = through(&proxy, &namespace).await;
     store.create(note()).await.unwrap();
-    // After a crash it is another, and the number of the transaction may be that of another one.
+    // After a crash, the transaction ID may belong to another transaction.
     let crash = format!(
         "CREATE FUNCTION {namespace}.crash() RETURNS trigger LANGUAGE plpgsql AS
              $$ BEGIN UPDATE {namespace}.ux_alive SET since = 'later'; RETURN NULL; END $$;
@@ -224,7 +224,7 @@ async fn a_server_that_ends_all_sessions_is_noticed_by_nobody() {
     let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
 
     let application = format!("universal-executor/{namespace}");
-    // One that writes, and one that hears of events, which connects in the background.
+    // One session writes, and another one listens for events and connects in the background.
     eventually(async || {
         let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
         let sessions = sqlx::query_scalar(sessions).bind(&application);
@@ -255,7 +255,7 @@ async fn a_connection_over_which_nothing_comes_any_more_is_given_up_with_all_oth
     let builder = builder.wait_timeout(SHORT);
     let store = builder.connect().await.unwrap();
     let kept = store.create(note()).await.unwrap();
-    // Several connections, which are kept.
+    // Several connections that stay open.
     futures::future::join_all((0..4).map(|_| store.get(kept.id))).await;
 
     proxy.fall_silent();
@@ -265,7 +265,7 @@ async fn a_connection_over_which_nothing_comes_any_more_is_given_up_with_all_oth
         assert!(matches!(told, StoreError::Unavailable { .. }), "{told:?}");
         assert!(matches!(told.retry(), Retry::After(_)));
     }
-    // Over new connections, as nothing else would be answered.
+    // These calls must use new connections, because the old ones never answer.
     assert_eq!(store.get(kept.id).await.unwrap(), kept);
     store.create(note()).await.unwrap();
     assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
@@ -309,7 +309,7 @@ async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
 
     assert!(matches!(late, StoreError::Unavailable { .. }), "{late:?}");
     assert!(matches!(late.retry(), Retry::After(_)));
-    assert_eq!(read.len(), 1, "who reads does not wait");
+    assert_eq!(read.len(), 1, "a read must not wait for the tenant");
     store.create(note()).await.unwrap();
 }
 
@@ -333,10 +333,15 @@ async fn who_gave_up_on_a_tenant_keeps_nobody_from_reading_another() {
         .unwrap();
 
     let given_up = tokio::time::timeout(Duration::from_millis(50), store.create(note()));
-    assert!(given_up.await.is_err(), "it waits for the tenant");
+    assert!(
+        given_up.await.is_err(),
+        "the commit must wait for the tenant"
+    );
     let read = tokio::time::timeout(Duration::from_secs(30), elsewhere.recent("note.v1", 10));
 
-    let read = read.await.expect("the other tenant is locked by nobody");
+    let read = read
+        .await
+        .expect("a read of the other tenant must not wait");
     assert_eq!(read.unwrap().len(), 1);
     transaction.rollback().await.unwrap();
     assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
@@ -356,7 +361,7 @@ async fn a_commit_looks_at_no_breadcrumb_whose_time_is_not_over() {
     for _ in 0..20 {
         store.create(note()).await.unwrap();
     }
-    // The server counts what a session did once that ends.
+    // The server updates a session's statistics when the session ends.
     store.close().await;
 
     let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
@@ -395,7 +400,7 @@ async fn a_run_is_found_by_its_whole_name_also_with_plans_of_empty_tables() {
             store.commit(commit).await.unwrap();
         }
     }
-    // The server counts what a session did once that ends.
+    // The server updates a session's statistics when the session ends.
     store.close().await;
 
     let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
@@ -410,8 +415,8 @@ async fn a_run_is_found_by_its_whole_name_also_with_plans_of_empty_tables() {
     .await
     .unwrap();
 
-    assert_eq!(found, 1, "the server has counted everything");
-    // Each run is looked up four times, and a row has up to three versions.
+    assert_eq!(found, 1, "the statistics must be complete");
+    // Each run is searched four times, and a row has up to three versions.
     assert!(read < 12 * RUNS as i64, "{read}");
 }
 
@@ -423,7 +428,7 @@ async fn of_commits_that_wait_together_only_what_is_refused_is_undone() {
     let commits = (0..30).map(|number| {
         let mut writes = vec![Write::Create(note())];
         if number % 3 == 0 {
-            // Found out after something was written.
+            // This update is refused after the transaction has written other rows.
             writes.push(Write::Update {
                 id: kept.id,
                 version: 1,

@@ -1,4 +1,4 @@
-//! A proxy before the server that counts how often it is asked.
+//! A proxy of the server that counts round trips.
 
 use sqlx::postgres::PgConnectOptions;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Passes on what it gets, and counts what the server has to answer before a client goes on. What tells other processes
-/// that there are events is not counted: nobody waits for it.
+/// A proxy that forwards all data and counts round trips. Notifications of other processes are not counted, because no client waits for
+/// them.
 pub(crate) struct Counter {
     port: u16,
     asked: Arc<AtomicUsize>,
@@ -30,7 +30,7 @@ impl Counter {
         Self { port, asked }
     }
 
-    /// The connection string with this between.
+    /// Returns the connection string of the proxy.
     pub(crate) fn url(&self) -> String {
         let url = crate::postgres::server::url();
         let options: PgConnectOptions = url.parse().unwrap();
@@ -40,7 +40,7 @@ impl Counter {
         )
     }
 
-    /// How often the server was asked since this was called last.
+    /// Returns the number of round trips since the last call.
     pub(crate) fn take(&self) -> usize {
         self.asked.swap(0, Ordering::SeqCst)
     }
@@ -68,16 +68,16 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, asked: Arc<AtomicUsi
     }
 }
 
-/// What a client has sent, message by message.
+/// The messages of a client.
 #[derive(Default)]
 struct Messages {
-    /// What is not a whole message yet.
+    /// Bytes of an incomplete message.
     rest: Vec<u8>,
     has_started: bool,
 }
 
 impl Messages {
-    /// How many of them the server answers before the client goes on.
+    /// Returns the number of messages for whose answers the client waits.
     fn count(&mut self, more: &[u8]) -> usize {
         self.rest.extend_from_slice(more);
         let mut count = 0;
@@ -88,9 +88,9 @@ impl Messages {
     }
 
     fn next(&mut self) -> Option<(u8, Vec<u8>)> {
-        /// Asks for TLS, and is followed by the first message proper.
+        /// The request for TLS, which precedes the first real message.
         const ASKS_FOR_TLS: [u8; 4] = 80_877_103_u32.to_be_bytes();
-        // The first messages have no letter.
+        // The first messages have no type byte.
         let first = usize::from(self.has_started);
         let length: [u8; 4] = self.rest.get(first..first + 4)?.try_into().unwrap();
         let end = first + u32::from_be_bytes(length) as usize;
@@ -104,7 +104,7 @@ impl Messages {
     }
 }
 
-/// Whether the server answers a message before the client goes on: a query, or the end of what belongs together.
+/// Returns `true` if the client waits for the answer to a message: a query, or a `Sync` message.
 fn is_counted(kind: u8, body: &[u8]) -> bool {
     let tells = body.windows(9).any(|word| word == b"pg_notify");
     kind == b'S' || (kind == b'Q' && !tells)

@@ -1,4 +1,4 @@
-//! A server that is far away: what counts is how often one waits for it.
+//! A distant server, whose cost is the number of round trips.
 
 use crate::postgres::proxy::Proxy;
 use crate::postgres::server::{Namespaces, store_in};
@@ -9,11 +9,11 @@ use universal_executor::{
     PostgresStore, Response, Subscription, Subscriptions, UniversalExecutor, async_trait,
 };
 
-/// How long a message takes to the server, and as long back.
+/// The latency of each direction.
 const DELAY: Duration = Duration::from_millis(20);
 const ROUNDS: usize = 6;
 
-/// Wants so many sources, each of a schema of its own.
+/// An executor with this number of sources, each with a different schema.
 struct Reader {
     subscriptions: Subscriptions,
     store: PostgresStore,
@@ -85,6 +85,6 @@ async fn ten_sources_take_at_most_twice_as_long_as_one_from_a_server_that_is_far
     }
 
     let [one, ten] = shortest;
-    assert!(one >= 2 * DELAY, "the way is long: {one:?}");
+    assert!(one >= 2 * DELAY, "the latency must dominate: {one:?}");
     assert!(ten <= 2 * one, "{ten:?} against {one:?}");
 }

@@ -38,7 +38,7 @@ async fn create(store: &PostgresStore, requests: usize) -> Vec<RunRef> {
     runs
 }
 
-/// Enqueues runs, and ends all that are due.
+/// Enqueues runs and ends all due ones.
 async fn work(store: &PostgresStore, runs: Vec<RunRef>) {
     let mut left = runs.len();
     for some in runs.chunks(500) {
@@ -49,7 +49,7 @@ async fn work(store: &PostgresStore, runs: Vec<RunRef>) {
         let limits = [ExecutorLimits::new("answers", 64)];
         let claimed = store.claim_next(64, &limits, ClaimId::unique());
         let claimed = claimed.await.unwrap();
-        assert!(!claimed.is_empty(), "{left} runs are due");
+        assert!(!claimed.is_empty(), "{left} runs must still be due");
         left -= claimed.len();
         let end = |run: universal_executor::store::Claimed| {
             store.commit(Commit {
@@ -63,7 +63,7 @@ async fn work(store: &PostgresStore, runs: Vec<RunRef>) {
     }
 }
 
-/// Counts what all connections that are closed have read, by table.
+/// Counts the reads of all closed connections, by table.
 struct Reads {
     connection: PgConnection,
     namespace: String,
@@ -77,9 +77,9 @@ impl Reads {
         }
     }
 
-    /// Waits until no connection of the store is left: the server counts the reads of a connection when it ends.
+    /// Waits until the store has no open connection, because the server counts the reads of a connection when it ends.
     async fn counted(&mut self) {
-        /// Maximum number of questions to the server, which waits 10 ms before each answer.
+        /// Maximum number of queries. The server delays each query by 10 ms.
         const QUESTIONS: usize = 3_000;
         for _ in 0..QUESTIONS {
             let others = sqlx::query_scalar(
@@ -94,7 +94,7 @@ impl Reads {
                 return;
             }
         }
-        panic!("a connection of the store stays open");
+        panic!("a connection of the store is still open");
     }
 
     async fn by_table(&mut self) -> BTreeMap<String, i64> {
@@ -109,7 +109,7 @@ impl Reads {
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
-    /// Removes dead rows and notes the sizes of the tables, as the server does in the background.
+    /// Removes dead rows and updates the sizes of the tables, like the server does in the background.
     async fn vacuum(&mut self) {
         self.counted().await;
         for table in self.by_table().await.into_keys() {

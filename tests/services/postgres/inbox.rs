@@ -1,4 +1,4 @@
-//! Triggers that a program inserts with SQL into the database of a store.
+//! Triggers that another program inserts with SQL into the database of a store.
 
 use super::server::{Namespaces, store_in, url};
 use crate::inbox::{self, Program};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use universal_executor::store::PostgresLimits;
 use universal_executor::{BreadcrumbId, BreadcrumbStore, PostgresStore};
 
-/// A program with a connection of its own to the database. Its transactions are serializable.
+/// A program with a separate connection to the database. Its transactions are serializable.
 struct Shop {
     connection: PgConnection,
     schema: String,

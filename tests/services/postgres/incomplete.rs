@@ -1,4 +1,4 @@
-//! A database that lacks a table for a while, as during a restore.
+//! A database that temporarily lacks a table, as during a restore.
 
 use crate::nats::stage::{answered, ask, eventually, runtime};
 use crate::postgres::execute;

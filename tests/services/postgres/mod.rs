@@ -1,5 +1,5 @@
-//! The store in PostgreSQL: the promises of every store, and those of its own. `scripts/services` starts the server that
-//! they need.
+//! The PostgreSQL store: the promises of every store, and tests of its additional features. `scripts/services` starts the required
+//! server.
 mod alike;
 mod backup;
 mod broken;
@@ -30,14 +30,14 @@ use universal_executor::store::conformance::{StoreUnderTest, WordCounts, uncheck
 use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{EventSource, PostgresStore};
 
-/// Executes statements over a connection of its own.
+/// Executes statements on a separate connection.
 pub(crate) async fn execute(sql: String) {
     let mut connection = sqlx::PgConnection::connect(&server::url()).await.unwrap();
     let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
     sql.execute(&mut connection).await.unwrap();
 }
 
-/// A fresh namespace for each store, on whose clock time passes by moving it.
+/// Creates stores in fresh namespaces whose clock is moved by tests.
 #[derive(Default)]
 pub(crate) struct Server {
     connected: Mutex<Vec<PostgresStore>>,
@@ -82,8 +82,7 @@ impl StoreUnderTest for Server {
     }
 }
 
-/// A namespace on whose clock time passes only as it is told to: a server that has much to do may take longer than the
-/// suite lets a lease hold.
+/// Creates stores whose clock advances only on request, because a busy server may take longer than a lease in the conformance suite.
 #[derive(Default)]
 struct Held(Server);
 

@@ -15,16 +15,16 @@ use universal_executor::{
 
 const WRITERS: u64 = 8;
 const READERS: usize = 3;
-/// Commits of each writer, of one to three events.
+/// Number of commits of each writer. Each commit has one to three events.
 const COMMITS: u64 = 15;
-/// Transactions of each session that commits and rolls back in turn, slowly.
+/// Number of transactions of each slow session, which alternately commits and rolls back.
 const SLOW: u64 = 12;
 
 fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1")
 }
 
-/// The statements of a transaction that takes the next position for an event.
+/// Returns the statements of a transaction that takes the next position for an event.
 fn one_event(namespace: &str) -> String {
     format!(
         "BEGIN; SET LOCAL search_path = {namespace}; SELECT FROM ux_tenants WHERE name = 'default' FOR UPDATE;
@@ -35,7 +35,7 @@ fn one_event(namespace: &str) -> String {
     )
 }
 
-/// Commits every second one of some transactions late, and rolls the others back.
+/// Commits every second transaction late, and rolls the others back.
 async fn slow_transactions(namespace: &str) {
     let mut session = PgConnection::connect(&url()).await.unwrap();
     for number in 0..SLOW {
@@ -92,7 +92,10 @@ async fn among_slow_and_aborted_transactions_no_reader_misses_or_repeats_an_even
         let positions: Vec<u64> = read.iter().map(|(position, _)| *position).collect();
         assert_eq!(positions, (1..=events).collect::<Vec<u64>>());
         let times = read.iter().map(|(_, event)| event.updated_at);
-        assert!(times.is_sorted(), "the order of times is that of commits");
+        assert!(
+            times.is_sorted(),
+            "the times must be in the order of the commits"
+        );
     }
     let ids = |reader: usize| {
         let events = read[reader].iter();
@@ -145,7 +148,7 @@ async fn events_of_this_and_of_another_process_are_delivered_without_a_poll() {
     let own = builder().connect().await.unwrap();
     let another = builder().connect().await.unwrap();
     let mut events = own.events().subscribe(StartAt::Beginning).await.unwrap();
-    // The first event of another process is found when the subscriber listens.
+    // The first event of another process is found when the subscriber starts to listen.
     another.create(note()).await.unwrap();
     let first = timeout(PATIENCE, events.next()).await.expect("no event");
     assert_eq!(first.unwrap().unwrap().position, Some(1));
@@ -172,7 +175,7 @@ async fn a_commit_waits_for_no_transaction_that_has_only_read_its_facts() {
     let name = namespaces.one();
     let store = store_in(&name).connect().await.unwrap();
     let held = store.create(note()).await.unwrap();
-    // A transaction that stopped between its two messages: it has locked the row that it changes.
+    // This transaction stopped between its two messages, with a lock on the row that it changes.
     let mut stopped = PgConnection::connect(&url()).await.unwrap();
     let begin = format!(
         "BEGIN; SELECT FROM {name}.ux_breadcrumbs WHERE id = '{}' FOR UPDATE",

@@ -1,4 +1,4 @@
-//! Several processes on one database: as far as PostgreSQL is concerned, several pools of connections.
+//! Several processes on one database. Several connection pools are equivalent for PostgreSQL.
 
 use crate::postgres::server::{Namespaces, store_in, url};
 use crate::request_keys;
@@ -81,7 +81,7 @@ async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
         .into_iter()
         .map(|run| run.lease.run.trigger_id)
         .collect();
-    assert_eq!(seen.len(), 50, "each is claimed once");
+    assert_eq!(seen.len(), 50, "each run is claimed once");
     for row in one.runs(&RunFilter::all()).await.unwrap() {
         assert_eq!(
             (row.state, row.attempts),
@@ -201,7 +201,7 @@ async fn what_one_process_commits_the_other_reads_and_hears_of_without_looking()
     let one = store_in(&name).connect().await.unwrap();
     let other = store_in(&name).poll_every(never).connect().await.unwrap();
     let mut events = other.events().subscribe(StartAt::Now).await.unwrap();
-    // A notification may come before anybody listens, so it takes more than one.
+    // A notification may arrive before the subscriber listens, so several are needed.
     let commits = async {
         loop {
             one.create(note()).await.unwrap();
@@ -240,7 +240,7 @@ async fn a_consumer_that_was_away_for_too_long_learns_since_when_events_are_miss
     let SourceError::Lagged { missed, after } = lagged else {
         panic!("{lagged:?}");
     };
-    // Its commit may have had more events.
+    // The commit of the last event may have had more events.
     let last = Timestamp::from_micros(before.updated_at.as_micros() - 1);
     assert_eq!((missed, after), (17, Some(last)));
 }
@@ -288,7 +288,7 @@ async fn what_is_committed_is_there_when_a_process_starts_again() {
         written: told,
     } = claim
     else {
-        panic!("done and not {claim:?}")
+        panic!("expected a completed run, got {claim:?}")
     };
     assert_eq!((state, told), (RunState::Done, written));
 }

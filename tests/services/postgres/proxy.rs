@@ -1,4 +1,4 @@
-//! A proxy before the server that does harm to commits, or stands for a long way there.
+//! A proxy of the server that disturbs commits or adds latency.
 
 use sqlx::postgres::PgConnectOptions;
 use std::pin::pin;
@@ -10,22 +10,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// What happens to the next commit, or the next claim of due runs, which commits by itself.
+/// The disturbance of the next commit, or of the next claim of due runs, which commits by itself.
 #[derive(Clone, Copy)]
 pub(crate) enum Harm {
-    /// The server commits, and its answer never arrives.
+    /// The server commits, and the connection is closed before its answer arrives.
     LosesAnswer = 1,
-    /// The server is not asked to commit, as the connection is cut before.
+    /// The connection is closed before the request to commit is sent.
     CutsBefore = 2,
-    /// The connection is cut once the server was asked, which it does all the same.
+    /// The connection is closed after the request to commit was sent. The server commits anyway.
     CutsAfter = 4,
-    /// The connection is cut for the client, and what it asked gets to the server much later.
+    /// The connection to the client is closed, and the request reaches the server much later.
     ComesLate = 5,
-    /// The server commits, and nothing is heard of it any more over this connection, which stays open.
+    /// The server commits, and its answer never arrives on the connection, which stays open.
     SwallowsAnswer = 3,
 }
 
-/// Passes on what it gets, but for commits that it was told to harm.
+/// A proxy that forwards all data, except for disturbed commits.
 pub(crate) struct Proxy {
     port: u16,
     next: Arc<AtomicU8>,
@@ -33,7 +33,7 @@ pub(crate) struct Proxy {
     silent: watch::Sender<()>,
 }
 
-/// What has not got to the server yet, and the connection that it is for.
+/// The delayed request, and its connection to the server.
 type Late = Arc<Mutex<Option<(Vec<u8>, TcpStream)>>>;
 
 impl Proxy {
@@ -61,7 +61,7 @@ impl Proxy {
         }
     }
 
-    /// Does no harm, but everything takes so long to get through, each way.
+    /// Starts a proxy without disturbances that delays all data in each direction.
     pub(crate) async fn far(delay: Duration) -> Self {
         let port = accept(move |client, server| {
             let (from_client, to_client) = client.into_split();
@@ -79,7 +79,7 @@ impl Proxy {
         }
     }
 
-    /// The connection string with this between.
+    /// Returns the connection string of the proxy.
     pub(crate) fn url(&self) -> String {
         let url = crate::postgres::server::url();
         let options: PgConnectOptions = url.parse().unwrap();
@@ -93,27 +93,27 @@ impl Proxy {
         self.next.store(harm as u8, Ordering::SeqCst);
     }
 
-    /// From now on nothing passes over the connections that there are, and nobody is told.
+    /// Stops forwarding on all existing connections without closing them.
     pub(crate) fn fall_silent(&self) {
         self.silent.send_replace(());
     }
 
-    /// Lets through what comes late, and waits until the server answers or ends the connection.
+    /// Forwards the delayed request, and waits until the server answers or closes the connection.
     pub(crate) async fn let_through(&self) {
         let (request, mut server) = self.late.lock().unwrap().take().unwrap();
-        // The server may have ended it already, and then it is not even sent.
+        // The server may have closed the connection already. Sending fails in that case.
         if server.write_all(&request).await.is_ok() && server.shutdown().await.is_ok() {
             let _ended = server.read_to_end(&mut Vec::new()).await;
         }
     }
 
-    /// Whether the harm was done.
+    /// Returns `true` if the disturbance has occurred.
     pub(crate) fn is_done(&self) -> bool {
         self.next.load(Ordering::SeqCst) == 0
     }
 }
 
-/// Listens, connects each who comes with the server, and says on which port.
+/// Starts a listener and connects each client with the server. Returns the port.
 async fn accept(pass_on: impl Fn(TcpStream, TcpStream) + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -130,7 +130,7 @@ async fn accept(pass_on: impl Fn(TcpStream, TcpStream) + Send + 'static) -> u16 
     port
 }
 
-/// Passes on what it reads, each piece so much later.
+/// Forwards data in pieces, each after a delay.
 async fn carry(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin + Send + 'static,
@@ -185,7 +185,7 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, next: Arc<AtomicU8>,
                 }
                 if harm == Harm::LosesAnswer as u8 {
                     let answer = server.read(&mut answered).await;
-                    assert!(answer.is_ok_and(|size| size > 0), "the server says that it has committed");
+                    assert!(answer.is_ok_and(|size| size > 0), "the server must confirm the commit");
                     return;
                 }
             }

@@ -13,14 +13,14 @@ fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1")
 }
 
-/// The URL of the server, with sessions that accept no writes.
+/// Returns the server's URL with read-only sessions.
 fn read_only_url() -> String {
     let url = url();
     let separator = if url.contains('?') { '&' } else { '?' };
     format!("{url}{separator}options=-c%20default_transaction_read_only%3Don")
 }
 
-/// Fails unless an error says that the server is read-only, and that a retry may succeed.
+/// Fails unless an error names the read-only server and permits a retry.
 fn assert_read_only(error: &StoreError) {
     assert!(matches!(error.retry(), Retry::After(_)), "{error:?}");
     let cause = error.source().unwrap();
@@ -33,7 +33,7 @@ fn assert_read_only(error: &StoreError) {
     assert!(driver.contains("25006"), "{driver}");
 }
 
-/// A database of one test.
+/// The database of one test.
 struct Own(String);
 
 impl Own {
@@ -51,7 +51,7 @@ impl Own {
         format!("{server}/{}", self.0)
     }
 
-    /// Makes the database read-only, also for the sessions that there are, which end.
+    /// Makes the database read-only and closes all its sessions.
     async fn refuse_writes(&self) {
         let name = &self.0;
         execute(format!(
@@ -108,7 +108,7 @@ async fn a_commit_after_the_server_is_writable_again_uses_no_read_only_session()
     let own = Own::new().await;
     let store = PostgresStore::builder(own.url()).connect().await.unwrap();
     own.refuse_writes().await;
-    // Several sessions are read-only now.
+    // After this, several sessions are read-only.
     let reads = [(); 4].map(|()| store.recent("note.v1", 9));
     futures::future::try_join_all(reads).await.unwrap();
     assert_read_only(&store.create(note()).await.unwrap_err());

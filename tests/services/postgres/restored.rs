@@ -15,7 +15,7 @@ use universal_executor::{
     BreadcrumbStoreExt, EventSource as _, NewBreadcrumb, PostgresStore, RunLedger as _,
 };
 
-/// The tables that a backup contains.
+/// The tables in a backup.
 const TABLES: [&str; 7] = [
     "ux_tenants",
     "ux_breadcrumbs",
@@ -36,7 +36,7 @@ async fn back_up(namespace: &str) {
     execute(TABLES.map(copy).concat()).await;
 }
 
-/// Puts the rows and the counter of tenants back, as `pg_restore` does.
+/// Restores the rows and the counter of tenants, like `pg_restore`.
 async fn restore(namespace: &str) {
     let put_back = |table| {
         format!(
@@ -61,7 +61,7 @@ fn is_lost(error: &StoreError) -> bool {
     cause.is_some_and(|cause| matches!(**cause, PostgresError::LostCommits { .. }))
 }
 
-/// Writes a note; returns the reason for which the store refuses it.
+/// Writes a note. Returns the reason of the refusal.
 async fn refusal(store: &PostgresStore) -> String {
     let error = store.create(note()).await.unwrap_err();
     assert!(is_lost(&error), "{error:?}");
@@ -100,7 +100,7 @@ async fn a_store_whose_commits_a_restore_removed_refuses_writes_until_it_is_open
 async fn events_at_positions_that_a_subscriber_has_passed_are_refused_and_not_skipped() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
-    // Only announcements make the store read events.
+    // With this polling interval, only notifications make the store read events.
     let builder = store_in(&namespace).poll_every(Duration::from_secs(3_600));
     let store = builder.connect().await.unwrap();
     ask_all(&store, 0..1).await;

@@ -1,4 +1,4 @@
-//! How often each operation asks the server and waits for its answer, which is what it costs where the server is far.
+//! The number of round trips of each operation, which determines its cost on a distant server.
 
 use crate::postgres::counter::Counter;
 use crate::postgres::server::Namespaces;
@@ -25,7 +25,7 @@ async fn notes(store: &PostgresStore, n: usize) -> Vec<BreadcrumbId> {
 async fn claim(store: &PostgresStore, run: &RunRef) -> Lease {
     match store.claim(run, None).await.unwrap() {
         Claim::Granted(Claimed { lease, .. }) => lease,
-        other => unreachable!("granted and not {other:?}"),
+        other => unreachable!("expected a granted claim, got {other:?}"),
     }
 }
 
@@ -37,15 +37,15 @@ async fn respond(store: &PostgresStore, lease: Lease) -> Committed {
     store.commit(commit).await.unwrap()
 }
 
-/// A store behind a counter.
+/// Creates a store behind a counting proxy.
 async fn counted(namespaces: &Namespaces) -> (Counter, PostgresStore) {
     let counter = Counter::start().await;
     let builder = PostgresStore::builder(counter.url()).schema(namespaces.one());
     (counter, builder.connect().await.unwrap())
 }
 
-/// How often each of some operations asks the server once its statements are prepared: what is done side by side now and
-/// then needs another connection, which has to prepare them as well.
+/// Returns the minimum number of round trips of each operation. Parallel work sometimes needs another connection, which must first
+/// prepare its statements.
 fn least(counts: Vec<Vec<(&'static str, usize)>>) -> Vec<(&'static str, usize)> {
     let least = counts.into_iter().reduce(|mut least, counts| {
         for (least, count) in least.iter_mut().zip(counts) {
@@ -58,7 +58,7 @@ fn least(counts: Vec<Vec<(&'static str, usize)>>) -> Vec<(&'static str, usize)> 
 
 const ROUNDS: usize = 6;
 
-/// How often the server is asked from the adding of a run to its end.
+/// Returns the number of round trips of each operation in the life of a run.
 async fn life_of_a_run(counter: &Counter, store: &PostgresStore) -> Vec<(&'static str, usize)> {
     let trigger = notes(store, 1).await.remove(0);
     let run = RunRef::new("agent", trigger, 1);
@@ -127,7 +127,7 @@ async fn reads_cost_one_round_trip_and_commits_no_more_than_by_hand() {
     }
     let counts = least(rounds);
 
-    // A commit begins with the row of the tenant, looks at what it changes, writes, and ends.
+    // A commit locks the tenant's row, reads the rows that it changes, writes, and commits.
     let expected = [
         ("create", 2),
         ("request", 2),
@@ -183,7 +183,7 @@ async fn what_the_newest_do_not_match_is_looked_for_in_pages() {
         assert_eq!(found[0].context["n"], 0);
     }
 
-    // A snapshot begins and ends. In between, the search reads the newest breadcrumbs and then pages of 256.
+    // The snapshot starts and ends. In between, the search reads the newest breadcrumbs and then pages of 256.
     let asked = rounds.iter().min();
     assert!(asked <= Some(&12), "{rounds:?}");
 }
@@ -199,7 +199,7 @@ async fn what_waits_together_costs_as_much_as_one() {
     }
     let counts = least(rounds);
 
-    // The first is alone in its transaction.
+    // The first operation has a separate transaction.
     assert_eq!(counts, [("enqueue 40", 2), ("commit 41", 2)]);
 }
 

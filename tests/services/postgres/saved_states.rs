@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 use universal_executor::{EventSource, PostgresStore};
 
-/// Name of the schema in a dump. The tests load a dump under another name.
+/// Schema name in a dump. The tests load a dump under another name.
 const NAME: &str = "ux_saved_states";
 
 impl Saved for PostgresStore {
@@ -32,7 +32,7 @@ async fn version(namespace: &str) -> i64 {
     version.fetch_one(&mut connection).await.unwrap()
 }
 
-/// Writes a dump of a schema, without the tables for vectors: a server without the extension `vector` cannot load them.
+/// Writes a dump of a schema. It omits the tables for vectors, because a server without the extension `vector` cannot load them.
 /// `UX_PG_DUMP` is the path of `pg_dump`.
 fn dump(namespace: &str, file: &Path) {
     let program = std::env::var("UX_PG_DUMP").unwrap_or_else(|_| "pg_dump".into());
@@ -49,7 +49,7 @@ fn dump(namespace: &str, file: &Path) {
     let errors = String::from_utf8_lossy(&dump.stderr);
     assert!(dump.status.success(), "{errors}");
     let text = String::from_utf8(dump.stdout).unwrap();
-    // Only psql understands its commands, which begin with a backslash.
+    // Lines that start with a backslash are commands of psql.
     let lines = text
         .lines()
         .filter(|line| !line.is_empty() && !line.starts_with(['\\', '-']));

@@ -1,4 +1,4 @@
-//! The server that the tests need, and what is made and removed on it.
+//! The shared server of the tests, and namespaces on it.
 
 use sqlx::Connection as _;
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use universal_executor::PostgresStore;
 use universal_executor::store::PostgresBuilder;
 
-/// Where the server is. Without one all tests are skipped at once, but not where a missing server is a mistake.
+/// Returns the server's URL. Without a server, ends the process with all tests skipped, or fails if tests must not be skipped.
 pub(crate) fn url() -> String {
     if let Ok(url) = std::env::var("POSTGRES_URL") {
         return url;
@@ -17,19 +17,19 @@ pub(crate) fn url() -> String {
         !is_set("CI") && !is_set("UX_REQUIRE_SERVICES"),
         "POSTGRES_URL is not set: see scripts/services"
     );
-    // Not by a macro, whose output the harness would keep to itself.
+    // A print macro would be captured by the test harness.
     let skipped =
         "SKIPPED: the tests of PostgresStore, as POSTGRES_URL is not set; see scripts/services\n";
     std::io::stderr().write_all(skipped.as_bytes()).unwrap();
     std::process::exit(0);
 }
 
-/// Namespaces on the server, each for one store; they go when the test ends.
+/// Namespaces on the server, each for one store. They are deleted on drop.
 #[derive(Default)]
 pub(crate) struct Namespaces(Mutex<Vec<String>>);
 
 impl Namespaces {
-    /// The name of one more.
+    /// Returns the name of a new namespace.
     pub(crate) fn one(&self) -> String {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -38,13 +38,13 @@ impl Namespaces {
         name
     }
 
-    /// Connects to a store of its own.
+    /// Returns the builder of a store in a new namespace.
     pub(crate) fn builder(&self) -> PostgresBuilder {
         store_in(&self.one())
     }
 }
 
-/// Connects to the store in a namespace.
+/// Returns the builder of a store in a namespace.
 pub(crate) fn store_in(namespace: &str) -> PostgresBuilder {
     PostgresStore::builder(url())
         .schema(namespace)
@@ -57,14 +57,14 @@ impl Drop for Namespaces {
         if names.is_empty() {
             return;
         }
-        // A test may end in its runtime, where nothing may block.
+        // A test may drop this value in its tokio runtime, where blocking is not allowed.
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
             runtime.unwrap().block_on(sql(&names))
         });
-        // What a test that failed leaves behind is in the way of nobody.
+        // Leftovers of a failed test do not affect other tests.
         drop(dropped.join());
     }
 }

@@ -1,4 +1,4 @@
-//! The events of a store in PostgreSQL, also for a consumer that is remembered, keep the promises of every source.
+//! The events of a PostgreSQL store, with and without a named consumer, in the conformance suite for sources.
 
 use crate::consumers::one_consumer_too_many_is_refused;
 use crate::postgres::server::{Namespaces, store_in};
@@ -9,7 +9,7 @@ use universal_executor::store::conformance::announce;
 use universal_executor::store::{PostgresLimits, PostgresStore};
 use universal_executor::{BoxError, Event, EventSource};
 
-/// Stores whose events are delivered, to whoever asks or to consumers by name.
+/// Creates stores whose events are delivered to any subscriber or to named consumers.
 struct Stores {
     namespaces: Namespaces,
     remembers: bool,

@@ -1,4 +1,4 @@
-//! The tables for vectors and their index, with the extension and without.
+//! The tables for vectors and their index, with and without the extension.
 
 use crate::postgres::counter::Counter;
 use crate::postgres::server::{Namespaces, store_in, url};
@@ -34,7 +34,7 @@ fn config() -> EmbeddingConfig {
     EmbeddingConfig::new(WordCounts).batch(1_000)
 }
 
-/// Notes with a word of their own and one that many have; the hundredth part has a tag.
+/// Writes notes with a unique word and a common word. One in a hundred has the tag "few".
 async fn fill(store: &PostgresStore, n: usize) {
     let writes = (0..n).map(|n| {
         let tag = if n % 100 == 0 { "few" } else { "many" };
@@ -47,7 +47,7 @@ async fn fill(store: &PostgresStore, n: usize) {
         .unwrap();
 }
 
-/// The ten nearest to one of those, and how near they are.
+/// Returns the ten notes that are nearest to one of them, with their similarities.
 async fn nearest(store: &PostgresStore, selector: Selector) -> Vec<(u64, Option<f64>)> {
     let query = VectorQuery::new(Query::new(selector), "w500 x3");
     let found = store.vector_search(&query).await.unwrap();
@@ -57,7 +57,7 @@ async fn nearest(store: &PostgresStore, selector: Selector) -> Vec<(u64, Option<
     found.collect()
 }
 
-/// How often an index of vectors was used.
+/// Returns the number of uses of a vector index.
 async fn scans(connection: &mut PgConnection, name: &str) -> i64 {
     let scans = format!(
         "SELECT idx_scan FROM pg_stat_user_indexes WHERE schemaname = '{name}' AND indexrelname = 'ux_embeddings_near_512'"
@@ -65,7 +65,7 @@ async fn scans(connection: &mut PgConnection, name: &str) -> i64 {
     count(connection, scans).await
 }
 
-/// Has more dimensions than an index may have.
+/// An embedder with more dimensions than an index supports.
 #[derive(Debug)]
 struct Long;
 
@@ -121,9 +121,9 @@ async fn a_vector_goes_with_its_version_and_with_its_breadcrumb() {
     assert_eq!(
         text(&mut other, &kept).await.as_deref(),
         Some("1 2"),
-        "the one that is new"
+        "the new breadcrumb's vector must replace the expired one"
     );
-    // A process without an embedder takes away what is not true any more as well.
+    // A process without an embedder also removes outdated vectors.
     let plain = store_in(&name).connect().await.unwrap();
     plain
         .update(changed.id, 2, Patch::new().title("third"))
@@ -152,7 +152,7 @@ async fn an_index_is_made_by_one_and_searched_by_all_that_connect_later() {
 
     assert!(indexed.iter().all(Result::is_ok), "{indexed:?}");
     let indexes = format!(
-        // Those of other tests, which may go meanwhile, are left out before any is read.
+        // Exclude the indexes of other tests first, because they may be deleted meanwhile.
         "WITH own AS MATERIALIZED (SELECT oid FROM pg_class WHERE relkind = 'i' AND relnamespace = '{name}'::regnamespace)
          SELECT count(*) FROM own WHERE pg_get_indexdef(oid) LIKE '%hnsw%vector(512)%vector_cosine_ops%'"
     );
@@ -162,7 +162,7 @@ async fn an_index_is_made_by_one_and_searched_by_all_that_connect_later() {
         let before = scans(&mut other, &name).await;
         assert_eq!(nearest(&store, Selector::any()).await[0].1, exact[0].1);
         store.close().await;
-        // The server counts it when the connection has ended.
+        // The server counts the scan when the connection has ended.
         while scans(&mut other, &name).await == before {
             tokio::task::yield_now().await;
         }
@@ -267,7 +267,7 @@ async fn round_trips_by_meaning_are_few() {
     let counter = Counter::start().await;
     let builder = PostgresStore::builder(counter.url()).schema(namespaces.one());
     let store = builder.embeddings(config()).connect().await.unwrap();
-    // None as near as another, which would have more of them looked at.
+    // No two notes are equally near, because ties would make the search inspect more notes.
     let notes = (0..30).map(|n| {
         let context = json!({"text": format!("w500{}", " pears".repeat(n)), "n": n});
         let hints = json!({"include": ["text"]});
@@ -296,14 +296,18 @@ async fn round_trips_by_meaning_are_few() {
         least.push(counts.into_iter().min());
     }
 
-    assert_eq!(least, [Some(1), Some(3)], "exact, and by an index");
+    assert_eq!(
+        least,
+        [Some(1), Some(3)],
+        "one round trip for an exact search, three with an index"
+    );
     let mut counts = Vec::new();
     for _ in 0..6 {
         counter.take();
         store.create(note()).await.unwrap();
         counts.push(counter.take());
     }
-    // Beside those of the commit one for the hints of the schema, and one for the vector.
+    // The commit, plus one round trip for the schema's hints and one for the vector.
     assert_eq!(counts.into_iter().min(), Some(4));
 }
 
@@ -338,7 +342,7 @@ async fn a_meaning_without_vectors_is_refused_and_told_the_way_out() {
     );
 }
 
-/// A database in which a user may make tables in one schema and nothing else.
+/// The user may only create tables in one schema of the database.
 #[tokio::test]
 async fn a_user_who_may_not_make_the_extension_has_everything_else() {
     let name = format!("ux_poor_{}", std::process::id());

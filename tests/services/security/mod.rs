@@ -1,4 +1,4 @@
-//! Attacks on the store in PostgreSQL and on events through NATS.
+//! Attacks on the PostgreSQL store and on events through NATS.
 
 mod nats;
 mod postgres;

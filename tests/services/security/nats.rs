@@ -1,4 +1,4 @@
-//! Anyone who may publish can put anything into the stream.
+//! Forged messages in a stream: any client with permission to publish can add them.
 
 use crate::nats::server::{Server, url, uuid};
 use crate::nats::stage::{Answers, Relayed, answered, answers, ask, eventually};
@@ -143,7 +143,7 @@ async fn a_tenant_is_no_pattern_and_cannot_break_a_line() {
     }
 }
 
-/// Consumers that others made, and what is said of those that are not taken.
+/// Returns consumers that another client created, with the expected error for each one that is refused.
 fn consumers(tenant: &str) -> [(&'static str, pull::Config, Option<&'static str>); 5] {
     let fine = || pull::Config {
         filter_subject: format!("breadcrumbs.{tenant}.>"),
@@ -356,7 +356,7 @@ async fn with_the_certificates_of_a_server_it_is_talked_to_by_tls() {
     assert!(matches!(refused, NatsError::Refused(_)), "{refused:?}");
 }
 
-/// A relay that dies before the store knows how far it came publishes again, maybe after the server has forgotten.
+/// A relay that dies before it has saved its position publishes events again, possibly after the server's deduplication window.
 #[tokio::test]
 async fn what_is_published_again_has_no_effect() {
     let (store, tenant) = (MemoryStore::default(), uuid());
@@ -366,7 +366,7 @@ async fn what_is_published_again_has_no_effect() {
         events.push(ask(&store, n).await);
     }
     for _ in 0..2 {
-        // The events of a store in memory begin anew for each.
+        // Each memory store numbers its events from the start.
         let relay = Relayed::begin(url(), &tenant, &store).await;
         let source = NatsSource::builder(url(), &*tenant).group("counts");
         let source = source.connect().await.unwrap();
@@ -390,7 +390,7 @@ async fn what_is_published_again_has_no_effect() {
 
     let report = runtime.run_until(all_taken).await.unwrap();
 
-    // Ten, ten again, and the answers that the last relay may have seen: none.
+    // The ten questions twice, and none of the answers, which the last relay may have seen.
     assert_eq!((report.events, report.responded), (20, 10), "{report:?}");
     assert!(answers(&store).await.values().all(|count| *count == 1));
 }

@@ -1,4 +1,4 @@
-//! Names and texts that are meant to do harm.
+//! Hostile names and strings.
 
 use crate::postgres::server::Namespaces;
 use serde_json::json;
@@ -8,7 +8,7 @@ use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Selector,
 };
 
-/// What SQL, text without U+0000 and escapes could stumble over.
+/// Strings that could break SQL, text without U+0000, or escapes.
 const NASTY: [&str; 6] = [
     "a\0",
     "a\u{1A}0",

@@ -1,7 +1,7 @@
-//! Connections that nobody may read on the way, to a server that says who it is.
+//! Encrypted connections to a server with a verified identity.
 //!
-//! The PostgreSQL of `scripts/services` does not speak TLS, so something in front of it does, with a certificate and a
-//! key that are here for tests only.
+//! The PostgreSQL server of `scripts/services` does not support TLS, so a proxy terminates TLS in front of it. The certificate and the
+//! key of the proxy are in this folder for tests only.
 mod terminator;
 
 use crate::postgres::server::Namespaces;
@@ -44,8 +44,8 @@ async fn a_server_that_shows_who_it_is_is_talked_to_in_secret() {
             .windows(text.len())
             .any(|part| part == text.as_bytes())
     };
-    assert!(has(&passed_on), "the server reads it");
-    assert!(!has(&seen), "who listens on the way does not");
+    assert!(has(&passed_on), "the server must receive the plain text");
+    assert!(!has(&seen), "the connection must not show the plain text");
 }
 
 #[tokio::test]
@@ -57,7 +57,10 @@ async fn a_server_that_another_authority_vouches_for_is_not_talked_to() {
     let refused = refused.unwrap_err();
     let told = format!("{refused} {:?}", refused.source().map(ToString::to_string));
     assert!(told.contains("certificate"), "{told}");
-    assert!(terminator.seen().1.is_empty(), "nothing was said");
+    assert!(
+        terminator.seen().1.is_empty(),
+        "no data must reach the server"
+    );
 }
 
 #[tokio::test]
@@ -69,5 +72,8 @@ async fn a_server_that_shows_the_name_of_another_is_not_talked_to() {
     let refused = refused.unwrap_err();
     let told = format!("{refused} {:?}", refused.source().map(ToString::to_string));
     assert!(told.contains("certificate"), "{told}");
-    assert!(terminator.seen().1.is_empty(), "nothing was said");
+    assert!(
+        terminator.seen().1.is_empty(),
+        "no data must reach the server"
+    );
 }

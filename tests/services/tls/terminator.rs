@@ -1,4 +1,4 @@
-//! Speaks TLS with who connects, and what it hears with the server.
+//! A proxy that terminates TLS and forwards the plain text to the server.
 
 use crate::tls::DATA;
 use async_nats::rustls::pki_types::pem::PemObject as _;
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What clients of PostgreSQL ask first, to go on with TLS after the answer.
+/// The first message of a PostgreSQL client, which requests TLS.
 const WANTS_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// What came in, encrypted, and what went on to the server.
+/// The encrypted data from clients, and the plain text for the server.
 type Seen = Arc<Mutex<(Vec<u8>, Vec<u8>)>>;
 
 pub(crate) struct Terminator {
@@ -31,14 +31,14 @@ impl Terminator {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
-                // A client that does not trust the certificate goes.
+                // A client that does not trust the certificate closes the connection.
                 tokio::spawn(pass(client, connection, Arc::clone(&kept)));
             }
         });
         Self { port, seen }
     }
 
-    /// The connection string with this between, by a name of this machine.
+    /// Returns the connection string of the proxy, with one of this machine's host names.
     pub(crate) fn url(&self, host: &str) -> String {
         let url = crate::postgres::server::url();
         let options: PgConnectOptions = url.parse().unwrap();
@@ -65,7 +65,7 @@ async fn pass(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut asked = [0; WANTS_TLS.len()];
     client.read_exact(&mut asked).await?;
-    assert_eq!(asked, WANTS_TLS, "the client wants TLS");
+    assert_eq!(asked, WANTS_TLS, "the client must request TLS");
     client.write_all(b"S").await?;
     let options: PgConnectOptions = crate::postgres::server::url().parse()?;
     let mut server = TcpStream::connect((options.get_host(), options.get_port())).await?;
