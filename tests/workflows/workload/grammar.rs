@@ -69,10 +69,7 @@ pub(crate) fn check(events: &[WorkloadEvent]) {
         }
     }
     let waits = matches!(last.kind, WorkloadEventKind::Suspended { .. });
-    assert!(
-        waits || open.is_empty(),
-        "steps {open:?} did not end: {events:?}"
-    );
+    assert!(waits || open.is_empty(), "{open:?} did not end: {events:?}");
 }
 
 /// Fails unless the events are numbered without gaps and have one end. A resumed run can end steps that started earlier.
