@@ -20,7 +20,7 @@ async fn photo(store: &MemoryStore) -> Media {
     Media::new(stored.id, "data.base64", "image/png", 3).name("bird.png")
 }
 
-/// A request with an image and a PDF, both of the same bytes.
+/// Returns a request with an image and a PDF that have the same bytes.
 async fn request(store: &MemoryStore) -> ChatRequest {
     let image = photo(store).await;
     let pdf = Media::new(image.breadcrumb, "data.base64", "application/pdf", 3).name("bird.pdf");

@@ -484,7 +484,7 @@ pub(crate) fn answer_of_person(asked: &Breadcrumb, person: &str, mut says: Value
         .context(says)
 }
 
-/// A tool that changes breadcrumbs as its input demands.
+/// Changes breadcrumbs as the input of the tool `write` demands.
 async fn write(input: Value, store: &dyn BreadcrumbStore) -> Result<Value, BoxError> {
     let id = || {
         input["id"]

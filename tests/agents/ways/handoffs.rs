@@ -14,7 +14,8 @@ use universal_executor::agent::{
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::{MemoryStore, UniversalExecutor};
 
-/// The agent's turns: it hands in its report, makes a handoff next to two calls, and calls a tool that only the other agent may use.
+/// Returns the agent's turns: it hands in its report, makes a handoff next to two calls, and calls a tool that only the other agent may
+/// use.
 fn calls() -> [Vec<(&'static str, &'static str, Value)>; 3] {
     [
         vec![("report", "completion-report", json!({"done": "half"}))],

@@ -43,7 +43,7 @@ fn texts(context: &ExecutionContext, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// A store that ignores selectors: it returns the newest breadcrumbs of all schemas, up to the query's limit.
+/// Creates a store that ignores selectors: it returns the newest breadcrumbs of all schemas, up to the query's limit.
 fn blunt(store: &MemoryStore) -> Shim {
     let everything = store.clone();
     Shim::new(store, move |call| match call {

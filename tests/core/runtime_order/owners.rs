@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use universal_executor::store::{Fault, Faulty, Moment, Operation, RunRef, RunState};
 use universal_executor::{BreadcrumbStore, MemoryStore, Profile, RunLedger as _, Runtime};
 
-/// An executor that handles one run at a time, at most once, for ten seconds.
+/// Creates an executor that handles one run at a time, at most once, for ten seconds.
 fn at_most_once(id: &str, store: &(impl BreadcrumbStore + Clone)) -> Arc<Probe> {
     with_lease(id, store, RunRef::DEFAULT_LEASE)
 }
