@@ -1,4 +1,4 @@
-//! Which store is tortured, and where its events come from.
+//! Store under test, and the source of its events.
 
 use crate::BoxError;
 use crate::noise::Deaf;
@@ -12,46 +12,46 @@ use universal_executor::error::Retry;
 use universal_executor::source::{FallbackSource, NatsRelay, NatsSource, StartAt};
 use universal_executor::{BreadcrumbStore, EventSource, PostgresStore, SqliteStore};
 
-/// The tenant of canaries: what is in it is of no concern to any worker.
+/// Tenant of the canaries: triggers that no worker must see.
 pub const OTHERS: &str = "others";
 
-/// Where the store of a campaign is, and where its events come from. Left in a file for the workers.
+/// Location of a campaign's store and of its event source, saved in a file for the workers.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Place {
-    /// A store in a file.
+    /// A SQLite file.
     Sqlite {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// A store in PostgreSQL, which also offers its events.
+    /// A PostgreSQL store with its own events.
     Postgres {
-        /// The connection string. It has the password of a server that lives no longer than the campaigns.
+        /// Connection string, with the password of a server that exists only during the campaigns.
         url: String,
-        /// The schema.
+        /// Database schema.
         schema: String,
     },
-    /// A store in PostgreSQL, whose events come through NATS.
+    /// A PostgreSQL store with events through NATS.
     Nats {
-        /// The connection string of PostgreSQL.
+        /// Connection string of PostgreSQL.
         url: String,
-        /// The schema, and the tenant by which NATS knows the events.
+        /// Database schema, which is also the tenant name in NATS subjects.
         schema: String,
-        /// The NATS server.
+        /// URL of the NATS server.
         nats: String,
     },
 }
 
-/// A store of any kind.
+/// A store on any backend.
 #[derive(Clone, Debug)]
 pub enum Store {
-    /// In a file.
+    /// SQLite.
     Sqlite(SqliteStore),
-    /// In PostgreSQL.
+    /// PostgreSQL.
     Postgres(PostgresStore),
 }
 
 impl Store {
-    /// It as the rest of the crate knows stores.
+    /// Returns a type-erased handle.
     pub fn handle(&self) -> Arc<dyn BreadcrumbStore> {
         match self {
             Self::Sqlite(store) => Arc::new(store.clone()),
@@ -59,7 +59,7 @@ impl Store {
         }
     }
 
-    /// The same store, of another tenant.
+    /// Returns a handle on another tenant of the same store.
     pub fn in_tenant(&self, tenant: &str) -> Self {
         match self {
             Self::Sqlite(store) => Self::Sqlite(store.in_tenant(tenant)),
@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// Moves its clock, in microseconds.
+    /// Moves the clock of the store by a number of microseconds.
     pub fn move_clock(&self, micros: i64) {
         match self {
             Self::Sqlite(store) => store.move_clock(micros),
@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    /// Its commits, for a consumer that is remembered.
+    /// Returns the event source of a named consumer.
     pub fn events_of(&self, consumer: &str) -> Box<dyn EventSource> {
         match self {
             Self::Sqlite(store) => Box::new(store.events_of(consumer)),
@@ -87,19 +87,19 @@ impl Store {
 impl Place {
     const FILE: &'static str = "place.json";
 
-    /// What a folder says.
+    /// Reads the location from a campaign folder.
     pub fn read(folder: &Path) -> Result<Self, BoxError> {
         let text = std::fs::read_to_string(folder.join(Self::FILE))?;
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Leaves it for the workers.
+    /// Writes the location into a campaign folder.
     pub fn write(&self, folder: &Path) -> Result<(), BoxError> {
         let text = serde_json::to_string(self)?;
         Ok(std::fs::write(folder.join(Self::FILE), text)?)
     }
 
-    /// Opens the store, as every process does: again, as long as that may help.
+    /// Opens the store. Retries until it succeeds or the error is permanent.
     pub async fn open(&self) -> Result<Store, BoxError> {
         loop {
             let (error, retry) = match self {
@@ -127,7 +127,7 @@ impl Place {
         }
     }
 
-    /// What a worker hears of the commits of a store.
+    /// Returns the event source of a worker.
     pub async fn source(
         &self,
         store: &Store,
@@ -160,7 +160,7 @@ impl Place {
         }
     }
 
-    /// Makes the consumer of the workers before there are any, so that where they begin does not matter.
+    /// Creates the NATS consumer before the first worker starts, so that no event precedes it.
     pub async fn prepare(&self, store: &Store, settings: &Settings) -> Result<(), BoxError> {
         if let (Self::Nats { .. }, false) = (self, settings.deaf) {
             let source = self.source(store, "first", settings).await?;
@@ -169,7 +169,7 @@ impl Place {
         Ok(())
     }
 
-    /// Publishes the events of a store to NATS, if that is where they come from, for as long as it is polled.
+    /// Publishes the events of a store to NATS while this future is polled. Does nothing without NATS.
     pub async fn relay(&self, store: &Store, tenant: Option<&str>) {
         let Self::Nats { schema, nats, .. } = self else {
             return std::future::pending().await;
@@ -177,10 +177,14 @@ impl Place {
         loop {
             match NatsRelay::connect(nats, tenant.unwrap_or(schema)).await {
                 Ok(relay) => match relay.run(store.events_of("nats")).await {
-                    Ok(()) => crate::say(format_args!("the relay ended")),
-                    Err(error) => crate::say(format_args!("the relay cannot begin: {error}")),
+                    Ok(()) => crate::say(format_args!("the NATS relay ended, starting it again")),
+                    Err(error) => crate::say(format_args!(
+                        "cannot start the NATS relay, retrying: {error}"
+                    )),
                 },
-                Err(error) => crate::say(format_args!("the relay cannot connect: {error}")),
+                Err(error) => crate::say(format_args!(
+                    "the NATS relay cannot connect, retrying: {error}"
+                )),
             }
             sleep(Duration::from_millis(500)).await;
         }
@@ -188,7 +192,7 @@ impl Place {
 }
 
 impl On {
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
@@ -197,11 +201,12 @@ impl On {
         }
     }
 
-    /// What a name on the command line means.
+    /// Parses a name from the command line.
     pub fn of(name: &str) -> Result<Self, BoxError> {
         let all = [Self::Sqlite, Self::Postgres, Self::Nats];
         let found = all.into_iter().find(|on| on.name() == name);
-        found
-            .ok_or_else(|| format!("{name:?} is none of sqlite, postgres and postgres+nats").into())
+        found.ok_or_else(|| {
+            format!("unknown store {name:?}; expected sqlite, postgres or postgres+nats").into()
+        })
     }
 }

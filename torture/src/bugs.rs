@@ -1,15 +1,15 @@
-//! Mistakes made on purpose in the crate under test, each of which a campaign has to find.
+//! Planted bugs in the crate under test, each with the campaign that must detect it.
 
 use crate::settings::{On, Settings, Workers};
 
-/// A mistake, and the campaign that shows it.
+/// A planted bug, and the campaign that must detect it.
 #[derive(Clone, Copy, Debug)]
 pub struct Bug {
-    /// The name that the crate knows it by.
+    /// Name of the bug in the crate.
     pub name: &'static str,
-    /// What is wrong.
+    /// Description of the bug.
     pub what: &'static str,
-    /// Where a campaign has to find it.
+    /// Stores on which a campaign must detect the bug.
     pub on: &'static [On],
     campaign: fn(&mut Settings),
 }
@@ -29,20 +29,15 @@ impl Bug {
     }
 }
 
-/// All of them; those that every change is tried with come first.
+/// All planted bugs. The first [`SOME`] are tested with every change.
 pub const BUGS: [Bug; 18] = [
     bug(
         "no-token",
-        "a commit does not ask for the token of the lease",
+        "a commit does not check the token of the lease",
         |settings| settings.stops = 3,
     )
     .on(&[On::Sqlite, On::Postgres]),
-    bug(
-        "no-key",
-        "an event that comes again makes a run again",
-        |_| {},
-    )
-    .on(&[On::Sqlite, On::Postgres]),
+    bug("no-key", "a repeated event creates a second run", |_| {}).on(&[On::Sqlite, On::Postgres]),
     bug(
         "context-first",
         "a context subscription hides a trigger",
@@ -53,50 +48,50 @@ pub const BUGS: [Bug; 18] = [
         "a delivery is acknowledged before its runs are in the ledger",
         |settings| {
             settings.each_point = 3;
-            // A sweep finds what NATS has lost. The mistake also removes the sweep at the start.
+            // A sweep finds events that NATS has lost. The bug also removes the sweep at the start.
             settings.looks = false;
         },
     )
-    // A store delivers again what was committed after the saved position, which a kill leaves behind.
+    // Only NATS: a store redelivers all events after the saved position, so a kill loses none of them.
     .on(&[On::Nats]),
     bug(
         "blind-retry",
-        "a commit without an answer is made again without looking",
+        "a commit without an answer is repeated without a check of its outcome",
         |settings| settings.faults = 50,
     ),
     bug(
         "late-count",
-        "an attempt counts when it fails, not when it begins",
+        "an attempt is counted when it fails, not when it starts",
         |settings| settings.poison = 1,
     ),
     bug(
         "own-clock",
-        "a lease goes by the clock of its worker",
+        "a lease expires by the clock of its worker",
         |_| {},
     ),
     bug(
         "drop-at-drain",
-        "what runs is dropped when a worker is told to end",
+        "running work is dropped when a worker receives SIGTERM",
         |settings| settings.each_point = 1,
     ),
     bug(
         "payload-hops",
-        "the length of a chain is taken from the payload",
+        "the length of a chain is read from the payload",
         |settings| settings.loops = 2,
     ),
     bug(
         "no-lines",
-        "runs of one ordering key go side by side",
+        "runs with the same ordering key run in parallel",
         |_| {},
     ),
     bug(
         "more-than-once",
-        "what may run at most once is run again",
+        "an at-most-once run is executed again",
         |settings| settings.each_point = 2,
     ),
     bug(
         "unbounded-inbox",
-        "deliveries are taken in without a bound",
+        "the number of unacknowledged deliveries has no bound",
         |settings| {
             settings.backlog = 8_000;
             settings.faults = 0;
@@ -104,7 +99,7 @@ pub const BUGS: [Bug; 18] = [
     ),
     bug(
         "late-committer",
-        "positions of events are handed out before the lock is taken that is held until the commit",
+        "positions of events are assigned before the lock is taken that is held until the commit",
         |settings| {
             settings.triggers = 1_500;
             settings.rate = 200;
@@ -113,7 +108,7 @@ pub const BUGS: [Bug; 18] = [
     .on(&[On::Postgres]),
     bug(
         "nak-late",
-        "a message is terminated by a worker that gives it up",
+        "a worker terminates a message that it should release",
         |settings| {
             settings.faults = 50;
             settings.looks = false;
@@ -128,7 +123,7 @@ pub const BUGS: [Bug; 18] = [
     .on(&[On::Sqlite, On::Postgres]),
     bug(
         "hasty-reader",
-        "a reader of events continues after the newest one instead of the last one that it read",
+        "a reader of events continues after the newest event instead of the last one that it read",
         |settings| {
             settings.triggers = 1_500;
             settings.rate = 200;
@@ -137,24 +132,26 @@ pub const BUGS: [Bug; 18] = [
     .on(&[On::Postgres]),
     bug(
         "payload-approval",
-        "an approval counts by its payload alone",
+        "an approval is accepted by its payload alone",
         |settings| settings.payments = 200,
     )
     .on(&[On::Sqlite, On::Postgres]),
-    bug("no-tenant", "a read does not ask whose it is", |settings| {
-        settings.canary_every = 4
-    })
+    bug(
+        "no-tenant",
+        "a read does not filter by tenant",
+        |settings| settings.canary_every = 4,
+    )
     .on(&[On::Postgres]),
 ];
 
-/// How many of them every change is tried with.
+/// Number of bugs that are tested with every change.
 pub const SOME: usize = 3;
 
 impl Bug {
-    /// The environment variable that has it made.
+    /// Environment variable that turns a bug on.
     pub const VARIABLE: &'static str = "UX_BUG";
 
-    /// The campaign that shows it: a short one, in which nothing is done to servers.
+    /// Returns the campaign that detects the bug: a short one without faults of servers.
     pub fn campaign(&self, seed: u64, on: On) -> Settings {
         let mut settings = Settings {
             on,

@@ -1,4 +1,4 @@
-//! One campaign: load and faults at once, then peace, then the check.
+//! One campaign: load and faults at the same time, then a phase without faults, then the check.
 
 use crate::backend::{OTHERS, Place, Store};
 use crate::check::check;
@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use universal_executor::BreadcrumbStore;
 use universal_executor::store::{RunFilter, RunState};
 
-/// The workers, by what is done to them.
+/// Workers by the faults that are injected into them.
 struct Crew {
     killed: Vec<Slot>,
     stopped: Vec<Slot>,
@@ -68,7 +68,7 @@ async fn any_worker(store: &Store) {
     }
 }
 
-/// Runs a campaign in an empty folder, on servers if it needs any.
+/// Runs a campaign in an empty folder, on servers if its store needs them.
 pub async fn run(
     folder: &Path,
     settings: &Settings,
@@ -98,14 +98,14 @@ pub async fn run(
         done = campaign => done?,
         () = people::approve(&store) => {}
         () = clock.follow(&store) => {}
-        // What is published of the other tenant is for nobody here.
+        // Publishes the events of the other tenant, which no worker must receive.
         () = place.relay(&others, Some(OTHERS)) => {}
     }
     Snapshot::read(&store).await?.write(folder)?;
     judge(folder, settings, begun)
 }
 
-/// From the first worker to the last.
+/// Runs the workers, the load and the faults, until all work is done and all workers have exited.
 async fn harm(
     folder: &Path,
     settings: &Settings,
@@ -122,7 +122,7 @@ async fn harm(
         let done = do_harm(folder, settings, servers, proxy, oracle, &mut crew).await;
         over.store(true, Ordering::Relaxed);
         done?;
-        // Poison goes on killing, and what is left to write waits for those who answer.
+        // Poison can still kill workers, and the remaining load waits for workers that answer.
         while !loaded.load(Ordering::Relaxed) {
             for slot in crew.all() {
                 slot.tend(oracle)?;
@@ -138,7 +138,7 @@ async fn harm(
     };
     let ((), tried) = tokio::try_join!(faults, load)?;
     say(format_args!(
-        "{tried} triggers tried; peace after {:?}",
+        "wrote {tried} triggers; load and faults ended after {:?}",
         begun.elapsed()
     ));
 
@@ -152,7 +152,7 @@ async fn harm(
     Ok(())
 }
 
-/// Does all the harm that there is to do.
+/// Injects all faults of the campaign.
 async fn do_harm(
     folder: &Path,
     settings: &Settings,
@@ -161,7 +161,7 @@ async fn do_harm(
     oracle: &Oracle,
     crew: &mut Crew,
 ) -> Result<(), BoxError> {
-    // As long as any of it is under way there are several pointers to this.
+    // Each running task holds a clone, so the reference count shows when all others have ended.
     let going_on = Arc::new(());
     let pointer = || Arc::clone(&going_on);
     let kills = shares(settings.kills, &mut crew.killed).map(|(slot, times)| {
@@ -196,7 +196,7 @@ async fn do_harm(
     Ok(())
 }
 
-/// Does harm to a worker, and then keeps one running there as long as harm is done anywhere: poison may be its end.
+/// Injects faults into a worker, and then keeps it running until all faults of the campaign have happened: poison can still kill it.
 async fn harmed(
     slot: &mut Slot,
     oracle: &Oracle,
@@ -206,7 +206,7 @@ async fn harmed(
     timed(slot.name().to_owned().as_str(), harm(slot)).await?;
     let others = Arc::downgrade(&going_on);
     drop(going_on);
-    // The campaign has one itself.
+    // The caller holds one reference.
     while others.strong_count() > 1 {
         slot.tend(oracle)?;
         sleep(Duration::from_millis(200)).await;
@@ -214,7 +214,7 @@ async fn harmed(
     Ok(())
 }
 
-/// How often something is done to each.
+/// Distributes a number of faults over workers.
 fn shares(times: u64, slots: &mut [Slot]) -> impl Iterator<Item = (&mut Slot, u64)> {
     let among = slots.len().max(1) as u64;
     let (each, rest) = (times / among, times % among);
@@ -225,15 +225,15 @@ fn shares(times: u64, slots: &mut [Slot]) -> impl Iterator<Item = (&mut Slot, u6
         .map(move |(slot, number)| (slot, times(number)))
 }
 
-/// Says how long something took.
+/// Prints the duration of a task.
 async fn timed<T>(what: &str, work: impl Future<Output = T>) -> T {
     let begun = Instant::now();
     let done = work.await;
-    say(format_args!("{what}: over after {:?}", begun.elapsed()));
+    say(format_args!("{what}: finished after {:?}", begun.elapsed()));
     done
 }
 
-/// Holds what the store of a campaign said against what its oracle knows, also of one that was kept.
+/// Checks the saved snapshot of a campaign against the records of its oracle.
 pub fn judge(folder: &Path, settings: &Settings, begun: Instant) -> Result<Report, BoxError> {
     let history = History::of(&Oracle::read(folder)?);
     let snapshot = Snapshot::kept(folder)?;
@@ -242,7 +242,7 @@ pub fn judge(folder: &Path, settings: &Settings, begun: Instant) -> Result<Repor
     Ok(report)
 }
 
-/// Waits until nothing is left to do, or nothing happens any more.
+/// Waits until all runs have ended and all events are received, or until there is no more progress.
 async fn settle(
     store: &Store,
     oracle: &Oracle,
@@ -258,7 +258,7 @@ async fn settle(
     let open = [RunState::Ready, RunState::Running, RunState::Suspended];
     let open = open.into_iter().fold(RunFilter::all(), RunFilter::state);
     let (mut least, mut since) = (usize::MAX, Instant::now());
-    // What was announced last may not be in the ledger yet, or come again, or be found, some seconds later.
+    // The last events can be enqueued, repeated or found by a sweep some seconds later.
     let enough = if settings.may_lose_events() { 30 } else { 5 };
     let mut quiet = 0;
     while since.elapsed() < settings.patience() && quiet < enough {

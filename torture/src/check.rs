@@ -1,4 +1,4 @@
-//! Whether the promises were kept: what the store says in the end, held against what the oracle knows. Pure.
+//! Check of a campaign: compares the final state of the store with the records of the oracle. Pure.
 
 mod chance;
 mod coverage;
@@ -13,20 +13,20 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use universal_executor::store::RunState;
 
-/// More deliveries than these must not be taken in without being acknowledged: the queues of a worker together.
+/// Maximum number of received but unacknowledged deliveries in all queues of a worker.
 const INBOX: u64 = 4_096;
 
-/// How often a run may be executed. One more claim finds that the worker of the last attempt is gone, and ends the run.
+/// Maximum number of executions of a run. One more claim finds that the worker of the last attempt was lost, and ends the run.
 const ATTEMPTS: u32 = 5;
 
-/// What is wrong.
+/// Result of the check.
 #[derive(Debug, Default, Serialize)]
 pub struct Verdict {
-    /// Promises that were not kept.
+    /// Broken promises.
     pub broken: Vec<String>,
-    /// What the campaign was to show and did not: it proves less than it says.
+    /// Faults that were planned and did not happen, so the campaign proves less than it should.
     pub unshown: Vec<String>,
-    /// Versions of which no event came, and that had been replaced when somebody looked: their newer version has a run.
+    /// Number of versions that were replaced before a worker found them, while their event was lost. The newer version has a run.
     pub passed_over: usize,
 }
 
@@ -34,12 +34,12 @@ struct Check<'c> {
     history: &'c History,
     snapshot: &'c Snapshot,
     settings: &'c Settings,
-    /// The number of runs that lost all attempts to faults.
+    /// Number of runs that lost all attempts to faults.
     used_up: usize,
     found: Verdict,
 }
 
-/// All that is wrong.
+/// Returns all problems of a campaign.
 pub fn check(history: &History, snapshot: &Snapshot, settings: &Settings) -> Verdict {
     let mut check = Check {
         history,
@@ -80,7 +80,7 @@ impl Check<'_> {
         self.snapshot.rows.get(role.id()).map_or(&[], Vec::as_slice)
     }
 
-    /// How many triggers take their worker down.
+    /// Returns the number of triggers that abort their worker.
     fn poison(&self) -> usize {
         let accepted = self.history.accepted.values();
         accepted
@@ -89,7 +89,7 @@ impl Check<'_> {
             + self.unclear(Job::Poison)
     }
 
-    /// How many triggers of a kind may be kept without anybody knowing of them.
+    /// Returns the number of triggers of a kind that may be stored although the store returned an error.
     fn unclear(&self, job: Job) -> usize {
         self.history.unclear.get(&job).copied().unwrap_or_default()
     }
@@ -110,7 +110,9 @@ impl Check<'_> {
             };
             match rows.get(&(role, accepted.trigger)) {
                 Some(1) => {}
-                Some(several) => self.found(format!("{several} runs of one name: {accepted:?}")),
+                Some(several) => {
+                    self.found(format!("{several} runs for one trigger: {accepted:?}"))
+                }
                 None if self.settings.may_lose_events()
                     && rows.keys().any(|(other, newer)| {
                         let trigger = accepted.trigger;
@@ -119,12 +121,12 @@ impl Check<'_> {
                 {
                     self.found.passed_over += 1;
                 }
-                None => self.found(format!("lost: {accepted:?}")),
+                None => self.found(format!("lost trigger: {accepted:?}")),
             }
         }
     }
 
-    /// Counted by what an answer says it answers, not by what the library stamped on it.
+    /// Checks that each run has one answer. Answers are counted by the trigger in their payload, not by fields that the library stamped.
     fn one_answer_for_each_run(&mut self, role: Role) {
         if role.answers().is_none() {
             return;
@@ -137,13 +139,15 @@ impl Check<'_> {
             let answers = answers.remove(&row.trigger).unwrap_or_default();
             match (row.state, answers.as_slice()) {
                 (RunState::Done, [answer]) if answer.attempt == row.attempts && !answer.failed => {}
-                // Who asks waits, so a failure is answered as well.
+                // The requester waits, so the helper also answers a failure.
                 (RunState::Failed, [answer]) if role == Role::Helper && answer.failed => {}
                 (RunState::Failed, []) if role == Role::Helper => {
-                    self.found(format!("a failure that nobody was told of: {row:?}"));
+                    self.found(format!(
+                        "failed without an answer to the requester: {row:?}"
+                    ));
                 }
                 (RunState::Done, [answer]) => self.found(format!(
-                    "the answer of attempt {} stands, and attempt {} had the lease: {row:?}",
+                    "the answer is from attempt {}, but attempt {} had the lease: {row:?}",
                     answer.attempt, row.attempts
                 )),
                 (RunState::Done, []) => self.found(format!("done without an answer: {row:?}")),
@@ -152,13 +156,13 @@ impl Check<'_> {
                 }
                 (_, []) => {}
                 (_, several) => self.found(format!(
-                    "{} answers of a run that is not done: {row:?}",
+                    "{} answers for a run that is not done: {row:?}",
                     several.len()
                 )),
             }
         }
         for answer in answers.into_values().flatten() {
-            self.found(format!("an answer to nothing: {answer:?}"));
+            self.found(format!("an answer without a run: {answer:?}"));
         }
     }
 
@@ -167,11 +171,11 @@ impl Check<'_> {
         let mut crash_loops = 0;
         let (mut refused, mut once) = (self.unclear(Job::Refused), self.unclear(Job::Once));
         for row in self.rows_of(role).to_vec() {
-            // Who claims a run only to end it may be lost as well, and executes nothing: how often that happened is told by
-            // those who execute.
+            // A worker that claims a run only to end it can be lost as well, without an execution. `attempts` counts the
+            // executions of such runs.
             let was_executed = !matches!(row.state, RunState::Failed | RunState::Superseded);
             if was_executed && row.attempts > ATTEMPTS {
-                self.found(format!("more attempts than it may have: {row:?}"));
+                self.found(format!("more attempts than allowed: {row:?}"));
             }
             let job = self.history.job(row.trigger);
             let reason = row.reason.as_deref();
@@ -206,14 +210,14 @@ impl Check<'_> {
                     crash_loops += usize::from(job != Some(Job::Poison));
                     self.lost_its_workers(&row)
                 }
-                // Of another's turn, or its own.
+                // The executor skips its own breadcrumbs and those for the other executor of the chain.
                 (RunState::Skipped, _) => matches!(role, Role::Ping | Role::Pong),
                 (RunState::Superseded, _) => versions
                     .iter()
                     .any(|other| other.id == row.trigger.id && other.version > row.trigger.version),
             };
             if !is_right {
-                self.found(format!("a wrong end: {job:?} {row:?}"));
+                self.found(format!("unexpected end: {job:?} {row:?}"));
             }
         }
         self.by_chance(role, crash_loops);
@@ -228,7 +232,7 @@ impl Check<'_> {
         for attempt in too_often {
             self.found
                 .broken
-                .push(format!("executed once more than allowed: {attempt:?}"));
+                .push(format!("executed more often than allowed: {attempt:?}"));
         }
     }
 
@@ -246,12 +250,12 @@ impl Check<'_> {
             let is_known = self.history.job(row.trigger).is_some();
             let halves = second.get(&row.trigger).copied().unwrap_or_default();
             if is_known && halves != usize::from(expected) {
-                self.found(format!("{halves} second halves: {row:?}"));
+                self.found(format!("{halves} second breadcrumbs of an answer: {row:?}"));
             }
         }
     }
 
-    /// Runs of a lane go one at a time, in the order of the ledger.
+    /// Checks that runs with one ordering key run one at a time, in the order of the ledger.
     fn lanes(&mut self) {
         let answers = self.snapshot.answers.get(Role::Clerk.id());
         let answers: HashMap<Trigger, &Answer> = answers
@@ -265,14 +269,14 @@ impl Check<'_> {
                 continue;
             };
             let Some(span) = self.span_of(answer) else {
-                self.found(format!("nobody executed this: {row:?}"));
+                self.found(format!("done without an execution: {row:?}"));
                 continue;
             };
             if let Some((before, earlier)) = last.get(&lane)
                 && earlier.ended.is_none_or(|ended| ended > span.begun)
             {
                 self.found(format!(
-                    "{lane}: {:?} began before {before:?} was over",
+                    "{lane}: {:?} started before {before:?} ended",
                     row.trigger
                 ));
             }
@@ -280,7 +284,7 @@ impl Check<'_> {
         }
     }
 
-    /// The attempt that an answer is of.
+    /// Returns the execution that produced an answer.
     fn span_of(&self, answer: &Answer) -> Option<Span> {
         let attempt = Attempt {
             executor: Role::Clerk.id().to_owned(),
@@ -307,7 +311,7 @@ impl Check<'_> {
         }
     }
 
-    /// As many dead letters as runs that failed, one for each.
+    /// Checks that each failed run has one dead letter, and no other run has any.
     fn letters(&mut self) {
         let mut letters: HashMap<(String, Trigger), usize> = HashMap::new();
         for letter in &self.snapshot.letters {
@@ -324,26 +328,28 @@ impl Check<'_> {
         }
         for letter in letters.into_keys() {
             self.found(format!(
-                "a dead letter of a run that did not fail: {letter:?}"
+                "a dead letter for a run that did not fail: {letter:?}"
             ));
         }
     }
 
-    /// A chain of executors ends at the limit, whatever the payload says of its length.
+    /// Checks that a chain of executors ends at the hop limit, whatever length its payload claims.
     fn loops(&mut self) {
         const VERSIONS: u64 = 18;
         for found in self.snapshot.loops.clone() {
             if found.version > VERSIONS {
-                self.found(format!("a circle went on and on: {found:?}"));
+                self.found(format!("a chain passed the hop limit: {found:?}"));
             }
         }
         let of_limit = |row: &&Row| row.reason.as_deref() == Some("hop_limit");
         let limits =
             [Role::Ping, Role::Pong].map(|role| self.rows_of(role).iter().filter(of_limit).count());
         let (ended, loops) = (limits.iter().sum::<usize>(), self.snapshot.loops.len());
-        // A chain may end before, with another dead letter.
+        // A chain can end earlier, with another dead letter.
         if ended > loops {
-            self.found(format!("{ended} ends of {loops} circles"));
+            self.found(format!(
+                "{ended} chains ended at the hop limit, but there are only {loops} chains"
+            ));
         }
     }
 
@@ -363,28 +369,28 @@ impl Check<'_> {
                     } else {
                         0
                     };
-                    // What is on its way to a server may take until the runtime gives up on it.
+                    // An operation on a server can take until its time limit.
                     let slow = if self.settings.on == On::Sqlite {
                         0
                     } else {
                         5_000
                     };
                     let most = self.settings.drain + 2_000 + locked + slow;
-                    // It executed poison while it drained, or was told before it had begun.
+                    // The worker executed poison while it drained, or received SIGTERM before its start was recorded.
                     let is_new = !self.history.spawned.contains(pid);
                     let aborted = code.is_none() && (poison > 0 || is_new);
                     if !aborted && *code != Some(0) {
-                        self.found.broken.push(format!("{pid} ended with {code:?}"));
+                        self.found.broken.push(format!("pid {pid}: exit {code:?}"));
                     }
                     if *took > most {
                         self.found
                             .broken
-                            .push(format!("{pid} took {took} ms to end"));
+                            .push(format!("pid {pid} took {took} ms to exit"));
                     }
                     if !aborted && *executing > 0 {
                         self.found
                             .broken
-                            .push(format!("{pid} left {executing} attempts as it ended"));
+                            .push(format!("pid {pid} exited during {executing} attempts"));
                     }
                 }
                 End::ByItself => by_itself += 1,
@@ -393,20 +399,20 @@ impl Check<'_> {
         }
         for attempt in &self.history.dropped_at_end {
             self.found.broken.push(format!(
-                "dropped by a worker that was told to end: {attempt:?}"
+                "dropped by a worker that received SIGTERM: {attempt:?}"
             ));
         }
-        // Three attempts at each, and more if the first ones die of other things.
+        // Poison kills three workers, and more if other faults kill the first ones.
         if by_itself > poison * 5 {
-            self.found(format!("{by_itself} workers died by themselves"));
+            self.found(format!("{by_itself} workers exited unexpectedly"));
         }
         if self.history.inbox > INBOX {
-            self.found(format!("{} deliveries in an inbox", self.history.inbox));
+            self.found(format!("{} unacknowledged deliveries", self.history.inbox));
         }
         let stolen = self.history.stolen.len();
-        // A clock that jumps ahead ends all leases.
+        // A clock that jumps ahead expires all leases.
         if self.settings.jumps == 0 && stolen * 50 > self.history.executions() {
-            self.found(format!("{stolen} runs were taken from workers that live"));
+            self.found(format!("{stolen} runs were taken from live workers"));
         }
         let shifts: BTreeMap<_, _> = self.snapshot.rows.iter().collect();
         if shifts.values().all(|rows| rows.is_empty()) {
@@ -414,11 +420,11 @@ impl Check<'_> {
         }
     }
 
-    /// What is of another tenant was seen by nobody, and nobody made a run of it.
+    /// Checks that no executor saw data of the other tenant, and that the other tenant has no runs.
     fn canaries(&mut self) {
         for (executor, trigger) in &self.history.leaks {
             self.found.broken.push(format!(
-                "{executor} saw something of another tenant: {trigger:?}"
+                "executor {executor} saw data of another tenant: {trigger:?}"
             ));
         }
         let Snapshot {
@@ -428,10 +434,10 @@ impl Check<'_> {
             self.found(format!("{strays} runs and answers of another tenant"));
         }
         if (*canaries as u64) < self.history.canaries {
-            self.found(format!("{canaries} triggers of another tenant are left"));
+            self.found(format!("only {canaries} triggers of another tenant remain"));
         }
         if self.settings.triggers > 2 * self.settings.canary_every && self.history.canaries == 0 {
-            self.unshown("nothing was written for another tenant");
+            self.unshown("no trigger was written for another tenant");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The clock that all processes of a campaign read: the machine's, moved by the offset in a file.
+//! Clock of all processes of a campaign: the machine's clock plus the offset in a file.
 
 use crate::BoxError;
 use crate::backend::Store;
@@ -15,13 +15,13 @@ const DAY: i64 = 24 * HOUR;
 /// Offsets from the machine's clock, in microseconds.
 const OFFSETS: [i64; 5] = [-DAY, -HOUR, 0, HOUR, DAY];
 
-/// How often each process reads the offset.
+/// Interval at which each process reads the offset.
 const EVERY: Duration = Duration::from_millis(20);
 
 /// The clock of one process.
 pub struct Clock {
     file: PathBuf,
-    /// Offset that the store of this process has.
+    /// Current offset of the store in this process, in microseconds.
     offset: i64,
 }
 
@@ -43,7 +43,7 @@ impl Clock {
         }
     }
 
-    /// Moves the clock of a store with the file, for as long as it is polled.
+    /// Applies changes of the file to the clock of a store while this future is polled.
     pub async fn follow(&mut self, store: &Store) {
         loop {
             self.set(store);
@@ -63,8 +63,8 @@ fn write(folder: &Path, offset: i64) -> Result<(), BoxError> {
     Ok(std::fs::rename(new, file(folder))?)
 }
 
-/// Lets the clock jump by an hour and by a day, in both directions. At the end it is later than it ever was, so that everything
-/// that waits for a time comes to its end.
+/// Makes the clock jump by an hour or a day, in both directions. At the end the clock is later than ever before, so that all
+/// waits expire.
 pub async fn jump(folder: &Path, settings: &Settings) -> Result<(), BoxError> {
     if settings.jumps == 0 {
         return Ok(());

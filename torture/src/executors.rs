@@ -1,4 +1,4 @@
-//! What the workers run: executors that note what they do, and that fail as their triggers ask for.
+//! Executors of the workers. They record their executions, and fail as their triggers request.
 
 use crate::BoxError;
 use crate::oracle::{Attempt, Job, Oracle, Record, Trigger};
@@ -16,22 +16,22 @@ use universal_executor::{
     Response, Selector, Subscription, Subscriptions, UniversalExecutor, Wake, permanent, suspend,
 };
 
-/// What a trigger says.
+/// Payload of a trigger.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Order {
-    /// Its number.
+    /// Number of the trigger.
     pub n: u64,
-    /// What it asks for.
+    /// Requested job.
     pub job: Job,
-    /// How long that takes, in milliseconds.
+    /// Duration of the job, in milliseconds.
     pub work: u64,
-    /// Whether it is of another tenant, and to be seen by nobody here.
+    /// If `true`, the trigger belongs to another tenant, and no worker must see it.
     #[serde(default)]
     pub canary: bool,
 }
 
 impl Order {
-    /// An order of the tenant that the workers work for.
+    /// Creates an order for the workers' tenant.
     pub const fn new(n: u64, job: Job, work: u64) -> Self {
         Self {
             n,
@@ -41,47 +41,47 @@ impl Order {
         }
     }
 
-    /// Whether a breadcrumb is of another tenant.
+    /// Returns `true` if a breadcrumb belongs to another tenant.
     fn is_canary(breadcrumb: &Breadcrumb) -> bool {
         let order = breadcrumb.context.parse::<Self>();
         order.is_ok_and(|order| order.canary)
     }
 }
 
-/// What an answer says: which attempt at what it comes from. Nothing of this is stamped by the library.
+/// Payload of an answer: the attempt that wrote it. The library stamps none of these fields.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Answer {
-    /// What was answered.
+    /// Answered trigger.
     #[serde(flatten)]
     pub trigger: Trigger,
-    /// In which attempt.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// By which process.
+    /// ID of the process.
     pub pid: u32,
-    /// Whether it says that there will be none.
+    /// If `true`, this is the answer to a failed run.
     #[serde(default)]
     pub failed: bool,
 }
 
-/// What an executor does.
+/// Role of an executor.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Role {
-    /// Answers jobs, those of a lane one at a time.
+    /// Answers jobs, one at a time for each ordering key.
     Clerk,
-    /// Does what must not be done twice.
+    /// Has effects that must happen at most once.
     Pager,
-    /// Answers what the clerk asks.
+    /// Answers the questions of the clerk.
     Helper,
-    /// Hands a breadcrumb to the other of the two.
+    /// Passes a breadcrumb to [`Pong`](Self::Pong).
     Ping,
-    /// Hands it back.
+    /// Passes the breadcrumb back to [`Ping`](Self::Ping).
     Pong,
     /// Makes payments that a person approved: the agent [`Payer`].
     Payer,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 6] = [
         Self::Clerk,
         Self::Pager,
@@ -91,7 +91,7 @@ impl Role {
         Self::Payer,
     ];
 
-    /// The id of the executor.
+    /// Returns the executor ID.
     pub const fn id(self) -> &'static str {
         match self {
             Self::Clerk => "clerk",
@@ -103,7 +103,7 @@ impl Role {
         }
     }
 
-    /// The schema of what it creates as an answer, one for each of its runs.
+    /// Returns the schema of the answer that each run creates, or `None` if the runs create no answers.
     pub const fn answers(self) -> Option<&'static str> {
         match self {
             Self::Clerk => Some("answer.v1"),
@@ -113,8 +113,8 @@ impl Role {
         }
     }
 
-    /// Whether a worker has it. Some are in one worker only, so that an event that this one loses is lost, unless events
-    /// go to any one of the workers.
+    /// Returns `true` if a worker has an executor of this role. Two roles are in one worker only, so no other worker compensates
+    /// for a lost event. With NATS, each event goes to one of the workers, so all workers have all roles.
     pub fn runs_in(self, slot: &str, on: On) -> bool {
         match self {
             Self::Clerk | Self::Ping | Self::Pong | Self::Payer => true,
@@ -129,7 +129,7 @@ impl Role {
             Self::Clerk if is_old => {
                 vec![Subscription::trigger("job.v1").matching("$.job", "eq", json!(Job::Plain))]
             }
-            // The trigger is a source as well: what came before in its lane.
+            // The context has earlier jobs with the same ordering key, so the trigger schema is also a context source.
             Self::Clerk => vec![
                 Subscription::context("job.v1")
                     .key("before")
@@ -164,7 +164,7 @@ impl Role {
     }
 }
 
-/// Creates the executor of a role on a store, in its newest version or an older one.
+/// Creates the executor of a role on a store, in its newest or an older version.
 pub fn executor(
     role: Role,
     store: Arc<dyn BreadcrumbStore>,
@@ -187,7 +187,7 @@ pub fn executor(
     }))
 }
 
-/// An executor that does as its triggers say.
+/// An executor whose triggers decide its behaviour.
 #[derive(Debug)]
 struct Member {
     role: Role,
@@ -198,7 +198,7 @@ struct Member {
 }
 
 impl Member {
-    /// Notes if anything was seen of another tenant.
+    /// Records a leak if the trigger or the context has data of another tenant.
     fn look_for_canaries(
         &self,
         trigger: Trigger,
@@ -229,17 +229,17 @@ impl Member {
     }
 }
 
-/// Does what a job asks for.
+/// Executes the job of the clerk's trigger.
 async fn work(context: &ExecutionContext) -> Result<(), BoxError> {
     let order: Order = context.trigger().context.parse()?;
     let is_first = context.attempt() == 1;
     let time = match order.job {
-        Job::Flaky if is_first => return Err("on purpose, for now".into()),
-        // As a panic does, without its message on standard error.
+        Job::Flaky if is_first => return Err("a transient error on purpose".into()),
+        // Unwinds like a panic, but without a message on standard error.
         Job::Panics if is_first => std::panic::resume_unwind(Box::new("on purpose")),
         Job::Hangs if is_first => Duration::from_secs(600),
         Job::Asks if context.resumed().is_none() => return Err(ask(&order)),
-        Job::Refused => return Err(permanent("on purpose")),
+        Job::Refused => return Err(permanent("a permanent error on purpose")),
         Job::Poison => std::process::abort(),
         Job::Long => Duration::from_millis(1_200),
         Job::Plain
@@ -311,7 +311,7 @@ impl UniversalExecutor for Member {
             } else {
                 Role::Ping
             };
-            // Without a context nothing is stamped: only the ledger knows how long the chain is.
+            // A patch without a context gets no stamp, so only the ledger knows the length of the chain.
             let patch = Patch::new().tags([format!("turn:{}", next.id())]);
             return Ok(Response::update(trigger.id, trigger.version, patch));
         };
@@ -324,7 +324,7 @@ impl UniversalExecutor for Member {
         })
     }
 
-    /// Who asked waits for an answer, also if there is none.
+    /// Answers a failed run of the helper, because its requester waits.
     async fn respond_failure(
         &self,
         trigger: &Breadcrumb,
@@ -344,13 +344,13 @@ impl UniversalExecutor for Member {
     }
 }
 
-/// An answer for whoever waits for it by the number of its trigger.
+/// Creates an answer with the number tag of its trigger, by which the requester waits.
 fn answer(schema: &str, trigger: &Breadcrumb) -> NewBreadcrumb {
     let number = trigger.tags.iter().filter(|tag| tag.starts_with("n:"));
     NewBreadcrumb::new(schema).tags(number.cloned())
 }
 
-/// Notes the end of an attempt, however it comes, as long as the process lives.
+/// Records the start of an attempt, and its end when dropped, unless the process is killed.
 pub struct Executing<'o> {
     is_over: bool,
     oracle: &'o Oracle,
@@ -358,7 +358,7 @@ pub struct Executing<'o> {
 }
 
 impl<'o> Executing<'o> {
-    /// Notes the start of an attempt in this process.
+    /// Records the start of an attempt in this process.
     pub fn start(
         oracle: &'o Oracle,
         role: Role,
@@ -379,7 +379,7 @@ impl<'o> Executing<'o> {
         })
     }
 
-    /// Notes that the attempt returned.
+    /// Marks the attempt as returned, not dropped.
     pub fn end(mut self) {
         self.is_over = true;
     }
@@ -394,7 +394,7 @@ impl Drop for Executing<'_> {
             Record::Dropped(attempt)
         };
         if let Err(error) = self.oracle.note(&record) {
-            crate::say(format_args!("the oracle cannot be written to: {error}"));
+            crate::say(format_args!("cannot write to the oracle file: {error}"));
         }
     }
 }

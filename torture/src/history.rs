@@ -1,42 +1,42 @@
-//! What the lines of the oracle say, put in order.
+//! History of a campaign, computed from the lines of the oracle.
 
 use crate::oracle::{Accepted, Attempt, Harm, Job, Record, Trigger};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// An attempt: from its first line to its last, if the process lived to write it.
+/// An execution, from its first line to its last.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// The line with which it began.
+    /// Line of its start.
     pub begun: usize,
-    /// The line with which it ended.
+    /// Line of its end. `None` if the process was killed before.
     pub ended: Option<usize>,
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum End {
-    /// Killed at a random moment, with so many attempts under way.
+    /// Killed at a random moment.
     Killed {
-        /// Attempts under way.
+        /// Number of running attempts.
         executing: usize,
-        /// Whether the store was out of reach, so that there was little to be under way.
+        /// If `true`, the store was unavailable, so few attempts could run.
         locked_out: bool,
     },
-    /// It killed itself at a point.
+    /// Killed by itself at a point.
     AtPoint,
-    /// It was told to, with this exit code, after so many milliseconds.
+    /// Exited after SIGTERM.
     Told {
-        /// Its exit code.
+        /// Exit code. `None` after a signal.
         code: Option<i32>,
-        /// How long it took.
+        /// Time from SIGTERM to the exit, in milliseconds.
         took: u64,
-        /// Attempts of which the end was not noted.
+        /// Number of attempts without a recorded end.
         executing: usize,
-        /// Whether another process had the store locked meanwhile, or its server was down, so that it could not so much
-        /// as open it.
+        /// If `true`, another process had the store locked meanwhile, or its server was down, so that the process could not
+        /// even open the store.
         locked_out: bool,
     },
-    /// It ended by itself.
+    /// Exited without a signal from the campaign.
     ByItself,
 }
 
@@ -45,53 +45,53 @@ pub enum End {
 pub struct History {
     /// Accepted triggers.
     pub accepted: BTreeMap<Trigger, Accepted>,
-    /// How many of each kind the store gave no clear answer about. They may be kept, as triggers that nobody knows.
+    /// Number of triggers of each kind whose write returned an error. They may be stored anyway.
     pub unclear: HashMap<Job, usize>,
-    /// Every attempt.
+    /// Executions of each attempt.
     pub attempts: HashMap<Attempt, Vec<Span>>,
-    /// How often each trigger had an effect that must happen at most once.
+    /// Number of at-most-once effects of each trigger.
     pub effects: HashMap<Trigger, u32>,
-    /// How often each payment was made, by the number of its trigger.
+    /// Number of payments by the number of the trigger.
     pub paid: HashMap<u64, u32>,
-    /// How each process ended.
+    /// The end of each process.
     pub ends: BTreeMap<u32, End>,
-    /// How often each point was reached.
+    /// Number of times that each point was reached.
     pub points: BTreeMap<String, u32>,
-    /// How often a process was stopped, and how often that left attempts that another worker then made as well.
+    /// Number of pauses of processes.
     pub stops: u32,
-    /// Runs that a stopped process was at, and that another one began after it was stopped.
+    /// Number of runs of a paused process that another process started during the pause.
     pub overtaken: u32,
-    /// The lines at which attempts ended.
+    /// Lines at which attempts ended.
     pub answered_at: Vec<usize>,
-    /// Attempts that began while another process, alive and not stopped, was at the same run.
+    /// Attempts that started while another live process, which was not paused, executed the same run.
     pub stolen: Vec<Attempt>,
-    /// Attempts that were dropped by workers that had been told to end.
+    /// Attempts that were dropped by workers after SIGTERM.
     pub dropped_at_end: Vec<Attempt>,
-    /// The most deliveries that a worker had taken in without acknowledging them.
+    /// Maximum number of received but unacknowledged deliveries of a worker.
     pub inbox: u64,
-    /// Processes.
+    /// Started processes.
     pub spawned: HashSet<u32>,
-    /// How often the store was locked, or its server down.
+    /// Number of times that the store was locked or its server down.
     pub locks: u32,
-    /// What was done to servers, and on the way to them, and how often.
+    /// Number of faults of servers and connections, by kind.
     pub harms: BTreeMap<Harm, u64>,
-    /// Triggers of another tenant.
+    /// Number of triggers of another tenant.
     pub canaries: u64,
-    /// Executors that saw something of it, and the triggers that had them see it.
+    /// Executors that saw data of another tenant, each with the trigger of its run.
     pub leaks: Vec<(String, Trigger)>,
 }
 
-/// What is known while the lines are read.
+/// State while the lines are read.
 #[derive(Default)]
 struct Reading {
     history: History,
     open: HashMap<u32, HashSet<Attempt>>,
     stopped: HashMap<u32, HashSet<(String, Trigger)>>,
-    /// Those that stood still at some time, and may be behind with their leases.
+    /// Processes that were paused at some time and may have missed heartbeats.
     paused: HashSet<u32>,
     traps: HashSet<u32>,
     told: HashSet<u32>,
-    /// Those of them that found the store locked.
+    /// Processes in `told` whose store was locked meanwhile.
     locked_out: HashSet<u32>,
     is_locked: bool,
 }
@@ -106,12 +106,12 @@ impl History {
         reading.history
     }
 
-    /// What a trigger asks for.
+    /// Returns the job of a trigger.
     pub fn job(&self, trigger: Trigger) -> Option<Job> {
         self.accepted.get(&trigger).map(|accepted| accepted.job)
     }
 
-    /// Counts what is only counted.
+    /// Counts the records that need no other state.
     fn count(&mut self, record: &Record) {
         match record {
             Record::Harmed(harm) => *self.harms.entry(*harm).or_default() += 1,
@@ -122,13 +122,13 @@ impl History {
         }
     }
 
-    /// How many processes died without being told to.
+    /// Returns the number of processes that ended without SIGTERM.
     pub fn deaths(&self) -> usize {
         let ends = self.ends.values();
         ends.filter(|end| !matches!(end, End::Told { .. })).count()
     }
 
-    /// All attempts.
+    /// Returns the number of executions.
     pub fn executions(&self) -> usize {
         self.attempts.values().map(Vec::len).sum()
     }
@@ -172,8 +172,8 @@ impl Reading {
             }
             Record::Stopped { pid } => self.stop(*pid),
             Record::Continued { pid } => {
-                // Its runs may be taken over a little later, as those that wait longer come first.
-                // It stopped itself at a point, and lives.
+                // `stopped` keeps the runs of the process, because other workers can take them over a little later.
+                // A process that stopped itself at a point has not ended.
                 self.traps.remove(pid);
             }
             Record::Told { pid } => {
@@ -206,7 +206,7 @@ impl Reading {
     fn lock(&mut self) {
         self.history.locks += 1;
         self.is_locked = true;
-        // Their heartbeats cannot be written.
+        // These processes cannot write their heartbeats.
         self.paused.extend(self.open.keys());
         self.locked_out.extend(&self.told);
     }
@@ -267,7 +267,7 @@ impl Reading {
         }
     }
 
-    /// How many attempts a process was at when it went.
+    /// Removes a process, and returns the number of its running attempts.
     fn gone(&mut self, pid: u32) -> usize {
         self.open.remove(&pid).map_or(0, |open| open.len())
     }

@@ -1,4 +1,4 @@
-//! Writes the triggers, and notes which of them the store has accepted.
+//! Load generator: writes the triggers, and records the accepted ones.
 
 use crate::backend::{OTHERS, Store};
 use crate::executors::Order;
@@ -15,10 +15,10 @@ use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, NewBreadcrumb, Patch,
 };
 
-/// How many lanes there are; half of the jobs are in one.
+/// Number of ordering keys. Half of the triggers have one.
 const LANES: u64 = 48;
 
-/// Writes what is there before any worker is: so much at once that a worker has to take it bit by bit.
+/// Writes the backlog before the first worker starts: more triggers than a worker can receive at once.
 pub async fn backlog<S: BreadcrumbStore>(
     store: &S,
     oracle: &Oracle,
@@ -41,7 +41,7 @@ pub async fn backlog<S: BreadcrumbStore>(
     Ok(())
 }
 
-/// Writes triggers until there are enough and all faults have happened. Returns how many it tried.
+/// Writes triggers until there are enough and all faults have happened. Returns the number of the last trigger.
 pub async fn generate(
     store: &Store,
     oracle: &Oracle,
@@ -69,14 +69,14 @@ pub async fn generate(
             n += 1;
             change(store, oracle, n, &created).await?;
         }
-        // What was missed while the store was locked is not made up for.
+        // The schedule does not catch up after a time in which the store was locked.
         next = (next + pause).max(Instant::now() - Duration::from_millis(100));
         sleep_until(next).await;
     }
     Ok(n)
 }
 
-/// Writes what would be a trigger, and what came before in a lane, if it were not of another tenant.
+/// Writes a canary: a job for another tenant, with an ordering key that the workers' tenant also uses.
 async fn sing<S: BreadcrumbStore>(
     store: &S,
     oracle: &Oracle,
@@ -96,7 +96,7 @@ async fn sing<S: BreadcrumbStore>(
     Ok(())
 }
 
-/// Waits while the workers are far behind.
+/// Waits while the number of ready runs is at its limit.
 async fn wait_for_room<S: BreadcrumbStore>(store: &S, behind: usize) {
     let open = RunFilter::all().state(RunState::Ready).limit(behind);
     while let Some(ledger) = store.ledger()
@@ -109,9 +109,9 @@ async fn wait_for_room<S: BreadcrumbStore>(store: &S, behind: usize) {
     }
 }
 
-/// What the n-th trigger asks for.
+/// Chooses the job of the n-th trigger.
 fn draw(n: u64, random: &mut fastrand::Rng, settings: &Settings) -> Job {
-    // Those that are counted come evenly through the campaign, and not right at its beginning.
+    // Jobs with a fixed count are spread evenly over the campaign.
     let every = |count: u64| settings.triggers / (count + 1);
     if settings.poison > 0 && n.is_multiple_of(every(settings.poison)) {
         return Job::Poison;
@@ -133,11 +133,11 @@ fn draw(n: u64, random: &mut fastrand::Rng, settings: &Settings) -> Job {
         100..140 => Job::Flaky,
         140..160 => Job::Panics,
         160..180 => Job::Refused,
-        // Whoever gets the reply may be another, and then the one who waits has to look for it.
+        // Another worker can receive the event of the reply. The waiting worker then finds the reply only by a sweep.
         180..210 if settings.looks => Job::Asks,
         210..240 => Job::Long,
         240..243 => Job::Hangs,
-        // There are fewer in a second, and some points come only in those that take long.
+        // Servers get fewer triggers per second, and workers reach some points only in long runs.
         243..300 if settings.on != On::Sqlite => Job::Long,
         _ => Job::Plain,
     }
@@ -154,7 +154,7 @@ async fn create<S: BreadcrumbStore>(
     let mut new = NewBreadcrumb::new(job.schema())
         .tag(format!("n:{n}"))
         .context(json!(Order::new(n, job, work)));
-    // What is poison would hold up its lane until the store gives up on it.
+    // Poison would block its ordering key until its run fails.
     if job != Job::Poison && random.bool() {
         new = new.tag(format!("lane:{}", random.u64(..LANES)));
     }
@@ -164,7 +164,7 @@ async fn create<S: BreadcrumbStore>(
     note(oracle, n, job, store.create(new).await.map_err(Into::into))
 }
 
-/// Changes a trigger that may or may not be answered by now; who answers must not mix up the versions.
+/// Updates a trigger that may have been answered already. Answers must not mix up the versions.
 async fn change<S: BreadcrumbStore>(
     store: &S,
     oracle: &Oracle,
@@ -191,7 +191,9 @@ fn note(
             Ok(Some(kept))
         }
         Err(error) => {
-            say(format_args!("trigger {n} is unclear: {error}"));
+            say(format_args!(
+                "trigger {n} may or may not be stored: {error}"
+            ));
             oracle.note(&Record::Unclear { n, job })?;
             Ok(None)
         }

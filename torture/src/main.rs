@@ -1,6 +1,6 @@
-//! Kills workers that share a store, and checks with files of its own what the store says happened.
+//! Kills workers that share a store, and compares the store with records outside of it.
 //!
-//! `torture ci` and `torture full` run a campaign, `torture bugs` shows that mistakes made on purpose are found. See
+//! `torture ci` and `torture full` run campaigns. `torture bugs` shows that campaigns detect planted bugs. See
 //! `docs/torture.md`.
 
 #![expect(
@@ -8,7 +8,7 @@
     clippy::print_stderr,
     clippy::print_stdout,
     unreachable_pub,
-    reason = "a program for those who change the crate"
+    reason = "a command-line program for developers of the crate"
 )]
 
 mod backend;
@@ -47,14 +47,16 @@ use tokio::signal::unix::{SignalKind, signal};
 pub use universal_executor::BoxError;
 
 const USAGE: &str = "torture ci|full [--on sqlite|postgres|postgres+nats] [seed]
-                                 a campaign; on SQLite unless said, and the seed is the time unless given
-torture judge <folder>           a campaign that was kept, once more
+                                 runs campaigns; by default on SQLite, with the current time as the seed
+torture clock [--on sqlite|postgres|postgres+nats] [seed]
+                                 runs a campaign with clock jumps
+torture judge <folder>           repeats the check of a campaign in its folder
 torture bugs some|services|all|<name>
-                                 whether mistakes made on purpose are found; needs the feature _bugs
+                                 checks that campaigns detect planted bugs; needs the feature _bugs
 torture controls some|services|all|<name>
-                                 the campaigns of those mistakes without any";
+                                 runs the same campaigns without the bugs";
 
-/// Tells whoever watches.
+/// Prints a progress line to standard error.
 pub fn say(what: fmt::Arguments<'_>) {
     eprintln!("{what}");
 }
@@ -101,14 +103,16 @@ async fn main() -> Result<ExitCode, BoxError> {
             let (on, seed) = chosen(rest)?;
             campaigns(on, &[Settings::full_clock_on(seed, on)]).await
         }
-        ["bugs", ..] if !cfg!(feature = "_bugs") => Err("this needs the feature _bugs".into()),
+        ["bugs", ..] if !cfg!(feature = "_bugs") => {
+            Err("planted bugs need a build with the feature _bugs".into())
+        }
         ["bugs", which] => mistakes(which, bugs).await,
         ["controls", which] => mistakes(which, controls).await,
         _ => Err(USAGE.into()),
     }
 }
 
-/// On what, and with which seed.
+/// Reads the store and the seed from the arguments.
 fn chosen(words: &[&str]) -> Result<(On, u64), BoxError> {
     let (on, seed) = match words {
         ["--on", on, rest @ ..] => (On::of(on)?, rest),
@@ -121,24 +125,26 @@ fn chosen(words: &[&str]) -> Result<(On, u64), BoxError> {
     }
 }
 
-/// A seed that was not there before.
+/// Returns the current time in seconds, as the default seed.
 fn now() -> Result<u64, BoxError> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     Ok(now.as_secs())
 }
 
-/// Runs one after the other until one does not do well. Prints what each came to, and keeps the files of one in which
-/// something is wrong.
+/// Runs campaigns in sequence until one fails. Prints the report of each, and keeps the folder of a failed campaign.
 async fn campaigns(on: On, all: &[Settings]) -> Result<ExitCode, BoxError> {
     on_servers(on, async |servers| {
         for settings in all {
             let folder = folder(settings)?;
             let shown = folder.display();
-            say(format_args!("seed {} in {shown}", settings.seed));
+            say(format_args!(
+                "campaign with seed {} in {shown}",
+                settings.seed
+            ));
             let report = campaign::run(&folder, settings, servers).await?;
             let code = verdict(&report)?;
             if code != ExitCode::SUCCESS {
-                println!("see {shown}");
+                println!("the files of the campaign are in {shown}");
                 return Ok(code);
             }
             clear(&folder, servers).await?;
@@ -148,7 +154,7 @@ async fn campaigns(on: On, all: &[Settings]) -> Result<ExitCode, BoxError> {
     .await
 }
 
-/// Does something on servers, if what is tortured has any, and stops them afterwards, also if it is interrupted.
+/// Starts servers if the store needs them, runs `work`, and stops the servers, even after a signal.
 async fn on_servers(
     on: On,
     work: impl AsyncFnOnce(Option<&Servers>) -> Result<ExitCode, BoxError>,
@@ -169,7 +175,7 @@ async fn on_servers(
     done
 }
 
-/// Removes what a campaign left.
+/// Removes the folder and the database schema of a campaign.
 async fn clear(folder: &Path, servers: Option<&Servers>) -> Result<(), BoxError> {
     if let Some(servers) = servers {
         servers.clear(folder).await?;
@@ -177,7 +183,7 @@ async fn clear(folder: &Path, servers: Option<&Servers>) -> Result<(), BoxError>
     Ok(std::fs::remove_dir_all(folder)?)
 }
 
-/// Prints what a campaign came to.
+/// Prints the report of a campaign, and returns the exit code: 0 for success, 1 for a broken promise, 2 for too few faults.
 fn verdict(report: &Report) -> Result<ExitCode, BoxError> {
     println!("{}", serde_json::to_string_pretty(report)?);
     let Verdict {
@@ -193,12 +199,12 @@ fn verdict(report: &Report) -> Result<ExitCode, BoxError> {
     for missing in unshown {
         println!("not shown: {missing}");
     }
-    // What shows too little may be run again, what finds something not.
+    // The Makefile repeats a campaign with exit code 2, but not one with a broken promise.
     let code = if broken.is_empty() { 2 } else { 1 };
     Ok(ExitCode::from(code))
 }
 
-/// Does something with mistakes by their names, each on everything it has to be found on.
+/// Runs `with` for the selected planted bugs, each with all stores on which a campaign must detect it.
 async fn mistakes(
     which: &str,
     with: impl AsyncFn(&[(Bug, On)], Option<&Servers>) -> Result<ExitCode, BoxError>,
@@ -213,14 +219,14 @@ async fn mistakes(
         name => all.filter(|(bug, _)| bug.name == name).collect(),
     };
     if chosen.is_empty() {
-        return Err("there is no mistake of this name".into());
+        return Err("no planted bug has this name".into());
     }
     let needs = chosen.iter().find(|(_, on)| *on != On::Sqlite);
     let on = needs.map_or(On::Sqlite, |(_, on)| *on);
     on_servers(on, async |servers| with(&chosen, servers).await).await
 }
 
-/// The campaigns that show mistakes, without any: each has to find nothing.
+/// Runs the campaigns of planted bugs without the bugs. Fails if one finds a broken promise.
 async fn controls(bugs: &[(Bug, On)], servers: Option<&Servers>) -> Result<ExitCode, BoxError> {
     let mut code = ExitCode::SUCCESS;
     for (bug, on) in bugs {
@@ -232,23 +238,27 @@ async fn controls(bugs: &[(Bug, On)], servers: Option<&Servers>) -> Result<ExitC
         let report = run_on(&folder, &settings, servers).await?;
         let (name, on, broken) = (bug.name, on.name(), &report.verdict.broken);
         println!(
-            "{name} on {on} without it: {} broken promises",
+            "control of {name} on {on}: {} broken promises",
             broken.len()
         );
         if broken.is_empty() {
             clear(&folder, servers).await?;
         } else {
-            println!("{}, see {}", broken.join("\n"), folder.display());
+            println!(
+                "{}\nthe files are in {}",
+                broken.join("\n"),
+                folder.display()
+            );
             code = ExitCode::FAILURE;
         }
     }
     Ok(code)
 }
 
-/// Runs at most so many campaigns to find one mistake.
+/// Maximum number of campaigns to detect one planted bug.
 const TRIES: usize = 3;
 
-/// Makes one mistake after the other, and says which were found.
+/// Plants the bugs in sequence, and prints how many the campaigns detected.
 async fn bugs(bugs: &[(Bug, On)], servers: Option<&Servers>) -> Result<ExitCode, BoxError> {
     let mut caught = 0;
     for (bug, on) in bugs {
@@ -267,7 +277,7 @@ async fn bugs(bugs: &[(Bug, On)], servers: Option<&Servers>) -> Result<ExitCode,
     })
 }
 
-/// Runs a campaign with a mistake, says what it found, and keeps its files if it found nothing.
+/// Runs a campaign with a planted bug. Returns `true` if it found a broken promise; otherwise keeps its folder.
 async fn is_caught(
     bug: &Bug,
     on: On,
@@ -296,7 +306,7 @@ async fn is_caught(
     Ok(true)
 }
 
-/// Runs a campaign on those servers that it needs.
+/// Runs a campaign, without the servers if it is on SQLite.
 async fn run_on(
     folder: &Path,
     settings: &Settings,
@@ -319,7 +329,7 @@ fn folder(settings: &Settings) -> Result<PathBuf, BoxError> {
         },
     );
     let folder = std::env::temp_dir().join(name);
-    // It has the password of a server in it.
+    // The folder has the password of a server.
     DirBuilder::new().mode(0o700).create(&folder)?;
     Ok(folder)
 }

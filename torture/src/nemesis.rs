@@ -1,5 +1,5 @@
-//! Starts the workers, and does them harm: kills them at random moments and at chosen points, stops them past their
-//! leases, tells them to end, locks their store, restarts its server and that of its events. Every worker that is gone is started again.
+//! Fault injection: starts the workers, kills them at random moments and at points, pauses them for longer than their leases, stops
+//! them with SIGTERM, locks their store, and restarts the servers. Every worker that has ended is started again.
 
 use crate::BoxError;
 use crate::backend::Place;
@@ -18,16 +18,16 @@ use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-/// The longest that anything may take that is sure to happen.
+/// Time limit for the end of a worker, and for a point that every worker reaches.
 const LONG: Duration = Duration::from_secs(30);
 
-/// The longest to try until a worker is killed at a point.
+/// Time limit for all tries to kill a worker at a point.
 const AT_POINT: Duration = Duration::from_secs(90);
 
-/// The longest to wait for a worker to begin something before it is killed all the same.
+/// Maximum time to wait until a worker executes before it is killed anyway.
 const AT_WORK: Duration = Duration::from_secs(8);
 
-/// A place for a worker: one process after the other.
+/// A worker name with its current process. A process that ends is replaced by a new one.
 pub struct Slot {
     name: String,
     folder: PathBuf,
@@ -37,7 +37,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Starts a worker.
+    /// Starts the first process of a worker.
     pub fn start(folder: &Path, name: String, bug: Option<String>) -> Result<Self, BoxError> {
         let (child, pid) = spawn(folder, &name, bug.as_deref(), None)?;
         Ok(Self {
@@ -49,13 +49,14 @@ impl Slot {
         })
     }
 
-    /// Its name, by which the store remembers what it has heard of.
+    /// Returns the worker name, which is also its consumer name in the store.
     pub fn name(&self) -> &str {
         &self.name
     }
 
     fn signal(&self, signal: Signal) -> Result<(), BoxError> {
-        let pid = Pid::from_raw(self.pid.cast_signed()).ok_or("a process has a number")?;
+        let pid =
+            Pid::from_raw(self.pid.cast_signed()).ok_or("the ID of the worker process is 0")?;
         Ok(kill_process(pid, signal)?)
     }
 
@@ -64,7 +65,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Notes that the process is gone by itself, if it is.
+    /// Returns `true` if the process has exited without a signal from the campaign, and records the exit.
     fn is_gone(&mut self, oracle: &Oracle) -> Result<bool, BoxError> {
         let Some(status) = self.child.try_wait()? else {
             return Ok(false);
@@ -77,7 +78,7 @@ impl Slot {
         Ok(true)
     }
 
-    /// Starts it again if it is gone by itself.
+    /// Starts a new process if the current one has exited.
     fn revive(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
         if self.is_gone(oracle)? {
             self.again(None)?;
@@ -85,7 +86,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Kills it, now.
+    /// Kills the process with SIGKILL, and starts a new one.
     async fn kill(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
         if !self.is_gone(oracle)? {
             self.child.kill().await?;
@@ -94,7 +95,7 @@ impl Slot {
         self.again(None)
     }
 
-    /// Stops it for a time.
+    /// Pauses the process with SIGSTOP for a time.
     async fn stop(&mut self, oracle: &Oracle, time: Duration) -> Result<(), BoxError> {
         if self.is_gone(oracle)? {
             return self.again(None);
@@ -106,7 +107,7 @@ impl Slot {
         self.signal(Signal::CONT)
     }
 
-    /// Has it stop itself just before it commits, and lets it go on after a time.
+    /// Starts a process that pauses itself just before a commit, and continues it after a time.
     async fn stop_at(
         &mut self,
         oracle: &Oracle,
@@ -128,7 +129,7 @@ impl Slot {
         self.signal(Signal::CONT)
     }
 
-    /// Has it kill itself at a point. Unless it is revived it is gone then. Gives up after [`AT_POINT`].
+    /// Starts processes until one kills itself at a point, for at most [`AT_POINT`]. Starts no process afterwards.
     async fn kill_at(&mut self, oracle: &Oracle, point: Point, after: u64) -> Result<(), BoxError> {
         self.end(oracle).await?;
         let begun = Instant::now();
@@ -150,14 +151,14 @@ impl Slot {
             if status.signal() == Some(Signal::KILL.as_raw()) {
                 break;
             }
-            // A poisoned trigger or a server that is down ended it before it got there.
+            // Poison or an unavailable server ended the process before it reached the point.
             after = 0;
             sleep(Duration::from_millis(200)).await;
         }
         Ok(())
     }
 
-    /// Tells it to end, and waits until it has.
+    /// Sends SIGTERM, and waits for the exit. Kills the process after [`LONG`].
     pub async fn end(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
         if self.is_gone(oracle)? {
             return Ok(());
@@ -179,7 +180,7 @@ impl Slot {
         })
     }
 
-    /// Keeps it running.
+    /// Starts a new process if the current one has exited.
     pub fn tend(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
         self.revive(oracle)
     }
@@ -211,11 +212,13 @@ fn spawn(
         command.env(Trap::VARIABLE, trap);
     }
     let child = command.spawn()?;
-    let pid = child.id().ok_or("a process that was just begun is gone")?;
+    let pid = child
+        .id()
+        .ok_or("the worker process exited right after its start")?;
     Ok((child, pid))
 }
 
-/// Whether a process is stopped, as Linux says.
+/// Returns `true` if the process is stopped, by its state in `/proc`.
 fn is_stopped(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     let state = |status: &str| {
@@ -225,8 +228,8 @@ fn is_stopped(pid: u32) -> bool {
     status.is_ok_and(|status| state(&status) == Some('T'))
 }
 
-/// Kills so many times at random moments, but not before there is something to kill: a machine that is busy with other
-/// things takes long to start a worker.
+/// Kills a worker `times` times at random moments, each time after it has started to execute: on a busy machine, a worker takes
+/// long to start.
 pub async fn kill(
     slot: &mut Slot,
     oracle: &Oracle,
@@ -244,7 +247,7 @@ pub async fn kill(
             sleep(Duration::from_millis(20)).await;
         }
         sleep(Duration::from_millis(random.u64(..200))).await;
-        // Most of them while it is at something, and some at any moment whatever.
+        // Seven of eight kills wait until the worker executes.
         let waits = random.u8(..8) > 0;
         while waits && !follow.is_at_work(slot.pid)? && asked.elapsed() < AT_WORK {
             sleep(Duration::from_millis(5)).await;
@@ -254,7 +257,7 @@ pub async fn kill(
     Ok(())
 }
 
-/// Stops for longer than a lease, at random moments and just before a commit.
+/// Pauses a worker for longer than a lease, at random moments and just before a commit.
 pub async fn stop(
     slot: &mut Slot,
     oracle: &Oracle,
@@ -274,13 +277,13 @@ pub async fn stop(
     Ok(())
 }
 
-/// Kills at every point.
+/// Kills a worker at every point.
 pub async fn points(slot: &mut Slot, oracle: &Oracle, settings: &Settings) -> Result<(), BoxError> {
     let mut random = fastrand::Rng::with_seed(settings.seed ^ 3);
     for _ in 0..settings.each_point {
         for (number, point) in POINTS.into_iter().enumerate() {
             slot.kill_at(oracle, point, random.u64(..3)).await?;
-            // Every other time it lives for a while, to be told to end.
+            // Every other time a process runs for a while, so that it can be stopped with SIGTERM.
             if number % 2 == 0 {
                 slot.revive(oracle)?;
                 sleep(Duration::from_millis(300)).await;
@@ -290,7 +293,7 @@ pub async fn points(slot: &mut Slot, oracle: &Oracle, settings: &Settings) -> Re
     slot.revive(oracle)
 }
 
-/// Restarts servers and deletes the stream, one after the other and in no order.
+/// Restarts servers and deletes the stream, in random order.
 pub async fn restart(
     servers: Option<&Servers>,
     folder: &Path,
@@ -330,7 +333,7 @@ pub async fn restart(
     Ok(())
 }
 
-/// Does harm on the way to PostgreSQL.
+/// Injects faults into the connections to PostgreSQL.
 pub async fn meddle(proxy: Option<&Proxy>, settings: &Settings) -> Result<(), BoxError> {
     let Some(proxy) = proxy else { return Ok(()) };
     let asked = settings.servers;
@@ -364,7 +367,7 @@ pub async fn meddle(proxy: Option<&Proxy>, settings: &Settings) -> Result<(), Bo
     Ok(())
 }
 
-/// Locks the store for others to write to, as a backup or a tool of an administrator may.
+/// Takes the write lock of the SQLite file, as a backup or an administration tool can.
 pub async fn lock(folder: &Path, settings: &Settings) -> Result<(), BoxError> {
     for _ in 0..settings.locks {
         sleep(Duration::from_secs(5)).await;
@@ -381,7 +384,7 @@ fn hold_lock(folder: &Path, file: &Path, time: Duration) -> Result<(), BoxError>
     let oracle = Oracle::open(folder)?;
     let connection = rusqlite::Connection::open(file)?;
     connection.busy_timeout(Duration::from_millis(200))?;
-    // A worker may be stopped while it writes, and SQLite is not fair: it may be long before it is this one's turn.
+    // A worker can be paused while it writes, and SQLite's lock is not fair, so this can take long.
     while let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
         if error.sqlite_error_code() != Some(rusqlite::ErrorCode::DatabaseBusy) {
             return Err(error.into());

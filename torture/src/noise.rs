@@ -1,4 +1,4 @@
-//! A source that delivers again what it has delivered before, at once or much later, and one that delivers nothing.
+//! Event sources with faults: one that repeats events at once or much later, and one that delivers none.
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -8,7 +8,7 @@ use universal_executor::EventSource;
 use universal_executor::model::Event;
 use universal_executor::source::{Deliveries, Delivery, SourceError, StartAt};
 
-/// A source of which all is lost on the way.
+/// A source that loses all events.
 #[derive(Debug)]
 pub struct Deaf;
 
@@ -19,10 +19,10 @@ impl EventSource for Deaf {
     }
 }
 
-/// How many events it remembers.
+/// Maximum number of events that the source can repeat.
 const REMEMBERED: usize = 256;
 
-/// A source whose events come again.
+/// A source that repeats events at random.
 #[derive(Debug)]
 pub struct Noisy<E> {
     inner: E,
@@ -30,7 +30,7 @@ pub struct Noisy<E> {
 }
 
 impl<E> Noisy<E> {
-    /// Makes a source repeat itself.
+    /// Wraps a source.
     pub const fn new(inner: E, seed: u64) -> Self {
         Self { inner, seed }
     }

@@ -1,5 +1,5 @@
-//! What happened, by those to whom it happened: a file that every process appends a line to, and that no kill takes
-//! back. The order of its lines is the order of events, whatever clocks say.
+//! Oracle: a file to which every process appends lines about its actions. A kill cannot undo a line, and the order of the lines
+//! is the order of the actions, independent of clocks.
 
 use crate::BoxError;
 use serde::{Deserialize, Serialize};
@@ -10,124 +10,124 @@ use std::path::Path;
 use universal_executor::Breadcrumb;
 use universal_executor::model::BreadcrumbId;
 
-/// One line.
+/// One line of the oracle.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Record {
-    /// The store said that a trigger is kept.
+    /// The store accepted a trigger.
     Accepted(Accepted),
-    /// The store gave no clear answer about a trigger.
+    /// The write of a trigger returned an error, so its outcome is unknown.
     Unclear {
-        /// Its number.
+        /// Number of the trigger.
         n: u64,
-        /// What it asks for.
+        /// Requested job.
         job: Job,
     },
-    /// `execute` begins.
+    /// `execute` starts.
     Started(Attempt),
-    /// `execute` is over in a process that lives: it returned, or panicked.
+    /// `execute` returned or panicked.
     Ended(Attempt),
-    /// `execute` was dropped before it was over, in a process that lives.
+    /// `execute` was dropped before it returned.
     Dropped(Attempt),
-    /// Something that must not happen twice.
+    /// An effect that must happen at most once.
     Effect {
-        /// The trigger it happened for.
+        /// Trigger of the run.
         trigger: Trigger,
     },
     /// A payment was made.
     Paid {
-        /// The number of its trigger.
+        /// Number of the trigger.
         n: u64,
     },
-    /// A worker does itself what was asked for at a point.
+    /// A worker is about to kill or pause itself at a point.
     AtPoint {
-        /// The name of the point.
+        /// Name of the point.
         point: String,
-        /// Who.
+        /// Process ID of the worker.
         pid: u32,
     },
-    /// A worker begins.
+    /// A worker process started.
     Spawned {
-        /// Which of them.
+        /// Name of the worker.
         slot: String,
-        /// Its process.
+        /// Process ID of the worker.
         pid: u32,
     },
-    /// A worker was killed at a random moment, and is gone.
+    /// A worker was killed at a random moment.
     Killed {
-        /// Its process.
+        /// Process ID of the worker.
         pid: u32,
     },
-    /// A worker was stopped.
+    /// A worker was paused with SIGSTOP.
     Stopped {
-        /// Its process.
+        /// Process ID of the worker.
         pid: u32,
     },
-    /// A worker that was stopped may go on.
+    /// A paused worker continues.
     Continued {
-        /// Its process.
+        /// Process ID of the worker.
         pid: u32,
     },
-    /// A worker was told to end.
+    /// A worker receives SIGTERM.
     Told {
-        /// Its process.
+        /// Process ID of the worker.
         pid: u32,
     },
-    /// A worker that was not killed at random is gone.
+    /// A worker exited for another reason than a kill at a random moment.
     Gone {
-        /// Its process.
+        /// Process ID of the worker.
         pid: u32,
-        /// Its exit code, if it was not a signal.
+        /// Exit code. `None` after a signal.
         code: Option<i32>,
-        /// How long it took after it was told, in milliseconds.
+        /// Time from SIGTERM to the exit, in milliseconds. `None` without SIGTERM.
         took: Option<u64>,
     },
-    /// The store is locked by somebody else, or its server is down.
+    /// Another process locked the store, or its server is down.
     Locked,
-    /// It is free again.
+    /// The store is available again.
     Unlocked,
-    /// Harm was done to a server, or on the way to it.
+    /// A fault of a server, a connection or the clock was injected.
     Harmed(Harm),
     /// A trigger was written for another tenant.
     Canary,
-    /// A worker saw something of another tenant.
+    /// An executor saw data of another tenant.
     Leaked {
-        /// The executor.
+        /// Executor ID.
         executor: String,
-        /// What triggered it.
+        /// Trigger of the run.
         trigger: Trigger,
     },
-    /// How many deliveries a worker has taken in at the most without having acknowledged them.
+    /// Maximum number of received but unacknowledged deliveries of a worker.
     Inbox {
-        /// Who.
+        /// Process ID of the worker.
         pid: u32,
-        /// How many.
+        /// Number of deliveries.
         most: u64,
     },
 }
 
-/// What is done to servers, and on the way to them.
+/// A fault of a server, of the connections to it, or of the clock.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(tag = "harm", rename_all = "snake_case")]
 pub enum Harm {
-    /// PostgreSQL ended as in a crash, and was started again.
+    /// PostgreSQL crashed and was started again.
     PostgresRestarted,
-    /// NATS was killed, and started again.
+    /// NATS was killed and started again.
     NatsRestarted,
-    /// The stream of NATS was deleted.
+    /// The NATS stream was deleted.
     StreamDeleted,
-    /// A commit was done, and its answer never arrived.
+    /// The answer to a completed commit or claim was lost.
     AnswerLost,
     /// All connections to PostgreSQL were cut.
     Cut,
-    /// All connections to PostgreSQL were slow for a while.
+    /// All connections to PostgreSQL were slow for some time.
     Slow,
     /// The clock of the store was set back, or jumped ahead.
     ClockJumped,
 }
 
 impl Harm {
-    /// What it is called in reports.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PostgresRestarted => "postgres_restarted",
@@ -141,17 +141,17 @@ impl Harm {
     }
 }
 
-/// A version of a trigger.
+/// A trigger version.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Trigger {
-    /// The breadcrumb.
+    /// ID of the breadcrumb.
     pub id: BreadcrumbId,
-    /// Its version.
+    /// Version of the breadcrumb.
     pub version: u64,
 }
 
 impl Trigger {
-    /// Returns the trigger that a breadcrumb is.
+    /// Returns ID and version of a breadcrumb.
     pub fn of(breadcrumb: &Breadcrumb) -> Self {
         Self {
             id: breadcrumb.id,
@@ -163,39 +163,39 @@ impl Trigger {
 /// A trigger that the store has accepted.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Accepted {
-    /// Its number.
+    /// Number of the trigger.
     pub n: u64,
-    /// What it is in the store.
+    /// ID and version in the store.
     pub trigger: Trigger,
-    /// What it asks for.
+    /// Requested job.
     pub job: Job,
 }
 
-/// What a trigger asks for, and so what must become of it.
+/// Job that a trigger requests, which decides the expected outcome of its run.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Job {
     /// An answer.
     Plain,
-    /// An answer after longer than a heartbeat.
+    /// An answer that takes longer than a heartbeat interval.
     Long,
     /// An answer of two breadcrumbs.
     Two,
-    /// An answer, after an error that passes.
+    /// An answer, after a transient error.
     Flaky,
     /// An answer, after a panic.
     Panics,
-    /// An answer, after an attempt that takes too long.
+    /// An answer, after an attempt that exceeds the timeout.
     Hangs,
-    /// An answer, after asking somebody else and waiting for it durably.
+    /// An answer, after a question to the helper and a durable wait for the reply.
     Asks,
-    /// A dead letter, since it is refused.
+    /// A dead letter, because of a permanent error.
     Refused,
-    /// A dead letter, since it takes every worker down with it.
+    /// A dead letter, because each execution aborts the worker.
     Poison,
     /// An answer or a dead letter, but never a second attempt.
     Once,
-    /// Sixteen answers and a dead letter, since every answer is a trigger again.
+    /// An endless chain, in which every answer is a trigger: it ends at the hop limit with a dead letter.
     Loop,
     /// A payment that a person approves.
     Approved,
@@ -204,7 +204,7 @@ pub enum Job {
 }
 
 impl Job {
-    /// The schema of its triggers.
+    /// Returns the schema of the job's triggers.
     pub const fn schema(self) -> &'static str {
         match self {
             Self::Plain
@@ -223,27 +223,27 @@ impl Job {
     }
 }
 
-/// One attempt of an executor at a trigger.
+/// One attempt of a run.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub struct Attempt {
-    /// The executor.
+    /// Executor ID.
     pub executor: String,
-    /// What triggered it.
+    /// Trigger of the run.
     pub trigger: Trigger,
-    /// Which attempt, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// The process.
+    /// ID of the process.
     pub pid: u32,
 }
 
-/// The file, to be appended to.
+/// The oracle file, open for appending.
 #[derive(Debug)]
 pub struct Oracle(File);
 
 impl Oracle {
     const FILE: &'static str = "oracle.jsonl";
 
-    /// Opens or makes the file in a folder.
+    /// Opens the file in a folder, and creates it if it is missing.
     pub fn open(folder: &Path) -> Result<Self, BoxError> {
         let file = OpenOptions::new()
             .create(true)
@@ -252,8 +252,8 @@ impl Oracle {
         Ok(Self(file))
     }
 
-    /// Appends a line, in one write: lines of several processes do not mix, and one that is written stays. A process that
-    /// is killed in the middle of it leaves the first part, so each begins with the end of the one before.
+    /// Appends a line in one write, so that lines of several processes do not mix. A process that is killed during the write
+    /// leaves the first part of the line, so each write starts with a line break.
     pub fn note(&self, record: &Record) -> Result<(), BoxError> {
         let mut line = vec![b'\n'];
         serde_json::to_writer(&mut line, record)?;
@@ -261,7 +261,7 @@ impl Oracle {
         Ok((&self.0).write_all(&line)?)
     }
 
-    /// Follows the file from its beginning.
+    /// Follows the file from its start.
     pub fn follow(folder: &Path) -> Result<Follow, BoxError> {
         Ok(Follow {
             file: File::open(folder.join(Self::FILE))?,
@@ -271,7 +271,7 @@ impl Oracle {
         })
     }
 
-    /// All lines, in order.
+    /// Reads all records, in order.
     pub fn read(folder: &Path) -> Result<Vec<Record>, BoxError> {
         let text = std::fs::read_to_string(folder.join(Self::FILE))?;
         let records = text.lines().map(|line| record(line.as_bytes()));
@@ -280,7 +280,7 @@ impl Oracle {
     }
 }
 
-/// The record of a line. None if there is none, or only the first part: who wrote it was killed, and did nothing after it.
+/// Parses a line. Returns `None` for an empty line, and for an incomplete line of a process that was killed during the write.
 fn record(line: &[u8]) -> serde_json::Result<Option<Record>> {
     match serde_json::from_slice(line) {
         Ok(record) => Ok(Some(record)),
@@ -289,24 +289,24 @@ fn record(line: &[u8]) -> serde_json::Result<Option<Record>> {
     }
 }
 
-/// Who has begun to execute something so far, and who is at something now.
+/// Processes that have started to execute, and their running attempts, read from the growing file.
 #[derive(Debug)]
 pub struct Follow {
     file: File,
-    /// The line that is not whole yet.
+    /// The incomplete last line.
     line: Vec<u8>,
     begun: HashSet<u32>,
     executing: HashMap<u32, u32>,
 }
 
 impl Follow {
-    /// Whether a process has begun to execute something.
+    /// Returns `true` if a process has started an execution.
     pub fn has_begun(&mut self, pid: u32) -> Result<bool, BoxError> {
         self.read_on()?;
         Ok(self.begun.contains(&pid))
     }
 
-    /// Whether a process executes something now.
+    /// Returns `true` if a process executes now.
     pub fn is_at_work(&mut self, pid: u32) -> Result<bool, BoxError> {
         self.read_on()?;
         Ok(self.executing.get(&pid).is_some_and(|open| *open > 0))

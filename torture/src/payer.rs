@@ -20,7 +20,7 @@ use universal_executor::{
 /// Name of the tool that makes a payment.
 const TOOL: &str = "pay";
 
-/// The agent, with a line in the oracle for each attempt and each payment.
+/// The agent. It appends a line to the oracle for each attempt and each payment.
 #[derive(Debug)]
 pub struct Payer {
     agent: AgentExecutor,
@@ -28,7 +28,7 @@ pub struct Payer {
 }
 
 impl Payer {
-    /// ID of the executor.
+    /// Executor ID.
     pub const ID: &'static str = "payer";
 
     /// Creates the agent on a store.
@@ -72,7 +72,7 @@ impl Payer {
         })
     }
 
-    /// Returns the number of the payment that a successful response of the agent reports.
+    /// Returns the payment number in a successful response of the agent.
     pub fn receipt(response: &Breadcrumb) -> Option<u64> {
         let is_success = response.context.text("status") == Some("success");
         let message = response.context.text("message").filter(|_| is_success)?;
@@ -80,7 +80,7 @@ impl Payer {
     }
 }
 
-/// The model: it calls the tool once, and reports the result.
+/// Answers like a model that calls the tool once and then reports the result.
 fn answer(_: usize, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
     let n = request.messages.iter().find_map(|message| {
         let text = message.text();
@@ -98,7 +98,7 @@ fn answer(_: usize, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
     }
 }
 
-/// Returns the number with which a text starts, after spaces.
+/// Returns the number at the start of a string, after spaces.
 fn number(text: &str) -> Option<u64> {
     let text = text.trim_start();
     let end = text.find(|c: char| !c.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! People that approve payments, and an attack on some of the questions before people see them.
+//! Approval of payments by a person, and changes of some questions by an attacker before the approval.
 
 use crate::BoxError;
 use crate::backend::Store;
@@ -13,17 +13,17 @@ use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, NewBreadcrumb, Patch, Selector,
 };
 
-/// The most questions that are read at once. More of them are not open at a time.
+/// Maximum number of questions per read. Fewer questions are open at a time.
 const MOST: usize = 1_000;
 
-/// Approves every payment, for as long as it is polled. Payments that are [`Job::Forged`] are approved only after another
-/// amount was written into the question that the person sees.
+/// Approves every payment while this future is polled. Before the approval of a [`Job::Forged`] payment, writes another amount
+/// into the question that the person sees.
 pub async fn approve(store: &Store) {
     let store = store.handle();
     let mut answered = HashSet::new();
     loop {
         let open = Query::new(Selector::schema("human.request.v1")).limit(MOST);
-        // While the server is down there is no question, and a decision that failed is made again.
+        // While the server is down, the search finds no questions. A failed decision is retried.
         for question in store.search(&open).await.unwrap_or_default() {
             if !answered.contains(&question.id) && decide(&*store, &question).await.is_ok() {
                 answered.insert(question.id);
@@ -33,12 +33,12 @@ pub async fn approve(store: &Store) {
     }
 }
 
-/// Answers one question. A repeated call changes nothing that matters: a decision counts once.
+/// Answers one question. A repeated call has no further effect, because a decision counts once.
 async fn decide(store: &dyn BreadcrumbStore, question: &Breadcrumb) -> Result<(), BoxError> {
     let creator = question.context.get("creator");
     let trigger = creator.and_then(|creator| creator.get("trigger_id")?.as_str());
     let trigger = store
-        .get(trigger.ok_or("a question has no trigger")?.parse()?)
+        .get(trigger.ok_or("the question names no trigger")?.parse()?)
         .await?;
     let order: Order = trigger.context.parse()?;
     if order.job == Job::Forged && question.version == 1 {

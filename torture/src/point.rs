@@ -1,14 +1,14 @@
-//! Moments between two steps of a run at which a worker ends or stops itself.
+//! Points between two steps of a run at which a worker kills or pauses itself.
 
 use crate::BoxError;
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
 use universal_executor::store::{Moment, Operation};
 
-/// A moment, by the call of store or source that is about to be made or was just answered.
+/// A point before or after a call of the store or the source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Point {
-    /// What it is called.
+    /// Name of the point.
     pub name: &'static str,
     operation: Operation,
     moment: Moment,
@@ -22,10 +22,10 @@ const fn point(name: &'static str, operation: Operation, moment: Moment) -> Poin
     }
 }
 
-/// Just before the response is committed.
+/// Point before the commit of a response.
 pub const BEFORE_COMMIT: Point = point("before-commit", Operation::Commit, Moment::Before);
 
-/// From the event to the acknowledgement, and what goes on beside it.
+/// All points: from an event to its acknowledgement, and the steps of a run.
 pub const POINTS: [Point; 11] = [
     point("event-received", Operation::Next, Moment::After),
     point("before-enqueue", Operation::Enqueue, Moment::Before),
@@ -40,29 +40,29 @@ pub const POINTS: [Point; 11] = [
     point("in-sweep", Operation::Runs, Moment::After),
 ];
 
-/// What a worker does to itself at a point.
+/// Action of a worker on itself at a point.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Deed {
-    /// It is killed.
+    /// Kills the process.
     Kill,
-    /// It is stopped, until somebody lets it go on.
+    /// Pauses the process until it receives SIGCONT.
     Stop,
 }
 
-/// What a worker is to do to itself, and when.
+/// A point with the action of the worker there.
 #[derive(Debug)]
 pub struct Trap {
     point: Point,
     deed: Deed,
-    /// How often the point is passed before.
+    /// Number of times that the worker passes the point before the action.
     left: AtomicU64,
 }
 
 impl Trap {
-    /// The environment variable that sets one.
+    /// Environment variable with the trap of a worker.
     pub const VARIABLE: &'static str = "TORTURE_TRAP";
 
-    /// The value of the variable.
+    /// Returns the value of the variable.
     pub fn text(point: Point, deed: Deed, after: u64) -> String {
         let deed = match deed {
             Deed::Kill => "kill",
@@ -71,12 +71,12 @@ impl Trap {
         format!("{deed} {} {after}", point.name)
     }
 
-    /// What the environment says.
+    /// Reads the trap from the environment.
     pub fn from_env() -> Result<Option<Self>, BoxError> {
         let Ok(text) = std::env::var(Self::VARIABLE) else {
             return Ok(None);
         };
-        let unclear = || format!("{} is unclear: {text:?}", Self::VARIABLE);
+        let unclear = || format!("invalid value of {}: {text:?}", Self::VARIABLE);
         let mut words = text.split(' ');
         let deed = match words.next() {
             Some("kill") => Deed::Kill,
@@ -93,19 +93,19 @@ impl Trap {
         }))
     }
 
-    /// The point, if it is sprung by this.
+    /// Returns the point and the action if this call triggers the trap.
     pub fn sprung(&self, operation: Operation, moment: Moment) -> Option<(Point, Deed)> {
         if (operation, moment) != (self.point.operation, self.point.moment) {
             return None;
         }
-        // Of those that pass at once only one finds nothing left; below zero it never springs again.
+        // Of concurrent calls, only one reads zero. The counter then wraps around, so the trap never springs again.
         let left = self.left.fetch_sub(1, Ordering::Relaxed);
         (left == 0).then_some((self.point, self.deed))
     }
 }
 
 impl Deed {
-    /// Does it to this process.
+    /// Performs the action on this process.
     pub fn execute(self) -> Result<(), BoxError> {
         let signal = match self {
             Self::Kill => Signal::KILL,

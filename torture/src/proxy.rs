@@ -1,5 +1,5 @@
-//! What all processes of a campaign reach PostgreSQL through: it loses the answers of commits, cuts connections, and is
-//! slow.
+//! Proxy between all processes of a campaign and PostgreSQL. It drops the answers to commits, cuts connections, and delays
+//! traffic.
 
 use crate::oracle::{Harm, Oracle, Record};
 use crate::{BoxError, say};
@@ -11,31 +11,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How a client asks to commit, and how the server says that it has: both are followed by the end of the text.
+/// End of a client's commit statement, and of the server's answer to it: both end with a NUL byte.
 const COMMIT: &[u8] = b"COMMIT\0";
 
-/// How a client claims runs, by a statement that commits by itself.
+/// Start of the statement that claims runs, which commits itself.
 const CLAIM: &[u8] = b"EXECUTE ux_lease";
 
-/// A port before the server.
+/// A proxy in front of a server.
 pub struct Proxy {
-    /// Where it listens, on loopback.
+    /// Port on loopback.
     pub port: u16,
     plan: Arc<Plan>,
 }
 
 struct Plan {
     oracle: Oracle,
-    /// Of so many commits and claims the answer is still to be lost.
+    /// Number of answers to commits and claims that are still to be dropped.
     to_lose: AtomicU64,
-    /// How long everything is held up, in milliseconds.
+    /// Delay of all traffic, in milliseconds.
     delay: AtomicU64,
-    /// Changes when all connections are to be cut.
+    /// Changes when all connections must be cut.
     cut: watch::Sender<u64>,
 }
 
 impl Proxy {
-    /// Listens before a server.
+    /// Starts a proxy for the server at a port on loopback.
     pub async fn start(server: u16, oracle: Oracle) -> Result<Self, BoxError> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
@@ -46,7 +46,7 @@ impl Proxy {
             cut: watch::Sender::new(0),
         });
         let shared = Arc::clone(&plan);
-        // It ends with the program, like all that goes through it.
+        // The task ends with the program, like all its connections.
         drop(tokio::spawn(async move {
             loop {
                 let Ok((client, _)) = listener.accept().await else {
@@ -59,18 +59,18 @@ impl Proxy {
         Ok(Self { port, plan })
     }
 
-    /// Has the answer of one more commit lost.
+    /// Drops the answer to one more commit or claim.
     pub fn lose_an_answer(&self) {
         self.plan.to_lose.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Cuts all connections there are.
+    /// Cuts all current connections.
     pub fn cut(&self) -> Result<(), BoxError> {
         self.plan.cut.send_modify(|times| *times += 1);
         self.plan.oracle.note(&Record::Harmed(Harm::Cut))
     }
 
-    /// Holds up everything by so many milliseconds each way, until told otherwise.
+    /// Delays all traffic by a number of milliseconds each way, until the next call.
     pub fn delay(&self, millis: u64) -> Result<(), BoxError> {
         self.plan.delay.store(millis, Ordering::Relaxed);
         if millis > 0 {
@@ -79,7 +79,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// Does no harm any more.
+    /// Stops the loss of answers and the delay.
     pub fn rest(&self) {
         self.plan.to_lose.store(0, Ordering::Relaxed);
         self.plan.delay.store(0, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Proxy {
 }
 
 impl Plan {
-    /// Whether the answer of a commit that is about to be asked for is to be lost.
+    /// Returns `true` if the answer to the next commit or claim must be dropped, and counts it.
     fn takes_one(&self) -> bool {
         let fewer = |left: u64| left.checked_sub(1);
         let taken = self
@@ -104,15 +104,15 @@ impl Plan {
     }
 }
 
-/// Both are cut when this ends, for whatever reason.
+/// Serves one connection. Client and server are disconnected when this future ends.
 async fn serve(client: TcpStream, server: u16, plan: Arc<Plan>) {
     let mut cut = plan.cut.subscribe();
-    // A server that is down refuses its clients, who are refused likewise.
+    // While the server is down, the proxy closes the client's connection as well.
     let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else {
         return;
     };
     tokio::select! {
-        // What the one side does when the other is gone is to go as well.
+        // If one side disconnects, the other side is disconnected too.
         passed = pass(client, server, &plan) => drop(passed),
         _ = cut.changed() => {}
     }
@@ -140,11 +140,11 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, plan: &Plan) -> std:
                 let answer = answered.get(..size).unwrap_or_default();
                 if is_claim || has(answer, COMMIT) {
                     if let Err(error) = plan.oracle.note(&Record::Harmed(Harm::AnswerLost)) {
-                        say(format_args!("the oracle cannot be written to: {error}"));
+                        say(format_args!("cannot write to the oracle file: {error}"));
                     }
                     return Ok(());
                 }
-                // It was not committed, so nothing is lost yet.
+                // The server did not commit, so the answer is passed on and another one will be dropped.
                 plan.to_lose.fetch_add(1, Ordering::Relaxed);
                 client.write_all(answer).await?;
             }

@@ -1,4 +1,4 @@
-//! What a campaign came to, for people and as JSON.
+//! Report of a campaign, printed as JSON.
 
 use crate::check::Verdict;
 use crate::history::{End, History};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The counts of a campaign.
+/// Counts and verdict of a campaign.
 #[derive(Debug, Serialize)]
 pub struct Report {
     seed: u64,
@@ -37,12 +37,12 @@ pub struct Report {
     taken_from_the_living: usize,
     inbox: u64,
     dead_letters: usize,
-    /// What is wrong.
+    /// Result of the check.
     pub verdict: Verdict,
 }
 
 impl Report {
-    /// Counts.
+    /// Computes the counts of a campaign.
     pub fn new(
         settings: &Settings,
         history: &History,

@@ -1,4 +1,4 @@
-//! PostgreSQL and NATS for campaigns, and what is done to them. `scripts/services` starts, restarts and stops them.
+//! PostgreSQL and NATS servers for campaigns, and their faults. `scripts/services` starts, restarts and stops them.
 
 use crate::BoxError;
 use crate::backend::Place;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use tokio::process::Command;
 
-/// Servers that live as long as this, under a name of their own: what else runs on the machine is in peace.
+/// Servers with a unique name, so that other servers on the machine are not affected.
 pub struct Servers {
     name: String,
     postgres: String,
@@ -16,7 +16,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts both.
+    /// Starts both servers.
     pub async fn start() -> Result<Self, BoxError> {
         let name = format!("torture-{}", std::process::id());
         let started = services(&name, &["start"]).await?;
@@ -24,7 +24,8 @@ impl Servers {
         let url = |variable: &str| {
             let mut lines = told.lines().filter_map(|line| line.split_once('='));
             let found = lines.find(|(name, _)| *name == variable);
-            let (_, url) = found.ok_or_else(|| format!("scripts/services says no {variable}"))?;
+            let (_, url) =
+                found.ok_or_else(|| format!("scripts/services printed no {variable}"))?;
             Ok::<_, BoxError>(url.to_owned())
         };
         Ok(Self {
@@ -34,14 +35,19 @@ impl Servers {
         })
     }
 
-    /// Where PostgreSQL listens.
+    /// Returns the port of PostgreSQL.
     pub fn port(&self) -> Result<u16, BoxError> {
-        let (_, rest) = self.postgres.rsplit_once(':').ok_or("no port")?;
-        let (port, _) = rest.split_once('/').ok_or("no port")?;
+        let (_, rest) = self
+            .postgres
+            .rsplit_once(':')
+            .ok_or("the PostgreSQL URL has no port")?;
+        let (port, _) = rest
+            .split_once('/')
+            .ok_or("the PostgreSQL URL has no port")?;
         Ok(port.parse()?)
     }
 
-    /// A place on them, with a port before PostgreSQL through which it is reached.
+    /// Returns the location of a campaign's store on these servers. PostgreSQL is reached through the proxy at `port`.
     pub fn place(&self, on: On, folder: &Path, port: u16) -> Result<Place, BoxError> {
         let schema = schema(folder);
         let url = self
@@ -60,7 +66,7 @@ impl Servers {
         })
     }
 
-    /// Ends PostgreSQL as a crash would, and starts it again after some seconds.
+    /// Stops PostgreSQL as in a crash, and starts it again after some seconds.
     pub async fn restart_postgres(&self, seconds: f64) -> Result<(), BoxError> {
         self.restart("postgres", seconds).await
     }
@@ -76,7 +82,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Deletes the stream, with all consumers and whatever nobody has taken in yet.
+    /// Deletes the stream, with its consumers and all unreceived events.
     pub async fn delete_stream(&self) -> Result<(), BoxError> {
         let client = async_nats::connect(&self.nats).await?;
         let jetstream = async_nats::jetstream::new(client);
@@ -84,10 +90,10 @@ impl Servers {
         Ok(())
     }
 
-    /// Removes what a campaign left in PostgreSQL.
+    /// Drops the database schema of a campaign.
     pub async fn clear(&self, folder: &Path) -> Result<(), BoxError> {
         let mut connection = sqlx::PgConnection::connect(&self.postgres).await?;
-        // The name is made of what nobody has to quote.
+        // The schema name has only characters that need no quotes.
         let drop = format!(
             "SET client_min_messages = 'warning'; DROP SCHEMA IF EXISTS {} CASCADE",
             schema(folder)
@@ -98,14 +104,14 @@ impl Servers {
         Ok(connection.close().await?)
     }
 
-    /// Stops both, and removes all they kept.
+    /// Stops both servers and removes their data.
     pub async fn stop(self) -> Result<(), BoxError> {
         services(&self.name, &["stop"]).await?;
         Ok(())
     }
 }
 
-/// The schema of the campaign in a folder.
+/// Returns the database schema of the campaign in a folder.
 fn schema(folder: &Path) -> String {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };

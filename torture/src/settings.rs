@@ -1,121 +1,121 @@
-//! What a campaign does, and how much of it. Kept in a file for the workers to read.
+//! Settings of a campaign, saved in a file for the workers.
 
 use crate::BoxError;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
-/// Which store is tortured, and where its events come from.
+/// Store under test, and the source of its events.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum On {
-    /// SQLite, which offers its events.
+    /// SQLite with its own events.
     Sqlite,
-    /// PostgreSQL, which offers its events.
+    /// PostgreSQL with its own events.
     Postgres,
-    /// PostgreSQL, with events through NATS.
+    /// PostgreSQL with events through NATS.
     Nats,
 }
 
-/// The size of a campaign. Times are in milliseconds.
+/// Settings of a campaign. Times are in milliseconds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Settings {
-    /// Where all that is random begins.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// What is tortured.
+    /// Store under test.
     pub on: On,
-    /// How many triggers are written at the least; more if the faults take longer.
+    /// Minimum number of triggers. More are written until all faults have happened.
     pub triggers: u64,
-    /// How many of them are there before any worker is.
+    /// Number of triggers that are written before the first worker starts, in addition to `triggers`.
     pub backlog: u64,
-    /// How many triggers a second.
+    /// Triggers per second.
     pub rate: u64,
-    /// More runs than these wait: no more triggers for a while.
+    /// Number of ready runs at which the load pauses.
     pub behind: usize,
-    /// Workers that are killed at random moments, stopped, and killed at chosen points.
+    /// Numbers of workers by the faults that are injected into them.
     pub workers: Workers,
-    /// Kills at random moments.
+    /// Number of kills at random moments.
     pub kills: u64,
-    /// The least and the most time between two kills of one worker.
+    /// Minimum and maximum time between two kills of one worker.
     pub kill_every: (u64, u64),
-    /// How often a worker is stopped past its leases and let go again.
+    /// Number of pauses (SIGSTOP) longer than a lease.
     pub stops: u64,
-    /// How often a worker is killed at each of the points.
+    /// Number of kills at each point.
     pub each_point: u64,
     /// Number of jumps of the clock, by an hour or a day.
     #[serde(default)]
     pub jumps: u64,
-    /// How often another process locks the store, and for how long.
+    /// Number of locks of the SQLite file by another process.
     pub locks: u64,
-    /// How long each lock holds, or how long a server may take until it is back.
+    /// Duration of each lock, or maximum time until a server is available again.
     pub lock_for: u64,
-    /// What is done to servers, and on the way to them.
+    /// Faults of the servers and of the connections to them.
     pub servers: Harms,
-    /// After every so many triggers one is written for another tenant, which no worker may ever see.
+    /// Number of triggers per trigger of another tenant, which no worker must ever see.
     pub canary_every: u64,
-    /// Nobody is told of anything: what there is to do is found by looking.
+    /// If `true`, workers receive no events and must find all work in the store.
     pub deaf: bool,
-    /// Whether workers look into the store for what no event told.
+    /// If `true`, workers sweep the store for triggers without an event.
     pub looks: bool,
-    /// Whether what comes through NATS is backed by the events of the store.
+    /// If `true`, the NATS source has the events of the store as a fallback.
     pub backed: bool,
-    /// Triggers that abort whoever executes them.
+    /// Number of triggers that abort the worker that executes them.
     pub poison: u64,
-    /// Chains of executors that would never end.
+    /// Number of endless chains of executors.
     pub loops: u64,
-    /// Of so many triggers in 1,000 each asks for a payment. Half of these payments have a forged approval.
+    /// Number of triggers in 1,000 that request a payment. Half of these payments have a forged approval.
     pub payments: u32,
-    /// How long a payment waits for the approval, in seconds.
+    /// Time limit of an approval, in seconds.
     pub approval_seconds: u32,
-    /// Of so many calls of the store in 1,000 the answer is an error, before or after it was done.
+    /// Number of calls in 1,000 with an injected error or delay, before or after the call takes effect.
     pub faults: u32,
-    /// How long a claim holds.
+    /// Length of a lease.
     pub lease: u64,
-    /// How often a worker looks for runs of workers that died.
+    /// Interval at which a worker checks the ledger for due runs (`sweep_every`).
     pub sweep: u64,
-    /// How long running work may take to finish when a worker is told to stop.
+    /// Time limit for running work after SIGTERM (`drain_timeout`).
     pub drain: u64,
-    /// How long without any progress until what is left counts as stuck.
+    /// Time without progress after which the remaining runs count as stuck.
     pub patience: u64,
-    /// Which mistake is made on purpose.
+    /// Name of the planted bug.
     pub bug: Option<String>,
 }
 
-/// How many worker processes there are of each kind.
+/// Number of worker processes of each kind.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Workers {
-    /// Those that are killed at random moments.
+    /// Workers that are killed at random moments.
     pub killed: usize,
-    /// Those that are stopped and let go on.
+    /// Workers that are paused with SIGSTOP and continued.
     pub stopped: usize,
-    /// Those that are killed at chosen points, and told to stop in between.
+    /// Workers that are killed at points, and stopped with SIGTERM in between.
     pub pointed: usize,
 }
 
-/// How often what is done to servers, and on the way to them.
+/// Number of faults of the servers and of the connections to them.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Harms {
-    /// PostgreSQL ends as in a crash, and is started again.
+    /// Crashes and restarts of PostgreSQL.
     pub postgres_restarts: u64,
-    /// NATS is killed, and started again.
+    /// Kills and restarts of NATS.
     pub nats_restarts: u64,
-    /// The stream of NATS is deleted.
+    /// Deletions of the NATS stream.
     pub streams_deleted: u64,
-    /// The most seconds that a server is down.
+    /// Maximum downtime of a server, in seconds.
     pub down: f64,
-    /// Of so many commits the answer is lost.
+    /// Lost answers to commits and claims.
     pub answers_lost: u64,
-    /// All connections to PostgreSQL are cut.
+    /// Cuts of all connections to PostgreSQL.
     pub cuts: u64,
-    /// All connections to PostgreSQL are slow for a while.
+    /// Periods in which all connections to PostgreSQL are slow.
     pub slow: u64,
-    /// The least and the most milliseconds between two of these, of which restarts come more seldom.
+    /// Minimum and maximum time between two faults of the connections, in milliseconds.
     pub every: (u64, u64),
-    /// The least and the most milliseconds between two restarts.
+    /// Minimum and maximum time between two restarts or deletions, in milliseconds.
     pub restart_every: (u64, u64),
 }
 
 impl Settings {
-    /// Half a minute: for every change.
+    /// Returns a short campaign of about half a minute on SQLite, for every change.
     pub fn ci(seed: u64) -> Self {
         Self {
             seed,
@@ -154,7 +154,7 @@ impl Settings {
         }
     }
 
-    /// Some ten minutes: before a release.
+    /// Returns a long campaign of more than ten minutes on SQLite, for releases.
     pub fn full(seed: u64) -> Self {
         Self {
             triggers: 50_000,
@@ -178,7 +178,7 @@ impl Settings {
         }
     }
 
-    /// The same as [`ci`](Self::ci) on servers, which are harmed as well.
+    /// Returns the campaign [`ci`](Self::ci) on a store, with faults of its servers.
     pub fn ci_on(seed: u64, on: On) -> Self {
         if on == On::Sqlite {
             return Self::ci(seed);
@@ -186,12 +186,12 @@ impl Settings {
         let through_nats = u64::from(on == On::Nats);
         Self {
             on,
-            // Both ways are to be used.
+            // Even and odd seeds cover both ways to recover from lost events.
             backed: on == On::Nats && seed.is_multiple_of(2),
             triggers: 500,
             rate: 30,
             behind: 40,
-            // With few runs in flight a worker often holds no lease when it is stopped.
+            // With few runs in flight, a worker often holds no lease when it is paused.
             stops: 8,
             locks: 0,
             lock_for: 12_000,
@@ -210,7 +210,7 @@ impl Settings {
         }
     }
 
-    /// The same as [`full`](Self::full) on servers, with 60 restarts.
+    /// Returns the campaign [`full`](Self::full) on a store, with 60 restarts of its servers.
     pub fn full_on(seed: u64, on: On) -> Self {
         let full = Self::full(seed);
         if on == On::Sqlite {
@@ -221,7 +221,7 @@ impl Settings {
         Self {
             on,
             triggers: 2_000,
-            // Waits in a stream that may be deleted before a worker has seen it.
+            // A backlog waits in a stream that may be deleted before a worker receives it.
             backlog: if through_nats { 500 } else { 0 },
             backed: through_nats,
             rate: ci.rate,
@@ -251,7 +251,7 @@ impl Settings {
         }
     }
 
-    /// A short one in which nobody is told of anything.
+    /// Returns a short campaign in which workers receive no events.
     pub fn deaf_on(seed: u64, on: On) -> Self {
         Self {
             triggers: 150,
@@ -264,7 +264,7 @@ impl Settings {
             stops: 0,
             each_point: 0,
             poison: 0,
-            // Each turn of a circle would have to be found.
+            // A sweep would have to find each step of a chain, which takes too long.
             loops: 0,
             servers: Harms::default(),
             deaf: true,
@@ -272,7 +272,7 @@ impl Settings {
         }
     }
 
-    /// A short one in which the clock jumps. Nothing is paid, because a payment whose approval came too late is no payment.
+    /// Returns a short campaign in which the clock jumps. It has no payments, because approvals could expire.
     pub fn clock_on(seed: u64, on: On) -> Self {
         let ci = Self::ci_on(seed, on);
         Self {
@@ -288,7 +288,7 @@ impl Settings {
         }
     }
 
-    /// The same as [`clock_on`](Self::clock_on) with many jumps.
+    /// Returns the campaign [`clock_on`](Self::clock_on) with more jumps.
     pub fn full_clock_on(seed: u64, on: On) -> Self {
         Self {
             jumps: 120,
@@ -298,18 +298,18 @@ impl Settings {
         }
     }
 
-    /// Whether the event of a version may be lost for good, so that only the newest version is found.
+    /// Returns `true` if the event of a version can be lost, so that workers find only the newest version.
     pub fn may_lose_events(&self) -> bool {
         self.deaf || (self.on == On::Nats && !self.backed)
     }
 
-    /// What the campaign in a folder does.
+    /// Reads the settings of the campaign in a folder.
     pub fn read(folder: &Path) -> Result<Self, BoxError> {
         let text = std::fs::read_to_string(folder.join("settings.json"))?;
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Leaves it for the workers.
+    /// Writes the settings into the campaign folder.
     pub fn write(&self, folder: &Path) -> Result<(), BoxError> {
         let text = serde_json::to_string_pretty(self)?;
         Ok(std::fs::write(folder.join("settings.json"), text)?)

@@ -1,4 +1,4 @@
-//! What the store says in the end.
+//! Final state of the store.
 
 use crate::BoxError;
 use crate::backend::{OTHERS, Store};
@@ -16,44 +16,44 @@ use universal_executor::{Breadcrumb, BreadcrumbStore, Selector};
 /// A row of the ledger.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Row {
-    /// What triggered it.
+    /// Trigger of the run.
     pub trigger: Trigger,
-    /// How it ended, if it did.
+    /// State of the run.
     #[serde(with = "state")]
     pub state: RunState,
-    /// How many attempts were made.
+    /// Number of attempts.
     pub attempts: u32,
-    /// Why it failed or was skipped.
+    /// Reason for a failed or skipped run.
     pub reason: Option<String>,
     /// Cause of the last attempt that failed.
     pub cause: Option<String>,
-    /// Its lane.
+    /// Ordering key.
     pub lane: Option<String>,
 }
 
-/// All that counts.
+/// The data of the store that the check needs.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Snapshot {
     /// The rows of each executor, in the order in which they were added.
     pub rows: HashMap<String, Vec<Row>>,
-    /// What each executor created as answers.
+    /// Answers of each executor.
     pub answers: HashMap<String, Vec<Answer>>,
-    /// The second halves of answers of two.
+    /// Second breadcrumbs of answers of two breadcrumbs.
     pub second: Vec<Answer>,
-    /// The number of the payment that each successful response of the payer reports.
+    /// Payment numbers in the successful responses of the payer.
     pub receipts: Vec<u64>,
-    /// Executor and trigger of each dead letter.
+    /// Executor ID and trigger of each dead letter.
     pub letters: Vec<(String, Trigger)>,
-    /// The versions that the breadcrumbs of loops have come to.
+    /// Breadcrumbs of endless chains, each with its last version.
     pub loops: Vec<Trigger>,
-    /// How many triggers there are of another tenant, and how many runs and answers.
+    /// Number of triggers of the other tenant.
     pub canaries: usize,
-    /// Runs and answers of the other tenant, where there should be none.
+    /// Number of runs and answers of the other tenant, which must be zero.
     pub strays: usize,
 }
 
 impl Snapshot {
-    /// Reads all of it.
+    /// Reads the snapshot from the store.
     pub async fn read(store: &Store) -> Result<Self, BoxError> {
         let mut snapshot = Self::default();
         snapshot
@@ -113,20 +113,20 @@ impl Snapshot {
 
     const FILE: &'static str = "snapshot.json";
 
-    /// Keeps it in the folder of its campaign: the servers go.
+    /// Saves the snapshot in the campaign folder, because the servers are stopped later.
     pub fn write(&self, folder: &Path) -> Result<(), BoxError> {
         let text = serde_json::to_vec(self)?;
         Ok(std::fs::write(folder.join(Self::FILE), text)?)
     }
 
-    /// What was kept in a folder.
+    /// Reads the saved snapshot of a campaign.
     pub fn kept(folder: &Path) -> Result<Self, BoxError> {
         let text = std::fs::read(folder.join(Self::FILE))?;
         Ok(serde_json::from_slice(&text)?)
     }
 }
 
-/// States of runs by their names.
+/// Serialisation of run states by name.
 mod state {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
     use universal_executor::store::RunState;
@@ -146,7 +146,10 @@ mod state {
         found.map_or("unknown", |(name, _)| name)
     }
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the signature that serde requires"
+    )]
     pub fn serialize<S: Serializer>(state: &RunState, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(name(*state))
     }
@@ -154,7 +157,7 @@ mod state {
     pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<RunState, D::Error> {
         let text = String::deserialize(from)?;
         let found = STATES.into_iter().find(|(name, _)| *name == text);
-        let (_, state) = found.ok_or_else(|| D::Error::custom("no state of a run"))?;
+        let (_, state) = found.ok_or_else(|| D::Error::custom("unknown run state"))?;
         Ok(state)
     }
 }
@@ -165,7 +168,7 @@ fn parsed(found: &[Arc<Breadcrumb>]) -> Result<Vec<Answer>, BoxError> {
     Ok(answers.collect::<Result<_, _>>()?)
 }
 
-/// Every breadcrumb of a schema, page by page.
+/// Reads every breadcrumb of a schema, page by page.
 async fn all<S: BreadcrumbStore>(
     store: &S,
     schema: &str,

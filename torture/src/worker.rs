@@ -1,4 +1,4 @@
-//! A worker: a process with all executors, on a store that fails now and then, until it is told to end or killed.
+//! A worker process: a runtime with the executors, on a store with injected faults, until SIGTERM or a kill.
 
 use crate::backend::Place;
 use crate::clock::Clock;
@@ -20,12 +20,12 @@ use universal_executor::source::StartAt;
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::{BreadcrumbStore, EventSource, Runtime};
 
-/// Maximum number of deliveries that are taken in without being acknowledged. The check allows a few more.
+/// Maximum number of received but unacknowledged deliveries. The check allows a few more.
 const MAX_DELIVERIES: usize = 4_000;
 
 /// Runs until SIGTERM.
 pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
-    // Before anybody can know that it is here.
+    // The handler exists before the campaign can know of this process and send SIGTERM.
     let mut terminate = signal(SignalKind::terminate())?;
     let settings = Settings::read(folder)?;
     let oracle = Arc::new(Oracle::open(folder)?);
@@ -51,8 +51,8 @@ pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
     let mut signals = Box::pin(stream::poll_fn(move |context| terminate.poll_recv(context)));
     let report = tokio::select! {
         report = work(&runtime, &mut signals) => report?,
-        () = place.relay(&inner, None) => return Err("the relay ended".into()),
-        () = clock.follow(&inner) => return Err("the clock ended".into()),
+        () = place.relay(&inner, None) => return Err("the NATS relay ended unexpectedly".into()),
+        () = clock.follow(&inner) => return Err("the clock ended unexpectedly".into()),
     };
 
     plan.note_inbox()?;
@@ -60,7 +60,7 @@ pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Works until it is told to end; begins again if the source was not there when it began.
+/// Runs the runtime until a signal. Starts it again if the source was unavailable at the start.
 async fn work(
     runtime: &Runtime,
     signals: &mut (impl Stream<Item = ()> + Unpin),
@@ -113,8 +113,8 @@ fn runtime(
     Ok(builder.build()?)
 }
 
-/// Reports whether a worker runs the older version of its executors: some always do, some never, and the others at every other
-/// start.
+/// Returns `true` if this process runs the older version of its executors. One worker always does, two never do, and the others
+/// at random starts.
 fn is_old(slot: &str) -> bool {
     match slot {
         "stopped-0" => true,
@@ -123,14 +123,14 @@ fn is_old(slot: &str) -> bool {
     }
 }
 
-/// What goes wrong at each call of store and source.
+/// Injected faults and traps at the calls of store and source.
 struct Plan {
     oracle: Arc<Oracle>,
     trap: Option<Trap>,
-    /// Of 1,000 calls.
+    /// Number of faults in 1,000 calls.
     faults: u32,
     random: Mutex<fastrand::Rng>,
-    /// Deliveries that were taken in and not acknowledged, now and at the most.
+    /// Current number of received but unacknowledged deliveries.
     inbox: AtomicI64,
     most: AtomicI64,
 }
@@ -149,20 +149,20 @@ impl Plan {
 
     fn at(&self, operation: Operation, moment: Moment) -> Fault {
         if let Err(error) = self.spring(operation, moment) {
-            say(format_args!("a trap did not work: {error}"));
+            say(format_args!("the trap of the worker failed: {error}"));
         }
         if moment == Moment::After {
             self.count(operation);
         }
-        // A worker that cannot subscribe at its start has nothing to do but end.
+        // A worker that cannot subscribe at its start exits, so the subscription gets no fault.
         if operation == Operation::Subscribe {
             return Fault::None;
         }
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         let faults = match (operation, moment) {
-            // Each one costs a pause, and there are many more deliveries than runs.
+            // Each fault costs a pause, and there are many more deliveries than runs.
             (Operation::Next, _) => self.faults / 5,
-            // What is not acknowledged comes again in the next process, with all that came after it.
+            // The next process would receive the unacknowledged delivery and all later ones again.
             (Operation::Ack, Moment::Before) => 0,
             _ => self.faults,
         };

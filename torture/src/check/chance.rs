@@ -1,12 +1,12 @@
-//! Runs that kills and faults let fail, and the number of them that chance explains.
+//! Runs that failed because of kills and faults, and the number of such runs that chance explains.
 
 use super::{ATTEMPTS, Check};
 use crate::executors::Role;
 use crate::snapshot::Row;
 
 impl Check<'_> {
-    /// Whether a run failed since it was lost with its workers: three in a row, or as many as it has attempts. Where the
-    /// server ends as well the last attempt may be one whose answer could not be committed.
+    /// Returns `true` if a run failed because it lost its workers: three in a row, or one for each of its attempts. If the
+    /// server crashes as well, the answer of the last attempt may have failed to commit.
     pub(super) fn lost_its_workers(&self, row: &Row) -> bool {
         match row.reason.as_deref() {
             Some("crash_loop") => true,
@@ -17,7 +17,7 @@ impl Check<'_> {
         }
     }
 
-    /// Returns `true` if a run failed because the campaign took each of its attempts, and the last one by a fault of the store or by
+    /// Returns `true` if a run failed because faults ended each of its attempts, the last one by a fault of the store or by
     /// a pause. In a full campaign one attempt in twenty is lost, a later attempt of the same run one in seven, so about three of
     /// 70,000 runs lose five attempts.
     pub(super) fn lost_its_attempts(&self, row: &Row) -> bool {
@@ -32,14 +32,14 @@ impl Check<'_> {
         is_used_up && is_harm && row.attempts == ATTEMPTS && self.settings.faults > 0
     }
 
-    /// Whether nobody who claimed a run got round to ending it, for so often that it was given up unseen.
+    /// Returns `true` if every worker that claimed a run was lost before it could end the run, so often that the run ended without a response.
     pub(super) fn was_never_ended(&self, row: &Row) -> bool {
         const BEYOND: u32 = 4;
         let given_up = row.reason.as_deref() == Some("crash_loop");
         given_up && row.attempts > ATTEMPTS + BEYOND && self.settings.servers.postgres_restarts > 0
     }
 
-    /// Finds more runs that used up their attempts than chance explains, of all executors together.
+    /// Reports a broken promise if more runs of all executors used up their attempts than chance explains.
     pub(super) fn used_up(&mut self) {
         if self.used_up > 1 + self.history.accepted.len() / 10_000 {
             let used_up = self.used_up;
@@ -47,23 +47,23 @@ impl Check<'_> {
         }
     }
 
-    /// Finds more runs that lost three workers in a row than chance explains.
+    /// Reports a broken promise if more runs of an executor lost three workers in a row than chance explains.
     pub(super) fn by_chance(&mut self, role: Role, crash_loops: usize) {
-        // Three workers in a row may die at one run by chance, and the third death may find a second such run that was claimed
-        // and not yet released; more often beside poison, because runs that lose a worker together are claimed again together.
+        // Three workers in a row can die during one run by chance. The third death can hit a second such run that was claimed
+        // and not yet released. Poison makes this more likely, because runs that lose a worker together are claimed again together.
         let by_chance = 2 * (self.history.deaths() / 3) + self.history.stops as usize / 3;
         let by_chance = by_chance.min(self.history.accepted.len() / 75) + self.by_outages();
         let beside_poison = 8 * self.poison();
         if crash_loops > by_chance + beside_poison {
             self.found(format!(
-                "{crash_loops} runs of {} count as poison and are not",
+                "{crash_loops} runs of {} failed as crash_loop without poison",
                 role.id()
             ));
         }
     }
 
-    /// How many runs may have lost three workers in a row when the server was down for longer than a lease: each time all
-    /// that every worker holds is lost, also what it has not begun, and what is lost together is claimed again together.
+    /// Returns the number of runs that can lose three workers in a row because the server was down for longer than a lease. Each
+    /// time, every worker loses all its leases, also of runs that it has not started, and these runs are claimed again together.
     fn by_outages(&self) -> usize {
         const HELD: u64 = 16;
         let workers = self.settings.workers;

@@ -1,4 +1,4 @@
-//! Whether a campaign could have found something: what it was to do, and did.
+//! Check that a campaign injected its planned faults, so that it could have found a broken promise.
 
 use super::Check;
 use crate::history::End;
@@ -6,7 +6,7 @@ use crate::oracle::Harm;
 use crate::point::POINTS;
 
 impl Check<'_> {
-    /// Whether the faults landed where they can do harm.
+    /// Checks that kills hit executions, points were reached, and pauses led to takeovers.
     pub(super) fn coverage(&mut self) {
         let kills = self.history.ends.values();
         let mut all = 0;
@@ -17,7 +17,7 @@ impl Check<'_> {
                     locked_out,
                 } => {
                     all += 1;
-                    // While the store was out of reach there was nothing to execute.
+                    // A worker executes nothing while the store is unavailable.
                     (!locked_out || *executing > 0).then_some(*executing)
                 }
                 End::AtPoint | End::Told { .. } | End::ByItself => None,
@@ -30,7 +30,7 @@ impl Check<'_> {
         const FEW: usize = 10;
         if kills.len() >= FEW && landed * 10 < kills.len() * 7 {
             self.unshown(format!(
-                "only {landed} of {} kills landed while something executed",
+                "only {landed} of {} kills hit a worker that executed",
                 kills.len()
             ));
         }
@@ -38,17 +38,20 @@ impl Check<'_> {
             for point in POINTS {
                 let reached = self.history.points.get(point.name).copied();
                 if u64::from(reached.unwrap_or(0)) < self.settings.each_point {
-                    self.unshown(format!("{} was reached {reached:?} times", point.name));
+                    self.unshown(format!(
+                        "point {} was reached {reached:?} times",
+                        point.name
+                    ));
                 }
             }
         }
         if self.settings.stops > 0 && self.history.overtaken == 0 {
-            self.unshown("nobody overtook a worker that was stopped");
+            self.unshown("no worker took over a run of a paused worker");
         }
         self.harms();
     }
 
-    /// Whether as much was done to servers as was to be done.
+    /// Checks that all planned faults of servers, connections and the clock happened.
     fn harms(&mut self) {
         let asked = self.settings.servers;
         for (harm, least) in [
@@ -62,7 +65,7 @@ impl Check<'_> {
         ] {
             let done = self.history.harms.get(&harm).copied().unwrap_or_default();
             if done < least {
-                self.unshown(format!("{}: {done} times and not {least}", harm.name()));
+                self.unshown(format!("{}: {done} times instead of {least}", harm.name()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Payments need the approval of a person, who saw the question as the agent wrote it.
+//! Check of payments. Each payment needs the approval of a person who saw the original question.
 
 use super::Check;
 use crate::executors::Role;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use universal_executor::store::RunState;
 
 impl Check<'_> {
-    /// No payment has a forged approval, none is made twice, and each run that is done has one response.
+    /// Checks that no payment has a forged approval or is made twice, and that each run that is done has one response.
     pub(super) fn payments(&mut self) {
         let history = self.history;
         let mut receipts: HashMap<u64, usize> = HashMap::new();
@@ -44,5 +44,5 @@ impl Check<'_> {
     }
 }
 
-/// So many payments are enough to expect that one of them was approved in time.
+/// Number of payments from which at least one approval in time is expected.
 const FEW: usize = 10;

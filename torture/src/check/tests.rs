@@ -21,7 +21,7 @@ fn attempt(trigger: Trigger) -> Attempt {
     }
 }
 
-/// Two jobs of one lane, accepted, executed one after the other and answered.
+/// Returns two jobs with one ordering key: accepted, executed in sequence and answered.
 fn all_well() -> (Vec<Record>, Snapshot) {
     let (mut records, mut snapshot) = (Vec::new(), Snapshot::default());
     for version in 1..=2 {
@@ -62,7 +62,7 @@ fn all_well() -> (Vec<Record>, Snapshot) {
     (records, snapshot)
 }
 
-/// What is found once something has gone wrong.
+/// Returns the broken promises after a change of the records or the snapshot.
 fn found(harm: impl FnOnce(&mut Vec<Record>, &mut Snapshot)) -> Vec<String> {
     let (mut records, mut snapshot) = all_well();
     harm(&mut records, &mut snapshot);
@@ -94,7 +94,7 @@ fn each_is_found(harms: &[(&str, Change)]) {
 fn each_kind_of_harm_is_found_by_its_name() {
     each_is_found(&[
         ("lost", |_, snapshot| drop(rows(snapshot).pop())),
-        ("2 runs of one name", |_, snapshot| {
+        ("2 runs for one trigger", |_, snapshot| {
             let again = rows(snapshot)[0].clone();
             rows(snapshot).push(again);
         }),
@@ -108,7 +108,7 @@ fn each_kind_of_harm_is_found_by_its_name() {
         ("had the lease", |_, snapshot| {
             rows(snapshot)[0].attempts = 2
         }),
-        ("a wrong end", |_, snapshot| {
+        ("unexpected end", |_, snapshot| {
             rows(snapshot)[0].state = RunState::Running;
         }),
         ("dead letters", |_, snapshot| {
@@ -119,7 +119,7 @@ fn each_kind_of_harm_is_found_by_its_name() {
             let effect = Record::Effect { trigger: trigger() };
             records.extend([effect.clone(), effect]);
         }),
-        ("took 9000 ms to end", |records, _| {
+        ("took 9000 ms to exit", |records, _| {
             records.push(Record::Gone {
                 pid: PID,
                 code: Some(0),
@@ -172,13 +172,13 @@ fn one_run_may_lose_each_of_its_attempts_to_faults_and_no_more() {
 
     assert_eq!(judged(fault, 1), Vec::<String>::new());
     assert!(finds(&judged(fault, 2), "2 runs used up their attempts"));
-    assert!(finds(&judged("execute failed: no", 1), "a wrong end"));
+    assert!(finds(&judged("execute failed: no", 1), "unexpected end"));
 }
 
 #[test]
 fn attempts_beyond_the_last_are_found() {
     each_is_found(&[
-        ("a wrong end", |_, snapshot| {
+        ("unexpected end", |_, snapshot| {
             let row = &mut rows(snapshot)[0];
             (row.state, row.attempts) = (RunState::Failed, 5);
             row.reason = Some("attempts_used_up".to_owned());
@@ -186,7 +186,7 @@ fn attempts_beyond_the_last_are_found() {
         ("more attempts", |_, snapshot| {
             rows(snapshot)[0].attempts = 6;
         }),
-        ("once more than allowed", |records, _| {
+        ("more often than allowed", |records, _| {
             let sixth = |record: &Record| match record {
                 Record::Started(attempt) => Some(Record::Started(Attempt {
                     attempt: 6,
@@ -226,7 +226,11 @@ fn a_failure_of_whom_others_wait_for_has_to_be_told() {
             snapshot.answers.insert("helper".to_owned(), answers);
         })
     };
-    let untold = |found: &[String]| found.iter().any(|found| found.contains("nobody was told"));
+    let untold = |found: &[String]| {
+        found
+            .iter()
+            .any(|found| found.contains("without an answer to the requester"))
+    };
 
     assert!(untold(&judged(false)));
     assert!(!untold(&judged(true)));
@@ -255,7 +259,7 @@ fn a_worker_may_take_longer_to_end_while_the_store_is_locked() {
 #[test]
 fn what_is_seen_of_another_tenant_is_found() {
     each_is_found(&[
-        ("saw something of another tenant", |records, _| {
+        ("saw data of another tenant", |records, _| {
             records.push(Record::Leaked {
                 executor: "clerk".to_owned(),
                 trigger: trigger(),
@@ -264,7 +268,7 @@ fn what_is_seen_of_another_tenant_is_found() {
         ("runs and answers of another tenant", |_, snapshot| {
             snapshot.strays = 1;
         }),
-        ("0 triggers of another tenant are left", |records, _| {
+        ("only 0 triggers of another tenant remain", |records, _| {
             records.push(Record::Canary);
         }),
     ]);
@@ -317,8 +321,8 @@ fn harm_that_was_to_be_done_and_was_not_is_told() {
     );
 
     for told in [
-        "connections_cut: 1 times and not 3",
-        "postgres_restarted: 0 times and not 1",
+        "connections_cut: 1 times instead of 3",
+        "postgres_restarted: 0 times instead of 1",
     ] {
         assert!(
             verdict.unshown.iter().any(|what| what == told),
