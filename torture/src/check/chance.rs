@@ -32,7 +32,7 @@ impl Check<'_> {
         is_used_up && is_harm && row.attempts == ATTEMPTS && self.settings.faults > 0
     }
 
-    /// Returns `true` if every worker that claimed a run was lost before it could end the run, so often that the run ended without a response.
+    /// Returns `true` if a run lost each of its workers, so often that it ended without an answer of `respond_failure`.
     pub(super) fn was_never_ended(&self, row: &Row) -> bool {
         const BEYOND: u32 = 4;
         let given_up = row.reason.as_deref() == Some("crash_loop");
