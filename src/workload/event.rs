@@ -153,7 +153,7 @@ impl WorkloadEventKind {
         } else {
             StepFailure::new(
                 "failed",
-                "run failed; the error text is omitted, because it may contain secrets",
+                "run failed; the error text is omitted, because it can contain confidential data",
             )
         };
         Self::Error { failure, retry }

@@ -55,16 +55,8 @@ pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
         "the number of done rows of an executor",
     )?;
     same(count(RunFilter::of_claim(id)).await?, 1, "the claim's rows")?;
-    same(
-        count(RunFilter::all().limit(3)).await?,
-        3,
-        "the number of rows with a limit of 3",
-    )?;
-    same(
-        count(RunFilter::all().limit(0)).await?,
-        0,
-        "the number of rows with a limit of 0",
-    )?;
+    same(count(RunFilter::all().limit(3)).await?, 3, "the limit of 3")?;
+    same(count(RunFilter::all().limit(0)).await?, 0, "the limit of 0")?;
     for run in waiting.iter().chain([&claimed, &done]) {
         let found = listed(ledger, &RunFilter::all().trigger(run.trigger_id)).await?;
         same(found, [run.clone()], "the run of a trigger")?;

@@ -66,7 +66,7 @@ async fn definitions_as_they_are_found_load_with_warnings() {
         &[
             "greeter.json:14:17",
             &format!("{selectors}[0].fetch"),
-            "\"latest\" is ignored",
+            "fetch method \"latest\" has no effect",
         ][..],
         &[
             "greeter.json",
@@ -76,7 +76,7 @@ async fn definitions_as_they_are_found_load_with_warnings() {
         &[
             "greeter.json",
             &format!("{selectors}[3]"),
-            "limit of 3 is ignored",
+            "the limit 3 has no effect",
         ],
         &["adder.json", &format!("{selectors}[1]"), "has no effect"],
         &[

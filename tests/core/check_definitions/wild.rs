@@ -66,7 +66,7 @@ async fn a_check_of_an_rcrt_distribution_finds_warnings_and_no_errors() {
     let warnings = lines(&checked, "warning");
     for words in [
         &["note-tagger.json", "capabilities.can_use_tools"][..],
-        &["note-tagger.json", "fetch method \"latest\" is ignored"],
+        &["note-tagger.json", "fetch method \"latest\" has no effect"],
         &[
             "page-helper.json",
             "[5]: selects the same breadcrumbs in another role as subscription 4",

@@ -1699,7 +1699,7 @@ async fn a_context_of_endless_arrays_in_a_response_is_a_permanent_failure_and_ne
 
         assert_failed(&store, &outcome, FailureClass::Permanent).await;
         assert!(
-            probe.failures()[0].contains("nests too deep; at most 64 levels"),
+            probe.failures()[0].contains("nests too deeply; reduce it to at most 64 levels"),
             "{:?}",
             probe.failures()
         );

@@ -633,7 +633,7 @@ fn a_ledger_of_another_tenant_is_warned_of() {
             WithLedger::new(store, MemoryStore::default().in_tenant(tenant))
         });
         let said = log.0.lock().unwrap();
-        String::from_utf8_lossy(&said).contains("another tenant")
+        String::from_utf8_lossy(&said).contains("different tenants")
     };
 
     assert_eq!((warned("theirs"), warned("ours")), (true, false));

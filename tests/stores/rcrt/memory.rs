@@ -116,7 +116,7 @@ async fn subscriber_that_is_flooded() {
     };
 
     assert!(
-        format!("{end:?}").contains("more than 4194304 bytes"),
+        format!("{end:?}").contains("longer than 4194304 bytes"),
         "{end:?}"
     );
     let grown = memory("VmHWM:") - before;

@@ -31,7 +31,7 @@ fn capture() -> (Log, DefaultGuard) {
 /// Returns the operation, the outcome and the `retryable` field of each call in the log, and clears the log.
 fn calls(log: &Log) -> Vec<[String; 3]> {
     let text = log.take();
-    let told = text.lines().filter(|line| line.contains(": asked a "));
+    let told = text.lines().filter(|line| line.contains(" call ended"));
     told.map(|line| ["operation", "outcome", "retryable"].map(|name| field(line, name)))
         .collect()
 }

@@ -412,7 +412,7 @@ fn subscriptions_made_in_code_are_checked_like_those_of_a_definition() {
         ),
         (
             Subscription::new(Selector::default(), Role::Trigger),
-            "subscription 0: schema_name: a trigger without any",
+            "subscription 0: schema_name: a trigger without a selector",
         ),
         (
             Subscription::trigger("a.v1").matching("a", "equal", 1),

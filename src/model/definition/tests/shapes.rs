@@ -321,7 +321,7 @@ fn a_whole_tool_definition_loads_and_latest_on_a_trigger_is_a_warning() {
     assert!(
         warning
             .to_string()
-            .starts_with(r#"subscription 1 ("request"): a trigger is always"#),
+            .starts_with(r#"subscription 1 ("request"): fetch method "latest" has no effect"#),
         "{warning}"
     );
 }
