@@ -416,7 +416,7 @@ fn subscriptions_made_in_code_are_checked_like_those_of_a_definition() {
         ),
         (
             Subscription::trigger("a.v1").matching("a", "equal", 1),
-            "subscription 0: context_match[0].op: op \"equal\"",
+            "subscription 0: context_match[0].op: unknown op \"equal\"",
         ),
         (
             Subscription::trigger("a.v1").matching("$[", "eq", 1),
