@@ -19,13 +19,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the tag of this index, with the total number of breadcrumbs.
+    /// Returns the tag that records this index and the total number of breadcrumbs of the response or the dead letter.
     #[cfg(feature = "rcrt")]
     pub(crate) fn tag(self, of: usize) -> String {
         format!("ux:slot:{self}/{of}")
     }
 
-    /// Returns the index in the tags of a breadcrumb, and the total number of breadcrumbs.
+    /// Reads the index and the total number of breadcrumbs from the `ux:slot:` tag of a breadcrumb that a run wrote.
     pub(crate) fn of(tags: &[String]) -> Option<(Self, usize)> {
         tags.iter().find_map(|tag| {
             let (place, of) = tag.strip_prefix("ux:slot:")?.split_once('/')?;
@@ -58,8 +58,8 @@ pub(crate) fn answered(found: &[Arc<Breadcrumb>]) -> Option<Claim> {
     ended(true, RunState::Failed).or_else(|| ended(false, RunState::Done))
 }
 
-/// Returns the breadcrumbs of the response or of the failure, or `None` if one is missing. If two have the same index, the oldest
-/// counts.
+/// Returns the IDs of the breadcrumbs of a run's response or failure, or `None` if one of them is missing. If two have the same
+/// index, the oldest counts.
 fn whole(found: &[Arc<Breadcrumb>], has_failed: bool) -> Option<Vec<BreadcrumbId>> {
     let mut slots: BTreeMap<usize, (usize, &Breadcrumb)> = BTreeMap::new();
     for one in found {

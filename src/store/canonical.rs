@@ -1,9 +1,9 @@
-//! Conversion of writes to the canonical form that every store of this crate saves.
+//! Conversion of the writes of a commit to the canonical JSON form that every store of this crate saves.
 
 use super::{Commit, Lease, RunEnd, StoreError, Write};
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Patch};
 
-/// Returns the writes in canonical form, or an error for a write that exceeds a limit.
+/// Returns the writes of a commit in canonical form, or an error for a write that exceeds a limit.
 pub(super) fn writes(writes: Vec<Write>, limit: usize) -> Result<Vec<Write>, StoreError> {
     if writes.len() > Commit::MAX_WRITES {
         return Err(StoreError::TooManyWrites {
@@ -27,7 +27,7 @@ pub(super) fn writes(writes: Vec<Write>, limit: usize) -> Result<Vec<Write>, Sto
     canonical.collect()
 }
 
-/// Returns the end of a run in canonical form, or an error for an end that no store accepts.
+/// Returns the end of a run in canonical form, or an error for a wake, saved state or dead letter that no store accepts.
 pub(super) fn end(
     end: Option<(Lease, RunEnd)>,
     limit: usize,
@@ -49,7 +49,7 @@ pub(super) fn end(
     }
 }
 
-/// Returns the state of a run in canonical form, or an error if the state exceeds a limit.
+/// Returns the saved state of a run in canonical form, or an error if the state exceeds a limit.
 pub(super) fn state(state: &Json, limit: usize) -> Result<Json, StoreError> {
     json(|| "the state of the run".to_owned(), state, limit)
 }
@@ -62,7 +62,7 @@ fn json(what: impl FnOnce() -> String, json: &Json, limit: usize) -> Result<Json
         })
 }
 
-/// Returns a breadcrumb in canonical form. `index` is the index of the write, for errors.
+/// Returns the new breadcrumb of a write in canonical form. `index` is the index of the write, for errors.
 pub(super) fn new_breadcrumb(
     index: usize,
     mut new: NewBreadcrumb,
@@ -115,7 +115,8 @@ fn patch(index: usize, mut patch: Patch, limit: usize) -> Result<Patch, StoreErr
     Ok(patch)
 }
 
-/// Checks the size of a schema name. Stores index schema names, and some databases limit the size of an indexed value.
+/// Checks the size of a breadcrumb's schema name. Stores index schema names, and some databases limit the size of an indexed
+/// value.
 fn schema(index: usize, name: Option<&str>) -> Result<(), StoreError> {
     let size = name.map_or(0, str::len);
     if size > Breadcrumb::MAX_SCHEMA_BYTES {

@@ -1,4 +1,4 @@
-//! Claims of runs: their limits and names, the leases that they grant, and their answers.
+//! Claims of runs: their limits and IDs, the leases that they grant, and their answers.
 
 use super::StoreError;
 use super::lineage::{Lineage, Saved};
@@ -7,13 +7,13 @@ use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The right to end a run. Only the holder of the newest token of a run can commit for the run.
+/// A worker's right to execute a run and to commit its end. Only the holder of the newest token of a run can commit for the run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lease {
     /// The leased run.
     pub run: RunRef,
-    /// The fencing token. It grows with every claim of the run.
+    /// The fencing token of the lease. It grows with every claim of the run.
     pub token: u64,
     /// The run's epoch: the number of times that the run was redone.
     pub epoch: u32,
@@ -26,7 +26,7 @@ pub struct Lease {
     /// The time of the first claim of the current attempt, by the store's clock. It stays the same after a
     /// [retry](super::RunLedger::retry) that does not count, and after a claim of an expired lease.
     pub attempt_since: Timestamp,
-    /// The time when this lease was granted, by the store's clock.
+    /// The time when the claim granted this lease, by the store's clock.
     pub granted_at: Timestamp,
     /// The time when the lease expires without a heartbeat, by the store's clock.
     pub until: Timestamp,
@@ -48,14 +48,15 @@ impl Lease {
         }
     }
 
-    /// Sets the epoch, the number of abandoned leases before this lease, and when the attempt was first claimed.
+    /// Sets the epoch of the run, the number of abandoned leases before this lease, and the time when the attempt was first
+    /// claimed.
     #[must_use]
     pub fn history(mut self, epoch: u32, abandoned: u32, attempt_since: Timestamp) -> Self {
         (self.epoch, self.abandoned, self.attempt_since) = (epoch, abandoned, attempt_since);
         self
     }
 
-    /// Sets whether an earlier lease of this epoch expired.
+    /// Sets whether an earlier lease of the run's epoch expired, so that its owner may have executed the run.
     #[must_use]
     pub fn may_have_executed(mut self, yes: bool) -> Self {
         self.may_have_executed = yes;
@@ -70,17 +71,17 @@ impl Lease {
     }
 }
 
-/// A run that a claim granted to its caller.
+/// A run that a claim granted to a worker, with its lease.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claimed {
-    /// The right to end the run.
+    /// The lease of the run: the right to end it.
     pub lease: Lease,
-    /// Number of this attempt, from 1.
+    /// The number of this attempt of the run, from 1.
     pub attempt: u32,
-    /// Origin of the trigger.
+    /// The origin of the run's trigger: the start of its chain of runs, and the number of runs since.
     pub lineage: Lineage,
-    /// The state that an earlier attempt saved, and the breadcrumb that resumed a suspended run.
+    /// The progress that an earlier attempt of the run saved, and the breadcrumb that resumed a suspended run.
     pub state: Option<Saved>,
     /// If `true`, the executor itself wrote this version of the trigger. The run must end as skipped.
     pub is_own: bool,
@@ -90,7 +91,7 @@ pub struct Claimed {
 }
 
 impl Claimed {
-    /// Creates an attempt of a run, with the origin of its trigger.
+    /// Creates a granted run from its lease, the number of its attempt and the origin of its trigger.
     #[must_use]
     pub fn new(lease: Lease, attempt: u32, lineage: Lineage) -> Self {
         Self {
@@ -103,7 +104,7 @@ impl Claimed {
         }
     }
 
-    /// Sets the saved state.
+    /// Sets the progress that an earlier attempt of the run saved.
     #[must_use]
     pub fn state(mut self, state: Option<Saved>) -> Self {
         self.state = state;
@@ -114,25 +115,25 @@ impl Claimed {
 /// Answer of [`enqueue_and_claim`](super::RunLedger::enqueue_and_claim), after the rows were added to the ledger.
 #[derive(Debug)]
 pub struct Enqueued {
-    /// The claimed runs, or the error of the claim.
+    /// The runs that the call claimed, or the error of the claim.
     pub claimed: Result<Vec<Claimed>, StoreError>,
 }
 
-/// Answer of a [claim](super::RunLedger::claim).
+/// Answer of a [claim](super::RunLedger::claim) of one run: its lease, or the reason why it cannot be executed now.
 #[derive(Clone, Debug)]
 pub enum Claim {
-    /// The caller has the run.
+    /// The claim succeeded: the caller has the lease of the run.
     Granted(Claimed),
-    /// The executor itself wrote this version of the trigger.
+    /// The run is not executed, because its executor itself wrote this version of the trigger.
     Own,
-    /// The run has ended.
+    /// The run has ended already, with a response, with a failure or without anything to do.
     Done {
-        /// The state of the run: done, failed or skipped.
+        /// The final state of the run: done, failed or skipped.
         state: RunState,
-        /// The breadcrumbs that the run wrote.
+        /// The IDs of the breadcrumbs that the run wrote.
         written: Vec<BreadcrumbId>,
     },
-    /// Another worker has the run, or the run is behind another run of its ordering key.
+    /// Another worker has the lease of the run, or the run waits for an earlier run with its ordering key.
     Running {
         /// The time when the lease of the other worker expires, unless the worker extends it. For a run that is behind another
         /// run: the time when the first run of its ordering key is due, or one lease from now if that time is unknown or past.
@@ -140,30 +141,30 @@ pub enum Claim {
     },
     /// The run is suspended until a breadcrumb or a time.
     Suspended {
-        /// The latest end of the wait. `None` if the run waits without a time limit.
+        /// The time at which the suspended run wakes without a breadcrumb. `None` if the run waits without a time limit.
         until: Option<Timestamp>,
     },
-    /// A later version of the trigger ran instead.
+    /// The run ended without a response, because a later version of its trigger ran instead.
     Superseded,
     /// The run is in the ledger and could start, but its executor is [paused](super::RunLedger::pause_executor).
     Paused {
-        /// The time of the pause, by the store's clock.
+        /// The time when the executor was paused, by the store's clock.
         since: Timestamp,
     },
 }
 
-/// Maximum number of runs of one executor in a claim.
+/// Maximum number of runs of one executor that a call of [`claim_next`](super::RunLedger::claim_next) claims.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ExecutorLimits {
-    /// The executor ID.
+    /// The ID of the executor whose runs are claimed.
     pub executor: Arc<str>,
-    /// Maximum number of runs to claim.
+    /// Maximum number of runs of this executor to claim.
     pub free: usize,
 }
 
 impl ExecutorLimits {
-    /// Limits the claim to `free` runs of an executor.
+    /// Limits a claim of due runs to `free` runs of an executor.
     #[must_use]
     pub fn new(executor: impl Into<Arc<str>>, free: usize) -> Self {
         Self {
@@ -173,24 +174,24 @@ impl ExecutorLimits {
     }
 }
 
-/// Name of one call of [`claim_next`](super::RunLedger::claim_next).
+/// Unique ID of one call of [`claim_next`](super::RunLedger::claim_next), by which its leases can be listed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ClaimId(Uuid);
 
 impl ClaimId {
-    /// Returns an ID that no other claim has, in any process.
+    /// Returns a claim ID that no other claim has, in any process.
     #[must_use]
     pub fn unique() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// Returns the ID of these bytes, for a ledger that reads it from its storage.
+    /// Returns the claim ID with these bytes, for a ledger that reads the ID from its storage.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Returns the bytes of the ID, for a ledger that stores it.
+    /// Returns the bytes of the claim ID, for a ledger that stores the ID.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
@@ -199,7 +200,7 @@ impl ClaimId {
 
 #[cfg(feature = "uuid")]
 impl ClaimId {
-    /// Returns the ID as a UUID.
+    /// Returns the claim ID as a UUID.
     #[must_use]
     pub const fn as_uuid(self) -> Uuid {
         self.0
@@ -220,18 +221,18 @@ impl From<ClaimId> for Uuid {
     }
 }
 
-/// A lease that is lost: another worker has claimed the run, or the run was released or has ended.
+/// Report of a lost lease: another worker has claimed the run, or the run was released or has ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lost {
-    /// The run of the lease.
+    /// The run whose lease is lost.
     pub run: RunRef,
-    /// The token of the lease.
+    /// The fencing token of the lost lease.
     pub token: u64,
 }
 
 impl Lost {
-    /// Reports a lease as lost.
+    /// Creates the report that a lease is lost.
     #[must_use]
     pub fn new(lease: &Lease) -> Self {
         Self {

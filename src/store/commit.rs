@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Input of [`BreadcrumbStore::commit`](super::BreadcrumbStore::commit): writes, and optionally the end of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
-    /// The writes, in the order in which they are applied. At most [1,000](Self::MAX_WRITES).
+    /// The breadcrumb writes of the commit, in the order in which the store applies them. At most [1,000](Self::MAX_WRITES).
     pub writes: Vec<Write>,
     /// The lease of the run that this commit belongs to, and the end of the run. The lease fences the whole commit. `None` for
     /// writes from outside of runs.
@@ -23,30 +23,31 @@ impl Commit {
 }
 
 impl From<Vec<Write>> for Commit {
-    /// Creates a commit that belongs to no run.
+    /// Creates a commit of these writes that belongs to no run.
     fn from(writes: Vec<Write>) -> Self {
         Self { writes, end: None }
     }
 }
 
-/// One write. Its JSON form is an object with one field: `create`, `update` or `delete`.
+/// One write of a commit: the creation, update or deletion of a breadcrumb. Its JSON form is an object with one field: `create`,
+/// `update` or `delete`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Write {
     /// Creates a breadcrumb.
     Create(NewBreadcrumb),
-    /// Updates a breadcrumb.
+    /// Updates a breadcrumb from the version that the caller read.
     Update {
-        /// The ID of the breadcrumb.
+        /// The ID of the breadcrumb to update.
         id: BreadcrumbId,
-        /// The version that the caller read. The update fails with a conflict if another version is current.
+        /// The version of the breadcrumb that the caller read. The update fails with a conflict if another version is current.
         version: u64,
-        /// The changed fields.
+        /// The fields to change, with their new values.
         patch: Patch,
     },
     /// Deletes a breadcrumb, at any version.
     Delete {
-        /// The ID of the breadcrumb.
+        /// The ID of the breadcrumb to delete.
         id: BreadcrumbId,
         /// The author of the deletion, for a store with [`Capabilities::chosen_author`](super::Capabilities::chosen_author).
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,7 +55,7 @@ pub enum Write {
     },
 }
 
-/// The end of a run, or of its current attempt.
+/// The outcome of a run or of its current attempt, as a commit records it.
 #[derive(Clone, Debug)]
 pub enum RunEnd {
     /// The run succeeded, and the writes of the commit are its response.
@@ -62,26 +63,27 @@ pub enum RunEnd {
     /// The run waits for a breadcrumb or a time. Its lease ends, and its attempts are counted from 0 again. The commit fails if
     /// the run could wait for ever, see [`Wake::check`].
     Suspended {
-        /// The breadcrumbs or the time that the run waits for.
+        /// The breadcrumbs or the time that the suspended run waits for.
         wake: Wake,
-        /// The saved state, from which the run continues.
+        /// The state that the suspended run saved, from which its next attempt continues.
         state: Json,
     },
-    /// The run failed. The store writes the dead letter in the same step.
+    /// The run failed for good. The store writes the dead letter in the same step.
     Failed(DeadLetter),
-    /// The executor had nothing to do, for one of these reasons: `gone`, `unmatched`, `own`.
+    /// The executor had nothing to do for the trigger, for one of these reasons: `gone`, `unmatched`, `own`.
     Skipped(&'static str),
-    /// A later version of the trigger has its own run.
+    /// The run ends without a response, because a later version of its trigger has its own run.
     Superseded,
-    /// The run continues. The ledger records the writes as the work of this run, and the lease fences them.
+    /// The run is not over: its attempt continues after this commit. The ledger records the writes as the work of this run, and
+    /// the lease fences them.
     Continues,
 }
 
 impl RunEnd {
-    /// Reason of a [skipped](Self::Skipped) run that its executor does not match.
+    /// Reason of a [skipped](Self::Skipped) run whose trigger its executor does not match.
     pub const UNMATCHED: &'static str = "unmatched";
 
-    /// Reason and code of a run that was [cancelled](super::RunLedger::cancel).
+    /// Reason and error code of a run that was [cancelled](super::RunLedger::cancel).
     pub const CANCELLED: &'static str = "cancelled";
 }
 
@@ -89,17 +91,17 @@ impl RunEnd {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// The class of the failure.
+    /// The class of the run's failure.
     pub class: FailureClass,
-    /// The code of the error, such as `error`, `conflict` or `rate_limited`.
+    /// The code of the error that ended the run, such as `error`, `conflict` or `rate_limited`.
     pub code: String,
     /// SHA-256 of the error message, as hexadecimal digits. Equal failures can be counted by it without reading their messages.
     pub digest: String,
-    /// Cause of the failure: the error and its sources, without credentials, at most [1,000 bytes](Self::LONGEST_CAUSE).
+    /// Cause of the run's failure: the error and its sources, without credentials, at most [1,000 bytes](Self::LONGEST_CAUSE).
     /// [`Profile::hide_errors`](crate::Profile::hide_errors) omits the executor's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// The number of attempts.
+    /// The number of attempts of the failed run.
     pub attempts: u32,
     /// The tags that the dead letter inherits from the trigger.
     pub tags: Vec<String>,
@@ -112,7 +114,7 @@ impl DeadLetter {
     /// The schema name of a dead letter.
     pub const SCHEMA: &'static str = "executor.failed.v1";
 
-    /// Maximum length of a cause: 1,000 bytes. A store truncates a longer cause.
+    /// Maximum length of a dead letter's cause: 1,000 bytes. A store truncates a longer cause.
     pub const LONGEST_CAUSE: usize = 1_000;
 
     /// Creates a dead letter without digest, cause, tags and creator.
@@ -153,7 +155,7 @@ impl DeadLetter {
         ))
     }
 
-    /// Returns the breadcrumb of this dead letter.
+    /// Returns the breadcrumb that records this dead letter in a store.
     #[must_use]
     pub fn breadcrumb(&self, lease: &Lease, tenant: &str) -> NewBreadcrumb {
         /// Maximum length of the executor ID in a tag, so that the tag can be stored.
@@ -188,25 +190,25 @@ impl DeadLetter {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// A retry cannot fix the error.
+    /// A retry cannot fix the error that ended the run.
     Permanent,
-    /// The last permitted attempt failed, or the run became too old while it was rate limited.
+    /// The last permitted attempt of the run failed, or the run became too old while it was rate limited.
     AttemptsUsedUp,
-    /// The last attempt reached its time limit.
+    /// The last attempt of the run reached its time limit.
     Timeout,
-    /// The last attempt panicked.
+    /// The last attempt of the run panicked.
     Panic,
-    /// The workers of several consecutive attempts died during the run: three by default, see
+    /// The workers of several consecutive attempts of the run died during the run: three by default, see
     /// [`RetryPolicy::crashes`](crate::executor::RetryPolicy::crashes).
     CrashLoop,
-    /// The chain of runs that led to the trigger is too long.
+    /// The chain of runs that led to the trigger is longer than the hop limit.
     HopLimit,
     /// The run may be executed at most once and was interrupted, so its outcome is unknown.
     OutcomeUnknown,
 }
 
 impl FailureClass {
-    /// Returns the name of the class in dead letters.
+    /// Returns the name of the failure class in dead letters, such as `permanent`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -227,7 +229,7 @@ impl fmt::Display for FailureClass {
     }
 }
 
-/// Result of a commit.
+/// Result of a successful commit: the breadcrumbs that it wrote.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Committed {
@@ -237,13 +239,13 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// Creates the result of a commit from the written breadcrumbs.
+    /// Creates the result of a commit from the breadcrumbs that it wrote.
     #[must_use]
     pub fn new(written: Vec<Arc<Breadcrumb>>) -> Self {
         Self { written }
     }
 
-    /// Returns the IDs of the written breadcrumbs.
+    /// Returns the IDs of the breadcrumbs that the commit wrote.
     #[must_use]
     pub fn ids(&self) -> Vec<BreadcrumbId> {
         self.written

@@ -5,7 +5,7 @@ use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Timestamp};
 use std::sync::Arc;
 
 impl From<NewBreadcrumb> for Breadcrumb {
-    /// Creates version 1 with a new ID and the current time.
+    /// Creates version 1 of a breadcrumb with a new ID and the current time.
     fn from(new: NewBreadcrumb) -> Self {
         new.first_version(
             BreadcrumbId::unique(),
@@ -15,7 +15,7 @@ impl From<NewBreadcrumb> for Breadcrumb {
 }
 
 impl From<NewBreadcrumb> for Arc<Breadcrumb> {
-    /// Creates version 1 with a new ID and the current time.
+    /// Creates version 1 of a breadcrumb with a new ID and the current time.
     fn from(new: NewBreadcrumb) -> Self {
         Self::new(new.into())
     }

@@ -1,34 +1,35 @@
 use crate::error::{BoxError, Retry};
 use std::time::Duration;
 
-/// Error of an [`Embedder`](super::embedding::Embedder). Each variant permits a different reaction of the caller.
+/// Error of an [`Embedder`](super::embedding::Embedder), which computes the vectors of strings. Each variant permits a different
+/// reaction of the caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbedError {
-    /// The embedder is overloaded or too slow, regardless of the strings. A store retries after `retry_after`.
-    #[error("the embedder {model:?} is unavailable")]
+    /// The embedder is overloaded or too slow, whichever strings it receives. A store retries after `retry_after`.
+    #[error("the embedder {model:?} is unavailable or too slow; retry in {retry_after:?}")]
     Unavailable {
         /// Model name of the embedder.
         model: String,
-        /// Delay before the next attempt.
+        /// Delay before the next call of the embedder.
         retry_after: Duration,
-        /// Cause, as reported by the embedder.
+        /// Cause of the outage, as reported by the embedder.
         source: BoxError,
     },
     /// The embedder failed or is unreachable. A store then embeds smaller batches to find out if one of the strings is the cause.
-    #[error("the embedder {model:?} failed")]
+    #[error("the embedder {model:?} failed or is unreachable; see the cause")]
     Failed {
         /// Model name of the embedder.
         model: String,
-        /// Cause, as reported by the embedder.
+        /// Cause of the failure, as reported by the embedder.
         source: BoxError,
     },
-    /// The embedder rejects one of the strings, and may accept the others.
-    #[error("the embedder {model:?} rejected one of the strings")]
+    /// The embedder rejects one of the strings that it must embed, and may accept the others.
+    #[error("the embedder {model:?} rejected one of the strings that it must embed; see the cause")]
     Refused {
         /// Model name of the embedder.
         model: String,
-        /// Cause, as reported by the embedder.
+        /// Cause of the rejection, as reported by the embedder.
         source: BoxError,
     },
     /// The configuration of the embedder is invalid: the API key, the model name or the model files must change.
@@ -38,25 +39,25 @@ pub enum EmbedError {
     Unusable {
         /// Model name of the embedder.
         model: String,
-        /// Cause, as reported by the embedder.
+        /// Cause of the misconfiguration, as reported by the embedder.
         source: BoxError,
     },
     /// The response of the embedder is not one finite vector of [`dimensions`](super::embedding::Embedder::dimensions) numbers per string.
-    #[error("the embedder {model:?} returned {problem}")]
+    #[error("the embedder {model:?} returned an invalid response: {problem}")]
     BadAnswer {
         /// Model name of the embedder.
         model: String,
-        /// Description of the error, such as `2 vectors for 3 texts`.
+        /// Description of the invalid response, such as `2 vectors for 3 texts`.
         problem: String,
     },
-    /// The store's vectors come from another model, and vectors of two models cannot be compared. Open the store with the stored
-    /// model again, or delete its vectors with `forget_vectors`.
+    /// The vectors in the store come from another model than the embedder's, and vectors of two models cannot be compared. Open
+    /// the store with the stored model again, or delete its vectors with `forget_vectors`.
     #[error(
         "the store has vectors of model {kept_model:?} with {kept_dimensions} dimensions, and the embedder is {model:?} with \
          {dimensions}; open the store with {kept_model:?}, or once with `forget_vectors` to embed all breadcrumbs again"
     )]
     OtherModel {
-        /// Model name of the stored vectors.
+        /// Name of the model that computed the stored vectors.
         kept_model: String,
         /// Number of dimensions of the stored vectors.
         kept_dimensions: usize,
@@ -68,7 +69,7 @@ pub enum EmbedError {
 }
 
 impl EmbedError {
-    /// Returns whether the same call can succeed later, and after which delay.
+    /// Returns whether the same call of the embedder can succeed later, and after which delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

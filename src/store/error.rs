@@ -13,7 +13,7 @@ pub enum StoreError {
     /// The breadcrumb does not exist in this tenant, or was deleted.
     #[error("breadcrumb {id} does not exist")]
     NotFound {
-        /// The ID of the breadcrumb.
+        /// The ID of the missing breadcrumb.
         id: BreadcrumbId,
         /// The last version of a deleted breadcrumb, if the store retains tombstones.
         tombstone: Option<Arc<Breadcrumb>>,
@@ -23,134 +23,139 @@ pub enum StoreError {
         "cannot update breadcrumb {id} from version {expected}: it is at version {found} now; read it again"
     )]
     Conflict {
-        /// The ID of the breadcrumb.
+        /// The ID of the breadcrumb that changed.
         id: BreadcrumbId,
-        /// The version that the update names.
+        /// The breadcrumb version that the update names.
         expected: u64,
-        /// The current version.
+        /// The current version of the breadcrumb.
         found: u64,
     },
-    /// Another worker has claimed the run, or the run was released or has ended. Write nothing for the run.
+    /// The lease of the run is lost: another worker has claimed the run, or the run was released or has ended. Write nothing for
+    /// the run.
     #[error(
         "the lease of {run} is lost: another worker has claimed the run, or the run was released or has ended"
     )]
     LeaseLost {
-        /// The run.
+        /// The run whose lease is lost.
         run: RunRef,
     },
     /// [`WithLedger`](super::WithLedger) saved the response of the run and released the lease, because the response could not
     /// be written now. The claim of a later attempt writes the response: write nothing else for the run.
     #[error(transparent)]
     ResponseSaved(Box<SavedResponse>),
-    /// The ledger has no such run.
-    #[error("{run} is not in the ledger")]
+    /// The run ledger has no row for the run.
+    #[error("{run} is not in the run ledger: it was never enqueued, or its row was deleted")]
     UnknownRun {
-        /// The run.
+        /// The run that the ledger does not have.
         run: RunRef,
     },
     /// The state of the run does not permit the operation.
     #[error("cannot {operation} {run}: it is {state}")]
     WrongState {
-        /// The operation, such as `redo` or `resume`.
+        /// The operation that the state does not permit, such as `redo` or `resume`.
         operation: &'static str,
-        /// The run.
+        /// The run that the operation names.
         run: RunRef,
-        /// The state of the run.
+        /// The current state of the run.
         state: RunState,
     },
-    /// The content exceeds a limit that all stores have, for example on size or depth. Write less content.
-    #[error("{what} cannot be stored")]
+    /// The content of a write exceeds a limit that all stores have, for example on size or depth. Write less content.
+    #[error("{what} cannot be stored, because it exceeds a limit of all stores; see the cause")]
     Rejected {
         /// The rejected part of the write, such as `the context of write 0`.
         what: String,
-        /// The exceeded limit.
+        /// The limit that the content exceeds.
         source: JsonError,
     },
-    /// The caller is not permitted to write this.
+    /// A rule of the executor, the ledger or the store forbids the operation.
     #[error("{reason}")]
     Forbidden {
-        /// The reason, and the permitted writes.
+        /// The reason why the operation is forbidden, and the permitted alternative.
         reason: String,
     },
     /// A commit has too many writes.
-    #[error("the commit has {count} writes where at most {limit} are allowed")]
+    #[error("the commit has {count} writes where at most {limit} are allowed; split the commit")]
     TooManyWrites {
-        /// The number of writes.
+        /// The number of writes in the commit.
         count: usize,
-        /// The maximum number of writes.
+        /// The maximum number of writes in one commit.
         limit: usize,
     },
-    /// A breadcrumb has too many tags.
-    #[error("write {write} has {count} tags where at most {limit} are allowed")]
+    /// A breadcrumb in a commit has too many tags.
+    #[error("the breadcrumb of write {write} has {count} tags where at most {limit} are allowed")]
     TooManyTags {
         /// The index of the write in the commit.
         write: usize,
-        /// The number of tags.
+        /// The number of tags of the breadcrumb.
         count: usize,
-        /// The maximum number of tags.
+        /// The maximum number of tags of one breadcrumb.
         limit: usize,
     },
-    /// A tag is too long.
-    #[error("write {write} has a tag of {size} bytes where at most {limit} are allowed")]
+    /// A tag of a breadcrumb in a commit is too long.
+    #[error(
+        "the breadcrumb of write {write} has a tag of {size} bytes where at most {limit} are allowed"
+    )]
     TagTooLong {
         /// The index of the write in the commit.
         write: usize,
         /// The size of the tag in bytes.
         size: usize,
-        /// The maximum size in bytes.
+        /// The maximum size of a tag in bytes.
         limit: usize,
     },
-    /// A schema name is too long.
-    #[error("write {write} has a schema name of {size} bytes where at most {limit} are allowed")]
+    /// The schema name of a breadcrumb in a commit is too long.
+    #[error(
+        "the breadcrumb of write {write} has a schema name of {size} bytes where at most {limit} are allowed"
+    )]
     SchemaTooLong {
         /// The index of the write in the commit.
         write: usize,
         /// The size of the schema name in bytes.
         size: usize,
-        /// The maximum size in bytes.
+        /// The maximum size of a schema name in bytes.
         limit: usize,
     },
-    /// The saved position of a worker is too large.
+    /// The position that a worker saves for an executor is too large.
     #[error(
-        "the position of executor {executor:?} has {size} bytes where at most {limit} are allowed"
+        "the saved position of executor {executor:?} has {size} bytes where at most {limit} are allowed"
     )]
     PositionTooLarge {
-        /// The executor ID.
+        /// The ID of the executor whose position is saved.
         executor: Arc<str>,
-        /// The size in bytes.
+        /// The size of the position in bytes.
         size: usize,
-        /// The maximum size in bytes.
+        /// The maximum size of a position in bytes.
         limit: usize,
     },
-    /// A key of a [request](super::RunLedger::request) is empty or too long.
+    /// The idempotency key of a [request](super::RunLedger::request) is empty or too long.
     #[error(
         "the key of a request for executor {executor:?} has {size} bytes where 1 to {limit} are allowed"
     )]
     InvalidKey {
-        /// The executor ID.
+        /// The ID of the executor that the request names.
         executor: Arc<str>,
-        /// The size in bytes.
+        /// The size of the key in bytes.
         size: usize,
-        /// The maximum size in bytes.
+        /// The maximum size of a key in bytes.
         limit: usize,
     },
-    /// An earlier [request](super::RunLedger::request) with this key had another breadcrumb.
+    /// The key of a [request](super::RunLedger::request) belongs to an earlier request with another breadcrumb.
     #[error(
         "key {key:?} of executor {executor:?} belongs to a request with another breadcrumb, {id}; use another key for this one"
     )]
     KeyConflict {
-        /// The executor ID.
+        /// The ID of the executor that both requests name.
         executor: Arc<str>,
-        /// The key.
+        /// The idempotency key of both requests.
         key: Arc<str>,
-        /// The breadcrumb of the earlier request.
+        /// The ID of the breadcrumb that the earlier request created.
         id: BreadcrumbId,
     },
     /// A run would be suspended for ever. Add a selector or a time to its [`Wake`](super::Wake).
-    #[error("cannot suspend the run: its wake has neither a selector nor a time")]
+    #[error("cannot suspend the run: its wake has neither a selector nor a time; add one of them")]
     EmptyWake,
     /// The selector of a query or of a suspended run cannot be evaluated.
-    #[error("cannot evaluate the selector of the query or the wait")]
+    #[error("cannot evaluate the selector of the query or of the suspended run; see the cause")]
     InvalidQuery(#[source] ConditionError),
     /// The result of a query for an interval of time ([`before`](super::Query::before()) and [`after`](super::Query::after()))
     /// has only a part of the interval, because the rest takes long or cannot be read now. Query the rest from
@@ -163,85 +168,87 @@ pub enum StoreError {
         "{store} read {looked_at} breadcrumbs without completing the search; select a schema or a tag that fewer breadcrumbs have"
     )]
     TooFar {
-        /// The store name.
+        /// The name of the store that stopped the search.
         store: &'static str,
         /// The number of breadcrumbs that the store read.
         looked_at: usize,
     },
-    /// The backend rejects the operation. A retry cannot succeed.
-    #[error("{store} rejects the operation; a retry cannot succeed")]
+    /// The backend of the store rejects the operation. A retry cannot succeed.
+    #[error("{store} rejects the operation, and a retry cannot succeed; see the cause")]
     Refused {
-        /// The store name.
+        /// The name of the store that rejects the operation.
         store: &'static str,
-        /// Cause, as reported by the backend.
+        /// Cause of the rejection, as reported by the backend.
         source: BoxError,
     },
-    /// The embedder of the store failed for a text, so there is no result of a vector search.
-    #[error("the text cannot be embedded")]
+    /// The embedder of the store failed for the text of a vector search or of a breadcrumb.
+    #[error("cannot compute the vector of a text; see the cause")]
     Embedding(#[from] EmbedError),
-    /// A limit of the store is reached.
+    /// The store or its ledger has the maximum number of items of one kind, such as open runs.
     #[error("{store} is full: it holds at most {limit} {what}")]
     Full {
-        /// The store name.
+        /// The name of the store that is full.
         store: &'static str,
-        /// The limited items, such as `open runs`.
+        /// The kind of the limited items, such as `open runs`.
         what: &'static str,
-        /// The maximum number of items.
+        /// The maximum number of these items.
         limit: usize,
     },
-    /// The backend lacks this operation; check [`Capabilities`](super::Capabilities) first.
+    /// The store does not have the requested operation; check [`Capabilities`](super::Capabilities) first.
     #[error("{store} does not support {operation}")]
     Unsupported {
-        /// The store name.
+        /// The name of the store without the operation.
         store: &'static str,
-        /// The unsupported operation.
+        /// The operation that the store does not have.
         operation: &'static str,
     },
-    /// The backend is unreachable or overloaded. The operation may have succeeded.
-    #[error("{store} is unavailable")]
+    /// The backend of the store is unreachable or overloaded. The operation may have succeeded.
+    #[error("{store} is unavailable or overloaded; see the cause")]
     Unavailable {
-        /// The store name.
+        /// The name of the unavailable store.
         store: &'static str,
-        /// Delay before the next attempt.
+        /// Delay before the next attempt of the operation.
         retry_after: Duration,
-        /// Cause, as reported by the driver of the backend.
+        /// Cause of the outage, as reported by the driver of the backend.
         source: BoxError,
     },
 }
 
-/// A response that [`WithLedger`](super::WithLedger) saved and could not write yet.
+/// Error for a run whose response [`WithLedger`](super::WithLedger) saved in the ledger, because it could not be written yet.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[error(
     "cannot write the response of {run} yet; the ledger saved the response, and the attempt at {at} will write it"
 )]
 pub struct SavedResponse {
-    /// The run.
+    /// The run whose response is saved.
     pub run: RunRef,
-    /// The earliest time of the next attempt, by the ledger's clock.
+    /// The earliest time of the attempt that will write the response, by the ledger's clock.
     pub at: Timestamp,
-    /// Delay before the next attempt.
+    /// Delay before the attempt that will write the response.
     pub delay: Duration,
-    /// The error of the commit.
+    /// The error of the commit that could not write the response.
     pub source: StoreError,
 }
 
-/// A part of an interval of time that a query selects, see [`StoreError::Partial`].
+/// Error of a query that read only a part of its interval of time, with the result for this part, see [`StoreError::Partial`].
 #[derive(Debug, thiserror::Error)]
 #[error("{store} read only a part of the queried interval; query the rest from `next`")]
 pub struct PartialSearch {
-    /// The store name.
+    /// The name of the store that answered the query.
     pub store: &'static str,
-    /// The breadcrumbs in this part, in the order of the query.
+    /// The breadcrumbs that match in the read part of the interval, in the order of the query.
     pub found: Vec<Arc<Breadcrumb>>,
-    /// [`Query::before`](super::Query::before()) of a query for the rest. `None` if the store has read the whole interval.
+    /// Value of [`Query::before`](super::Query::before()) for a query for the rest of the interval. `None` if the store has read
+    /// the whole interval.
     pub next: Option<(Timestamp, u64, BreadcrumbId)>,
-    /// The update times of breadcrumbs in this part that cannot be read now.
+    /// The update times of breadcrumbs in the read part of the interval that cannot be read now.
     pub unread: Vec<Timestamp>,
 }
 
 impl StoreError {
-    /// Returns whether and when the same operation can succeed. A dispatcher needs no other information about the error.
+    /// Returns whether and when a retry of the failed store operation can succeed. A dispatcher needs no other information about
+    /// the error.
     #[must_use]
     pub fn retry(&self) -> Retry {
         const WHEN_FULL: Duration = Duration::from_secs(1);
@@ -274,7 +281,7 @@ impl StoreError {
         }
     }
 
-    /// Returns a short name for records and metrics, such as `not_found` or `conflict`.
+    /// Returns the short name of this error for records and metrics, such as `not_found` or `conflict`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// Shortcuts for single writes and common queries, implemented for every store. Their writes belong to no run.
 pub trait BreadcrumbStoreExt: BreadcrumbStore {
-    /// Creates a breadcrumb.
+    /// Creates a breadcrumb and returns its first version.
     ///
     /// # Errors
     /// See [`BreadcrumbStore::commit`].
@@ -15,7 +15,7 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
         only(self, Write::Create(new))
     }
 
-    /// Updates a breadcrumb from a version.
+    /// Updates a breadcrumb if `version` is its current version, and returns the new version.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if another version is current, and the other errors of [`BreadcrumbStore::commit`].
@@ -28,7 +28,7 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
         only(self, Write::Update { id, version, patch })
     }
 
-    /// Deletes a breadcrumb at any version.
+    /// Deletes a breadcrumb, whichever version is current.
     ///
     /// # Errors
     /// [`StoreError::NotFound`] if the breadcrumb does not exist, and the other errors of [`BreadcrumbStore::commit`].
@@ -64,7 +64,7 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
 
 impl<S: BreadcrumbStore + ?Sized> BreadcrumbStoreExt for S {}
 
-/// Commits one write and returns the written breadcrumb.
+/// Commits one write outside of runs and returns the written breadcrumb.
 async fn only<S: BreadcrumbStore + ?Sized>(
     store: &S,
     write: Write,

@@ -35,19 +35,19 @@ impl StoreId {
         Self::new(Uuid::new_v4().to_string(), tenant)
     }
 
-    /// Returns the name of the database.
+    /// Returns the name of the database in this identity.
     #[must_use]
     pub fn database(&self) -> &str {
         &self.database
     }
 
-    /// Returns the name of the tenant.
+    /// Returns the name of the tenant in this identity.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// Returns the identity of another tenant in this database.
+    /// Returns the identity of another tenant's data in the same database.
     #[must_use]
     pub fn in_tenant(&self, tenant: impl Into<Arc<str>>) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl StoreId {
         }
     }
 
-    /// Returns the identity of these breadcrumbs with the runs of another store.
+    /// Returns the identity of a store that combines these breadcrumbs with the runs of another store.
     pub(in crate::store) fn with_runs_of(&self, ledger: &Self) -> Self {
         self.with(&format!("runs in {ledger}"))
     }
@@ -81,7 +81,7 @@ impl StoreId {
     }
 }
 
-/// String between the name of a database and the description of its added runs or faults.
+/// String between the name of a database and the description of the runs or faults that a wrapper adds to it.
 const WITH: &str = " with the ";
 
 impl fmt::Display for StoreId {

@@ -43,7 +43,8 @@ use std::sync::Arc;
 ///   `updated_at` after it.
 #[async_trait]
 pub trait RunLedger: Send + Sync {
-    /// Adds rows for runs. An existing row stays as it is and retains its ordering key.
+    /// Adds a row to the ledger for each of these runs, from which workers claim the runs. An existing row stays as it is and
+    /// retains its ordering key.
     ///
     /// One exception: an event can be delivered before the store has the announced version, so that its run is skipped or fails.
     /// Such a row is made ready again in a new epoch, behind all other rows.
@@ -88,9 +89,7 @@ pub trait RunLedger: Send + Sync {
         id: ClaimId,
     ) -> Result<Vec<Claimed>, StoreError>;
 
-    /// Adds rows like [`enqueue`](Self::enqueue), then claims like [`claim_next`](Self::claim_next).
-    ///
-    /// Adds rows like [`enqueue`](Self::enqueue), then claims due runs like [`claim_next`](Self::claim_next).
+    /// Adds runs to the ledger like [`enqueue`](Self::enqueue), then claims due runs like [`claim_next`](Self::claim_next).
     ///
     /// The default implementation calls both. A store that does both in one step saves a round trip for each batch of events.
     /// Runs whose triggers have just arrived start through this method.
@@ -202,8 +201,8 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn workers(&self) -> Result<Vec<Worker>, StoreError>;
 
-    /// Saves the position of a worker for each of these executors, as bytes that only the runtime interprets. Replaces the saved
-    /// position of each of these executors.
+    /// Saves the position of a worker for each of these executors: the intervals of time whose triggers the ledger may not have
+    /// yet. A position is bytes that only the runtime interprets. Replaces the saved position of each of these executors.
     ///
     /// The ledger retains the [10,000](SavedPosition::MOST) most recently saved positions of a tenant and deletes the others.
     ///
@@ -218,7 +217,7 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
 
-    /// Saves the progress of a run, from which the next attempt continues.
+    /// Saves the progress of a running run, from which its next attempt continues.
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
@@ -253,8 +252,8 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::UnknownRun`] if the ledger does not have the run.
     async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError>;
 
-    /// Cancels a run like [`cancel`](Self::cancel). In the same step, first adds a run that the ledger does not have, like
-    /// [`enqueue`](Self::enqueue). The answer for such a run is [`Cancelled::Waiting`].
+    /// Cancels a run like [`cancel`](Self::cancel), also if the ledger does not have the run yet. In the same step, first adds a
+    /// run that the ledger does not have, like [`enqueue`](Self::enqueue). The answer for such a run is [`Cancelled::Waiting`].
     ///
     /// A run that no worker has enqueued yet is then never executed, because a worker that enqueues it later finds the ended run.
     /// This holds for as long as the store retains its row. The maximum number of open runs does not apply, because the run never
@@ -264,17 +263,17 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError>;
 
-    /// Ends a [transferred](Self::transfer) run as skipped, with the reason of a run that no version matches. Other runs with its
-    /// ordering key may be running.
+    /// Ends a [transferred](Self::transfer) run as skipped, with the reason of a run that no version of its executor matches.
+    /// Other runs with its ordering key may be running.
     ///
     /// # Errors
     /// [`StoreError::WrongState`] if the run does not wait for another version of its executor, [`StoreError::UnknownRun`] if the
     /// ledger does not have the run.
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError>;
 
-    /// Pauses an executor. A claim that starts after this call has returned claims no run of the executor, on any handle and in
-    /// any process, until [`resume_executor`](Self::resume_executor). Returns `false` if the executor was paused already. Its
-    /// time of pause then stays the same.
+    /// Pauses an executor, so that no worker claims its runs. A claim that starts after this call has returned claims no run of
+    /// the executor, on any handle and in any process, until [`resume_executor`](Self::resume_executor). Returns `false` if the
+    /// executor was paused already. Its time of pause then stays the same.
     ///
     /// The pause affects only claims:
     /// - Runs are enqueued as usual.
@@ -301,9 +300,9 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError>;
 
-    /// Creates a breadcrumb for an executor, once for each key. If no earlier request of this tenant has the executor and the
-    /// key, the call creates the breadcrumb, publishes its event and records the key, in one step. Otherwise it returns the
-    /// trigger of the earlier request. Of several concurrent calls, one creates the breadcrumb.
+    /// Creates a breadcrumb that triggers an executor, once for each idempotency key. If no earlier request of this tenant has the
+    /// executor and the key, the call creates the breadcrumb, publishes its event and records the key, in one step. Otherwise it
+    /// returns the trigger of the earlier request. Of several concurrent calls, one creates the breadcrumb.
     ///
     /// The event enqueues the run, as for any other breadcrumb, so all executors that match are triggered. A repeated request
     /// must have an equal breadcrumb, in all fields. This includes its [`ttl`](crate::Breadcrumb::ttl): set a time that is the
@@ -321,8 +320,8 @@ pub trait RunLedger: Send + Sync {
     /// If the future is dropped, the breadcrumb may have been created. Call the method again with the same request.
     async fn request(&self, request: NewRequest) -> Result<Requested, StoreError>;
 
-    /// Lists the rows that a filter selects, in the order in which they are due. Rows that are due at the same time are in the
-    /// order in which they were added.
+    /// Lists the ledger rows of the runs that a filter selects, in the order in which they are due. Rows that are due at the same
+    /// time are in the order in which they were added.
     ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
@@ -351,18 +350,18 @@ pub trait RunLedger: Send + Sync {
     ) -> Result<Vec<WrittenBy>, StoreError>;
 }
 
-/// Limits of the [positions](RunLedger::save_positions) that a ledger saves.
+/// Limits of the executor [positions](RunLedger::save_positions) that a ledger saves.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SavedPosition;
 
 impl SavedPosition {
-    /// Maximum size of a position in bytes.
+    /// Maximum size of an executor's position in bytes.
     pub const MAX_BYTES: usize = 1024;
-    /// Maximum number of positions that a ledger retains for one tenant, one for each executor.
+    /// Maximum number of executor positions that a ledger retains for one tenant, one for each executor.
     pub const MOST: usize = 10_000;
 
-    /// Returns an error if one of these positions is too large.
+    /// Returns an error if one of these executor positions is too large.
     pub(in crate::store) fn check(positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
         match positions
             .iter()
@@ -382,9 +381,9 @@ impl SavedPosition {
 /// key, both variants are the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KeyPosition {
-    /// Later runs with its ordering key wait for the run.
+    /// Later runs with the same ordering key wait for the transferred run.
     Held,
-    /// Later runs with its ordering key do not wait for the run. When the run is accepted, it goes behind the runs that were
-    /// added before.
+    /// Later runs with the same ordering key do not wait for the transferred run. When the run is accepted, it goes behind the
+    /// runs that were added before.
     Left,
 }

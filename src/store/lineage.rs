@@ -3,13 +3,13 @@ use crate::model::{BreadcrumbId, Json, Selector, Timestamp};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Origin of a breadcrumb version.
+/// Origin of a breadcrumb version: the breadcrumb that started its chain of runs, and the number of runs since.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lineage {
     /// The ID of the breadcrumb from outside of runs that started the chain. All breadcrumbs of the chain have the same one.
     pub correlation_id: Arc<str>,
-    /// The number of runs between that breadcrumb and this version. 0 for a breadcrumb from outside of runs.
+    /// The number of runs between the breadcrumb that started the chain and this version.
     pub hops: u32,
 }
 
@@ -21,7 +21,8 @@ impl Lineage {
         Self::new(&*id.to_uuid().hyphenated().encode_lower(&mut text), 0)
     }
 
-    /// Creates a lineage.
+    /// Creates the origin of a breadcrumb version, with the ID of the breadcrumb that started the chain and the number of runs
+    /// since.
     #[must_use]
     pub fn new(correlation_id: impl Into<Arc<str>>, hops: u32) -> Self {
         Self {
@@ -44,17 +45,17 @@ impl Lineage {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum WrittenBy {
-    /// A write that belongs to no run, for example by a service, a person or another program.
+    /// The version was written outside of runs, for example by a service, a person or another program.
     Outside,
-    /// A run of the executor with this ID.
+    /// A run of the executor with this ID wrote the version.
     Executor(Arc<str>),
-    /// Unknown, because another version is current or the store does not record writers (see
+    /// The writer is unknown, because another version is current or the store does not record writers (see
     /// [`Capabilities::lineage`](super::Capabilities::lineage)).
     Unknown,
 }
 
 impl WrittenBy {
-    /// Returns the writer of version `asked`. `current` has the current version and the executor that wrote it.
+    /// Returns the writer of version `asked` of a breadcrumb. `current` has the current version and the executor that wrote it.
     pub(in crate::store) fn of(asked: u64, current: Option<(u64, Option<Arc<str>>)>) -> Self {
         match current {
             Some((version, _)) if version != asked => Self::Unknown,
@@ -65,11 +66,11 @@ impl WrittenBy {
     }
 }
 
-/// Saved progress of a run, from which the next attempt continues.
+/// Saved progress of a run, from which its next attempt continues.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Saved {
-    /// The last state from [`RunLedger::save`](super::RunLedger::save) or from a suspension.
+    /// The last state that the run saved with [`RunLedger::save`](super::RunLedger::save) or with a suspension.
     pub state: Json,
     /// The breadcrumb that woke the run. `None` if a time limit woke the run, or if it was not suspended.
     pub with: Option<BreadcrumbId>,
@@ -88,9 +89,9 @@ impl Saved {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Wake {
-    /// Selectors of the breadcrumbs that wake the run. One match is enough.
+    /// Selectors of the breadcrumbs that wake the suspended run. One match is enough.
     pub selectors: Vec<Selector>,
-    /// The time at which the run wakes without a breadcrumb. `None` for no time limit.
+    /// The time at which the suspended run wakes without a breadcrumb. `None` for no time limit.
     pub until: Option<Timestamp>,
     /// The time after which a breadcrumb must be committed to wake the run. Has an effect only if it is earlier than the
     /// suspension.
@@ -98,7 +99,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Creates a wake for a breadcrumb that matches. The worker that finds the breadcrumb calls
+    /// Creates the wake of a run that waits for a breadcrumb that matches a selector. The worker that finds the breadcrumb calls
     /// [`resume`](super::RunLedger::resume).
     #[must_use]
     pub fn on(selector: Selector) -> Self {
@@ -108,7 +109,7 @@ impl Wake {
         }
     }
 
-    /// Creates a wake for a time.
+    /// Creates the wake of a run that waits until a time.
     #[must_use]
     pub fn at(time: Timestamp) -> Self {
         Self {
@@ -117,8 +118,8 @@ impl Wake {
         }
     }
 
-    /// Checks that the run can wake: there is a selector or a time, and every selector can be evaluated. A store calls this
-    /// before it suspends a run.
+    /// Checks that a suspended run can wake: there is a selector or a time, and every selector can be evaluated. A store calls
+    /// this before it suspends a run.
     ///
     /// # Errors
     /// [`StoreError::InvalidQuery`] for the first selector that cannot be evaluated, [`StoreError::EmptyWake`] without a selector
@@ -133,14 +134,14 @@ impl Wake {
         Ok(())
     }
 
-    /// Adds a selector. A breadcrumb that matches it also wakes the run.
+    /// Adds a selector for breadcrumbs that wake the suspended run. A breadcrumb that matches it also wakes the run.
     #[must_use]
     pub fn or_on(mut self, selector: Selector) -> Self {
         self.selectors.push(selector);
         self
     }
 
-    /// Sets the time at which the run wakes without a breadcrumb.
+    /// Sets the time at which the suspended run wakes without a breadcrumb.
     #[must_use]
     pub fn until(mut self, time: Timestamp) -> Self {
         self.until = Some(time);

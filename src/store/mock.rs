@@ -1,4 +1,4 @@
-//! Mock store for tests.
+//! Mock of a [`BreadcrumbStore`] for tests of executors.
 //!
 //! [`store_with`] returns a mock that answers reads and commits like a store with some breadcrumbs. A bare
 //! [`MockBreadcrumbStore`] answers only with the expectations of the test. For `process_event`, it needs `expect_tenant` and
@@ -58,7 +58,7 @@ mockall::mock! {
 
 use __mock_MockExpectations_BreadcrumbStore::{__capabilities, __identity};
 
-/// A [`BreadcrumbStore`] that answers with expectations: `store.expect_get().returning(|id| ..)`.
+/// A mock [`BreadcrumbStore`] that answers calls with the expectations of a test: `store.expect_get().returning(|id| ..)`.
 ///
 /// Without an expectation, its identity is unique, and its capabilities are [`Capabilities::default`].
 pub struct MockBreadcrumbStore {
@@ -68,7 +68,7 @@ pub struct MockBreadcrumbStore {
 }
 
 impl MockBreadcrumbStore {
-    /// Creates a mock without expectations.
+    /// Creates a mock store without expectations.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -78,13 +78,13 @@ impl MockBreadcrumbStore {
         }
     }
 
-    /// Adds an expectation for [`identity`](BreadcrumbStore::identity).
+    /// Adds an expectation for calls of [`identity`](BreadcrumbStore::identity).
     pub fn expect_identity(&mut self) -> &mut __identity::Expectation {
         self.identity = None;
         self.expectations.expect_identity()
     }
 
-    /// Adds an expectation for [`capabilities`](BreadcrumbStore::capabilities).
+    /// Adds an expectation for calls of [`capabilities`](BreadcrumbStore::capabilities).
     pub fn expect_capabilities(&mut self) -> &mut __capabilities::Expectation {
         self.has_capabilities = true;
         self.expectations.expect_capabilities()
@@ -162,7 +162,8 @@ impl BreadcrumbStore for MockBreadcrumbStore {
     }
 }
 
-/// Creates a mock with some breadcrumbs, which retain their IDs, versions and times. The mock answers like a store in memory.
+/// Creates a mock store with some breadcrumbs, which retain their IDs, versions and times. The mock answers like a store in
+/// memory.
 ///
 /// Later reads return the results of commits. The mock has no run ledger and no vector search. These answers take precedence over
 /// expectations that a test adds later. `checkpoint()` removes these answers and all expectations.
@@ -192,7 +193,7 @@ where
     mock
 }
 
-/// Returns the answer of a future that is ready at the first poll.
+/// Returns the answer of a store's future that is ready at the first poll, or an error if it is not ready.
 fn at_once<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     answer
         .now_or_never()

@@ -279,14 +279,14 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether deleted breadcrumbs leave a tombstone.
+    /// Sets whether the last version of a deleted breadcrumb can be read as a tombstone.
     #[must_use]
     pub const fn tombstones(mut self, yes: bool) -> Self {
         self.tombstones = yes;
         self
     }
 
-    /// Sets whether vector search works.
+    /// Sets whether the store supports [`BreadcrumbStore::vector_search`].
     #[must_use]
     pub const fn vector_search(mut self, yes: bool) -> Self {
         self.vector_search = yes;
@@ -307,7 +307,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether a commit of several writes is atomic.
+    /// Sets whether a commit of several writes is visible in full or not at all.
     #[must_use]
     pub const fn atomic(mut self, yes: bool) -> Self {
         self.atomic = yes;
@@ -321,7 +321,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether one of several concurrent updates from one version succeeds and the others are conflicts.
+    /// Sets whether one of several concurrent updates from one breadcrumb version succeeds and the others are conflicts.
     #[must_use]
     pub const fn exclusive_updates(mut self, yes: bool) -> Self {
         self.exclusive_updates = yes;
@@ -335,35 +335,35 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether vector search omits the fields that the hints of a breadcrumb exclude.
+    /// Sets whether vector search omits the fields that the `llm_hints` of a breadcrumb exclude.
     #[must_use]
     pub const fn embeds_hinted(mut self, yes: bool) -> Self {
         self.embeds_hinted = yes;
         self
     }
 
-    /// Sets whether a tenant can have any name.
+    /// Sets whether a tenant of the store can have any name.
     #[must_use]
     pub const fn named_tenants(mut self, yes: bool) -> Self {
         self.named_tenants = yes;
         self
     }
 
-    /// Sets whether vector search returns scores.
+    /// Sets whether vector search returns a score for each breadcrumb.
     #[must_use]
     pub const fn scores(mut self, yes: bool) -> Self {
         self.scores = yes;
         self
     }
 
-    /// Sets whether the runtime catches up oldest first.
+    /// Sets whether the store reads any page of a long list in about the same time, so that the runtime catches up oldest first.
     #[must_use]
     pub const fn oldest_first(mut self, yes: bool) -> Self {
         self.oldest_first = yes;
         self
     }
 
-    /// Sets whether the ledger creates one breadcrumb for each key of a request.
+    /// Sets whether the ledger creates one breadcrumb for each key of a [request](RunLedger::request).
     #[must_use]
     pub const fn keyed_requests(mut self, yes: bool) -> Self {
         self.keyed_requests = yes;

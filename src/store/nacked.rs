@@ -1,4 +1,4 @@
-//! Nacked events that wait for redelivery.
+//! Queue of the events that a subscriber nacked, until they are delivered again.
 
 use crate::source::SourceError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Queue of nacked events. An event is delivered again when it is due.
+/// Queue of the events that one subscriber nacked. An event is delivered again when it is due.
 pub(super) struct Nacked<E> {
     events: Mutex<Vec<(Instant, u64, E)>>,
     added: Notify,
@@ -56,7 +56,7 @@ impl<E> Nacked<E> {
         Some((position, event))
     }
 
-    /// Waits until an event is due, or until another event is nacked.
+    /// Waits until a nacked event is due for redelivery, or until another event is nacked.
     pub(super) async fn due_or_added(&self) {
         let first_due = self.lock().iter().map(|(due, ..)| *due).min();
         let due = async {

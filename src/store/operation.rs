@@ -5,69 +5,70 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// [`BreadcrumbStore::get`](super::BreadcrumbStore::get).
+    /// Reading one breadcrumb, [`BreadcrumbStore::get`](super::BreadcrumbStore::get).
     Get,
-    /// [`BreadcrumbStore::search`](super::BreadcrumbStore::search).
+    /// Searching breadcrumbs by a query, [`BreadcrumbStore::search`](super::BreadcrumbStore::search).
     Search,
-    /// [`BreadcrumbStore::vector_search`](super::BreadcrumbStore::vector_search).
+    /// Searching breadcrumbs by meaning, [`BreadcrumbStore::vector_search`](super::BreadcrumbStore::vector_search).
     VectorSearch,
-    /// [`BreadcrumbStore::commit`](super::BreadcrumbStore::commit).
+    /// Committing writes and the end of a run, [`BreadcrumbStore::commit`](super::BreadcrumbStore::commit).
     Commit,
-    /// [`RunLedger::enqueue`](super::RunLedger::enqueue).
+    /// Adding runs to the ledger, [`RunLedger::enqueue`](super::RunLedger::enqueue).
     Enqueue,
-    /// [`RunLedger::claim`](super::RunLedger::claim).
+    /// Claiming one run, [`RunLedger::claim`](super::RunLedger::claim).
     Claim,
-    /// [`RunLedger::claim_next`](super::RunLedger::claim_next).
+    /// Claiming due runs, [`RunLedger::claim_next`](super::RunLedger::claim_next).
     ClaimNext,
-    /// [`RunLedger::heartbeat`](super::RunLedger::heartbeat).
+    /// Extending leases, [`RunLedger::heartbeat`](super::RunLedger::heartbeat).
     Heartbeat,
-    /// [`RunLedger::retry`](super::RunLedger::retry).
+    /// Releasing a run for a later retry, [`RunLedger::retry`](super::RunLedger::retry).
     Retry,
-    /// [`RunLedger::release`](super::RunLedger::release).
+    /// Releasing a run at once, [`RunLedger::release`](super::RunLedger::release).
     Release,
-    /// [`RunLedger::transfer`](super::RunLedger::transfer).
+    /// Releasing a run for another executor version, [`RunLedger::transfer`](super::RunLedger::transfer).
     Transfer,
-    /// [`RunLedger::accept_transfers`](super::RunLedger::accept_transfers).
+    /// Making transferred runs due, [`RunLedger::accept_transfers`](super::RunLedger::accept_transfers).
     AcceptTransfers,
-    /// [`RunLedger::record_worker`](super::RunLedger::record_worker).
+    /// Storing the record of a worker, [`RunLedger::record_worker`](super::RunLedger::record_worker).
     RecordWorker,
-    /// [`RunLedger::workers`](super::RunLedger::workers).
+    /// Listing the workers, [`RunLedger::workers`](super::RunLedger::workers).
     Workers,
-    /// [`RunLedger::save_positions`](super::RunLedger::save_positions).
+    /// Saving the positions of executors, [`RunLedger::save_positions`](super::RunLedger::save_positions).
     SavePositions,
-    /// [`RunLedger::positions`](super::RunLedger::positions).
+    /// Reading the positions of executors, [`RunLedger::positions`](super::RunLedger::positions).
     Positions,
-    /// [`RunLedger::save`](super::RunLedger::save).
+    /// Saving the progress of a run, [`RunLedger::save`](super::RunLedger::save).
     Save,
-    /// [`RunLedger::resume`](super::RunLedger::resume).
+    /// Waking a suspended run, [`RunLedger::resume`](super::RunLedger::resume).
     Resume,
-    /// [`RunLedger::redo`](super::RunLedger::redo).
+    /// Repeating a run, [`RunLedger::redo`](super::RunLedger::redo).
     Redo,
-    /// [`RunLedger::cancel`](super::RunLedger::cancel).
+    /// Cancelling a run, [`RunLedger::cancel`](super::RunLedger::cancel) or
+    /// [`RunLedger::enqueue_cancelled`](super::RunLedger::enqueue_cancelled).
     Cancel,
-    /// [`RunLedger::skip`](super::RunLedger::skip).
+    /// Skipping a transferred run, [`RunLedger::skip`](super::RunLedger::skip).
     Skip,
-    /// [`RunLedger::pause_executor`](super::RunLedger::pause_executor).
+    /// Pausing an executor, [`RunLedger::pause_executor`](super::RunLedger::pause_executor).
     PauseExecutor,
-    /// [`RunLedger::resume_executor`](super::RunLedger::resume_executor).
+    /// Resuming a paused executor, [`RunLedger::resume_executor`](super::RunLedger::resume_executor).
     ResumeExecutor,
-    /// [`RunLedger::paused_executors`](super::RunLedger::paused_executors).
+    /// Listing the paused executors, [`RunLedger::paused_executors`](super::RunLedger::paused_executors).
     PausedExecutors,
-    /// [`RunLedger::request`](super::RunLedger::request).
+    /// Creating a breadcrumb once for each key, [`RunLedger::request`](super::RunLedger::request).
     Request,
-    /// [`RunLedger::runs`](super::RunLedger::runs).
+    /// Listing runs, [`RunLedger::runs`](super::RunLedger::runs).
     Runs,
-    /// [`RunLedger::runs_page`](super::RunLedger::runs_page).
+    /// Reading a page of runs, [`RunLedger::runs_page`](super::RunLedger::runs_page).
     RunsPage,
-    /// [`RunLedger::written_by`](super::RunLedger::written_by).
+    /// Reading the writers of breadcrumb versions, [`RunLedger::written_by`](super::RunLedger::written_by).
     WrittenBy,
-    /// [`EventSource::subscribe`](crate::EventSource::subscribe).
+    /// Subscribing to an event source, [`EventSource::subscribe`](crate::EventSource::subscribe).
     Subscribe,
-    /// The next delivery of a subscription to an event source.
+    /// Receiving the next delivery of a subscription to an event source.
     Next,
-    /// [`Delivery::ack`](crate::Delivery::ack).
+    /// Acknowledging a delivered event, [`Delivery::ack`](crate::Delivery::ack).
     Ack,
-    /// [`Delivery::nack`](crate::Delivery::nack).
+    /// Nacking a delivered event, [`Delivery::nack`](crate::Delivery::nack).
     Nack,
 }
 
@@ -108,7 +109,7 @@ impl Operation {
         Self::Nack,
     ];
 
-    /// Returns the name in logs and metrics, such as `get` or `claim_next`.
+    /// Returns the name of the operation in logs and metrics, such as `get` or `claim_next`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

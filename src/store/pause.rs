@@ -1,4 +1,4 @@
-//! Paused executors.
+//! Records of paused executors, whose runs no worker claims.
 
 use super::StoreError;
 use crate::model::Timestamp;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct PausedExecutor {
     /// The executor ID.
     pub executor: Arc<str>,
-    /// The time of the pause, by the store's clock.
+    /// The time when the executor was paused, by the store's clock.
     pub since: Timestamp,
 }
 

@@ -13,16 +13,16 @@ use crate::model::Timestamp;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// Number of unused ledgers that the process retains.
+/// Maximum number of in-memory ledgers that the process retains while they are not in use.
 const MAX_RETAINED: usize = 64;
 
 static LEDGERS: LazyLock<Ledgers> = LazyLock::new(Ledgers::default);
 
-/// The ledger of one store, for all of its handles in this process.
+/// The in-memory ledger of one store without its own ledger, for all handles of the store in this process.
 #[derive(Debug)]
 struct ProcessLedger {
     runs: MemoryStore,
-    /// The time of creation by the clock of this machine. An earlier process may have processed older events.
+    /// The time when the ledger was created, by the clock of this machine. An earlier process may have processed older events.
     created_at: Timestamp,
 }
 
@@ -42,8 +42,8 @@ impl ProcessLedger {
     }
 }
 
-/// Ledgers of this process by the identity of their store. Retains the [`MAX_RETAINED`] most recently used ledgers, and all
-/// ledgers in use.
+/// In-memory ledgers of this process by the identity of their store. Retains the [`MAX_RETAINED`] most recently used ledgers, and
+/// all ledgers in use.
 #[derive(Debug, Default)]
 struct Ledgers(Mutex<Vec<Entry>>);
 
@@ -55,7 +55,7 @@ struct Entry {
 }
 
 impl Ledgers {
-    /// Returns the ledger of a store, and marks it as the most recently used.
+    /// Returns the in-memory ledger of a store, and marks it as the most recently used.
     fn of(&self, store: &StoreId) -> Arc<ProcessLedger> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = entries.iter().position(|entry| entry.store == *store);
@@ -76,7 +76,7 @@ impl Ledgers {
     }
 }
 
-/// The ledger that the crate adds to a store without one, found at the first use.
+/// The in-memory ledger that the crate adds to a store without its own ledger, found at the first use.
 #[derive(Debug, Default)]
 pub(crate) struct AddedLedger(OnceLock<Arc<ProcessLedger>>);
 
@@ -100,20 +100,20 @@ impl AddedLedger {
     }
 }
 
-/// State of a run in the ledger of the process, for a delivery that waits until the run has ended.
+/// State of a run in the in-memory ledger of the process, for an event delivery that waits until the run has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Standing {
     /// The run ended, or the ledger no longer has it.
     Over,
     /// The run is due after this delay.
     Later(Duration),
-    /// The run is due, or will be resumed.
+    /// The run can be claimed now, or is suspended and will be resumed.
     Due,
-    /// A worker has the run.
+    /// A worker has the lease of the run.
     Running,
 }
 
-/// A store with a ledger: its own, or one in memory that ends with the process.
+/// A store with a run ledger: its own, or one in memory that ends with the process.
 #[derive(Clone, Copy)]
 pub(crate) struct RunStore<'s> {
     store: &'s dyn BreadcrumbStore,
@@ -122,22 +122,22 @@ pub(crate) struct RunStore<'s> {
 }
 
 impl<'s> RunStore<'s> {
-    /// The ledger, for all calls but [`claim`](Self::claim) and [`begin`](Self::begin).
+    /// Returns the run ledger of the store, for all calls but [`claim`](Self::claim) and [`begin`](Self::begin).
     pub(crate) fn ledger(self) -> &'s dyn RunLedger {
         self.ledger
     }
 
-    /// Returns the ledger if it outlives the process.
+    /// Returns the run ledger of the store if the ledger outlives the process.
     pub(crate) fn durable_ledger(self) -> Option<&'s dyn RunLedger> {
         self.is_durable().then_some(self.ledger)
     }
 
-    /// Returns `true` if the ledger outlives the process.
+    /// Returns `true` if the run ledger of the store outlives the process.
     pub(crate) fn is_durable(self) -> bool {
         self.added.is_none()
     }
 
-    /// Returns `true` if the ledger records which run wrote each version of a breadcrumb.
+    /// Returns `true` if the run ledger of the store records which run wrote each version of a breadcrumb.
     pub(crate) fn records_writers(self) -> bool {
         self.is_durable() && self.store.capabilities().lineage
     }
@@ -147,8 +147,8 @@ impl<'s> RunStore<'s> {
         self.added.is_some_and(|added| time <= added.created_at)
     }
 
-    /// Returns the state of a run for a delivery that waits until the run has ended. With a ledger that outlives the process, a
-    /// delivery need not wait.
+    /// Returns the state of a run for an event delivery that waits until the run has ended. With a ledger that outlives the
+    /// process, a delivery need not wait.
     pub(crate) fn standing(self, run: &RunRef) -> Standing {
         match self.added.and_then(|added| added.runs.state_of(run)) {
             Some((RunState::Ready, wait)) if wait > Duration::ZERO => Standing::Later(wait),
@@ -188,7 +188,7 @@ impl<'s> RunStore<'s> {
         }
     }
 
-    /// Commits like [`BreadcrumbStore::commit`], and ends the run in the ledger.
+    /// Commits to the store like [`BreadcrumbStore::commit`], and ends the run in its ledger.
     ///
     /// # Errors
     /// The errors of [`BreadcrumbStore::commit`].

@@ -1,7 +1,7 @@
 use crate::model::{Breadcrumb, BreadcrumbId, Order, Selector, Timestamp};
 use std::sync::Arc;
 
-/// Selection of breadcrumbs, with their maximum number and their order.
+/// Query of a store: a selector of breadcrumbs, with the maximum number and the order of the results.
 ///
 /// ```
 /// use universal_executor::Selector;
@@ -13,25 +13,25 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Query {
-    /// The condition that each breadcrumb must match as a whole.
+    /// The selector that each breadcrumb in the result matches as a whole.
     pub selector: Selector,
-    /// Maximum number of breadcrumbs: the newest ones that match. Defaults to 10.
+    /// Maximum number of breadcrumbs in the result: the newest ones that match. Defaults to 10.
     pub limit: usize,
-    /// The order of the result. Defaults to newest first.
+    /// The order of the breadcrumbs in the result. Defaults to newest first.
     pub order: Order,
-    /// Tags that each breadcrumb must have, in addition to the tags of the selector.
+    /// Tags that each breadcrumb in the result must have, in addition to the tags of the selector.
     pub scope_tags: Vec<String>,
     /// Exclusive upper bound in the store's order: update time, then version, then ID. Only older breadcrumbs are selected.
     pub before: Option<(Timestamp, u64, BreadcrumbId)>,
     /// Exclusive lower bound of the update time. Only breadcrumbs that were updated later are selected. A store may answer a
     /// query with `before` and `after` in part ([`StoreError::Partial`](super::StoreError::Partial)).
     pub after: Option<Timestamp>,
-    /// A breadcrumb that is excluded before the limit applies.
+    /// A breadcrumb that the query excludes before the limit applies.
     pub exclude: Option<BreadcrumbId>,
 }
 
 impl Query {
-    /// Creates a query for the ten newest breadcrumbs that match.
+    /// Creates a query for the ten newest breadcrumbs that match a selector.
     #[must_use]
     pub fn new(selector: Selector) -> Self {
         Self {
@@ -45,28 +45,28 @@ impl Query {
         }
     }
 
-    /// Sets the maximum number of breadcrumbs.
+    /// Sets the maximum number of breadcrumbs in the result.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sets the order of the result.
+    /// Sets the order of the breadcrumbs in the result.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Adds a tag that each breadcrumb must have.
+    /// Adds a tag that each breadcrumb in the result must have.
     #[must_use]
     pub fn scope_tag(mut self, tag: impl Into<String>) -> Self {
         self.scope_tags.push(tag.into());
         self
     }
 
-    /// Selects only breadcrumbs that are older than a key: update time, version and ID of another breadcrumb.
+    /// Selects only breadcrumbs that are older than a key of the store's order: update time, version and ID of another breadcrumb.
     #[must_use]
     pub fn before(mut self, key: (Timestamp, u64, BreadcrumbId)) -> Self {
         self.before = Some(key);
@@ -80,7 +80,7 @@ impl Query {
         self
     }
 
-    /// Excludes a breadcrumb.
+    /// Excludes one breadcrumb from the result, before the limit applies.
     #[must_use]
     pub fn exclude(mut self, id: BreadcrumbId) -> Self {
         self.exclude = Some(id);
@@ -101,7 +101,7 @@ impl Query {
     }
 }
 
-/// Selection of breadcrumbs by their similarity to a text.
+/// Query for breadcrumbs whose meaning is similar to a text.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct VectorQuery {
@@ -133,11 +133,12 @@ impl VectorQuery {
     }
 }
 
-/// Result of a vector search: a breadcrumb and its score.
+/// One result of a vector search: a breadcrumb and its similarity to the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
-    /// The breadcrumb.
+    /// The breadcrumb that the vector search found.
     pub breadcrumb: Arc<Breadcrumb>,
-    /// Cosine similarity to the text, from -1 to 1. `None` if the backend returns only the order.
+    /// Cosine similarity of the breadcrumb to the text of the vector search, from -1 to 1. `None` if the backend returns only the
+    /// order.
     pub score: Option<f64>,
 }

@@ -33,21 +33,21 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NewRequest {
-    /// The executor ID. Two executors can use the same key.
+    /// The ID of the executor that the breadcrumb triggers. Two executors can use the same key.
     pub executor: Arc<str>,
-    /// The idempotency key, 1 to [255](Self::MAX_KEY_BYTES) bytes.
+    /// The idempotency key of the request, 1 to [255](Self::MAX_KEY_BYTES) bytes.
     pub key: String,
-    /// The trigger. A repeated request must have an equal breadcrumb, in all fields.
+    /// The breadcrumb to create, which triggers the executor. A repeated request must have an equal breadcrumb, in all fields.
     pub breadcrumb: NewBreadcrumb,
 }
 
 impl NewRequest {
-    /// Maximum size of a key in bytes.
+    /// Maximum size of an idempotency key in bytes.
     pub const MAX_KEY_BYTES: usize = 255;
-    /// Minimum time for which a key is retained: 7 days. The ledger retains the key longer while it has the run.
+    /// Minimum time for which a ledger retains an idempotency key: 7 days. The ledger retains the key longer while it has the run.
     pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-    /// Creates a request for an executor.
+    /// Creates a request for an executor, with an idempotency key and the breadcrumb that triggers the executor.
     #[must_use]
     pub fn new(
         executor: impl Into<Arc<str>>,
@@ -62,26 +62,26 @@ impl NewRequest {
     }
 }
 
-/// Answer of [`request`](super::RunLedger::request). The run of the request is [`RunRef::new`](super::RunRef::new) with the executor
-/// ID and the [trigger](Self::trigger).
+/// Answer of [`request`](super::RunLedger::request): the breadcrumb that this request or an earlier one created. The run of the
+/// request is [`RunRef::new`](super::RunRef::new) with the executor ID and the [trigger](Self::trigger).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Requested {
-    /// The key is new, and the breadcrumb was created.
+    /// The idempotency key is new, and the request created the breadcrumb.
     Created {
-        /// The trigger.
+        /// The created breadcrumb, which is the trigger of the run.
         breadcrumb: Arc<Breadcrumb>,
     },
-    /// An earlier request with the key and an equal breadcrumb created the trigger. The trigger may have changed since.
+    /// An earlier request with the same key and an equal breadcrumb created the trigger. The trigger may have changed since.
     Existing {
-        /// The ID of the trigger.
+        /// The ID of the breadcrumb that the earlier request created.
         id: BreadcrumbId,
-        /// The version that the earlier request created.
+        /// The breadcrumb version that the earlier request created.
         version: u64,
     },
 }
 
 impl Requested {
-    /// Returns the ID and the version of the trigger.
+    /// Returns the ID and the version of the breadcrumb that triggers the run of the request.
     #[must_use]
     pub fn trigger(&self) -> (BreadcrumbId, u64) {
         match self {
@@ -91,7 +91,7 @@ impl Requested {
     }
 }
 
-/// A request with a valid key, and its breadcrumb in canonical form.
+/// A request with a valid idempotency key, and its breadcrumb in canonical form.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Checked {
     pub(in crate::store) executor: Arc<str>,
@@ -101,7 +101,7 @@ pub(in crate::store) struct Checked {
     pub(in crate::store) digest: String,
 }
 
-/// A key that an earlier request recorded.
+/// The record of an idempotency key in the ledger: the breadcrumb version that the request created, and the breadcrumb's digest.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Recorded {
     pub(in crate::store) id: BreadcrumbId,
@@ -110,10 +110,11 @@ pub(in crate::store) struct Recorded {
 }
 
 impl Checked {
-    /// Maximum number of old keys that one request checks when the ledger has too many keys.
+    /// Maximum number of old idempotency keys that one request checks when the ledger has too many keys.
     pub(in crate::store) const SWEPT_IF_FULL: usize = 16_384;
 
-    /// Checks the key and converts the breadcrumb. `limit` is the maximum size of the context and of the hints in bytes.
+    /// Checks the idempotency key of a request, and converts its breadcrumb to canonical form. `limit` is the maximum size of the
+    /// context and of the hints in bytes.
     pub(in crate::store) fn new(request: NewRequest, limit: usize) -> Result<Self, StoreError> {
         let NewRequest {
             executor,
@@ -139,12 +140,12 @@ impl Checked {
         })
     }
 
-    /// Returns the executor ID and the key.
+    /// Returns the executor ID and the idempotency key, which identify the request.
     pub(in crate::store) fn name(&self) -> (Arc<str>, Arc<str>) {
         (Arc::clone(&self.executor), Arc::clone(&self.key))
     }
 
-    /// Returns the record of the key for the created breadcrumb.
+    /// Returns the ledger record of the idempotency key, for the breadcrumb that the request created.
     pub(in crate::store) fn recorded(&self, created: &Breadcrumb) -> Recorded {
         Recorded {
             id: created.id,
@@ -153,7 +154,7 @@ impl Checked {
         }
     }
 
-    /// Returns the answer for a key that is recorded already.
+    /// Returns the answer to a request whose key an earlier request recorded, or an error if their breadcrumbs differ.
     pub(in crate::store) fn answer(&self, recorded: &Recorded) -> Result<Requested, StoreError> {
         if recorded.digest != self.digest {
             return Err(StoreError::KeyConflict {
@@ -168,7 +169,7 @@ impl Checked {
         })
     }
 
-    /// Returns the error of a ledger with the maximum number of keys.
+    /// Returns the error of a ledger that has the maximum number of idempotency keys.
     pub(in crate::store) fn full(store: &'static str, limit: usize) -> StoreError {
         StoreError::Full {
             store,
@@ -177,12 +178,13 @@ impl Checked {
         }
     }
 
-    /// Returns the latest time of addition or renewal of a key that a request at `now` checks for deletion.
+    /// Returns the time before which an idempotency key was added or renewed if a request at `now` checks it for deletion.
     pub(in crate::store) fn checked_before(now: Timestamp) -> Timestamp {
         Self::before(now, NewRequest::KEPT)
     }
 
-    /// Returns the new time of a key that still has a run when it is checked. The key is checked again a day later.
+    /// Returns the new time of an idempotency key that still has a run when a request at `now` checks it. The key is checked again
+    /// a day later.
     pub(in crate::store) fn renewed_at(now: Timestamp) -> Timestamp {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         Self::before(now, NewRequest::KEPT.saturating_sub(DAY))

@@ -1,4 +1,4 @@
-//! A row of the ledger and the transitions of its state. Pure: times are arguments.
+//! A run's row in the ledger, and the transitions of its state. Pure: times are arguments.
 
 use super::{
     ClaimId, Claimed, DeadLetter, KeyPosition, Lease, Lineage, Run, RunEnd, RunFilter, RunQuery,
@@ -10,7 +10,7 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of transferred runs of one version of an executor that one call accepts.
+/// Maximum number of transferred runs of one executor version that one call of `accept_transfers` makes due.
 pub(crate) const MOST_ACCEPTED: usize = 1_000;
 
 /// Expands to the value of [`ASIDE`] as a literal, for SQL statements.
@@ -22,7 +22,7 @@ macro_rules! aside {
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(in crate::store) use aside;
 
-/// Bit of [`Row::sequence`] in rows that left the order of their ordering key.
+/// Bit of [`Row::sequence`] that marks a row that left the order of its ordering key.
 pub(in crate::store) const ASIDE: u64 = aside!();
 
 /// Value of [`Row::granted_at`] in rows whose next claim begins a new attempt.
@@ -35,51 +35,51 @@ pub(in crate::store) struct Row {
     pub(in crate::store) epoch: u32,
     pub(in crate::store) attempts: u32,
     pub(in crate::store) abandoned: u32,
-    /// If `true`, a lease of this epoch expired.
+    /// If `true`, a lease of the run's current epoch expired.
     pub(in crate::store) has_expired: bool,
     pub(in crate::store) token: u64,
-    /// The claim that granted the newest lease, if it was a claim of due runs; `None` after a claim of this run alone.
+    /// The ID of the claim that granted the newest lease, if it was a claim of due runs; `None` after a claim of this run alone.
     pub(in crate::store) claim: Option<ClaimId>,
-    /// Start of the lease; [`NOT_CLAIMED`] before the first claim of an attempt.
+    /// The start of the run's newest lease; [`NOT_CLAIMED`] before the first claim of an attempt.
     pub(in crate::store) granted_at: Timestamp,
-    /// The time when the row was added or woken. After the first claim of an attempt, the time of that claim.
+    /// The time when the row was added or its run woken. After the first claim of an attempt, the time of that claim.
     pub(in crate::store) since: Timestamp,
-    /// The time when the row was added.
+    /// The time when the row was added to the ledger.
     pub(in crate::store) added_at: Timestamp,
-    /// Position among rows that are due at the same time, and among the rows of a page.
+    /// The position of the row among rows that are due at the same time, and among the rows of a page.
     pub(in crate::store) sequence: u64,
     /// If `true`, no other row is before this row in the order of its ordering key.
     pub(in crate::store) head: bool,
-    /// The time from which the row can be claimed: its scheduled time, or the end of its lease or its wait.
+    /// The time from which the run can be claimed: its scheduled time, or the end of its lease or its wait.
     pub(in crate::store) due: Option<Timestamp>,
-    /// The origin of the trigger, recorded while the trigger version was the current one.
+    /// The origin of the run's trigger, recorded while the trigger version was the current one.
     pub(in crate::store) lineage: Option<Lineage>,
     pub(in crate::store) saved: Option<Saved>,
     pub(in crate::store) wait: Option<Wait>,
     pub(in crate::store) written: Vec<BreadcrumbId>,
-    /// The reason of the end. While the row is ready: the version of the executor to which it was transferred.
+    /// The reason for which the run ended. While the row is ready: the version of the executor to which the run was transferred.
     pub(in crate::store) reason: Option<String>,
     /// The code of the failure that ended the run.
     pub(in crate::store) code: Option<String>,
-    /// The cause of the last failed attempt.
+    /// The cause of the run's last failed attempt.
     pub(in crate::store) cause: Option<String>,
-    /// The sequence number of the end, which orders the rows that are over.
+    /// The sequence number of the run's end, which orders the rows of ended runs.
     pub(in crate::store) over: Option<u64>,
 }
 
-/// The condition for which a suspended row waits, and the time of the suspension.
+/// The condition for which a suspended run waits, and the time of the suspension.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Wait {
     pub(in crate::store) wake: Wake,
     pub(in crate::store) since: Timestamp,
 }
 
-/// Effect of the end of a lease on its row.
+/// Effect of the end of a run, or of its attempt, on the run's row in the ledger.
 pub(in crate::store) enum End {
     Over {
         state: RunState,
         reason: Option<String>,
-        /// The code and the cause of the failure.
+        /// The error code of a failed run, and below the cause.
         code: Option<String>,
         cause: Option<String>,
     },
@@ -92,7 +92,7 @@ pub(in crate::store) enum End {
 }
 
 impl End {
-    /// Returns the effect of the end of a run on its row. `at` is the time of the commit.
+    /// Returns the effect of the end of a run on the run's row. `at` is the time of the commit.
     pub(in crate::store) fn of(end: RunEnd, at: Timestamp) -> Self {
         let over = |state, reason: Option<&str>| Self::Over {
             state,
@@ -116,13 +116,13 @@ impl End {
     }
 }
 
-/// Origin of a trigger, as far as the store has recorded it.
+/// Origin of a run's trigger, as far as the store has recorded it.
 #[derive(Clone, Debug)]
 pub(in crate::store) enum Origin {
     /// The executor of the run wrote the trigger.
     Own,
     Known(Lineage),
-    /// Another version is current.
+    /// The origin is unknown, because another version of the trigger is current.
     Unknown,
 }
 
@@ -136,12 +136,12 @@ impl Origin {
 }
 
 impl Row {
-    /// Size of the saved state in bytes.
+    /// Returns the size of the run's saved state in bytes.
     pub(in crate::store) fn state_bytes(&self) -> usize {
         self.saved.as_ref().map_or(0, |saved| saved.state.size())
     }
 
-    /// Creates a ready row. The row omits the context of the event, which may be large.
+    /// Creates the row of a run that is ready. The row omits the context of the event, which may be large.
     pub(in crate::store) fn new(mut run: RunRef, lineage: Option<Lineage>, now: Timestamp) -> Self {
         if let Some(event) = run.event.as_mut().filter(|event| event.context.is_some()) {
             *event = Arc::new(event.envelope());
@@ -172,7 +172,7 @@ impl Row {
         }
     }
 
-    /// Makes a row that is over ready again in a new epoch, as if it had been added at `now`.
+    /// Makes the row of an ended run ready again in a new epoch, as if it had been added at `now`.
     pub(in crate::store) fn reopen(&mut self, now: Timestamp) {
         self.state = RunState::Ready;
         self.epoch = self.epoch.saturating_add(1);
@@ -184,15 +184,15 @@ impl Row {
         self.granted_at = NOT_CLAIMED;
     }
 
-    /// Records the origin of the trigger. Returns `true` if the row ended because an event announced the trigger version before
-    /// the store had it. The row must then be made ready again.
+    /// Records the origin of the run's trigger. Returns `true` if the row ended because an event announced the trigger version
+    /// before the store had it. The row must then be made ready again.
     pub(in crate::store) fn learn(&mut self, lineage: Option<Lineage>) -> bool {
         let reopens = self.would_reopen(lineage.is_some());
         self.lineage = self.lineage.take().or(lineage);
         reopens
     }
 
-    /// Returns `true` if the row ended because the store did not have the trigger version, which `is_known` now.
+    /// Returns `true` if the run ended because the store did not have the trigger version, which `is_known` now.
     pub(in crate::store) fn would_reopen(&self, is_known: bool) -> bool {
         self.lineage.is_none()
             && is_known
@@ -200,7 +200,7 @@ impl Row {
             && self.reason.as_deref() != Some(RunEnd::CANCELLED)
     }
 
-    /// Grants a lease of this length from `now`, in any state of the row.
+    /// Grants a lease of the run for this length from `now`, in any state of the row.
     pub(in crate::store) fn grant(
         &mut self,
         length: Duration,
@@ -230,7 +230,8 @@ impl Row {
         self.claim = claim;
     }
 
-    /// Records that the owner of a lost lease is alive: only later leases can be abandoned. A repeated call has no effect.
+    /// Records that the owner of a lost lease of the run is alive: only later leases can be abandoned. A repeated call has no
+    /// effect.
     pub(in crate::store) fn owner_lives(&mut self, lost: &Lease) {
         if self.epoch != lost.epoch {
             return;
@@ -241,7 +242,7 @@ impl Row {
         }
     }
 
-    /// Releases the lease after a failed attempt.
+    /// Releases the lease of the run after a failed attempt.
     pub(in crate::store) fn retry(&mut self, counts: bool, cause: Option<&str>) {
         self.note_cause(cause.map(str::to_owned));
         // A postponed attempt proves nothing about the workers that died before, so their count stays.
@@ -254,14 +255,14 @@ impl Row {
         self.state = RunState::Ready;
     }
 
-    /// Releases the lease as if the row had not been claimed.
+    /// Releases the lease of the run as if the run had not been claimed.
     pub(in crate::store) fn release(&mut self) {
         self.attempts = self.attempts.saturating_sub(1);
         self.granted_at = NOT_CLAIMED;
         self.state = RunState::Ready;
     }
 
-    /// Releases the lease as if the row had not been claimed, for another version of the executor.
+    /// Releases the lease of the run as if the run had not been claimed, for another version of the executor.
     pub(in crate::store) fn transfer(&mut self, version: &str, position: KeyPosition) {
         self.release();
         self.reason = Some(version.to_owned());
@@ -271,18 +272,18 @@ impl Row {
         }
     }
 
-    /// Returns `true` while the row is outside of the order of its ordering key, which it left with a transfer.
+    /// Returns `true` while the run is outside of the order of its ordering key, which it left with a transfer.
     pub(in crate::store) fn is_aside(&self) -> bool {
         self.sequence >= ASIDE && !self.state.is_over()
     }
 
-    /// Returns the version of the executor to which the row was transferred, or `None` after a worker has accepted it.
+    /// Returns the version of the executor to which the run was transferred, or `None` after a worker has accepted it.
     pub(in crate::store) fn transferred_to(&self) -> Option<&str> {
         let ready = self.state == RunState::Ready;
         self.reason.as_deref().filter(|_| ready)
     }
 
-    /// Returns an error unless the row can be redone.
+    /// Returns an error unless the state of the run permits a redo.
     pub(in crate::store) fn check_redo(&self) -> Result<(), StoreError> {
         let unmatched =
             self.state == RunState::Skipped && self.reason.as_deref() == Some(RunEnd::UNMATCHED);
@@ -292,7 +293,7 @@ impl Row {
         }
     }
 
-    /// Returns an error unless the row waits for another version of its executor.
+    /// Returns an error unless the run waits for another version of its executor.
     pub(in crate::store) fn check_skip(&self) -> Result<(), StoreError> {
         match self.transferred_to() {
             Some(_) => Ok(()),
@@ -305,7 +306,7 @@ impl Row {
         self.saved = Some(Saved { state, with });
     }
 
-    /// Wakes the row, or returns an error if the row is not suspended.
+    /// Wakes the run, or returns an error if the run is not suspended.
     pub(in crate::store) fn resume(
         &mut self,
         with: BreadcrumbId,
@@ -321,7 +322,7 @@ impl Row {
         Ok(())
     }
 
-    /// Suspends the row. Returns the time limit of the wait.
+    /// Suspends the run. Returns the time limit of the wait.
     pub(in crate::store) fn suspend(
         &mut self,
         wake: Wake,
@@ -336,7 +337,7 @@ impl Row {
         until
     }
 
-    /// Ends the row. `over` is the sequence number of the end.
+    /// Ends the run. `over` is the sequence number of the end.
     pub(in crate::store) fn finish(
         &mut self,
         state: RunState,
@@ -350,7 +351,7 @@ impl Row {
         (self.saved, self.wait) = (None, None);
     }
 
-    /// Records the cause of a failed attempt. Without a cause, the previous one stays.
+    /// Records the cause of a failed attempt of the run. Without a cause, the previous one stays.
     fn note_cause(&mut self, cause: Option<String>) {
         let bounded = |cause: String| match cause.len() > DeadLetter::LONGEST_CAUSE {
             true => excerpt(&cause, DeadLetter::LONGEST_CAUSE - 2).into_owned(),
@@ -359,7 +360,7 @@ impl Row {
         self.cause = cause.map(bounded).or_else(|| self.cause.take());
     }
 
-    /// Returns `true` if a lease is the newest lease of the row and has not ended.
+    /// Returns `true` if a lease is the newest lease of the run and has not ended.
     pub(in crate::store) fn is_held(&self, lease: &Lease) -> bool {
         let is_newest = self.token == lease.token && self.epoch == lease.epoch;
         (self.state == RunState::Running && is_newest) || planted("no-token")
@@ -384,7 +385,7 @@ impl Row {
         Claimed::new(self.lease(), self.attempts, self.lineage()).state(self.saved.clone())
     }
 
-    /// Returns `true` if the claim granted the newest lease of the row, and the lease has not ended.
+    /// Returns `true` if a claim of due runs granted the newest lease of the run, and the lease has not ended.
     pub(in crate::store) fn is_of_claim(&self, id: ClaimId) -> bool {
         self.state == RunState::Running && self.claim == Some(id)
     }
@@ -398,7 +399,7 @@ impl Row {
         }
     }
 
-    /// Returns `true` if a filter selects the row.
+    /// Returns `true` if the filter of a run list selects the row.
     pub(in crate::store) fn is_in(&self, filter: &RunFilter, now: Timestamp) -> bool {
         let executor = filter.executor.as_ref();
         executor.is_none_or(|id| **id == *self.run.executor)
@@ -407,7 +408,7 @@ impl Row {
             && (filter.states.is_empty() || filter.states.contains(&self.state_at(now)))
     }
 
-    /// Returns `true` if a query for a page selects the row.
+    /// Returns `true` if the query for a page of runs selects the row.
     pub(in crate::store) fn is_on_page(&self, query: &RunQuery, now: Timestamp) -> bool {
         let executor = query.executor.as_ref();
         let code = query.code.as_deref();
@@ -429,7 +430,7 @@ impl Row {
         }
     }
 
-    /// Returns the row as an item of a list, with its lease if the list is of one claim.
+    /// Returns the row as an item of a run list, with its lease if the list is of one claim.
     pub(in crate::store) fn view(&self, filter: &RunFilter, now: Timestamp) -> Run {
         let lease = filter.claim.map(|_| self.lease());
         Run {
@@ -438,7 +439,7 @@ impl Row {
         }
     }
 
-    /// Returns the row as an item of a page, with its position.
+    /// Returns the row as an item of a page of runs, with its position.
     pub(in crate::store) fn on_page(&self, now: Timestamp) -> (u64, Run) {
         (self.sequence, self.seen(now))
     }

@@ -13,24 +13,24 @@ use std::time::Duration;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RunRef {
-    /// The executor ID.
+    /// The ID of the executor that processes the trigger.
     pub executor: Arc<str>,
-    /// The ID of the trigger.
+    /// The ID of the breadcrumb that triggers the run.
     pub trigger_id: BreadcrumbId,
-    /// The version of the trigger.
+    /// The version of the breadcrumb that triggers the run.
     pub trigger_version: u64,
-    /// The length of a lease without a heartbeat. Defaults to 30 s.
+    /// The length of the run's lease without a heartbeat. Defaults to 30 s.
     pub lease: Duration,
-    /// The event of the trigger, if known. The ledger stores it without its context, so that the run can be processed later from
-    /// its row alone.
+    /// The event that announced the trigger, if known. The ledger stores it without its context, so that the run can be processed
+    /// later from its row alone.
     pub event: Option<Arc<Event>>,
-    /// The ordering key. Runs of one executor with the same key run one at a time, in the order in which they were added. The key
-    /// of an existing row never changes.
+    /// The ordering key of the run. Runs of one executor with the same key run one at a time, in the order in which they were
+    /// added. The key of an existing row never changes.
     pub order: Option<Arc<str>>,
 }
 
 impl RunRef {
-    /// The default length of a lease: 30 s.
+    /// The default length of a run's lease: 30 s.
     pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
     /// Creates the name of the run of an executor for a trigger version.
@@ -59,14 +59,14 @@ impl RunRef {
         }
     }
 
-    /// Sets the length of a lease.
+    /// Sets the length of the run's lease.
     #[must_use]
     pub fn lasting(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Sets or removes the ordering key.
+    /// Sets or removes the ordering key of the run.
     ///
     /// ```
     /// use universal_executor::BreadcrumbId;
@@ -123,7 +123,7 @@ impl std::hash::Hash for RunRef {
 }
 
 impl Serialize for RunRef {
-    /// Serializes the name: `executor`, `trigger_id` and `trigger_version`.
+    /// Serializes the name of the run: `executor`, `trigger_id` and `trigger_version`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut name = serializer.serialize_struct("RunRef", 3)?;
         name.serialize_field("executor", &*self.executor)?;
@@ -149,13 +149,13 @@ impl fmt::Display for RunRef {
     }
 }
 
-/// A run to enqueue.
+/// A run to add to the ledger, with the earliest time of its first attempt.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NewRun {
-    /// The run.
+    /// The name of the run to add.
     pub run: RunRef,
-    /// The earliest time of the first attempt. `None` for at once.
+    /// The earliest time of the run's first attempt. `None` for at once.
     pub at: Option<Timestamp>,
 }
 
@@ -165,13 +165,13 @@ impl From<RunRef> for NewRun {
     }
 }
 
-/// The state of a run.
+/// The state of a run in the ledger.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// The run can be claimed when it is due. A run whose lease expired is ready too.
     Ready,
-    /// A worker has the run.
+    /// A worker has claimed the run, and its lease has not expired.
     Running,
     /// The run waits for a breadcrumb or a time.
     Suspended,
@@ -181,12 +181,12 @@ pub enum RunState {
     Failed,
     /// The executor had nothing to do, so the run ended without a response.
     Skipped,
-    /// A later version of the trigger ran instead.
+    /// The run ended without a response, because a later version of its trigger ran instead.
     Superseded,
 }
 
 impl RunState {
-    /// All states, in the order of their [numbers](Self::number).
+    /// All run states, in the order of their [numbers](Self::number).
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) const ALL: [Self; 7] = [
         Self::Ready,
@@ -198,7 +198,7 @@ impl RunState {
         Self::Superseded,
     ];
 
-    /// Returns the number of this state in a database.
+    /// Returns the number of this run state in a database.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) const fn number(self) -> i16 {
         match self {
@@ -212,7 +212,7 @@ impl RunState {
         }
     }
 
-    /// Returns the state with a number in a database, or `None` for an unknown number.
+    /// Returns the run state with a number in a database, or `None` for an unknown number.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn of_number(number: i16) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.number() == number)
@@ -227,7 +227,7 @@ impl RunState {
         }
     }
 
-    /// Returns the name in records, such as `ready` or `running`.
+    /// Returns the name of the run state in records, such as `ready` or `running`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -248,7 +248,7 @@ impl fmt::Display for RunState {
     }
 }
 
-/// Answer of [`cancel`](super::RunLedger::cancel): the previous state of the run.
+/// Answer of [`cancel`](super::RunLedger::cancel): the state of the run before the call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cancelled {
     /// The run was ready, delayed or suspended. No worker had it, and it has ended.

@@ -5,25 +5,25 @@ use crate::model::{BreadcrumbId, Timestamp};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Selection of rows for [`RunLedger::runs`](super::RunLedger::runs). Every condition that is set must hold.
+/// Filter for the runs that [`RunLedger::runs`](super::RunLedger::runs) lists. Every condition that is set must hold.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RunFilter {
-    /// The executor ID. Rows of any executor if `None`.
+    /// The ID of the executor whose runs are listed. Runs of any executor if `None`.
     pub executor: Option<String>,
-    /// The ID of the trigger. Rows of any trigger if `None`.
+    /// The ID of the trigger whose runs are listed. Runs of any trigger if `None`.
     pub trigger_id: Option<BreadcrumbId>,
-    /// The states. Rows in any state if empty.
+    /// The states of the listed runs. Runs in any state if empty.
     pub states: Vec<RunState>,
-    /// The claim of due runs. Only rows whose newest lease comes from this claim and has not ended are selected. The lease may
-    /// have expired.
+    /// The ID of the claim of due runs that granted the listed runs' leases. Only rows whose newest lease comes from this claim
+    /// and has not ended are selected. The lease may have expired.
     pub claim: Option<ClaimId>,
-    /// Maximum number of rows. All rows if `None`.
+    /// Maximum number of listed runs. All runs if `None`.
     pub limit: Option<usize>,
 }
 
 impl RunFilter {
-    /// Returns a filter for all rows.
+    /// Returns a filter for all runs of the tenant.
     #[must_use]
     pub fn all() -> Self {
         Self::default()
@@ -39,28 +39,28 @@ impl RunFilter {
         }
     }
 
-    /// Restricts the filter to one executor.
+    /// Restricts the filter to the runs of one executor.
     #[must_use]
     pub fn executor(mut self, id: impl Into<String>) -> Self {
         self.executor = Some(id.into());
         self
     }
 
-    /// Restricts the filter to one trigger, in any version.
+    /// Restricts the filter to the runs of one trigger, in any version.
     #[must_use]
     pub fn trigger(mut self, id: BreadcrumbId) -> Self {
         self.trigger_id = Some(id);
         self
     }
 
-    /// Adds a state to the selected states.
+    /// Adds a state to the states of the listed runs.
     #[must_use]
     pub fn state(mut self, state: RunState) -> Self {
         self.states.push(state);
         self
     }
 
-    /// Sets the maximum number of rows.
+    /// Sets the maximum number of listed runs.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
@@ -68,7 +68,7 @@ impl RunFilter {
     }
 }
 
-/// A row of the ledger, as a list shows it.
+/// A run's row in the ledger, as an item of a list.
 ///
 /// The JSON form has all fields except [`due_for`](Self::due_for) and [`lease`](Self::lease).
 #[derive(Clone, Debug, Serialize)]
@@ -76,14 +76,14 @@ impl RunFilter {
 pub struct Run {
     /// The executor and the trigger version of the run, with the event of the trigger.
     pub run: RunRef,
-    /// The state. A run whose lease expired is ready.
+    /// The state of the run. A run whose lease expired is ready.
     pub state: RunState,
-    /// Number of attempts since the run was added, woken or redone.
+    /// The number of attempts since the run was added, woken or redone.
     pub attempts: u32,
     /// The time when the run is due: its scheduled time, or the end of its lease or its wait. `None` if no time makes it due. A
     /// run behind another run of its ordering key also waits for that run.
     pub due: Option<Timestamp>,
-    /// The time for which the run could have been claimed, by the store's clock. `None` if it cannot be claimed now. A run behind
+    /// The time for which the run has been claimable, by the store's clock. `None` if it cannot be claimed now. A run behind
     /// another run of its ordering key counts as claimable.
     #[serde(skip)]
     pub due_for: Option<Duration>,
@@ -92,7 +92,7 @@ pub struct Run {
     /// The time when the run was added to the ledger. It stays the same when the run is redone. For a run that was added before
     /// the store recorded this time, it is [`since`](Self::since).
     pub added_at: Timestamp,
-    /// The breadcrumbs or the time that the run waits for. `None` if the run does not wait.
+    /// The breadcrumbs or the time that the suspended run waits for. `None` if the run is not suspended.
     pub wake: Option<Wake>,
     /// The time of the suspension, by the store's clock. `None` if the run is not suspended.
     ///
@@ -102,10 +102,10 @@ pub struct Run {
     pub suspended_at: Option<Timestamp>,
     /// The IDs of the breadcrumbs that the run wrote.
     pub written: Vec<BreadcrumbId>,
-    /// The class of the failure, or the reason for which the run was skipped.
+    /// The class of the run's failure, or the reason for which the run was skipped.
     pub reason: Option<String>,
-    /// The code of the failure: the code of its dead letter, or [`cancelled`](super::RunEnd::CANCELLED). `None` for a run that
-    /// did not fail, and for a run that failed before the store recorded codes.
+    /// The code of the run's failure: the code of its dead letter, or [`cancelled`](super::RunEnd::CANCELLED). `None` for a run
+    /// that did not fail, and for a run that failed before the store recorded codes.
     pub code: Option<String>,
     /// The cause of the last failed attempt since the run was added or redone: the error and its sources, without credentials, at
     /// most [1,000 bytes](super::DeadLetter::LONGEST_CAUSE). [`Profile::hide_errors`](crate::Profile::hide_errors) omits the
@@ -114,13 +114,13 @@ pub struct Run {
     /// The version of its executor to which the run was [transferred](super::RunLedger::transfer), until a worker accepts the
     /// run. This is a worker of that version. After the time of a run that left its position, a worker of any version accepts it.
     pub transferred_to: Option<String>,
-    /// The lease, if the filter is for [one claim](RunFilter::of_claim).
+    /// The lease of the run, if the filter is for [one claim](RunFilter::of_claim).
     #[serde(skip)]
     pub lease: Option<Lease>,
 }
 
 impl Run {
-    /// Creates the row of a run that was just added.
+    /// Creates the row of a run without attempts.
     #[must_use]
     pub fn new(run: RunRef, state: RunState, since: Timestamp) -> Self {
         Self {

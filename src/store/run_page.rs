@@ -3,7 +3,8 @@ use super::run_list::Run;
 use crate::model::Timestamp;
 use serde::Serialize;
 
-/// Selection of runs for [`RunLedger::runs_page`](super::RunLedger::runs_page). Every condition that is set must hold.
+/// Query for a page of the runs in a ledger, see [`RunLedger::runs_page`](super::RunLedger::runs_page). Every condition that is
+/// set must hold.
 ///
 /// ```
 /// use universal_executor::store::RunQuery;
@@ -28,17 +29,17 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RunQuery {
-    /// The executor ID. Runs of any executor if `None`.
+    /// The ID of the executor whose runs are selected. Runs of any executor if `None`.
     pub executor: Option<String>,
-    /// The states. Runs in any state if empty.
+    /// The states of the selected runs. Runs in any state if empty.
     pub states: Vec<RunState>,
-    /// The [code](Run::code) of the failure. Any code if `None`.
+    /// The [code](Run::code) of the failure of the selected runs. Any code if `None`.
     pub code: Option<String>,
     /// The earliest time at which a selected run was [added](Run::added_at), inclusive.
     pub added_from: Option<Timestamp>,
     /// The time before which a selected run was [added](Run::added_at), exclusive.
     pub added_before: Option<Timestamp>,
-    /// The end of the previous page. `None` for the first page.
+    /// The end of the previous page of runs. `None` for the first page.
     pub after: Option<RunCursor>,
     /// Maximum number of runs on the page, from 1 to [`MAX_LIMIT`](Self::MAX_LIMIT). Defaults to
     /// [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT).
@@ -51,33 +52,33 @@ impl RunQuery {
     /// Largest permitted maximum number of runs on a page.
     pub const MAX_LIMIT: usize = 1_000;
 
-    /// Returns a query for all runs.
+    /// Returns a query for all runs of the tenant.
     #[must_use]
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Returns a query for failed runs.
+    /// Returns a query for the failed runs of the tenant.
     #[must_use]
     pub fn failed() -> Self {
         Self::all().state(RunState::Failed)
     }
 
-    /// Restricts the query to one executor.
+    /// Restricts the query to the runs of one executor.
     #[must_use]
     pub fn executor(mut self, id: impl Into<String>) -> Self {
         self.executor = Some(id.into());
         self
     }
 
-    /// Adds a state to the selected states.
+    /// Adds a state to the states of the selected runs.
     #[must_use]
     pub fn state(mut self, state: RunState) -> Self {
         self.states.push(state);
         self
     }
 
-    /// Restricts the query to failures with this code.
+    /// Restricts the query to runs that failed with this code.
     #[must_use]
     pub fn code(mut self, code: impl Into<String>) -> Self {
         self.code = Some(code.into());
@@ -98,7 +99,7 @@ impl RunQuery {
         self
     }
 
-    /// Sets the end of the previous page, after which this page starts.
+    /// Sets the end of the previous page of runs, after which this page starts.
     #[must_use]
     pub fn after(mut self, page: RunCursor) -> Self {
         self.after = Some(page);
@@ -119,12 +120,12 @@ impl RunQuery {
         limit.clamp(1, Self::MAX_LIMIT)
     }
 
-    /// Returns `true` if a state is selected.
+    /// Returns `true` if the query selects runs in a state.
     pub(in crate::store) fn has_state(&self, state: RunState) -> bool {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Returns the stored states of rows that the query can select, with the selected rows of each state. A row whose lease or
+    /// Returns the stored states of the rows that the query can select, and the selected rows of each state. A row whose lease or
     /// wait has ended counts as ready.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, Stored)> {
@@ -148,27 +149,28 @@ impl RunQuery {
     }
 }
 
-/// Selected rows of one stored state.
+/// The rows of one stored state that a query for a page of runs selects.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::store) enum Stored {
-    /// All rows. Each can be due.
+    /// All rows of the stored state. Each can be due.
     Any,
-    /// Only due rows.
+    /// Only the rows of the stored state that are due.
     Due,
-    /// Only rows that are not due yet.
+    /// Only the rows of the stored state that are not due yet.
     NotDue,
-    /// All rows. Rows in this state are never due.
+    /// All rows of the stored state, which are never due because their runs have ended.
     Over,
 }
 
-/// Position between two pages of [`RunLedger::runs_page`](super::RunLedger::runs_page). It is valid for the tenant and the store
-/// that returned it, for as long as they exist. Its JSON form is a number.
+/// Position between two pages of runs from [`RunLedger::runs_page`](super::RunLedger::runs_page). It is valid for the tenant and
+/// the store that returned it, for as long as they exist. Its JSON form is a number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct RunCursor(u64);
 
 impl RunCursor {
-    /// Returns the cursor as a number, for the implementation of a ledger, or for a service that sends it to a client.
+    /// Returns the position between two pages as a number, for the implementation of a ledger, or for a service that sends it to a
+    /// client.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
         self.0
@@ -181,19 +183,19 @@ impl From<u64> for RunCursor {
     }
 }
 
-/// Answer of [`RunLedger::runs_page`](super::RunLedger::runs_page).
+/// Answer of [`RunLedger::runs_page`](super::RunLedger::runs_page): one page of runs.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RunPage {
-    /// The runs, the most recently enqueued first.
+    /// The runs of the page, the most recently enqueued first.
     pub runs: Vec<Run>,
-    /// The start of the next page. `None` if this page is the last one.
+    /// The start of the next page of runs. `None` if this page is the last one.
     pub next: Option<RunCursor>,
 }
 
 impl RunPage {
-    /// Creates a page from runs with their positions, newest first. `runs` has up to [`page_size`](RunQuery::page_size) runs, and
-    /// one more if this page is not the last one.
+    /// Creates a page from runs with their positions in the ledger, newest first. `runs` has up to
+    /// [`page_size`](RunQuery::page_size) runs, and one more if this page is not the last one.
     #[must_use]
     pub fn new(mut runs: Vec<(u64, Run)>, query: &RunQuery) -> Self {
         let size = query.page_size();

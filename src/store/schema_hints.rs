@@ -1,4 +1,4 @@
-//! LLM hints from schema definitions, which apply to all breadcrumbs of a schema. Read from the store and cached.
+//! Cache of the `llm_hints` in schema definitions, which apply to all breadcrumbs of a schema. Read from the store and cached.
 
 use super::{BreadcrumbStore, Query, StoreError, StoreId};
 use crate::hints::{Hints, HintsError};
@@ -11,19 +11,20 @@ use tokio::time::Instant;
 /// Schema name of breadcrumbs that define a schema.
 const DEFINITION: &str = "schema.def.v1";
 
-/// Prefix of the tag that names the defined schema.
+/// Prefix of the tag in which a schema definition names its schema.
 const DEFINES: &str = "defines:";
 
-/// Time for which hints are cached. The event of a changed definition may go to another worker, so a cached entry must expire.
+/// Time for which the hints of a schema are cached. The event of a changed definition may go to another worker, so a cached entry
+/// must expire.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// Maximum number of cached schemas.
+/// Maximum number of schemas in the cache of hints.
 const MOST: usize = 1_024;
 
-/// Hints from the definition of a schema: the hints, `None` without hints, or the error of hints that cannot be read.
+/// The hints in a schema definition: the hints, `None` without hints, or the error of hints that cannot be read.
 pub(crate) type HintsOfSchema = Result<Option<Hints>, HintsError>;
 
-/// Hints by schema name.
+/// Hints of several schemas, by schema name.
 pub(crate) type HintsOfSchemas = HashMap<String, HintsOfSchema>;
 
 /// Cache of the hints of schemas, for all stores of a runtime.
@@ -34,12 +35,12 @@ pub(crate) struct SchemaHints {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Number of times that the cache was cleared. A result that was read before is not added afterwards.
+    /// Number of times that the cache of hints was cleared. A result that was read before is not added afterwards.
     generation: u64,
     by_schema: HashMap<Place, (Instant, HintsOfSchema)>,
 }
 
-/// Key of the cache: a schema of a store.
+/// Key of the cache of hints: a schema of a store.
 #[derive(Debug, Eq, Hash, PartialEq)]
 struct Place {
     store: StoreId,
@@ -56,12 +57,12 @@ impl Place {
 }
 
 impl SchemaHints {
-    /// Returns the selector of schema definitions.
+    /// Returns the selector of the breadcrumbs that define schemas.
     pub(crate) fn definitions() -> Selector {
         Selector::schema(DEFINITION)
     }
 
-    /// Returns `true` if an event may announce a change of a definition. An event without a schema name may announce any
+    /// Returns `true` if an event may announce a change of a schema definition. An event without a schema name may announce any
     /// breadcrumb.
     pub(crate) fn may_change_by(event: &Event) -> bool {
         match event.schema_name.as_deref() {
@@ -70,7 +71,7 @@ impl SchemaHints {
         }
     }
 
-    /// Clears the cache, also of results that are being read. Definitions change rarely.
+    /// Clears the cache of hints, also of results that are being read. Definitions change rarely.
     pub(crate) fn forget(&self) {
         let mut known = self.known();
         known.generation = known.generation.wrapping_add(1);
@@ -87,7 +88,7 @@ impl SchemaHints {
         self.known().generation
     }
 
-    /// Adds results that were read since `since`, unless the cache was cleared after `generation`.
+    /// Adds hints that were read since `since` to the cache, unless the cache was cleared after `generation`.
     fn keep(&self, generation: u64, since: Instant, read: Vec<(Place, HintsOfSchema)>) {
         let mut known = self.known();
         if known.generation != generation {
@@ -150,7 +151,7 @@ pub(crate) async fn find(
     Ok(found)
 }
 
-/// Returns the part of each context that a model may see. `None` for a breadcrumb whose hints are invalid.
+/// Returns the part of each breadcrumb's context that a model may see. `None` for a breadcrumb whose hints are invalid.
 ///
 /// # Errors
 /// The error of the store. Without the hints of schemas, the visible part of a context is unknown.
@@ -206,7 +207,7 @@ async fn read(
     store: &dyn BreadcrumbStore,
     schemas: &[String],
 ) -> Result<HintsOfSchemas, StoreError> {
-    /// Maximum number of schemas in one query.
+    /// Maximum number of schemas in one query for schema definitions.
     const AT_ONCE: usize = 100;
     let mut read = HintsOfSchemas::new();
     for schemas in schemas.chunks(AT_ONCE) {
@@ -258,7 +259,7 @@ async fn definitions<'s>(
     })
 }
 
-/// Returns the hints in a definition: the hints at its top level, or else in its context.
+/// Returns the hints in a schema definition: the hints at its top level, or else in its context.
 fn hints_in(definition: &Breadcrumb) -> HintsOfSchema {
     let at_top = definition.llm_hints.as_deref();
     let within = || definition.context.get("llm_hints");

@@ -1,20 +1,20 @@
-//! State of each tenant, shared by the handles of a store. Removes tenants without data that no handle uses.
+//! State of each tenant that the handles of a store share. Removes tenants without data that no handle uses.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Map from tenant names to their state.
+/// Map from tenant names to the state that the handles of a store share.
 #[derive(Debug)]
 pub(in crate::store) struct Tenants<T>(Mutex<Known<T>>);
 
 #[derive(Debug)]
 struct Known<T> {
     by_name: HashMap<Arc<str>, Arc<T>>,
-    /// Number of tenants at which unused ones are removed next.
+    /// Number of tenants at which the map removes unused ones next.
     clean_at: usize,
 }
 
-/// Smallest number of tenants at which unused ones are removed.
+/// Smallest number of tenants at which the map removes unused ones.
 const CLEAN_AT: usize = 1_024;
 
 impl<T> Tenants<T> {
@@ -25,7 +25,7 @@ impl<T> Tenants<T> {
         }))
     }
 
-    /// Returns the state of a tenant. Creates it with `make` if the tenant is unknown.
+    /// Returns the shared state of a tenant. Creates it with `make` if the tenant is unknown.
     ///
     /// Removes states that no handle uses and that `is_unused` reports as equal to a new state. The average cost is constant,
     /// because the number of tenants must double between two removals.

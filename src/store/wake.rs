@@ -26,7 +26,8 @@ struct Written {
 struct WrittenCondition {
     path: String,
     op: String,
-    /// The JSON value, which can be null. `None` for a missing field.
+    /// The JSON value with which the condition compares, which can be null. `None` for a missing field. `None` for a missing
+    /// field.
     #[serde(default, deserialize_with = "present")]
     value: Option<Value>,
 }
@@ -42,7 +43,7 @@ pub(in crate::store) fn to_text(wake: &Wake) -> String {
     }
 }
 
-/// Reads a wake from its JSON form. `until` is stored separately.
+/// Reads the [`Wake`] of a suspended run from its JSON form in a database. `until` is stored separately.
 pub(in crate::store) fn of_text(text: &str, until: Option<Timestamp>) -> serde_json::Result<Wake> {
     let (selectors, since) = match parse_as(text.as_bytes())? {
         Form::Selectors(selectors) => (selectors, None),

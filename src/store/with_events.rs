@@ -7,7 +7,7 @@ use crate::source::EventSource;
 ///
 /// Implement it for your own store if the store has such an event source. A wrapper returns the source of the wrapped store.
 pub trait StoreWithEvents: BreadcrumbStore + Clone + 'static {
-    /// Returns an event source of this tenant. It delivers every event, or reports the loss of events.
+    /// Returns an event source for the commits of the store's tenant. It delivers every event, or reports the loss of events.
     fn event_source(&self) -> Box<dyn EventSource>;
 }
 
@@ -41,7 +41,7 @@ impl<S: StoreWithEvents, L: BreadcrumbStore + Clone + 'static> StoreWithEvents
 
 #[cfg(any(feature = "conformance", feature = "testing"))]
 impl<S: StoreWithEvents> StoreWithEvents for super::Faulty<S> {
-    /// Returns the source of the wrapped store, with the same faults.
+    /// Returns the event source of the wrapped store, with the same injected faults.
     fn event_source(&self) -> Box<dyn EventSource> {
         Box::new(self.beside(self.inner().event_source()))
     }

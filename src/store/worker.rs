@@ -12,16 +12,16 @@ use std::time::Duration;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerRecord {
-    /// ID of this worker. A new one is chosen at each start.
+    /// The ID of this worker. A new one is chosen at each start.
     pub id: Arc<str>,
-    /// Name for people. Several workers may have the same name.
+    /// The name of the worker for people. Several workers may have the same name.
     pub name: String,
-    /// Version of this crate in the worker's program.
+    /// The version of this crate in the worker's program.
     pub crate_version: String,
     /// The executors of the worker on this store.
     pub executors: Vec<ExecutorVersion>,
-    /// Other versions of its executors. The worker enqueues runs for them too. A worker with a new version waits at its start
-    /// until the live workers list that version here.
+    /// Other versions of the worker's executors, for which the worker enqueues runs too. The worker enqueues runs for them too. A
+    /// worker with a new version waits at its start until the live workers list that version here.
     #[serde(default)]
     pub known_versions: BTreeSet<Version>,
     /// `true` after the worker has stopped and claims no more runs.
@@ -43,7 +43,7 @@ impl WorkerRecord {
         }
     }
 
-    /// Adds an executor with its subscriptions.
+    /// Adds an executor of the worker, with its subscriptions.
     #[must_use]
     pub fn executor(mut self, id: impl Into<Arc<str>>, subscriptions: &Subscriptions) -> Self {
         self.executors.push(ExecutorVersion::new(id, subscriptions));
@@ -55,11 +55,11 @@ impl WorkerRecord {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ExecutorVersion {
-    /// The executor ID.
+    /// The ID of the executor.
     pub id: Arc<str>,
-    /// [Hash](Subscriptions::hash) of its subscriptions.
+    /// [Hash](Subscriptions::hash) of the executor's subscriptions, which names the version.
     pub version: Arc<str>,
-    /// The subscriptions, as JSON that [`Subscriptions::from_json`] reads.
+    /// The subscriptions of the executor, as JSON that [`Subscriptions::from_json`] reads.
     pub subscriptions: Json,
 }
 
@@ -76,7 +76,7 @@ impl ExecutorVersion {
         }
     }
 
-    /// Returns the name of this version.
+    /// Returns the name of this executor version.
     #[must_use]
     pub fn version(&self) -> Version {
         Version::new(&self.id, &self.version)
@@ -87,14 +87,14 @@ impl ExecutorVersion {
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[non_exhaustive]
 pub struct Version {
-    /// The executor ID.
+    /// The ID of the executor.
     pub executor: Arc<str>,
-    /// [Hash](Subscriptions::hash) of its subscriptions.
+    /// [Hash](Subscriptions::hash) of the executor's subscriptions in this version.
     pub hash: Arc<str>,
 }
 
 impl Version {
-    /// Creates the name of a version.
+    /// Creates the name of an executor version.
     #[must_use]
     pub fn new(executor: &Arc<str>, hash: &Arc<str>) -> Self {
         Self {
@@ -110,9 +110,9 @@ impl Version {
 pub struct Worker {
     /// The record that the worker stored.
     pub record: WorkerRecord,
-    /// The time when the record was first stored.
+    /// The time when the worker first stored its record.
     pub started_at: Timestamp,
-    /// The time when the record was last stored.
+    /// The time when the worker last stored its record.
     pub seen_at: Timestamp,
     /// `true` if the worker has not stopped and has stored its record in the last [30 s](Self::LIVE).
     pub is_live: bool,
@@ -122,13 +122,13 @@ impl Worker {
     /// Time for which a worker counts as live after it stored its record: 30 s. A runtime stores its record every 10 s.
     pub const LIVE: Duration = Duration::from_secs(30);
 
-    /// Time for which a store retains a record after the worker last stored it: 24 h.
+    /// Time for which a store retains a worker's record after the worker last stored it: 24 h.
     pub const KEPT: Duration = Duration::from_hours(24);
 
-    /// Maximum number of records in a tenant: 1,000. The store deletes the oldest records beyond this number.
+    /// Maximum number of worker records in a tenant: 1,000. The store deletes the oldest records beyond this number.
     pub const MOST: usize = 1_000;
 
-    /// Creates a worker from its record. `now` is the current time of the store's clock.
+    /// Creates the listed worker of a record. `now` is the current time of the store's clock.
     #[must_use]
     pub fn new(
         record: WorkerRecord,
@@ -144,7 +144,7 @@ impl Worker {
         }
     }
 
-    /// Returns the time at which the store deletes this record if the worker does not store it again.
+    /// Returns the time at which the store deletes this worker's record if the worker does not store it again.
     #[must_use]
     pub fn kept_until(&self) -> Timestamp {
         self.seen_at + Self::KEPT

@@ -232,7 +232,9 @@ async fn a_runtime_is_not_ready_while_claims_fail_although_the_store_can_be_read
     let line = log.lines().find(|line| line.contains("cannot claim runs"));
     let line = line.unwrap_or_else(|| panic!("the expected log line is missing in {log}"));
     assert!(
-        line.contains("shim is unavailable: database disk image is malformed"),
+        line.contains(
+            "shim is unavailable or overloaded; see the cause: database disk image is malformed"
+        ),
         "{line}"
     );
 }

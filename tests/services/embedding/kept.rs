@@ -79,7 +79,10 @@ async fn an_embedder_that_fails_does_not_fail_the_commit_and_is_made_up_for() {
     assert_eq!(store.get(written.id).await.unwrap(), written);
     let error = store.embedded().await.unwrap_err();
     assert!(matches!(error.retry(), Retry::After(_)), "{error:?}");
-    assert_eq!(error.to_string(), "the text cannot be embedded");
+    assert_eq!(
+        error.to_string(),
+        "cannot compute the vector of a text; see the cause"
+    );
     embedder.shall(Does::Answer);
     assert_eq!(store.embedded().await.unwrap(), 0);
     assert_eq!(near(&store, "apples", 1).await, ["apples"]);

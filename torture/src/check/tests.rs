@@ -167,7 +167,8 @@ fn one_run_may_lose_each_of_its_attempts_to_faults_and_no_more() {
                 .drain(..failed.len());
         })
     };
-    let fault = "Faulty is unavailable: a fault was injected before commit";
+    let fault =
+        "Faulty is unavailable or overloaded; see the cause: a fault was injected before commit";
     let finds = |found: &[String], what| found.iter().any(|found| found.contains(what));
 
     assert_eq!(judged(fault, 1), Vec::<String>::new());
