@@ -1,4 +1,4 @@
-//! Search of the breadcrumb list for events that the event stream did not deliver.
+//! Search of the RCRT server's breadcrumb list for events that the event stream did not deliver.
 //!
 //! The current time is the `Date` header of a response, or this machine's clock if the header is missing.
 
@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use futures::TryStreamExt as _;
 use std::pin::pin;
 
-/// Maximum size in memory of the events that one query returns: 16 MiB. Events without contexts exceed it only with very large
-/// tags.
+/// Maximum size in memory of the missed events that one query returns: 16 MiB. Events without contexts exceed it only with very
+/// large tags.
 const MAX_FOUND: usize = 16 << 20;
 
 #[async_trait]
@@ -45,7 +45,7 @@ impl Backfill for Reader {
             if bytes > MAX_FOUND {
                 tracing::warn!(
                     found = found.len(),
-                    "missed events exceed 16 MiB of memory, the rest is omitted"
+                    "missed events exceed 16 MiB of memory; the rest waits for a sweep of the store"
                 );
                 break;
             }
@@ -77,7 +77,7 @@ impl Reader {
                     // The newest changes are returned. A sweep of the store finds the others.
                     tracing::warn!(
                         looked_at,
-                        "too many changes to search for missed events, older changes are omitted"
+                        "too many changes to search for missed events; older changes wait for a sweep of the store"
                     );
                     break;
                 }
@@ -89,8 +89,8 @@ impl Reader {
     }
 }
 
-/// Returns the time of the newest row that is not later than `now`: `now` if all rows are later, the Unix epoch without rows. A time
-/// in the future would hide later changes.
+/// Returns the update time of the newest row that is not later than `now`: `now` if all rows are later, the Unix epoch without
+/// rows. A time in the future would hide later changes.
 fn newest(rows: &[Row], now: Timestamp) -> Timestamp {
     let times = rows.iter().map(|row| row.breadcrumb.updated_at);
     let past = times.filter(|time| *time <= now).max();

@@ -1,10 +1,10 @@
-//! Request bodies, with the limit of the server.
+//! Bodies of requests to the RCRT server, with the size limit of the server.
 
 use super::error::{MAX_BODY, too_large};
 use crate::model::JsonError;
 use crate::store::StoreError;
 
-/// Returns the request body of a write, or an error if it exceeds [`MAX_BODY`].
+/// Returns the request body of a breadcrumb write, or an error if it exceeds [`MAX_BODY`].
 pub(super) fn checked(
     index: usize,
     body: Result<String, serde_json::Error>,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Builder of an [`RcrtStore`].
+/// Builder of an [`RcrtStore`]: the RCRT server, the owner, the API token, and limits of requests.
 #[must_use]
 pub struct RcrtBuilder {
     base_url: String,
@@ -26,13 +26,13 @@ pub struct RcrtBuilder {
     stream: Stream,
 }
 
-/// Origin of the API token.
+/// Origin of the API token for the RCRT server.
 enum Wanted {
     Given(BearerToken),
     Issued(String),
 }
 
-/// Settings of the event stream.
+/// Settings of the event stream from the RCRT server.
 #[derive(Clone, Copy)]
 struct Stream {
     watchdog: Duration,
@@ -44,22 +44,25 @@ struct Stream {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RcrtError {
-    /// The base URL is invalid.
-    #[error("the base URL {problem}; use one like http://localhost:8080")]
+    /// The base URL of the RCRT server is invalid.
+    #[error("the base URL of the RCRT server {problem}; use one like http://localhost:8080")]
     BadUrl {
-        /// Description of the problem. It does not contain the URL, which may have credentials.
+        /// Description of the problem with the base URL. It does not contain the URL, which may have credentials.
         problem: &'static str,
     },
-    /// The owner is not a UUID. The server would refuse each request for a token and each new breadcrumb.
-    #[error("the owner {owner:?} is not a UUID; use the owner_id of the token")]
+    /// The owner of the store's breadcrumbs is not a UUID. The server would refuse each request for a token and each new
+    /// breadcrumb.
+    #[error(
+        "the owner {owner:?} of the RCRT store is not a UUID; use the owner_id of the API token"
+    )]
     BadOwner {
-        /// The owner, in which a token is replaced.
+        /// The invalid owner, in which a token is replaced.
         owner: String,
         /// Cause, as reported by the UUID parser.
         source: BoxError,
     },
-    /// The HTTP client cannot be created.
-    #[error("cannot create the HTTP client of the RCRT store")]
+    /// The HTTP client for the RCRT server cannot be created.
+    #[error("cannot create the HTTP client of the RCRT store; see the cause")]
     Http(#[source] BoxError),
 }
 
@@ -92,42 +95,43 @@ impl RcrtBuilder {
         }
     }
 
-    /// Sets the API token.
+    /// Sets the API token for the RCRT server.
     pub fn token(self, token: Secret) -> Self {
         self.token_from(BearerToken::fixed(token))
     }
 
-    /// Sets the source of the API token.
+    /// Sets the source of the API token for the RCRT server.
     pub fn token_from(mut self, token: BearerToken) -> Self {
         self.token = Wanted::Given(token);
         self
     }
 
-    /// Requests API tokens from the server at `/auth/token`, for the agent with this ID.
+    /// Requests API tokens from the RCRT server at `/auth/token`, for the agent with this ID.
     pub fn agent(mut self, id: impl Into<String>) -> Self {
         self.token = Wanted::Issued(id.into());
         self
     }
 
-    /// Adds a role to the token of an [`agent`](Self::agent). Without a role, the server chooses the roles.
+    /// Adds a role to the API tokens that the RCRT server issues for an [`agent`](Self::agent). Without a role, the server chooses
+    /// the roles.
     pub fn role(mut self, role: impl Into<String>) -> Self {
         self.roles.push(role.into());
         self
     }
 
-    /// Sets the maximum time to establish a connection. Defaults to 10 s.
+    /// Sets the maximum time to establish a connection to the RCRT server. Defaults to 10 s.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// Sets the maximum time of one request with its response. Defaults to 30 s.
+    /// Sets the maximum time of one request to the RCRT server with its response. Defaults to 30 s.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
     }
 
-    /// Sets the maximum number of concurrent requests, clamped to 1 to 1,024. Defaults to 16.
+    /// Sets the maximum number of concurrent requests to the RCRT server, clamped to 1 to 1,024. Defaults to 16.
     pub fn concurrency(mut self, requests: usize) -> Self {
         self.concurrency = requests.clamp(1, 1_024);
         self
@@ -140,21 +144,21 @@ impl RcrtBuilder {
         self
     }
 
-    /// Sets the maximum size of one page of a list in bytes. Defaults to 16 MiB. The store reads a larger page in smaller ones,
-    /// and omits a larger row with a warning.
+    /// Sets the maximum size in bytes of one page of the RCRT server's breadcrumb list. Defaults to 16 MiB. The store reads a
+    /// larger page in smaller ones, and omits a larger row with a warning.
     pub fn max_list_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_list_bytes = bytes;
         self
     }
 
-    /// Sets the maximum time of the search for a breadcrumb that may have been created, before it is created again. Defaults to 5
-    /// s.
+    /// Sets the maximum time of the search for a breadcrumb that an unclear request may have created, before it is created again.
+    /// Defaults to 5 s.
     pub fn lookup_timeout(mut self, timeout: Duration) -> Self {
         self.settings.patience = timeout;
         self
     }
 
-    /// Sets the first and the longest delay between two attempts of a request. Defaults to 50 ms and 1 s.
+    /// Sets the first and the longest delay between two attempts of a request to the RCRT server. Defaults to 50 ms and 1 s.
     pub fn retry_pause(mut self, first: Duration, longest: Duration) -> Self {
         self.settings.pause = (first, longest);
         self
@@ -189,7 +193,7 @@ impl RcrtBuilder {
         self
     }
 
-    /// Creates the store. Sends no request.
+    /// Creates the store from these settings. Sends no request.
     ///
     /// # Errors
     /// [`RcrtError`] if the base URL or the owner is invalid, or the HTTP client cannot be created.

@@ -1,4 +1,4 @@
-//! Commits on a server without transactions: all writes are validated, then sent one by one.
+//! Commits on an RCRT server, which has no transactions: all writes are validated, then sent one by one.
 
 use super::NAME;
 use super::creation_key::creation_keys;
@@ -12,7 +12,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Maximum number of concurrent reads.
+/// Maximum number of concurrent reads of breadcrumbs in one commit.
 const AT_ONCE: usize = 8;
 
 pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed, StoreError> {
@@ -75,13 +75,13 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
     written(reader, done).await.map(Committed::new)
 }
 
-/// Result of a write.
+/// Result of one write of a commit.
 enum Done {
     Created(BreadcrumbId, NewBreadcrumb),
     Made(Breadcrumb),
 }
 
-/// Reads the current versions of the breadcrumbs to update or delete. The value is `None` for a missing breadcrumb.
+/// Reads the current versions of the breadcrumbs that a commit updates or deletes. The value is `None` for a missing breadcrumb.
 async fn targets(
     reader: &Reader,
     writes: &[Write],
@@ -100,8 +100,8 @@ async fn targets(
     read.try_collect().await.map_err(store_error)
 }
 
-/// Validates all writes against the current breadcrumbs, so that an invalid write fails the commit before the first write
-/// request.
+/// Validates all writes of a commit against the current breadcrumbs, so that an invalid write fails the commit before the first
+/// write request.
 fn rehearse(
     reader: &Reader,
     writes: &[Write],
@@ -155,7 +155,7 @@ fn living(
     })
 }
 
-/// Rejects a breadcrumb larger than [`Json::MAX_BYTES`], the limit of all stores.
+/// Rejects a write of a breadcrumb larger than [`Json::MAX_BYTES`], the limit of all stores.
 fn fits(index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
     let size = breadcrumb.size();
     if size > Json::MAX_BYTES {
@@ -170,7 +170,7 @@ fn fits(index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Rejects an update at which the server would panic. The server then closes the connection, so a retry would not help.
+/// Rejects an update at which the RCRT server would panic. The server then closes the connection, so a retry would not help.
 fn is_safe(
     reader: &Reader,
     index: usize,
@@ -193,7 +193,7 @@ fn is_safe(
     }
 }
 
-/// Returns the written breadcrumbs as the server stores them. The writes have succeeded at this point, so a breadcrumb that
+/// Returns the breadcrumbs of a commit as the server stores them. The writes have succeeded at this point, so a breadcrumb that
 /// cannot be read, or has changed since, is returned as it was sent. Returns an error only if a breadcrumb was created for
 /// another owner and is invisible to this store.
 async fn written(reader: &Reader, done: Vec<Done>) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {

@@ -15,14 +15,14 @@ use reqwest::header::HeaderName;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Maximum size of a response that contains only an ID: 64 KiB.
+/// Maximum size of a server response that contains only an ID: 64 KiB.
 pub(super) const MAX_ANSWER: usize = 64 << 10;
 
-/// Maximum number of idempotency keys of one creation. Each attempt starts with the first key, so it repeats all keys that
-/// earlier attempts used up.
+/// Maximum number of idempotency keys for the creation of one breadcrumb. Each attempt starts with the first key, so it repeats
+/// all keys that earlier attempts used up.
 const MAX_KEYS: u32 = 64;
 
-/// Maximum number of attempts that fail for another reason than a used idempotency key.
+/// Maximum number of attempts to create a breadcrumb that fail for another reason than a used idempotency key.
 const TRIES: u32 = 3;
 
 /// Creates a breadcrumb, or finds the breadcrumb that an earlier attempt created with the same [`CreationKey`]. Returns its ID.
@@ -75,8 +75,8 @@ pub(super) async fn create(
     }
 }
 
-/// Searches for the breadcrumb of a creation until it is visible, at most for `patience`. Returns the ID of the oldest breadcrumb if
-/// there are several.
+/// Searches for the breadcrumb of an unclear creation until it is visible, at most for `patience`. Returns the ID of the oldest
+/// breadcrumb if there are several.
 async fn look_up(
     reader: &Reader,
     creation: &CreationKey,
@@ -137,7 +137,7 @@ async fn send(reader: &Reader, body: &str, key: &str) -> Result<BreadcrumbId, Fa
         .map_err(|_| Failure::Unreadable("the response has no breadcrumb ID".into()))
 }
 
-/// Returns the error of a creation with an unknown outcome that cannot be searched for, or was not found.
+/// Returns the error of a breadcrumb creation with an unknown outcome that cannot be searched for, or was not found.
 fn unknown(failure: Failure) -> StoreError {
     StoreError::Unavailable {
         store: NAME,
@@ -146,7 +146,7 @@ fn unknown(failure: Failure) -> StoreError {
     }
 }
 
-/// Returns the permanent error of a creation whose idempotency keys are all used up.
+/// Returns the permanent error of a breadcrumb creation whose idempotency keys are all used up.
 fn used_up(failure: Failure) -> StoreError {
     StoreError::Refused {
         store: NAME,
@@ -155,11 +155,11 @@ fn used_up(failure: Failure) -> StoreError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the outcome of the breadcrumb creation is unknown")]
+#[error("cannot find out if the RCRT server created the breadcrumb; see the cause")]
 struct OutcomeUnknown(#[source] Failure);
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the server has seen all {MAX_KEYS} idempotency keys of the breadcrumb and has no such breadcrumb; redo the run"
+    "the RCRT server has seen all {MAX_KEYS} idempotency keys of the breadcrumb and has no such breadcrumb; redo the run"
 )]
 struct UsedUp(#[source] Failure);

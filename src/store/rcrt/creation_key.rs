@@ -5,12 +5,12 @@ use crate::store::answered::{Place, run_tag};
 use crate::store::{Lease, RunEnd};
 use uuid::Uuid;
 
-/// Identity of one creation, by which the breadcrumb is found if the response of the server is lost.
+/// Idempotency key and tags of one breadcrumb creation, by which the breadcrumb is found if the server's response is lost.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct CreationKey {
-    /// Prefix of the creation's idempotency keys.
+    /// Prefix of the idempotency keys of the breadcrumb's creation.
     key: String,
-    /// Tags of the created breadcrumb. Empty if the creation cannot be searched for.
+    /// Tags that the created breadcrumb has. Empty if the creation cannot be searched for.
     tags: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ impl CreationKey {
         Self { key, tags }
     }
 
-    /// Returns a unique key without tags, for a breadcrumb from outside of any run. The breadcrumb is created unchanged.
+    /// Returns a unique key without tags, for a breadcrumb that is created outside of runs. The breadcrumb is created unchanged.
     fn anonymous() -> Self {
         Self {
             key: Uuid::new_v4().to_string(),
@@ -39,12 +39,12 @@ impl CreationKey {
         }
     }
 
-    /// Returns the idempotency key with the number `epoch`, which starts at 0.
+    /// Returns the idempotency key of the creation with the number `epoch`, which starts at 0.
     pub(super) fn key(&self, epoch: u32) -> String {
         format!("{}:{epoch}", self.key)
     }
 
-    /// Returns the tag to search for, if the creation has tags.
+    /// Returns the tag by which the created breadcrumb can be found, if the creation has tags.
     pub(super) fn tag(&self) -> Option<&str> {
         self.tags.first().map(String::as_str)
     }
@@ -58,7 +58,7 @@ impl CreationKey {
             && place(&self.tags) == place(tags)
     }
 
-    /// Adds the missing tags of this creation to a new breadcrumb.
+    /// Adds the missing tags of this creation to the new breadcrumb.
     pub(super) fn mark(&self, new: &mut NewBreadcrumb) {
         for tag in &self.tags {
             if !new.tags.contains(tag) {
@@ -68,7 +68,7 @@ impl CreationKey {
     }
 }
 
-/// Returns a function that returns the keys of a commit's creations in order. `of` is the number of creations.
+/// Returns a function that returns the keys of a commit's breadcrumb creations in order. `of` is the number of creations.
 pub(super) fn creation_keys(
     end: Option<&(Lease, RunEnd)>,
     tenant: &str,

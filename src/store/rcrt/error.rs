@@ -1,4 +1,4 @@
-//! Conversion of failed requests to errors of the store.
+//! Conversion of failed requests to an RCRT server to errors of the store.
 
 use super::NAME;
 use super::http::Failure;
@@ -7,7 +7,7 @@ use crate::error::Retry;
 use crate::model::{BreadcrumbId, JsonError};
 use crate::store::StoreError;
 
-/// Maximum size of a request body that the server accepts: 2 MiB.
+/// Maximum size of a request body that the RCRT server accepts: 2 MiB.
 pub(super) const MAX_BODY: usize = 2 << 20;
 
 /// Error of an update that would make an RCRT server panic. [`RcrtStore`](super::RcrtStore) rejects the update and sends nothing.
@@ -23,21 +23,21 @@ pub(super) const MAX_BODY: usize = 2 << 20;
      create a new breadcrumb instead, or call RcrtBuilder::refuse_split_characters(false) if the server is fixed"
 )]
 pub struct SplitCharacter {
-    /// The ID of the breadcrumb.
+    /// The ID of the breadcrumb to update.
     pub id: BreadcrumbId,
-    /// The index of the write in its commit.
+    /// The index of the update in its commit.
     pub write: usize,
 }
 
 impl SplitCharacter {
-    /// Returns [`Retry::Never`], because the context must change.
+    /// Returns [`Retry::Never`], because the context of the update must change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
     }
 }
 
-/// Returns the error of a read, or of a write that has certainly not succeeded.
+/// Returns the store error for a failed read, or for a write that has certainly not succeeded.
 pub(super) fn store_error(failure: Failure) -> StoreError {
     if failure.is_passing() || failure.is_unauthorized() {
         return StoreError::Unavailable {
@@ -70,7 +70,7 @@ pub(super) fn store_error(failure: Failure) -> StoreError {
     }
 }
 
-/// Returns the error of a write with a body of `size` bytes, which has certainly not succeeded.
+/// Returns the store error for a write with a body of `size` bytes, which has certainly not succeeded.
 pub(super) fn write_error(failure: Failure, index: usize, size: usize) -> StoreError {
     match failure.status() {
         Some(413) => too_large(index, size),

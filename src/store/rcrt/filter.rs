@@ -1,19 +1,21 @@
-//! Translation of a selector to the filters that the server supports. Pure.
+//! Translation of a selector to the list filters that the RCRT server supports. Pure.
 
 use crate::model::{SESSION_TAG, Selector};
 use crate::store::Query;
 
-/// Filter of a list on the server. A list has at least the breadcrumbs that the query selects.
+/// Filter of a breadcrumb list on the RCRT server. A list has at least the breadcrumbs that the query selects.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Filter {
     pub(super) schema: Option<String>,
     pub(super) tag: Option<String>,
 }
 
-/// Maximum number of alternative tags with a list for each tag. With more tags, one list without a tag is read.
+/// Maximum number of alternative tags of a query for which one list per tag is read. With more tags, one list without a tag is
+/// read.
 const MOST_ANY: usize = 8;
 
-/// Returns the filters of lists that together contain every breadcrumb that a query selects. Empty if the query selects nothing.
+/// Returns the filters of the server's lists that together contain every breadcrumb that a query selects. Empty if the query
+/// selects nothing.
 pub(super) fn filters(query: &Query) -> Vec<Filter> {
     let selector = &query.selector;
     let schema = schema(selector);
@@ -39,14 +41,14 @@ pub(super) fn filters(query: &Query) -> Vec<Filter> {
     }
 }
 
-/// Returns the schema to filter by, or `None` for any schema (`*`).
+/// Returns the schema by which the server's list is filtered, or `None` for any schema (`*`).
 fn schema(selector: &Selector) -> Option<String> {
     let schema = selector.schema_name()?;
     (schema != "*").then(|| schema.to_owned())
 }
 
-/// Returns a rank of a tag: the higher, the fewer breadcrumbs are likely to have the tag. Tags that name one item come before
-/// tags that name a category.
+/// Returns the rank of a tag as a filter of the server's list: the higher, the fewer breadcrumbs are likely to have the tag. Tags
+/// that name one item come before tags that name a category.
 fn selectivity(tag: &str) -> (u8, usize) {
     const ONE: [&str; 5] = ["ux:", "request:", SESSION_TAG, "consumer:", "id:"];
     const MANY: [&str; 2] = ["workspace:", "user:"];

@@ -5,10 +5,10 @@ use crate::model::BreadcrumbId;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of cached IDs. The owner of any other breadcrumb is read again.
+/// Maximum number of cached IDs of other owners' breadcrumbs. The owner of any other breadcrumb is read again.
 const MOST: usize = 65_536;
 
-/// The most recently found IDs. The owner of a breadcrumb never changes.
+/// The most recently found IDs of other owners' breadcrumbs. The owner of a breadcrumb never changes.
 #[derive(Debug, Default)]
 pub(super) struct Foreign(Mutex<(HashSet<BreadcrumbId>, VecDeque<BreadcrumbId>)>);
 

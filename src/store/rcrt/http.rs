@@ -1,4 +1,4 @@
-//! HTTP requests to the server, with limits on time and size.
+//! HTTP requests to the RCRT server, with limits on time and size.
 
 use crate::backoff::full_jitter;
 use crate::clock;
@@ -14,28 +14,29 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-/// Maximum number of bytes of the server's error message in an error.
+/// Maximum number of bytes of the RCRT server's error message in an error of the store.
 const MAX_TOLD: usize = 300;
 
-/// Delay after the server refused the credentials. An operator must act, and a server may count failed logins.
+/// Delay before the next request after the RCRT server refused the credentials. An operator must act, and a server may count
+/// failed logins.
 const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(60);
 
-/// Maximum number of attempts of a request that changes nothing.
+/// Maximum number of attempts of a request that changes nothing on the RCRT server.
 const TRIES: u32 = 3;
 
-/// HTTP client, base URL and token for the server.
+/// HTTP client, base URL and API token for the RCRT server.
 #[derive(Clone)]
 pub(super) struct Link {
     client: Client,
     base: Url,
     token: BearerToken,
     places: Arc<Semaphore>,
-    /// Maximum number of concurrent requests.
+    /// Maximum number of concurrent requests to the RCRT server.
     pub(super) concurrency: usize,
     pause: (Duration, Duration),
 }
 
-/// A request to the server.
+/// A request to the RCRT server.
 pub(super) struct Call {
     pub(super) method: Method,
     pub(super) url: Url,
@@ -46,20 +47,20 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Returns the method and the URL without the query, for error messages.
+    /// Returns the method and the URL of the request without the query, for error messages.
     fn name(&self) -> String {
         format!("{} {}", self.method, http::without_query(&self.url))
     }
 }
 
-/// Body of a successful response.
+/// Body and time of a successful response of the RCRT server.
 pub(super) struct Answer {
     pub(super) text: Vec<u8>,
     /// The server's time from the `Date` header, in seconds. `None` without the header.
     pub(super) at: Option<Timestamp>,
 }
 
-/// Error of a request. Its message names the method and the URL without the query.
+/// Error of a request to the RCRT server. Its message names the method and the URL without the query.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("{request} failed with status {status}: {said}")]
@@ -69,20 +70,22 @@ pub(super) enum Failure {
         said: String,
         retry_after: Option<Duration>,
     },
-    /// The server refuses the credentials, so nothing was done.
-    #[error("{request} failed with status 401: {said}; check the token of the service")]
+    /// The RCRT server refuses the credentials, so the request changed nothing.
+    #[error("{request} failed with status 401: {said}; check the API token of the RCRT store")]
     Unauthorized { request: String, said: String },
-    /// The request was not sent, so nothing was done.
+    /// The request was not sent, so it changed nothing.
     #[error("cannot send {request}; check the base URL and that the server is running")]
     Unsent { request: String, source: BoxError },
-    /// The request was sent, and its effect is unknown.
-    #[error("{request} failed: the response is missing or incomplete")]
+    /// The request was sent without a complete response, so its effect is unknown.
+    #[error(
+        "{request} failed without a complete response, so its effect is unknown; see the cause"
+    )]
     Lost { request: String, source: BoxError },
-    #[error("the response of the server has more than {limit} bytes")]
+    #[error("the response of the RCRT server has more than {limit} bytes")]
     TooLarge { limit: usize },
-    #[error("cannot read the response of the server")]
+    #[error("cannot read the response of the RCRT server; see the cause")]
     Unreadable(#[source] BoxError),
-    #[error("cannot get an API token for the request")]
+    #[error("cannot get an API token for the RCRT server; see the cause")]
     Token(#[from] TokenError),
 }
 
@@ -99,7 +102,7 @@ impl Failure {
         }
     }
 
-    /// Returns `true` if the same request can succeed soon.
+    /// Returns `true` if the same request to the RCRT server can succeed soon.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
@@ -109,7 +112,7 @@ impl Failure {
         }
     }
 
-    /// Returns `true` if the server can answer other requests while it always fails at this one.
+    /// Returns `true` if the RCRT server can answer other requests while it always fails at this one.
     pub(super) fn is_of_one_request(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 500..),
@@ -122,7 +125,7 @@ impl Failure {
         }
     }
 
-    /// Returns `true` if the request can succeed once an operator has corrected the credentials.
+    /// Returns `true` if the request can succeed once an operator has corrected the credentials for the RCRT server.
     pub(super) fn is_unauthorized(&self) -> bool {
         match self {
             Self::Unauthorized { .. } => true,
@@ -135,7 +138,7 @@ impl Failure {
         }
     }
 
-    /// Returns `true` if a write with this failure may have succeeded.
+    /// Returns `true` if a write request with this failure may have succeeded.
     pub(super) fn may_be_done(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 500..),
@@ -144,7 +147,7 @@ impl Failure {
         }
     }
 
-    /// Returns the delay before the next attempt.
+    /// Returns the delay before the next attempt of the failed request.
     pub(super) fn retry_after(&self) -> Duration {
         const PAUSE: Duration = Duration::from_secs(1);
         match self {
@@ -186,7 +189,7 @@ impl Link {
         http::below(&self.base, path)
     }
 
-    /// Sends a request that changes nothing. Retries it after a transient failure.
+    /// Sends a GET request, which changes nothing on the RCRT server. Retries it after a transient failure.
     pub(super) async fn get(&self, url: &Url, max_bytes: usize) -> Result<Answer, Failure> {
         let mut tries = 1;
         loop {
@@ -208,7 +211,7 @@ impl Link {
         }
     }
 
-    /// Sends a request once. If the server refuses the token, sends it a second time with a new token.
+    /// Sends a request to the RCRT server once. If the server refuses the token, sends it a second time with a new token.
     pub(super) async fn send(&self, call: &Call) -> Result<Answer, Failure> {
         let mut renewed = false;
         loop {
@@ -237,7 +240,7 @@ impl Link {
         }
     }
 
-    /// Waits before the next attempt of a request.
+    /// Waits before the next attempt of a request to the RCRT server.
     pub(super) async fn pause(&self, tries: u32) {
         let (first, longest) = self.pause;
         let chance = Uuid::new_v4()
@@ -277,7 +280,7 @@ async fn whole(mut response: Response, call: &Call) -> Result<Vec<u8>, Failure> 
     Ok(whole)
 }
 
-/// Returns the error of a response with an error status.
+/// Returns the error for a response of the RCRT server with an error status.
 async fn refused(call: &Call, mut response: Response, token: Option<&HeaderValue>) -> Failure {
     let status = response.status().as_u16();
     let retry_after = http::header(response.headers(), &RETRY_AFTER)
@@ -295,7 +298,7 @@ async fn refused(call: &Call, mut response: Response, token: Option<&HeaderValue
     }
 }
 
-/// Returns the error of a connection that was not established, or broke.
+/// Returns the error for a connection to the RCRT server that was not established, or broke.
 fn broken(call: &Call, error: reqwest::Error) -> Failure {
     let request = call.name();
     let is_unsent = error.is_connect() || error.is_builder();

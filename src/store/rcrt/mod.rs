@@ -109,7 +109,7 @@ pub struct RcrtStore {
 
 const NAME: &str = "RcrtStore";
 
-/// Limits and delays of a store.
+/// Limits and delays of an [`RcrtStore`].
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     max_scanned: usize,

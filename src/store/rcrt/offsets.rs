@@ -1,28 +1,29 @@
-//! Cache of the offsets at which searches of lists stopped, so that the next search of a list need not start at the top.
+//! Cache of the offsets at which searches of the server's breadcrumb lists stopped, so that the next search of a list need not
+//! start at the top.
 
 use crate::model::Timestamp;
 use reqwest::Url;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of lists in the cache. The cache is cleared when it has this number.
+/// Maximum number of breadcrumb lists in the cache of offsets. The cache is cleared when it has this number.
 const MOST: usize = 256;
 
-/// Maximum number of offsets of one list: several intervals of a list can be read alternately.
+/// Maximum number of cached offsets of one breadcrumb list: several intervals of a list can be read alternately.
 const MOST_OF_LIST: usize = 8;
 
-/// Offsets by list, each with the update time of the row at the offset.
+/// Cached offsets by breadcrumb list, each with the update time of the row at the offset.
 #[derive(Debug, Default)]
 pub(super) struct Offsets(Mutex<HashMap<Url, Vec<(Timestamp, usize)>>>);
 
 impl Offsets {
-    /// Returns an offset at or above the first row of a list that is not newer than a time. Rows may have moved since.
+    /// Returns a cached offset at or above the first row of a list that is not newer than a time. Rows may have moved since.
     pub(super) fn of(&self, list: &Url, before: Timestamp) -> usize {
         let known = self.known();
         known.get(list).map_or(0, |known| nearest(known, before))
     }
 
-    /// Records the update time of the row at an offset.
+    /// Records the update time of the row of a list at an offset.
     pub(super) fn note(&self, list: &Url, time: Timestamp, offset: usize) {
         let mut known = self.known();
         if known.len() >= MOST && !known.contains_key(list) {
@@ -36,14 +37,14 @@ impl Offsets {
     }
 }
 
-/// Returns the offset of the last known row that is newer than a time, or 0.
+/// Returns the offset of the last known row of a list that is newer than a time, or 0.
 fn nearest(known: &[(Timestamp, usize)], before: Timestamp) -> usize {
     let newer = known.iter().filter(|(time, _)| *time > before);
     let last = newer.min_by_key(|(time, _)| *time);
     last.map_or(0, |(_, offset)| *offset)
 }
 
-/// Adds an offset. It replaces the offset from which the same search started.
+/// Adds an offset to the known offsets of a list. It replaces the offset from which the same search started.
 fn place(known: &mut Vec<(Timestamp, usize)>, time: Timestamp, offset: usize) {
     let newer = known.iter_mut().filter(|(other, _)| *other >= time);
     match newer.min_by_key(|(other, _)| *other) {

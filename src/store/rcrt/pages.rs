@@ -1,4 +1,4 @@
-//! Reads of a list, page by page, while other clients write.
+//! Reads of a breadcrumb list of the RCRT server, page by page, while other clients write.
 
 use super::filter::Filter;
 use super::http::Failure;
@@ -9,12 +9,12 @@ use crate::model::{BreadcrumbId, Timestamp};
 use reqwest::Url;
 use std::collections::HashSet;
 
-/// Number of rows of the first page.
+/// Number of rows of the first page of a breadcrumb list.
 const FIRST_PAGE: usize = 20;
-/// Maximum number of rows of a page.
+/// Maximum number of rows of a page of a breadcrumb list.
 const PAGE: usize = 100;
 
-/// A list that is read page by page.
+/// A breadcrumb list of the RCRT server that is read page by page.
 pub(super) struct Pages<'r> {
     reader: &'r Reader,
     url: Url,
@@ -25,22 +25,22 @@ pub(super) struct Pages<'r> {
     /// If `true`, the next page is read without an overlap with the previous page.
     alone: bool,
     seen: HashSet<BreadcrumbId>,
-    /// Number of pages that were read.
+    /// Number of pages of the list that were read.
     pages: usize,
-    /// Number of rows that were read, including duplicates and rows that cannot be parsed. A row that is too large counts as a
-    /// page.
+    /// Number of rows of the list that were read, including duplicates and rows that cannot be parsed. A row that is too large
+    /// counts as a page.
     looked_at: usize,
-    /// Number of rows after which the search stops.
+    /// Number of rows of the list after which the search stops.
     enough: usize,
     /// During the second pass, the number of consecutive rows that the first pass has read.
     known: Option<usize>,
     ended: bool,
-    /// The server's time of the last page, or `None` if the server sends no time.
+    /// The server's time of the last page of the list, or `None` if the server sends no time.
     pub(super) at: Option<Timestamp>,
 }
 
 impl Reader {
-    /// Returns the list of a filter, newest first, to be read page by page.
+    /// Returns the breadcrumb list of a filter, newest first, to be read page by page.
     pub(super) fn pages(&self, filter: &Filter) -> Pages<'_> {
         let mut url = self.url(&["breadcrumbs"], filter);
         url.query_pairs_mut().append_pair("include_context", "true");
@@ -55,7 +55,7 @@ impl Reader {
 }
 
 impl<'r> Pages<'r> {
-    /// Creates a list. The query of the URL selects its rows.
+    /// Creates a breadcrumb list that is read page by page. The query of the URL selects its rows.
     fn new(reader: &'r Reader, url: Url) -> Self {
         Self {
             reader,
@@ -74,8 +74,8 @@ impl<'r> Pages<'r> {
         }
     }
 
-    /// Skips the rows that are newer than a time, for a query with a limit. Continues where the last search of this list stopped,
-    /// if the row there is newer. Later writes only push rows down, and deletions are detected.
+    /// Skips the rows of the list that are newer than a time, for a query with a limit. Continues where the last search of this
+    /// list stopped, if the row there is newer. Later writes only push rows down, and deletions are detected.
     pub(super) fn seek(&mut self, before: Timestamp, limit: usize) {
         self.seek = Some((before, Seek::default()));
         self.size = limit.clamp(FIRST_PAGE, PAGE);
@@ -83,8 +83,8 @@ impl<'r> Pages<'r> {
         self.alone = true;
     }
 
-    /// Moves towards the first row that is not newer than the wanted time. Returns `true` if the search for that row has ended at
-    /// this page.
+    /// Moves towards the first row of the list that is not newer than the wanted time. Returns `true` if the search for that row
+    /// has ended at this page.
     async fn is_there(&mut self, rows: &[Row], count: usize) -> Result<bool, Failure> {
         let Some((before, mut seek)) = self.seek.take() else {
             return Ok(true);
@@ -110,7 +110,7 @@ impl<'r> Pages<'r> {
         Ok(true)
     }
 
-    /// Records the offset of each newer row, so that the next search can continue there if this one reaches a limit.
+    /// Records the offset of each newer row of the list, so that the next search can continue there if this one reaches a limit.
     async fn gallop(&mut self, mut gallop: Gallop, before: Timestamp) -> Result<Step, Failure> {
         while let Some(offset) = gallop.probe(self.size).filter(|_| self.has_room()) {
             let answer = self.reader.list(&self.url_of(offset, 1)).await?;
@@ -126,7 +126,7 @@ impl<'r> Pages<'r> {
         Ok(gallop.end())
     }
 
-    /// Returns the new rows of the next page, or `None` at the end of the list.
+    /// Returns the new rows of the next page of the list, or `None` at the end of the list.
     ///
     /// Concurrent writes push rows down, so a row can come twice. Deletions pull rows up, so each page starts with the last row
     /// of the previous page. If that row is unknown, the search goes back.
@@ -177,8 +177,8 @@ impl<'r> Pages<'r> {
         Ok(None)
     }
 
-    /// Starts a second pass at the top, for rows that were written during the first pass. The second pass ends after enough known
-    /// rows, and can read as many rows as the first. Returns `false` if a second pass is useless or done.
+    /// Starts a second pass at the top of the list, for rows that were written during the first pass. The second pass ends after
+    /// enough known rows, and can read as many rows as the first. Returns `false` if a second pass is useless or done.
     pub(super) fn once_more(&mut self) -> bool {
         if self.pages < 2 || self.known.is_some() {
             return false;
@@ -189,12 +189,12 @@ impl<'r> Pages<'r> {
         true
     }
 
-    /// The number of rows that were read.
+    /// Returns the number of rows of the list that were read.
     pub(super) fn looked_at(&self) -> usize {
         self.looked_at
     }
 
-    /// Returns the number of rows that were read, if the maximum is reached.
+    /// Returns the number of rows of the list that were read, if the maximum is reached.
     pub(super) fn too_far(&self) -> Option<usize> {
         (!self.has_room()).then_some(self.looked_at)
     }
@@ -203,11 +203,11 @@ impl<'r> Pages<'r> {
         self.looked_at < self.enough
     }
 
-    /// Skips the next row, which is too large.
+    /// Skips the next row of the list, which is too large.
     fn skip(&mut self, failure: Failure) -> Result<(), Failure> {
         tracing::warn!(
             offset = self.offset,
-            "a row of a list is too large, omitted"
+            "omitted a breadcrumb from a list because its row exceeds max_list_bytes"
         );
         self.offset += 1;
         self.pages += 1;

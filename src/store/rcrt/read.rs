@@ -1,4 +1,4 @@
-//! Reads of one breadcrumb or of lists. Breadcrumbs of other owners count as missing.
+//! Reads of one breadcrumb or of breadcrumb lists from the RCRT server. Breadcrumbs of other owners count as missing.
 
 use super::Settings;
 use super::filter::Filter;
@@ -15,13 +15,13 @@ use reqwest::Url;
 use std::future::ready;
 use std::sync::Arc;
 
-/// Maximum size of the response with one breadcrumb: 8 MiB.
+/// Maximum size of the server's response with one breadcrumb: 8 MiB.
 const MAX_FULL: usize = 8 << 20;
 
-/// Maximum number of concurrent reads of breadcrumbs.
+/// Maximum number of concurrent reads of breadcrumbs from the RCRT server.
 const AT_ONCE: usize = 8;
 
-/// Result of a read of one breadcrumb.
+/// Result of a read of one breadcrumb from the RCRT server.
 #[expect(
     clippy::large_enum_variant,
     reason = "it is taken apart at once, and most are of this owner"
@@ -32,7 +32,7 @@ pub(super) enum Look {
     Gone,
 }
 
-/// State shared by all handles on the store of an owner.
+/// State shared by all handles on the RCRT store of an owner.
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) link: Link,
@@ -63,7 +63,8 @@ impl Reader {
         }
     }
 
-    /// Reads a breadcrumb. Unlike [`full`](Self::full), distinguishes a missing breadcrumb from one of another owner.
+    /// Reads a breadcrumb from the RCRT server. Unlike [`full`](Self::full), distinguishes a missing breadcrumb from one of
+    /// another owner.
     pub(super) async fn look(&self, id: BreadcrumbId) -> Result<Look, Failure> {
         let url = self.link.url(&["breadcrumbs", &id.to_string(), "full"]);
         let answer = match self.link.get(&url, MAX_FULL).await {
@@ -84,7 +85,8 @@ impl Reader {
         Ok(if lives { Look::Own(full) } else { Look::Gone })
     }
 
-    /// Returns several breadcrumbs in their order. Omits the breadcrumbs that are missing or cannot be parsed.
+    /// Returns the current versions of several breadcrumbs in the order of their IDs. Omits the breadcrumbs that are missing or
+    /// cannot be parsed.
     pub(super) async fn fulls(
         &self,
         ids: impl IntoIterator<Item = BreadcrumbId>,
@@ -112,14 +114,14 @@ impl Reader {
         let reads = stream::iter(own).map(move |id| async move { (id, self.full(id).await) });
         reads.buffered(AT_ONCE).map(|(id, answer)| match answer {
             Err(failure @ (Failure::Unreadable(_) | Failure::TooLarge { .. })) => {
-                tracing::warn!(%id, failure = %Chain(&failure), "cannot read a breadcrumb, omitted");
+                tracing::warn!(%id, failure = %Chain(&failure), "omitted a breadcrumb because the response of the server cannot be read");
                 (id, Ok(None))
             }
             answer => (id, answer),
         })
     }
 
-    /// Returns at most `nn` rows of a list, the most similar to a text first, and the number of rows in the response.
+    /// Returns at most `nn` rows of a breadcrumb list, the most similar to a text first, and the number of rows in the response.
     pub(super) async fn nearest(
         &self,
         filter: &Filter,
@@ -135,7 +137,7 @@ impl Reader {
         rows(&answer)
     }
 
-    /// Sends a request for a list.
+    /// Sends a request for a breadcrumb list to the RCRT server.
     pub(super) async fn list(&self, url: &Url) -> Result<Answer, Failure> {
         self.link.get(url, self.settings.max_list_bytes).await
     }
@@ -153,8 +155,8 @@ impl Reader {
         url
     }
 
-    /// Returns an error if the server refuses the token. Sends at most one request per minute, and otherwise returns the outcome
-    /// of the last one. Any other failure of the request is ignored, because the search itself succeeded.
+    /// Returns an error if the RCRT server refuses the API token. Sends at most one request per minute, and otherwise returns the
+    /// outcome of the last one. Any other failure of the request is ignored, because the search itself succeeded.
     pub(super) async fn check_token(&self) -> Result<(), Failure> {
         if !self.token_check.start() {
             return self.token_check.last();
@@ -165,8 +167,8 @@ impl Reader {
     }
 }
 
-/// Returns the rows of a list, and the number of rows in the response.
+/// Returns the rows of a breadcrumb list, and the number of rows in the response.
 pub(super) fn rows(answer: &Answer) -> Result<(Vec<Row>, usize), Failure> {
     wire::rows(&answer.text)
-        .map_err(|_| Failure::Unreadable("the response is not a list of breadcrumbs".into()))
+        .map_err(|_| Failure::Unreadable("the response is not a JSON list of breadcrumbs".into()))
 }

@@ -1,4 +1,4 @@
-//! Searches with the whole selector, on a server that filters only by one tag and one schema.
+//! Searches with the whole selector, on an RCRT server that filters only by one tag and one schema.
 
 use super::NAME;
 use super::error::store_error;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A position in the store's order: update time, version and ID.
+/// A position in the store's order of breadcrumbs: update time, version and ID.
 type Place = (Timestamp, u64, BreadcrumbId);
 
 /// Maximum size of the text of a vector search in bytes. The text must fit into a URL.
@@ -110,15 +110,15 @@ fn in_order(query: &Query, newest: Vec<Breadcrumb>) -> Vec<Arc<Breadcrumb>> {
     all
 }
 
-/// A list that was not read to its end, because it has too many rows or the time limit was reached.
+/// A breadcrumb list that was not read to its end, because it has too many rows or the time limit was reached.
 struct Short {
     looked_at: usize,
     /// All breadcrumbs that are newer than this time were read.
     down_to: Timestamp,
 }
 
-/// Limits of one search in an interval of time. The caller continues where the search stopped, so each search makes progress in a
-/// bounded time, also on a slow server.
+/// Limits of one search for breadcrumbs in an interval of time. The caller continues where the search stopped, so each search
+/// makes progress in a bounded time, also on a slow server.
 #[derive(Clone, Copy)]
 struct Budget {
     before: Place,
@@ -127,7 +127,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Returns the limits for each list. `None` if the query is not for an interval, because its caller cannot continue a search.
+    /// Returns the limits of a search for each breadcrumb list. `None` if the query is not for an interval, because its caller
+    /// cannot continue a search.
     fn of(reader: &Reader, query: &Query, lists: usize) -> Option<Self> {
         const ROWS: usize = 1_000;
         const TIME: Duration = Duration::from_secs(30);
@@ -140,14 +141,14 @@ impl Budget {
         })
     }
 
-    /// Returns `true` if the search can stop above a time: a limit is reached, and the next search starts below.
+    /// Returns `true` if the search in an interval can stop above a time: a limit is reached, and the next search starts below.
     fn is_used_up(&self, looked_at: usize, down_to: Timestamp) -> bool {
         let is_over = looked_at >= self.rows || Instant::now() >= self.end;
         is_over && just_after(down_to) < self.before
     }
 }
 
-/// Breadcrumbs found so far, by their IDs.
+/// Breadcrumbs that a search has found so far, by their IDs.
 #[derive(Default)]
 struct Found {
     by_id: HashMap<BreadcrumbId, Breadcrumb>,
@@ -156,7 +157,7 @@ struct Found {
 }
 
 impl Found {
-    /// Reads a list until it certainly has the newest breadcrumbs that the query selects, or until a limit is reached.
+    /// Reads a breadcrumb list until it certainly has the newest breadcrumbs that the query selects, or until a limit is reached.
     async fn fill(
         &mut self,
         reader: &Reader,
@@ -206,8 +207,8 @@ impl Found {
         Ok(None)
     }
 
-    /// Reads the rows that the query selects, in their current versions. Returns the time of the first row that was not read, if
-    /// the time limit was reached before.
+    /// Reads the breadcrumbs of those rows that the query selects, in their current versions. Returns the time of the first row
+    /// that was not read, if the time limit was reached before.
     async fn take(
         &mut self,
         reader: &Reader,
@@ -240,8 +241,8 @@ impl Found {
         Ok(None)
     }
 
-    /// Reads breadcrumbs. In an interval of time, a breadcrumb that the server fails to return is recorded as unread and does not
-    /// end the search.
+    /// Reads the breadcrumbs that a search found in a list. In an interval of time, a breadcrumb that the server fails to return
+    /// is recorded as unread and does not end the search.
     async fn read(
         &mut self,
         reader: &Reader,
@@ -265,7 +266,7 @@ impl Found {
                         && failure.is_of_one_request()
                         && self.unread.len() < MOST_UNREAD =>
                 {
-                    tracing::warn!(%id, error = %Chain(&failure), "cannot read a breadcrumb, will retry with the next check of the store");
+                    tracing::warn!(%id, error = %Chain(&failure), "cannot read a breadcrumb; the next check of the store will retry");
                     let time = some.iter().find(|(one, _)| *one == id);
                     self.unread.extend(time.map(|(_, time)| *time));
                 }
@@ -275,7 +276,7 @@ impl Found {
         Ok(())
     }
 
-    /// Returns the update time of the oldest of the `limit` newest breadcrumbs, or `None` if there are fewer.
+    /// Returns the update time of the oldest of the `limit` newest breadcrumbs found, or `None` if there are fewer.
     fn worst(&self, limit: usize) -> Option<Timestamp> {
         let mut times: Vec<_> = self.by_id.values().map(|one| one.updated_at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
@@ -303,13 +304,13 @@ fn too_far(looked_at: usize) -> StoreError {
     }
 }
 
-/// Returns the position just after every breadcrumb of a time.
+/// Returns the position in the store's order just after every breadcrumb of a time.
 fn just_after(time: Timestamp) -> Place {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)
 }
 
-/// Returns the breadcrumbs that a query selects, without scores, the most similar to its text first.
+/// Returns the breadcrumbs that a vector search selects, without scores, the most similar to its text first.
 pub(super) async fn nearest(
     reader: &Reader,
     wanted: &VectorQuery,

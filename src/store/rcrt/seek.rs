@@ -1,25 +1,25 @@
-//! Search for the first row of a list that is not newer than a time. Pure.
+//! Search for the first row of a breadcrumb list that is not newer than a time. Pure.
 //!
 //! A list is sorted newest first. While it is read, other clients add rows at the top and delete rows.
 
-/// Number of rows of the first step, and of the first step back.
+/// Number of rows of the first step of the search, and of the first step back.
 const STEP: usize = 100;
 
-/// The next request of a search.
+/// The next request of the search for a row of a breadcrumb list.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// The page has the first wanted row, or the row follows within a page.
+    /// The page has the first wanted row, or that row follows within a page.
     Arrived,
-    /// Read the page at this offset.
+    /// The search must read the page at this offset.
     Read(usize),
-    /// Read single rows to find the offset of the next page.
+    /// The search must read single rows to find the offset of the next page.
     Gallop(Gallop),
 }
 
-/// A search that reads pages until one has a wanted row.
+/// A search that reads pages of a breadcrumb list until one has a wanted row.
 #[derive(Debug)]
 pub(super) struct Seek {
-    /// Number of rows to go back if the first row of a page is not newer.
+    /// Number of rows to go back if the first row of a page is not newer than the wanted time.
     back: usize,
 }
 
@@ -51,19 +51,20 @@ impl Seek {
     }
 }
 
-/// A search with growing steps, and then with steps of half the size. Needs few requests, however long the list is.
+/// A search in a breadcrumb list with growing steps, and then with steps of half the size. Needs few requests, however long the
+/// list is.
 #[derive(Debug)]
 pub(super) struct Gallop {
     start: usize,
-    /// The row at this offset is newer.
+    /// An offset whose row is newer than the wanted time.
     low: usize,
-    /// The row at this offset is not newer, or the list ends before it.
+    /// An offset whose row is not newer than the wanted time, or lies behind the end of the list.
     high: Option<usize>,
     step: usize,
 }
 
 impl Gallop {
-    /// Starts at the offset of a newer row.
+    /// Starts the search at the offset of a row that is newer than the wanted time.
     fn from(start: usize) -> Self {
         Self {
             start,
@@ -73,8 +74,8 @@ impl Gallop {
         }
     }
 
-    /// Returns the offset of the next row to read. `None` if a page of this size at [`low`](Self::low) has the first row that is
-    /// not newer.
+    /// Returns the offset of the next row that the search must read. `None` if a page of this size at [`low`](Self::low) has the
+    /// first row that is not newer.
     pub(super) fn probe(&self, size: usize) -> Option<usize> {
         match self.high {
             None => Some(self.low.saturating_add(self.step)),
@@ -85,7 +86,7 @@ impl Gallop {
         }
     }
 
-    /// Records whether there is a newer row at an offset.
+    /// Records whether the row at an offset is newer than the wanted time.
     pub(super) fn note(&mut self, offset: usize, is_newer: bool) {
         match (is_newer, self.high) {
             (true, None) => {
@@ -97,8 +98,8 @@ impl Gallop {
         }
     }
 
-    /// Returns the next step after the last probe. Without progress, the search ends here: a page that is smaller than the
-    /// distance to the wanted row is followed by the next page, and not read again.
+    /// Returns the next step of the search after the last probe. Without progress, the search ends here: a page that is smaller
+    /// than the distance to the wanted row is followed by the next page, and not read again.
     pub(super) fn end(&self) -> Step {
         match self.low == self.start {
             true => Step::Arrived,

@@ -1,14 +1,14 @@
-//! Checks of the token after an empty search. The server lists breadcrumbs without checking the token.
+//! Checks of the API token after an empty search. The server lists breadcrumbs without checking the token.
 
 use super::http::Failure;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The minimum time between two checks.
+/// The minimum time between two checks of the API token.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// The time and the outcome of the last check.
+/// The time and the outcome of the last check of the API token.
 #[derive(Debug, Default)]
 pub(super) struct TokenCheck(Mutex<Last>);
 
@@ -26,7 +26,7 @@ struct Refusal {
 }
 
 impl TokenCheck {
-    /// Records and returns the outcome of a check. Ignores a failure for another reason than a refused token.
+    /// Records and returns the outcome of a check of the API token. Ignores a failure for another reason than a refused token.
     pub(super) fn note(&self, failure: Option<Failure>) -> Result<(), Failure> {
         let refusal = match failure.filter(Failure::is_unauthorized) {
             Some(Failure::Unauthorized { request, said }) => Some(Refusal { request, said }),
@@ -37,7 +37,7 @@ impl TokenCheck {
         self.last()
     }
 
-    /// Returns `true` if a check is due, and records its start.
+    /// Returns `true` if a check of the API token is due, and records its start.
     pub(super) fn start(&self) -> bool {
         let mut last = self.lock();
         let is_due = last.started.is_none_or(|at| at.elapsed() >= INTERVAL);
@@ -47,7 +47,7 @@ impl TokenCheck {
         is_due
     }
 
-    /// Returns the outcome of the last check.
+    /// Returns the outcome of the last check of the API token.
     pub(super) fn last(&self) -> Result<(), Failure> {
         match self.lock().refusal.clone() {
             Some(Refusal { request, said }) => Err(Failure::Unauthorized { request, said }),

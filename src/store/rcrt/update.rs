@@ -1,4 +1,4 @@
-//! Updates and deletions, which may have succeeded although the response is an error.
+//! Updates and deletions on the RCRT server, which may have succeeded although the response is an error.
 
 use super::create::MAX_ANSWER;
 use super::error::{store_error, write_error};
@@ -11,10 +11,10 @@ use crate::store::StoreError;
 use reqwest::Method;
 use reqwest::header::IF_MATCH;
 
-/// Maximum number of attempts of an update or a deletion.
+/// Maximum number of attempts of an update or a deletion on the RCRT server.
 const TRIES: u32 = 3;
 
-/// Updates a breadcrumb and returns its new version.
+/// Updates a breadcrumb on the RCRT server and returns its new version.
 ///
 /// A response with status 500 does not prove that the update failed, also if it races with another update. The function then
 /// reads the breadcrumb and compares it. After status 412, the update has failed, unless an earlier attempt may have succeeded.
@@ -62,8 +62,8 @@ pub(super) async fn update(
     }
 }
 
-/// Deletes a breadcrumb. If the outcome of an attempt is unknown and the breadcrumb is missing afterwards, the deletion counts as
-/// done.
+/// Deletes a breadcrumb on the RCRT server. If the outcome of an attempt is unknown and the breadcrumb is missing afterwards, the
+/// deletion counts as done.
 pub(super) async fn delete(reader: &Reader, id: BreadcrumbId) -> Result<(), StoreError> {
     let (mut unsure, mut tries) = (false, 1);
     loop {
@@ -93,8 +93,8 @@ pub(super) async fn delete(reader: &Reader, id: BreadcrumbId) -> Result<(), Stor
     }
 }
 
-/// Returns the version that an update created. The update has succeeded, so a version that cannot be read, or has been replaced,
-/// is returned as it was sent.
+/// Returns the breadcrumb version that a successful update created. The update has succeeded, so a version that cannot be read, or
+/// has been replaced, is returned as it was sent.
 async fn made(reader: &Reader, before: &Breadcrumb, patch: Patch) -> Breadcrumb {
     match reader.full(before.id).await {
         // A concurrent update from the same version can have replaced this one.

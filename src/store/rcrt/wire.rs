@@ -1,20 +1,20 @@
-//! JSON of requests and responses of the server. Pure.
+//! JSON of the requests and responses of the RCRT server. Pure.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Number of bytes of a context that the server logs when it updates a breadcrumb.
+/// Number of bytes of a context that the RCRT server logs when it updates a breadcrumb.
 pub(super) const PREVIEW: usize = 200;
 
-/// A breadcrumb of a list, with the fields that decide whether to read the whole breadcrumb.
+/// A row of a breadcrumb list, with the fields that decide whether to read the whole breadcrumb.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) breadcrumb: Breadcrumb,
 }
 
-/// Returns the rows of a list, and the number of rows in the response. Omits a row that cannot be parsed.
+/// Returns the rows of a breadcrumb list, and the number of rows in the response. Omits a row that cannot be parsed.
 pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> {
     #[derive(Deserialize)]
     struct Item {
@@ -51,7 +51,7 @@ pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> 
                 line,
                 column,
                 bytes = item.get().len(),
-                "cannot parse a row of a list, omitted"
+                "omitted a breadcrumb from a list because its row cannot be parsed"
             );
             None
         }
@@ -59,12 +59,12 @@ pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> 
     Ok((items.iter().filter_map(read).collect(), items.len()))
 }
 
-/// Parses a whole breadcrumb.
+/// Parses the server's response with a whole breadcrumb.
 pub(super) fn full(text: &[u8]) -> Result<Breadcrumb, serde_json::Error> {
     serde_json::from_slice(text)
 }
 
-/// Parses the response of a creation and returns the ID of the created breadcrumb.
+/// Parses the server's response to a creation and returns the ID of the created breadcrumb.
 pub(super) fn created(text: &[u8]) -> Result<BreadcrumbId, serde_json::Error> {
     #[derive(Deserialize)]
     struct Created {
@@ -73,7 +73,7 @@ pub(super) fn created(text: &[u8]) -> Result<BreadcrumbId, serde_json::Error> {
     serde_json::from_slice(text).map(|Created { id }| id)
 }
 
-/// Returns the body of a creation request. It has no author, because the server takes the author from the token.
+/// Returns the request body that creates a breadcrumb. It has no author, because the server takes the author from the token.
 pub(super) fn create_body(new: &NewBreadcrumb) -> Result<String, serde_json::Error> {
     let new = NewBreadcrumb {
         created_by: None,
@@ -82,7 +82,7 @@ pub(super) fn create_body(new: &NewBreadcrumb) -> Result<String, serde_json::Err
     serde_json::to_string(&new)
 }
 
-/// Returns the body of an update request. The keys of the context are sorted, as [`splits_character`] expects.
+/// Returns the request body that updates a breadcrumb. The keys of the context are sorted, as [`splits_character`] expects.
 pub(super) fn patch_body(patch: &Patch) -> Result<String, serde_json::Error> {
     let patch = Patch {
         updated_by: None,
@@ -92,8 +92,8 @@ pub(super) fn patch_body(patch: &Patch) -> Result<String, serde_json::Error> {
     serde_json::to_string(&patch)
 }
 
-/// Returns `true` if the server would panic at an update: it logs the first [`PREVIEW`] bytes of a longer context, and cuts the
-/// text without regard to character boundaries.
+/// Returns `true` if the RCRT server would panic at an update: it logs the first [`PREVIEW`] bytes of a longer context, and cuts
+/// the text without regard to character boundaries.
 ///
 /// The server parses the body and serialises the context again. Some builds of the server sort the keys and others retain their
 /// order, so the body has sorted keys.
@@ -120,7 +120,7 @@ pub(super) fn cleared(patch: &Patch) -> Option<&'static str> {
     is_null(&patch.llm_hints).then_some("setting the hints of a breadcrumb to null")
 }
 
-/// Returns `true` if a version equals the result of an update of the version before it.
+/// Returns `true` if a breadcrumb version equals the result of an update of the version before it.
 pub(super) fn is_made_by(found: &Breadcrumb, before: &Breadcrumb, patch: &Patch) -> bool {
     let mut wanted = before.patched(patch.clone(), found.updated_at);
     wanted.updated_by.clone_from(&found.updated_by);
