@@ -1,4 +1,4 @@
-//! Indexes of the rows of the ledger, one for each lookup.
+//! Indexes of the rows of a tenant's run ledger, one for each lookup.
 
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::Row;
@@ -7,30 +7,30 @@ use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of executors that remain in the index without due rows. They retain their memory for the next row.
+/// Maximum number of executors that remain in the index of due rows without a due row. They retain their memory for the next row.
 const MOST_IDLE: usize = 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Rows with a due time that are first in their order, by executor.
+    /// Ledger rows with a due time that are first in their order, by executor.
     due: HashMap<Arc<str>, BTreeMap<(Timestamp, u64), RunRef>, RandomState>,
-    /// Rows with an ordering key that are in their position and not over, in the order of the key.
+    /// Ledger rows with an ordering key that are in their position and not over, in the order of the key.
     keys: BTreeMap<Position, RunRef>,
-    /// Suspended rows by trigger.
+    /// Rows of suspended runs, by the ID of their trigger.
     suspended: HashMap<BreadcrumbId, BTreeMap<u64, RunRef>, RandomState>,
-    /// All suspended rows, by their sequence.
+    /// Rows of all suspended runs, by their sequence.
     waits: BTreeMap<u64, RunRef>,
-    /// Transferred rows by executor and version.
+    /// Rows of transferred runs, by executor and version.
     transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
-    /// Rows that are over, oldest first.
+    /// Rows of ended runs, oldest first.
     over: BTreeMap<u64, RunRef>,
 }
 
-/// Executor, ordering key and sequence.
+/// Position of a row in the order of its ordering key: executor, ordering key and sequence.
 type Position = (Arc<str>, Arc<str>, u64);
 
 impl Index {
-    /// Replaces a row in the index. `before` is `None` for a new row, `after` for a removed row.
+    /// Replaces a ledger row in the indexes. `before` is `None` for a new row, `after` for a removed row.
     pub(super) fn replace(&mut self, before: Option<&Row>, after: Option<&Row>) {
         let of = after.or(before);
         let Some(run) = of.map(|row| &row.run) else {
@@ -112,13 +112,13 @@ impl Index {
         }
     }
 
-    /// Returns the row of an executor that has been due for the longest time, or `None` without a due row.
+    /// Returns the run of an executor that has been due for the longest time, or `None` without a due run.
     pub(super) fn first_due(&self, executor: &str, now: Timestamp) -> Option<&RunRef> {
         let (&(due, _), run) = self.due.get(executor)?.first_key_value()?;
         (due <= now).then_some(run)
     }
 
-    /// Returns the rows with the ordering key of a run, in their order, with their sequences.
+    /// Returns the runs with the ordering key of a run, in their order, with their sequences.
     pub(super) fn of_key(&self, run: &RunRef) -> impl Iterator<Item = (u64, &RunRef)> {
         let key = run.order.as_ref();
         let range = key.map(|key| {
@@ -129,7 +129,7 @@ impl Index {
         rows.map(|((.., sequence), run)| (*sequence, run))
     }
 
-    /// Returns the suspended rows of one trigger, or of all triggers.
+    /// Returns the suspended runs of one trigger, or of all triggers.
     pub(super) fn suspended(
         &self,
         on: Option<BreadcrumbId>,
@@ -145,13 +145,13 @@ impl Index {
         }
     }
 
-    /// Returns the suspended rows with a sequence below `end`, or all suspended rows, the highest sequence first.
+    /// Returns the suspended runs with a sequence below `end`, or all suspended runs, the highest sequence first.
     pub(super) fn suspended_before(&self, end: Option<u64>) -> impl Iterator<Item = &RunRef> {
         let before = self.waits.range(..end.unwrap_or(u64::MAX));
         before.rev().map(|(_, run)| run)
     }
 
-    /// Returns the rows that were transferred to a version of an executor, and the rows that were transferred to another version
+    /// Returns the runs that were transferred to a version of an executor, and the runs that were transferred to another version
     /// and left their position. Both are in the order of their sequences.
     pub(super) fn transferred<'i>(
         &'i self,
@@ -170,7 +170,7 @@ impl Index {
         )
     }
 
-    /// Returns the row that has been over for the longest time, if more than `keep` rows are over.
+    /// Returns the run that ended first, if more than `keep` runs have ended.
     pub(super) fn oldest_over(&self, keep: usize) -> Option<&RunRef> {
         let oldest = self.over.first_key_value().map(|(_, run)| run);
         oldest.filter(|_| self.over.len() > keep)

@@ -266,8 +266,8 @@ impl MemoryStore {
         Some((row.state, wait))
     }
 
-    /// Returns `true` if adding these runs changes nothing. Several workers add each run, so most calls end here and need no
-    /// write lock.
+    /// Returns `true` if the ledger has all of these runs, so that adding them changes nothing. Several workers add each run, so
+    /// most calls end here and need no write lock.
     fn are_added(state: &State, runs: &[NewRun]) -> bool {
         runs.iter().all(|new| state.runs.is_added(&new.run))
     }
@@ -324,7 +324,7 @@ impl MemoryStore {
         claimed
     }
 
-    /// Applies the change that `decide` returns for the row of a run.
+    /// Applies the change that `decide` returns for the ledger row of a run.
     fn change(
         &self,
         run: &RunRef,

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Maximum number of events that a subscriber reads under one lock.
+/// Maximum number of events that a subscriber reads from the log under one lock.
 const AT_ONCE: usize = 64;
 
-/// An event of the log. It shares its breadcrumb with the store, so that a commit copies nothing for the event.
+/// An event of a commit in the log. It shares its breadcrumb with the store, so that a commit copies nothing for the event.
 #[derive(Clone, Debug)]
 enum Logged {
     Shared(EventKind, Arc<Breadcrumb>),
@@ -30,7 +30,7 @@ impl Logged {
         }
     }
 
-    /// Returns the maximum number of bytes that the event retains in memory in addition to its envelope.
+    /// Returns the maximum number of bytes that the logged event retains in memory in addition to its envelope.
     fn bytes(&self) -> usize {
         match self {
             Self::Shared(_, breadcrumb) => breadcrumb.size(),
@@ -38,7 +38,7 @@ impl Logged {
         }
     }
 
-    /// Drops the breadcrumb or the context. Subscribers then read the breadcrumb from the store.
+    /// Drops the breadcrumb or the context of the logged event. Subscribers then read the breadcrumb from the store.
     fn drop_context(&mut self) {
         *self = Self::Alone(Arc::new(self.event().envelope()));
     }
@@ -66,20 +66,20 @@ fn event_of(kind: EventKind, breadcrumb: &Breadcrumb) -> Event {
     }
 }
 
-/// The most recent events. Positions start at 1.
+/// The most recent events of one tenant's commits. Positions start at 1.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     events: VecDeque<Logged>,
-    /// The position of the last event.
+    /// The position of the last event in the log.
     last: u64,
-    /// Number of the oldest events whose context was dropped.
+    /// Number of the oldest events in the log whose context was dropped.
     envelopes: usize,
-    /// Sum of the [bytes](Logged::bytes) of the other events.
+    /// Sum of the [bytes](Logged::bytes) of the events whose context was not dropped.
     bytes: usize,
 }
 
 impl Log {
-    /// Adds an event, and drops the oldest events and contexts that exceed the limits.
+    /// Adds an event to the log, and drops the oldest events and contexts that exceed the limits.
     pub(super) fn push(
         &mut self,
         kind: EventKind,
@@ -112,7 +112,7 @@ impl Log {
         self.last - self.events.len() as u64 + 1
     }
 
-    /// Returns the time of the event at a position, or the earliest time for the position before the first event.
+    /// Returns the time of the event at a position of the log, or the earliest time for the position before the first event.
     fn time_of(&self, position: u64) -> Option<Timestamp> {
         match position {
             0 => Some(Timestamp::UNIX_EPOCH),
@@ -120,8 +120,8 @@ impl Log {
         }
     }
 
-    /// Returns the position of the oldest event after a time, or the position of the next event. The times of events grow with
-    /// their positions.
+    /// Returns the position of the oldest event in the log after a time, or the position of the next event. The times of events
+    /// grow with their positions.
     fn first_after(&self, time: Timestamp) -> u64 {
         let before = self
             .events
@@ -129,7 +129,7 @@ impl Log {
         self.first() + before as u64
     }
 
-    /// Adds at most [`AT_ONCE`] events from a position on to `found`.
+    /// Adds at most [`AT_ONCE`] events of the log, from a position on, to `found`.
     ///
     /// # Errors
     /// The number of events from the position on that the log has dropped.
@@ -143,14 +143,14 @@ impl Log {
         Ok(())
     }
 
-    /// Returns the event at a position, if the log still has it.
+    /// Returns the event at a position of the log, if the log still has it.
     fn at(&self, position: u64) -> Option<&Logged> {
         let index = position.checked_sub(self.first())?;
         self.events.get(usize::try_from(index).ok()?)
     }
 }
 
-/// Event source of the commits of one tenant.
+/// Event source for the commits of one tenant of a [`MemoryStore`](super::MemoryStore).
 #[derive(Clone, Debug)]
 pub(super) struct MemoryEvents {
     pub(super) tenant: Arc<Tenant>,
@@ -210,9 +210,9 @@ struct Subscriber {
     tenant: Arc<Tenant>,
     changed: watch::Receiver<u64>,
     next: u64,
-    /// Events from `next` on that have been read from the log.
+    /// Events from `next` on that the subscriber has read from the log.
     read: VecDeque<Logged>,
-    /// The time of the newest event up to `next` that was delivered or precedes the subscription.
+    /// The time of the newest event up to `next` that was delivered to the subscriber or precedes the subscription.
     delivered_to: Option<Timestamp>,
     returned: Arc<Nacked<Logged>>,
 }

@@ -61,31 +61,32 @@ pub struct MemoryStore {
     id: StoreId,
 }
 
-/// Limits of a [`MemoryStore`] for each tenant.
+/// Limits of a [`MemoryStore`] for each of its tenants.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MemoryLimits {
-    /// Maximum number of breadcrumbs. A further one is [`StoreError::Full`]. Defaults to 1,000,000.
+    /// Maximum number of breadcrumbs of a tenant. A further one is [`StoreError::Full`]. Defaults to 1,000,000.
     pub breadcrumbs: usize,
     /// Maximum size of one breadcrumb in bytes, see [`Breadcrumb::size`]. A larger one is [`StoreError::Rejected`]. Defaults to 1
     /// MiB.
     pub breadcrumb_bytes: usize,
-    /// Maximum size of all breadcrumbs and saved states of runs in bytes. A write or a saved state that exceeds it is
+    /// Maximum size of all breadcrumbs and saved states of runs of a tenant in bytes. A write or a saved state that exceeds it is
     /// [`StoreError::Full`]. A change that reduces the sum succeeds. Defaults to 1 GiB.
     pub bytes: usize,
-    /// Maximum number of runs that are not over. A further one is [`StoreError::Full`]. Defaults to 1,000,000.
+    /// Maximum number of a tenant's runs that are not over. A further one is [`StoreError::Full`]. Defaults to 1,000,000.
     pub open_runs: usize,
-    /// Maximum number of runs that are over. The store removes the oldest. Defaults to 100,000.
+    /// Maximum number of a tenant's runs that are over and remain in the ledger. The store removes the oldest. Defaults to
+    /// 100,000.
     pub finished_runs: usize,
-    /// Maximum number of events. The store removes the oldest. Defaults to 100,000.
+    /// Maximum number of a tenant's events that subscribers can still read. The store removes the oldest. Defaults to 100,000.
     pub events: usize,
     /// Maximum size in bytes of the breadcrumbs that events share, including replaced and deleted ones. Beyond it, the oldest
     /// events are delivered without context, and the runtime reads the breadcrumb from the store. Defaults to 64 MiB.
     pub event_bytes: usize,
-    /// Maximum number of tombstones. The store removes the oldest. Defaults to 10,000.
+    /// Maximum number of a tenant's tombstones of deleted breadcrumbs. The store removes the oldest. Defaults to 10,000.
     pub tombstones: usize,
-    /// Maximum size of all tombstones in bytes. A tombstone has the last version of a deleted breadcrumb. The store removes the
-    /// oldest. Defaults to 64 MiB.
+    /// Maximum size of all tombstones of a tenant in bytes. A tombstone has the last version of a deleted breadcrumb. The store
+    /// removes the oldest. Defaults to 64 MiB.
     pub tombstone_bytes: usize,
 }
 
@@ -107,18 +108,18 @@ impl Default for MemoryLimits {
 
 struct Shared {
     limits: MemoryLimits,
-    /// `None` for a store without an embedder.
+    /// The background tasks that embed breadcrumbs; `None` for a store without an embedder.
     keepers: Option<Keepers>,
     clock: Clock,
     tenants: Tenants<Tenant>,
-    /// The identity of the default tenant.
+    /// The identity of the store's default tenant.
     id: StoreId,
 }
 
 struct Tenant {
     name: String,
     state: RwLock<State>,
-    /// The position of the last event.
+    /// The position of the last committed event of the tenant.
     committed: watch::Sender<u64>,
 }
 
@@ -130,13 +131,13 @@ struct State {
     workers: Workers,
     positions: Positions,
     requests: Requests,
-    /// The time of the last commit.
+    /// The time of the tenant's last commit.
     latest: i64,
 }
 
 impl State {
-    /// Returns an error if breadcrumbs and saved states exceed the limit after they grow by `more` bytes and `less` bytes are
-    /// removed.
+    /// Returns an error if breadcrumbs and saved states exceed the tenant's limit after they grow by `more` bytes and `less` bytes
+    /// are removed.
     fn check_bytes(&self, more: isize, less: usize, limit: usize) -> Result<(), StoreError> {
         let before = self.table.bytes() + self.runs.bytes();
         let after = before.saturating_add_signed(more).saturating_sub(less);
@@ -154,14 +155,14 @@ impl State {
 const NAME: &str = "MemoryStore";
 
 impl MemoryStore {
-    /// Creates an empty store with these limits.
+    /// Creates an empty store in memory with these limits.
     #[must_use]
     pub fn with_limits(limits: MemoryLimits) -> Self {
         Self::with(limits, None)
     }
 
-    /// Creates an empty store with these limits and with vector search. The vectors are in memory too, with four bytes for each
-    /// dimension.
+    /// Creates an empty store in memory with these limits and with vector search. The vectors are in memory too, with four bytes
+    /// for each dimension.
     #[must_use]
     pub fn with_embeddings(limits: MemoryLimits, config: EmbeddingConfig) -> Self {
         Self::with(limits, Some(Keepers::new(config)))
@@ -178,8 +179,8 @@ impl MemoryStore {
         Self::handle(shared, "default")
     }
 
-    /// Returns a handle on the same store, bound to a tenant. A tenant without data uses no memory after its last handle is
-    /// dropped.
+    /// Returns a handle on the same store, bound to the tenant with this name. A tenant without data uses no memory after its last
+    /// handle is dropped.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
         Self::handle(Arc::clone(&self.shared), tenant)
@@ -207,7 +208,7 @@ impl MemoryStore {
         }
     }
 
-    /// Adds whole breadcrumbs unchanged and without events. They count as written from outside of runs.
+    /// Adds whole breadcrumbs to the store, unchanged and without events. They count as written from outside of runs.
     #[cfg(feature = "mock")]
     pub(in crate::store) fn seed(&self, breadcrumbs: impl Iterator<Item = Arc<Breadcrumb>>) {
         let mut state = self.tenant.write();
@@ -267,7 +268,7 @@ impl MemoryStore {
         Ok(committed)
     }
 
-    /// Returns an error if `more` rows would exceed the maximum number of open runs.
+    /// Returns an error if `more` rows in the ledger would exceed the maximum number of open runs.
     fn check_room(&self, runs: &Runs, more: usize) -> Result<(), StoreError> {
         let limit = self.shared.limits.open_runs;
         rules::check_room(NAME, runs.open(), more, limit)
@@ -287,7 +288,7 @@ impl Tenant {
         }
     }
 
-    /// Returns `true` if nothing was ever stored in this tenant, so that it equals a new one.
+    /// Returns `true` if nothing was ever stored in this tenant, so that it equals a new tenant.
     fn is_unused(&self) -> bool {
         let state = self.read();
         state.latest == 0

@@ -1,4 +1,4 @@
-//! Paused executors of one tenant.
+//! Paused executors of one tenant, whose runs no worker claims.
 
 use super::NAME;
 use crate::model::Timestamp;
@@ -6,7 +6,7 @@ use crate::store::{PausedExecutor, StoreError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Start time of each pause, by executor ID.
+/// Start time of the pause of each paused executor, by executor ID.
 #[derive(Debug, Default)]
 pub(super) struct Paused(BTreeMap<Arc<str>, Timestamp>);
 

@@ -1,4 +1,4 @@
-//! Saved positions of the workers of one tenant.
+//! Saved positions of the executors of one tenant.
 
 use crate::store::SavedPosition;
 use std::collections::HashMap;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Positions {
     saved: HashMap<Arc<str>, Saved>,
-    /// Number of saves so far.
+    /// Number of times that workers saved positions of executors so far.
     saves: u64,
 }
 
 #[derive(Debug)]
 struct Saved {
     position: Vec<u8>,
-    /// The save that wrote this position.
+    /// The number of the save that wrote this position of an executor.
     save: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Keys of the requests of one tenant.
+//! Idempotency keys of the requests of one tenant.
 
 use super::{MemoryLimits, NAME, State, stage};
 use crate::model::{BreadcrumbId, Timestamp};
@@ -7,18 +7,18 @@ use crate::store::{Committed, Requested, RunRef, StoreError, Write};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of old keys that a request checks while the limit of keys is not reached.
+/// Maximum number of old idempotency keys that a request checks while the limit of keys is not reached.
 const SWEPT: usize = 64;
 
-/// Executor ID and key.
+/// Executor ID and idempotency key, which identify a request.
 type Name = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     keys: HashMap<Name, Recorded>,
-    /// The keys by the time when each was added or renewed, and a number. Old keys are checked in this order.
+    /// The idempotency keys by the time when each was added or renewed, and a number. Old keys are checked in this order.
     checks: BTreeMap<(Timestamp, u64), Name>,
-    /// The last number in `checks`.
+    /// The last number of an idempotency key in `checks`.
     last: u64,
 }
 
@@ -37,7 +37,7 @@ impl Requests {
         self.checks.insert((time, self.last), name);
     }
 
-    /// Checks up to `most` old keys, and deletes those without a run.
+    /// Checks up to `most` old idempotency keys, and deletes those without a run.
     fn sweep(&mut self, has_run: impl Fn(&RunRef) -> bool, now: Timestamp, most: usize) {
         let until = Checked::checked_before(now);
         for _ in 0..most {
@@ -57,7 +57,7 @@ impl Requests {
     }
 }
 
-/// Creates the breadcrumb of a request, unless an earlier request has its key.
+/// Creates the breadcrumb of a request, unless an earlier request has the same idempotency key.
 pub(super) fn request(
     state: &mut State,
     request: &Checked,

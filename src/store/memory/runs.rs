@@ -1,4 +1,4 @@
-//! Rows of the ledger of one tenant, which the rules read and change.
+//! Rows of a tenant's run ledger, which the rules read and change.
 
 use super::index::Index;
 use super::paused::Paused;
@@ -19,17 +19,17 @@ use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    /// The rows are boxed, so that a resize of the map moves pointers and an empty slot is small.
+    /// The ledger rows by run.
     rows: HashMap<RunRef, Box<Row>, RandomState>,
     index: Index,
     open: usize,
-    /// Sum of the sizes of the saved states in bytes.
+    /// Sum of the sizes of the saved states of runs in bytes.
     bytes: usize,
     sequence: u64,
     pub(super) paused: Paused,
 }
 
-/// Returns the rows with the highest sequences, the highest first.
+/// Returns the ledger rows with the highest sequences, the highest first.
 fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
     let newest_first = |row: &&Row| Reverse(row.sequence);
     if rows.len() > most {
@@ -41,17 +41,17 @@ fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
 }
 
 impl Runs {
-    /// Returns the number of rows that are not over.
+    /// Returns the number of runs in the ledger that are not over.
     pub(super) fn open(&self) -> usize {
         self.open
     }
 
-    /// Returns the sum of the sizes of the saved states in bytes.
+    /// Returns the sum of the sizes of the saved states of runs in bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns `true` if no row was ever added, and no executor is paused.
+    /// Returns `true` if no run was ever added to the ledger, and no executor is paused.
     pub(super) fn is_unused(&self) -> bool {
         self.sequence == 0 && self.paused.is_empty()
     }
@@ -68,17 +68,18 @@ impl Runs {
         self.rows.get(run).map(|row| Row::clone(row))
     }
 
-    /// Returns the next sequence number.
+    /// Returns the next sequence number of the ledger.
     pub(super) fn next(&self) -> u64 {
         self.sequence + 1
     }
 
-    /// Returns `true` if adding a run adds one row that is not over.
+    /// Returns `true` if adding a run to the ledger adds one row that is not over.
     pub(super) fn opens(&self, run: &RunRef, origin: &Origin) -> bool {
         rules::opens(self.rows.get(run).map(Box::as_ref), origin)
     }
 
-    /// Returns `true` if [adding](rules::enqueue) a run changes nothing: its row exists, and has the origin of its trigger.
+    /// Returns `true` if [adding](rules::enqueue) a run to the ledger changes nothing: its row exists, and has the origin of its
+    /// trigger.
     pub(super) fn is_added(&self, run: &RunRef) -> bool {
         let row = self.rows.get(run);
         row.is_some_and(|row| row.lineage.is_some()) && !planted("no-key")
@@ -113,7 +114,7 @@ impl Runs {
         }
     }
 
-    /// Returns the first other row with the ordering key of a run.
+    /// Returns the first other ledger row with the ordering key of a run.
     fn first(&self, run: &RunRef) -> Option<First> {
         let mut rows = self.index.of_key(run).filter(|(_, other)| *other != run);
         let (sequence, first) = rows.next()?;
@@ -151,7 +152,7 @@ impl Runs {
         }
     }
 
-    /// Marks the first row with the ordering key of a run as the head, so that it can be claimed.
+    /// Marks the first ledger row with the ordering key of a run as the head, so that its run can be claimed.
     fn promote(&mut self, run: &RunRef) {
         let first = self.index.of_key(run).next().map(|(_, first)| first);
         let row = first.and_then(|first| self.rows.get(first));
@@ -201,7 +202,7 @@ impl Runs {
         lost
     }
 
-    /// Makes rows due that were transferred to versions of executors, and rows of these executors that left their position and
+    /// Makes the runs due that were transferred to versions of executors, and runs of these executors that left their position and
     /// reached their time. Returns their number.
     pub(super) fn accept_transfers(
         &mut self,
@@ -225,19 +226,19 @@ impl Runs {
         accepted.len()
     }
 
-    /// Returns the origin of the trigger of a run.
+    /// Returns the recorded origin of the trigger of a run.
     pub(super) fn lineage(&self, run: &RunRef) -> Lineage {
         self.rows
             .get(run)
             .map_or_else(|| Lineage::origin(run.trigger_id), |row| row.lineage())
     }
 
-    /// Returns the row of a lease that is still the newest, or an error if the lease is lost.
+    /// Returns the row of the run of a lease, or an error if the lease is lost.
     pub(super) fn held(&self, lease: &Lease) -> Result<Row, StoreError> {
         rules::held(self.row(&lease.run), lease)
     }
 
-    /// Removes the oldest rows that are over, except for the newest `keep`.
+    /// Removes the rows of the oldest ended runs, except for the newest `keep`.
     pub(super) fn forget(&mut self, keep: usize) {
         while let Some(run) = self.index.oldest_over(keep).cloned() {
             let before = self.rows.remove(&run);
@@ -254,7 +255,7 @@ impl Runs {
         rows.into_iter().map(|row| row.view(filter, now)).collect()
     }
 
-    /// Returns one page of the rows that a query selects.
+    /// Returns one page of the runs that a query selects.
     pub(super) fn page(&self, query: &RunQuery, now: Timestamp) -> RunPage {
         // A row beyond the page shows that another page follows.
         let size = query.page_size() + 1;
@@ -276,7 +277,7 @@ impl Runs {
         )
     }
 
-    /// Returns rows that include all rows in these states, of one trigger or of all.
+    /// Returns ledger rows that include all rows in these states, of one trigger or of all.
     fn in_states(
         &self,
         states: &[RunState],

@@ -1,4 +1,4 @@
-//! A commit: staged against the current state, then applied without a possible failure.
+//! A commit to the store in memory: staged against the current state, then applied without a possible failure.
 
 use super::entry::{Writer, lives};
 use super::{MemoryLimits, NAME, State};
@@ -10,18 +10,19 @@ use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Changes of a commit, which are complete before the state changes.
+/// Changes of a commit, which are complete before the state of the tenant changes.
 struct Stage<'s> {
     state: &'s State,
     now: Timestamp,
     latest: i64,
     written: Vec<(EventKind, Arc<Breadcrumb>)>,
-    /// Breadcrumbs after the staged writes; `None` for a deleted one. Empty for a commit of one write, which reads none of them.
+    /// Breadcrumbs after the staged writes of the commit; `None` for a deleted one. Empty for a commit of one write, which reads
+    /// none of them.
     current: HashMap<BreadcrumbId, Option<Arc<Breadcrumb>>, RandomState>,
     is_single: bool,
     created: usize,
     deleted: usize,
-    /// Number of bytes by which the breadcrumbs grow.
+    /// Number of bytes by which the commit makes the breadcrumbs grow.
     growth: isize,
     breadcrumb_bytes: usize,
 }
@@ -40,7 +41,7 @@ pub(super) fn commit(
     tenant: &str,
     now: Timestamp,
 ) -> Result<Committed, StoreError> {
-    /// Maximum number of expired breadcrumbs that a commit removes. A commit with more writes removes more.
+    /// Maximum number of expired breadcrumbs that one commit removes. A commit with more writes removes more.
     const EXPIRED_AT_ONCE: usize = 64;
     let most = EXPIRED_AT_ONCE.max(writes.len() + 1);
     let row = match &end {
@@ -100,7 +101,7 @@ pub(super) fn commit(
     Ok(committed)
 }
 
-/// Returns the number of bytes by which the saved state of a run grows.
+/// Returns the number of bytes by which a commit makes the saved state of its run grow.
 fn state_growth(end: Option<&(Lease, RunEnd)>, row: Option<&Row>) -> isize {
     let before = row.map_or(0, Row::state_bytes);
     match end {
@@ -132,7 +133,7 @@ fn apply(
     state.log.push(kind, breadcrumb, limits);
 }
 
-/// Returns the writer of breadcrumbs under a lease. Its lineage is one hop after the trigger.
+/// Returns the writer of the breadcrumbs that a commit writes under a lease. Its lineage is one hop after the trigger.
 fn writer_of(state: &State, lease: &Lease) -> Writer {
     let lineage = state.runs.lineage(&lease.run);
     Writer {
@@ -210,7 +211,7 @@ impl<'s> Stage<'s> {
         })
     }
 
-    /// Checks the size of the whole breadcrumb. The single fields were checked before.
+    /// Checks the size of a whole breadcrumb that a commit writes. The single fields were checked before.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.breadcrumb_bytes);
         if size > limit {
@@ -231,7 +232,7 @@ impl<'s> Stage<'s> {
         self.written.push((kind, breadcrumb));
     }
 
-    /// Returns a time later than every earlier commit, so that the update order is the commit order.
+    /// Returns the time of a write, later than every earlier commit, so that the update order is the commit order.
     fn next_time(&mut self) -> Timestamp {
         self.latest = self.now.as_micros().max(self.latest + 1);
         Timestamp::from_micros(self.latest)

@@ -12,25 +12,25 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::iter::{Peekable, Rev};
 use std::sync::Arc;
 
-/// Breadcrumbs by update order.
+/// Breadcrumbs of one tenant by update order.
 type Ordered = BTreeMap<OrderKey, Arc<Breadcrumb>>;
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: HashMap<BreadcrumbId, Entry, RandomState>,
-    /// Sum of the sizes of the breadcrumbs in bytes.
+    /// Sum of the sizes of the tenant's breadcrumbs in bytes.
     bytes: usize,
     tombstones: HashMap<BreadcrumbId, Entry, RandomState>,
-    /// The tombstones in the order of the deletions.
+    /// The IDs of the deleted breadcrumbs with a tombstone, in the order of the deletions.
     graves: VecDeque<BreadcrumbId>,
-    /// Sum of the sizes of the tombstones in bytes.
+    /// Sum of the sizes of the tenant's tombstones in bytes.
     grave_bytes: usize,
     all: Ordered,
     by_schema: HashMap<String, SchemaIndex>,
     by_tag: HashMap<String, Ordered>,
     /// Breadcrumbs with a time to live, by the time of their expiry.
     ends: BTreeMap<(Timestamp, BreadcrumbId), ()>,
-    /// `None` for a store without an embedder.
+    /// The vectors of the tenant's breadcrumbs; `None` for a store without an embedder.
     vectors: Option<VectorTable>,
 }
 
@@ -45,7 +45,7 @@ impl Table {
         self.entries.len()
     }
 
-    /// Returns the sum of the sizes of the breadcrumbs in bytes, without tombstones.
+    /// Returns the sum of the sizes of the tenant's breadcrumbs in bytes, without tombstones.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -61,14 +61,14 @@ impl Table {
         self.tombstones.get(&id).map(|entry| &entry.breadcrumb)
     }
 
-    /// Returns the writer of a version, if the version is the current one or the tombstone. `Some(None)` for a write from outside
-    /// of runs.
+    /// Returns the writer of a breadcrumb version, if the version is the current one or the tombstone. `Some(None)` for a write
+    /// from outside of runs.
     pub(super) fn writer(&self, id: BreadcrumbId, version: u64) -> Option<Option<&Writer>> {
         let entry = self.entries.get(&id).or_else(|| self.tombstones.get(&id))?;
         (entry.breadcrumb.version == version).then_some(entry.writer.as_ref())
     }
 
-    /// Adds a version of a breadcrumb, and replaces the previous one.
+    /// Adds a version of a breadcrumb to the table, and replaces the previous one.
     pub(super) fn put(&mut self, breadcrumb: Arc<Breadcrumb>, writer: Option<Writer>) {
         self.take_out(breadcrumb.id);
         self.bytes += breadcrumb.size();
@@ -123,7 +123,7 @@ impl Table {
         }
     }
 
-    /// Returns the number of breadcrumbs that [`expire`](Self::expire) would remove, and the sum of their sizes in bytes.
+    /// Returns the number of expired breadcrumbs that [`expire`](Self::expire) would remove, and the sum of their sizes in bytes.
     pub(super) fn ended(&self, now: Timestamp, most: usize) -> (usize, usize) {
         let ended = self.ends.keys().take_while(|(end, _)| *end <= now);
         ended.take(most).fold((0, 0), |(count, bytes), (_, id)| {
@@ -133,7 +133,7 @@ impl Table {
         })
     }
 
-    /// Removes up to `most` expired breadcrumbs.
+    /// Removes up to `most` expired breadcrumbs from the table.
     pub(super) fn expire(&mut self, now: Timestamp, most: usize) {
         for _ in 0..most {
             match self.ends.first_key_value() {
@@ -145,7 +145,7 @@ impl Table {
         }
     }
 
-    /// Returns the breadcrumbs that a query selects, newest first.
+    /// Returns the tenant's breadcrumbs that a query selects, newest first.
     pub(super) fn search<'t>(
         &'t self,
         query: &'t Query,
@@ -158,7 +158,7 @@ impl Table {
             .take(query.limit)
     }
 
-    /// Starts to store vectors.
+    /// Starts to store vectors of the tenant's breadcrumbs.
     pub(super) fn keep_vectors(&mut self) {
         self.vectors = Some(VectorTable::default());
     }
@@ -200,7 +200,8 @@ impl Table {
         }
     }
 
-    /// Compares the breadcrumbs that a query selects, if an index bounds them to a small number. Otherwise returns all vectors.
+    /// Compares the vectors of the breadcrumbs that a query selects, if an index bounds them to a small number. Otherwise returns
+    /// all vectors.
     pub(super) fn nearest_of_few(
         &self,
         nearest: &mut Nearest<'_>,
@@ -208,7 +209,7 @@ impl Table {
         query: &VectorQuery,
         now: Timestamp,
     ) -> Option<Vec<Arc<Chunk>>> {
-        /// Maximum number of breadcrumbs that are compared while the lock is held.
+        /// Maximum number of breadcrumbs whose vectors are compared while the lock is held.
         const FEW: usize = 1_024;
         let vectors = self.vectors.as_ref()?;
         let query = &query.query;
@@ -256,7 +257,7 @@ impl Table {
         Some(breadcrumb)
     }
 
-    /// Returns the smallest index that contains every breadcrumb that the query can select, newest first.
+    /// Returns the smallest index of breadcrumbs that contains every breadcrumb that the query can select, newest first.
     fn candidates<'t>(&'t self, query: &Query) -> Newest<'t> {
         let selector = &query.selector;
         let (all, by_tag) = match selector.schema_name() {
@@ -309,7 +310,7 @@ fn remove(by_tag: &mut HashMap<String, Ordered>, tag: &str, key: &OrderKey) {
 
 type NewestOf<'t> = Rev<Range<'t, OrderKey, Arc<Breadcrumb>>>;
 
-/// Iterator over several ordered sets, newest first, with each breadcrumb once.
+/// Iterator over several ordered sets of breadcrumbs, newest first, with each breadcrumb once.
 enum Newest<'t> {
     One(NewestOf<'t>),
     Merged(Vec<Peekable<NewestOf<'t>>>),

@@ -1,4 +1,4 @@
-//! Vectors of one tenant, in chunks of contiguous memory.
+//! Vectors of one tenant's breadcrumbs, in chunks of contiguous memory.
 //!
 //! A search shares the chunks. A change of a chunk that a search shares copies the chunk.
 
@@ -9,14 +9,14 @@ use crate::store::embedding::{Nearest, similarity};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Number of vectors in a full chunk.
+/// Number of breadcrumb vectors in a full chunk.
 const CHUNK: usize = 256;
-/// Number of chunks that a search compares before its task yields.
+/// Number of chunks that a vector search compares before its task yields.
 pub(super) const AT_ONCE: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct VectorTable {
-    /// The chunks. All but the last are full.
+    /// The chunks of vectors. All but the last are full.
     chunks: Vec<Arc<Chunk>>,
     /// The position of each breadcrumb's vector: the index of the chunk, and the index in the chunk.
     places: HashMap<BreadcrumbId, (usize, usize)>,
@@ -32,7 +32,7 @@ pub(super) struct Chunk {
 }
 
 impl VectorTable {
-    /// Adds a breadcrumb without a vector.
+    /// Records a breadcrumb whose vector is missing.
     pub(super) fn expect(&mut self, key: OrderKey) {
         self.missing.insert(key);
     }
@@ -99,7 +99,7 @@ impl VectorTable {
 }
 
 impl Chunk {
-    /// Adds the breadcrumbs that a query selects, if they are among the most similar so far.
+    /// Adds the breadcrumbs of the chunk that a query selects, if they are among the most similar so far.
     pub(super) fn add_nearest(
         &self,
         nearest: &mut Nearest<'_>,

@@ -1,4 +1,4 @@
-//! Records of the workers of one tenant.
+//! Records of the workers of one tenant, for other workers to read.
 
 use crate::model::Timestamp;
 use crate::store::{Worker, WorkerRecord};
@@ -39,7 +39,7 @@ impl Workers {
         }
     }
 
-    /// Returns all workers, the most recently stored record first.
+    /// Returns all workers of the tenant, the most recently stored record first.
     pub(super) fn all(&self, now: Timestamp) -> Vec<Worker> {
         let view =
             |kept: &Kept| Worker::new(kept.record.clone(), kept.started_at, kept.seen_at, now);
