@@ -48,23 +48,23 @@ use uuid::Uuid;
 pub struct Faulty<S> {
     inner: S,
     plan: Plan,
-    /// Name of the plan.
+    /// Name of the fault plan, as part of the identity of the store.
     name: Arc<str>,
 }
 
-/// Time at which a plan decides about a call.
+/// Moment at which a fault plan decides about a call of a store or an event source.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Moment {
-    /// Before the call, when nothing has been done yet.
+    /// Before the call of the inner store or source, when nothing has been done yet.
     Before,
-    /// After a successful call, before the caller receives the result.
+    /// After a successful call of the inner store or source, before the caller receives the result.
     After,
 }
 
-/// Decision of a plan about a call.
+/// Decision of a fault plan about a call of a store or an event source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// No fault.
+    /// The call continues without a fault.
     None,
     /// The call fails with [`StoreError::Unavailable`] or [`SourceError::Unavailable`], and [`Injected`] is the source of the
     /// error. At [`Moment::Before`], the operation is not performed. At [`Moment::After`], it has been performed, and its result
@@ -76,14 +76,14 @@ pub enum Fault {
     Hang,
 }
 
-/// Source of an error that a plan injected.
+/// Source of an error that a [`Faulty`] store or event source injected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a fault was injected {} {operation}", moment.name())]
 #[non_exhaustive]
 pub struct Injected {
-    /// The operation that failed.
+    /// The operation that the injected fault affects.
     pub operation: Operation,
-    /// The time of the fault relative to the call.
+    /// The moment of the fault: before or after the call.
     pub moment: Moment,
 }
 
@@ -106,7 +106,7 @@ impl<S> Faulty<S> {
         }
     }
 
-    /// Wraps another store or event source with the same plan.
+    /// Wraps another store or event source with the same fault plan.
     #[must_use]
     pub fn beside<T>(&self, other: T) -> Faulty<T> {
         Faulty {
@@ -116,7 +116,7 @@ impl<S> Faulty<S> {
         }
     }
 
-    /// Returns the inner store or event source, without faults.
+    /// Returns the inner store or event source, whose calls have no injected faults.
     #[must_use]
     pub const fn inner(&self) -> &S {
         &self.inner
@@ -151,7 +151,7 @@ impl<S: fmt::Debug> fmt::Debug for Faulty<S> {
 
 const NAME: &str = "Faulty";
 
-/// Performs the decision of a plan at a moment.
+/// Executes the decision of a fault plan about a call at a moment.
 async fn inject(plan: &Plan, operation: Operation, moment: Moment) -> Result<(), Injected> {
     match plan(operation, moment) {
         Fault::None => {}
@@ -162,7 +162,7 @@ async fn inject(plan: &Plan, operation: Operation, moment: Moment) -> Result<(),
     Ok(())
 }
 
-/// Performs a call, with the decisions of a plan before and after it.
+/// Performs a call of a store or source, with the decisions of a fault plan before and after it.
 async fn around<T, E: From<Injected>, F: Future<Output = Result<T, E>>>(
     plan: &Plan,
     operation: Operation,

@@ -43,7 +43,7 @@ impl<E: EventSource> EventSource for Faulty<E> {
 struct Subscription {
     inner: Deliveries,
     plan: Plan,
-    /// A delivery that was received from the source before an injected error. The next call returns it.
+    /// A delivery that the inner source returned before an injected error. The next call returns it.
     kept: Option<Delivery>,
 }
 

@@ -50,7 +50,7 @@ pub struct Instrumented<S> {
 }
 
 impl<S> Instrumented<S> {
-    /// Wraps a store or an event source. `name` identifies the wrapper in the log.
+    /// Wraps a store or an event source, so that each of its calls is logged. `name` identifies the wrapper in the log.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, inner: S) -> Self {
         Self {
@@ -97,17 +97,18 @@ impl<S: BreadcrumbStore> Instrumented<S> {
 
 wrap_store!(Instrumented, "Instrumented");
 
-/// Measurement of one call. Logs the call when dropped, so that a call whose future is dropped is logged too.
+/// Measurement of one call of a store or an event source. Logs the call when dropped, so that a call whose future is dropped is
+/// logged too.
 struct Watch<'o> {
     name: &'o str,
-    /// `None` for an event source.
+    /// The tenant of the store; `None` for an event source.
     tenant: Option<&'o str>,
     operation: Operation,
     began: Instant,
     ended: Ended,
 }
 
-/// Outcome of a call.
+/// Outcome of one call of a store or an event source.
 struct Ended {
     outcome: &'static str,
     retryable: bool,

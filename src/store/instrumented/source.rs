@@ -34,7 +34,7 @@ impl<E: EventSource> EventSource for Instrumented<E> {
         self.inner.description()
     }
 
-    /// Not logged, because only monitoring calls this method.
+    /// Returns the count of the inner source without a log line, because only monitoring calls this method.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         self.inner.behind().await
     }

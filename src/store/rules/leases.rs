@@ -1,4 +1,4 @@
-//! Operations under a lease: heartbeat, retry, release, transfer, save, end.
+//! Rules of the ledger for operations under a lease: heartbeat, retry, release, transfer, save, end.
 
 use super::Change;
 use crate::bugs::planted;
@@ -6,7 +6,7 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::{ClaimId, Claimed, KeyPosition, Lease, RunEnd, RunRef, RunState, StoreError};
 
-/// Returns the row of a lease that is still the newest, or [`StoreError::LeaseLost`].
+/// Returns the row of the run of a lease, or [`StoreError::LeaseLost`] if the lease is not the newest one of the run.
 pub(in crate::store) fn held(row: Option<Row>, lease: &Lease) -> Result<Row, StoreError> {
     let held = row.filter(|row| row.is_held(lease));
     held.ok_or_else(|| StoreError::LeaseLost {
@@ -14,7 +14,7 @@ pub(in crate::store) fn held(row: Option<Row>, lease: &Lease) -> Result<Row, Sto
     })
 }
 
-/// Grants a due row to a claim. `origin` is the origin of the trigger, for a row without one.
+/// Grants a due run to a claim. `origin` is the origin of the trigger, for a row without one.
 pub(in crate::store) fn grant(
     mut row: Row,
     id: ClaimId,
@@ -35,7 +35,7 @@ pub(in crate::store) fn grant(
     (claimed, Change::of(row))
 }
 
-/// Completes the grant of a row that has no origin of its trigger.
+/// Completes the claim of a run whose row has no origin of its trigger.
 #[cfg(feature = "postgres")]
 pub(in crate::store) fn learn(mut row: Row, origin: Origin) -> (Claimed, Change) {
     let is_own = matches!(origin, Origin::Own);
@@ -72,7 +72,7 @@ pub(in crate::store) fn heartbeat(
     (false, is_changed.then(|| Change::of(row)))
 }
 
-/// Releases a run after a failed attempt.
+/// Releases the lease of a run after a failed attempt.
 pub(in crate::store) fn retry(
     row: Option<Row>,
     lease: &Lease,
@@ -86,7 +86,7 @@ pub(in crate::store) fn retry(
     Ok(Change::of(row))
 }
 
-/// Releases a run as if it had not been claimed.
+/// Releases the lease of a run as if the run had not been claimed.
 pub(in crate::store) fn release(
     row: Option<Row>,
     lease: &Lease,
@@ -98,7 +98,7 @@ pub(in crate::store) fn release(
     Ok(Change::of(row))
 }
 
-/// Releases a run for another version of its executor.
+/// Releases the lease of a run for another version of its executor.
 pub(in crate::store) fn transfer(
     row: Option<Row>,
     lease: &Lease,
@@ -117,7 +117,7 @@ pub(in crate::store) fn transfer(
     })
 }
 
-/// Makes a transferred row due. A row that left its position goes behind all others of its key. `is_alone` is `true` if there are
+/// Makes a transferred run due. A row that left its position goes behind all others of its key. `is_alone` is `true` if there are
 /// no others.
 pub(in crate::store) fn accept(row: Row, is_alone: bool, next: u64, now: Timestamp) -> Change {
     let mut change = Change::of(row);
@@ -128,7 +128,7 @@ pub(in crate::store) fn accept(row: Row, is_alone: bool, next: u64, now: Timesta
     change
 }
 
-/// Saves the progress of a run.
+/// Saves the progress of a run in its row.
 pub(in crate::store) fn save(
     row: Option<Row>,
     lease: &Lease,
@@ -139,7 +139,7 @@ pub(in crate::store) fn save(
     Ok(Change::of(row))
 }
 
-/// Ends the lease of a row that is [held](held). `written` are the breadcrumbs of the same commit.
+/// Ends the lease of a run whose row is [held](held). `written` are the breadcrumbs of the same commit.
 pub(in crate::store) fn end(mut row: Row, end: End, written: &[BreadcrumbId], next: u64) -> Change {
     row.written.extend(written);
     match end {
@@ -162,7 +162,7 @@ pub(in crate::store) fn end(mut row: Row, end: End, written: &[BreadcrumbId], ne
     }
 }
 
-/// Ends a row that waits for another version of its executor.
+/// Ends a run that waits for another version of its executor as skipped.
 pub(in crate::store) fn skip_transferred(
     row: Option<Row>,
     run: &RunRef,

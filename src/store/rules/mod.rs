@@ -1,4 +1,4 @@
-//! Rules of the ledger as pure functions. They take the facts of a run and return the answer and the change of its row.
+//! Rules of the run ledger as pure functions. They take the facts of a run and return the answer and the change of its row.
 //!
 //! A store reads the row of a run, calls the function of an operation, and applies the [`Change`] in the same step. Times,
 //! sequence numbers and IDs are arguments. Only this module has rules about leases, attempts, order and origins, with one
@@ -27,49 +27,49 @@ use std::time::Duration;
 /// Facts that an operation needs about a run, which may have no row yet.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Facts<'r> {
-    /// The run that the caller named.
+    /// The run that the caller of the operation named.
     pub(in crate::store) run: &'r RunRef,
-    /// The row of the run; `None` for a run that was not added before.
+    /// The ledger row of the run; `None` for a run that was not added before.
     pub(in crate::store) row: Option<Row>,
-    /// The origin of the trigger.
+    /// The origin of the run's trigger.
     pub(in crate::store) origin: Origin,
-    /// The first other row with its ordering key.
+    /// The first other row with the ordering key of the run.
     pub(in crate::store) first: Option<First>,
     pub(in crate::store) now: Timestamp,
-    /// The next sequence number.
+    /// The next sequence number of the ledger.
     pub(in crate::store) next: u64,
-    /// The time since which the executor is paused, or `None`. Only [`claim`] reads it.
+    /// The time since which the executor of the run is paused, or `None`. Only [`claim`] reads it.
     pub(in crate::store) paused: Option<Timestamp>,
 }
 
-/// The first row with an ordering key, of the rows that hold their position and are not over.
+/// The first ledger row with an ordering key, of the rows that hold their position and are not over.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct First {
     pub(in crate::store) sequence: u64,
     pub(in crate::store) due: Option<Timestamp>,
-    /// The length of the row's leases.
+    /// The length of the leases of the row's run.
     pub(in crate::store) lease: Duration,
 }
 
-/// The change of one row, and of the counters of its tenant.
+/// The change of one ledger row, and of the counters of its tenant.
 #[derive(Debug)]
 pub(in crate::store) struct Change {
-    /// The row after the change.
+    /// The ledger row after the change.
     pub(in crate::store) row: Row,
-    /// If `false`, the row does not change, and the store has nothing to apply.
+    /// If `false`, the ledger row does not change, and the store has nothing to apply.
     pub(in crate::store) is_changed: bool,
-    /// Change of the number of rows that are not over.
+    /// Change of the number of the tenant's runs that are not over.
     pub(in crate::store) opened: i8,
-    /// Change of the number of rows that are over.
+    /// Change of the number of the tenant's runs that are over.
     pub(in crate::store) finished: i8,
-    /// Number of sequence numbers that the change uses.
+    /// Number of the ledger's sequence numbers that the change uses.
     pub(in crate::store) sequences: u64,
-    /// If `true`, the row left its position in the order of its key, so the row behind it may be the first now.
+    /// If `true`, the row left its position in the order of its ordering key, so the row behind it may be the first now.
     pub(in crate::store) leaves: bool,
 }
 
 impl Change {
-    /// Returns no change of a row.
+    /// Returns a change that leaves a ledger row as it is.
     fn none(row: Row) -> Self {
         Self {
             row,
@@ -81,7 +81,7 @@ impl Change {
         }
     }
 
-    /// Returns a change of a row that stays in its position.
+    /// Returns a change of a ledger row that stays in its position.
     fn of(row: Row) -> Self {
         Self {
             is_changed: true,
@@ -89,7 +89,7 @@ impl Change {
         }
     }
 
-    /// Ends the row, which uses a sequence number.
+    /// Ends the run of the row, which uses a sequence number.
     fn finish(
         &mut self,
         state: RunState,
@@ -107,14 +107,14 @@ impl Change {
         self.leaves = true;
     }
 
-    /// Returns `true` if the row is due now. A store must then remember that its clock has shown this time, so that the row stays
-    /// due after the clock is set back.
+    /// Returns `true` if the run of the row is due now. A store must then remember that its clock has shown this time, so that the
+    /// row stays due after the clock is set back.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn is_due(&self, now: Timestamp) -> bool {
         self.row.due.is_some_and(|due| due <= now)
     }
 
-    /// Moves the row behind all others of its key, which uses a sequence number. The row is due now.
+    /// Moves the row behind all others of its ordering key, which uses a sequence number. The row is due now.
     fn join_last(&mut self, is_alone: bool, now: Timestamp, next: u64) {
         self.row.sequence = next + self.sequences;
         self.row.head = is_alone;
@@ -123,7 +123,7 @@ impl Change {
         self.sequences += 1;
     }
 
-    /// Makes a row that is over ready again, in a new epoch, behind all others.
+    /// Makes the row of an ended run ready again, in a new epoch, behind all others.
     fn reopen(&mut self, is_alone: bool, now: Timestamp, next: u64) {
         self.row.reopen(now);
         self.join_last(is_alone, now, next);
@@ -132,7 +132,7 @@ impl Change {
     }
 }
 
-/// Returns an error if `more` rows would exceed the maximum number of rows that are not over.
+/// Returns an error if `more` runs would exceed the maximum number of runs that are not over.
 pub(in crate::store) fn check_room(
     store: &'static str,
     open: usize,
@@ -149,13 +149,14 @@ pub(in crate::store) fn check_room(
     Ok(())
 }
 
-/// Returns `true` if [`enqueue`] adds one row that is not over.
+/// Returns `true` if [`enqueue`] of a run adds one row that is not over.
 pub(in crate::store) fn opens(row: Option<&Row>, origin: &Origin) -> bool {
     let is_known = matches!(origin, Origin::Known(_));
     row.is_none_or(|row| row.would_reopen(is_known))
 }
 
-/// Adds a run. An existing row stays as it is, but the function records the origin of its trigger if the row has none.
+/// Adds the row of a run to the ledger. An existing row stays as it is, but the function records the origin of its trigger if the
+/// row has none.
 ///
 /// If the row ended because the store did not have the trigger version, and the version exists now, the row is made ready again.
 /// A row with an origin never changes, so PostgreSQL does not read it.
@@ -211,8 +212,8 @@ pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
     (claim, Some(change))
 }
 
-/// Claims a row regardless of the rows before it with its ordering key. If its executor is paused, a row that could start stays
-/// as it is.
+/// Claims a run regardless of earlier runs with its ordering key. If its executor is paused, a row that could start stays as it
+/// is.
 fn claim_out_of_order(
     change: &mut Change,
     length: Duration,
@@ -243,7 +244,7 @@ fn claim_out_of_order(
     }
 }
 
-/// Ends an unclaimed row because its executor wrote the trigger. The end waits for no earlier rows and no pause, because nothing
+/// Ends an unclaimed run because its executor wrote the trigger. The end waits for no earlier rows and no pause, because nothing
 /// is executed.
 fn skip_own(mut change: Change, now: Timestamp, next: u64) -> Change {
     let length = change.row.run.lease;
@@ -266,7 +267,7 @@ pub(in crate::store) fn resume(
     Ok(Change::of(row))
 }
 
-/// Repeats a run that failed, or that was skipped because its executor did not match.
+/// Repeats a run that failed, or that was skipped because its executor did not match the trigger.
 pub(in crate::store) fn redo(facts: Facts<'_>) -> Result<Change, StoreError> {
     let is_alone = facts.first.is_none() || planted("no-lines");
     let row = existing(facts.row, facts.run)?;
@@ -286,7 +287,7 @@ pub(in crate::store) fn cancel(
     Ok((cancel_open(&mut change, next), change))
 }
 
-/// Adds a run like [`enqueue`], then ends it like [`cancel`].
+/// Adds a run to the ledger like [`enqueue`], then ends it like [`cancel`].
 pub(in crate::store) fn enqueue_cancelled(facts: Facts<'_>) -> (Cancelled, Change) {
     let next = facts.next;
     let mut change = enqueue(facts, None);
@@ -307,7 +308,7 @@ fn cancel_open(change: &mut Change, next: u64) -> Cancelled {
     cancelled
 }
 
-/// Returns the row of a run, or [`StoreError::UnknownRun`] without a row.
+/// Returns the ledger row of a run, or [`StoreError::UnknownRun`] without a row.
 fn existing(row: Option<Row>, run: &RunRef) -> Result<Row, StoreError> {
     row.ok_or_else(|| StoreError::UnknownRun { run: run.clone() })
 }

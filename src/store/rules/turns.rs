@@ -1,10 +1,10 @@
-//! Turns between executors in a claim of due runs.
+//! Turns between the executors in a claim of due runs.
 
 use crate::store::ExecutorLimits;
 use std::sync::Arc;
 
-/// Takes up to `n` items in turns: one of each executor with capacity, then one of each again. `next` returns the next item of an
-/// executor. An executor that is named twice has the capacity of both entries.
+/// Takes up to `n` due runs in turns: one of each executor with capacity, then one of each again. `next` returns the next item of
+/// an executor. An executor that is named twice has the capacity of both entries.
 pub(in crate::store) fn take_turns<T, E>(
     n: usize,
     of: &[ExecutorLimits],

@@ -1,4 +1,5 @@
-//! Write path over a store and the ledger of another store: saves the response, writes it, then ends the run.
+//! Write path of [`WithLedger`](super::WithLedger): saves a run's response in the ledger, writes it to the store, then ends the
+//! run.
 
 use super::journal;
 use crate::error::{Chain, Retry};
@@ -15,19 +16,19 @@ const MAX_AGE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 /// Maximum delay between two attempts to write a saved response, also if the store requests a longer delay.
 const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
-/// A store and the ledger of another store, for one call.
+/// The store with the breadcrumbs and the store with the ledger, for one call of [`WithLedger`](super::WithLedger).
 #[derive(Clone, Copy)]
 pub(in crate::store) struct Joined<'s> {
     pub(in crate::store) store: &'s dyn BreadcrumbStore,
     /// The store of `ledger`, whose commits end the runs.
     pub(in crate::store) ledger_store: &'s dyn BreadcrumbStore,
     pub(in crate::store) ledger: &'s dyn RunLedger,
-    /// If `true`, the dead letters that `ledger_store` writes are deleted, because `store` has them already.
+    /// If `true`, the dead letters that commits to `ledger_store` write are deleted, because `store` has them already.
     pub(in crate::store) deletes_letters: bool,
 }
 
 impl Joined<'_> {
-    /// Commits like [`WithLedger`](super::WithLedger).
+    /// Commits to both stores like [`WithLedger`](super::WithLedger).
     ///
     /// # Errors
     /// The errors of both stores. [`StoreError::ResponseSaved`] if the ledger has saved the response and the store has not
@@ -58,7 +59,7 @@ impl Joined<'_> {
         }
     }
 
-    /// Claims a run, and finishes it if an earlier attempt saved its response.
+    /// Claims a run in the ledger, and finishes it if an earlier attempt saved its response.
     ///
     /// # Errors
     /// The errors of [`RunLedger::claim`] and of a commit.
@@ -78,8 +79,8 @@ impl Joined<'_> {
         }
     }
 
-    /// Saves a response or a failure until it is written. Returns `false` if it cannot be saved, for example because it is too
-    /// large. The response is then written without being saved.
+    /// Saves the response or the failure of a run in the ledger until the store has written it. Returns `false` if it cannot be
+    /// saved, for example because it is too large. The response is then written without being saved.
     async fn keep(self, lease: &Lease, writes: &[Write], end: &RunEnd) -> Result<bool, StoreError> {
         let Some(response) = journal::of(lease, writes, end) else {
             return Ok(false);
@@ -91,8 +92,8 @@ impl Joined<'_> {
         }
     }
 
-    /// Writes if the lease is held. A store with [`Capabilities::run_keys`](crate::store::Capabilities::run_keys) receives the
-    /// run and its end.
+    /// Writes the breadcrumbs of a run to the store if the run's lease is held. A store with
+    /// [`Capabilities::run_keys`](crate::store::Capabilities::run_keys) receives the run and its end.
     async fn write(
         self,
         lease: &Lease,
@@ -112,7 +113,7 @@ impl Joined<'_> {
         }
     }
 
-    /// Writes the response, then ends the run.
+    /// Writes the response of a run to the store, then ends the run in the ledger.
     async fn write_and_end(
         self,
         lease: &Lease,
@@ -139,7 +140,7 @@ impl Joined<'_> {
         if let Some((wake, at)) = asked
             && let Err(error) = self.catch_up(&lease.run, &wake, at).await
         {
-            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot search for an answer from before the suspension, the runtime will retry");
+            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot search for an answer that a suspended run already has; the runtime will retry");
         }
         Ok(committed)
     }
@@ -158,7 +159,7 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// Wakes a run with an answer that was committed between its own writes and its suspension.
+    /// Wakes a suspended run with an answer that was committed between the run's own writes and its suspension.
     async fn catch_up(
         self,
         run: &RunRef,
@@ -179,8 +180,8 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// Writes the response that an earlier attempt saved, and ends its run. Returns `None` if the run must be executed again: the
-    /// store rejects the response permanently, or the run has waited for the store for too long.
+    /// Writes the saved response of an earlier attempt to the store, and ends its run. Returns `None` if the run must be
+    /// executed again: the store rejects the response permanently, or the run has waited for the store for too long.
     async fn finish(
         self,
         lease: &Lease,
@@ -210,7 +211,7 @@ impl Joined<'_> {
         match error.retry() {
             Retry::After(_) if age < MAX_AGE => Err(self.defer(lease, error, false).await),
             Retry::After(_) | Retry::Never => {
-                tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot write a saved response, will execute the run again");
+                tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot write the saved response of a run; the run will be executed again");
                 Ok(None)
             }
         }
@@ -257,10 +258,10 @@ impl Joined<'_> {
             Ok(()) => {}
             Err(lost @ StoreError::LeaseLost { .. }) => return lost,
             Err(failed) => {
-                tracing::warn!(%run, code = failed.code(), error = %Chain(&failed), "cannot release the lease of a run with a saved response, will retry when the lease expires");
+                tracing::warn!(%run, code = failed.code(), error = %Chain(&failed), "cannot release the lease of a run with a saved response; the run will be retried when its lease expires");
             }
         }
-        tracing::warn!(%run, ?delay, code = error.code(), error = %Chain(&error), "the response is saved but not written, will retry");
+        tracing::warn!(%run, ?delay, code = error.code(), error = %Chain(&error), "cannot write the response of a run to the store; it is saved in the ledger, and a later attempt will write it");
         StoreError::ResponseSaved(Box::new(SavedResponse {
             run,
             at,
@@ -270,8 +271,8 @@ impl Joined<'_> {
     }
 }
 
-/// Returns the end of a run for the store of the breadcrumbs. A suspended run has not ended for this store, because it may repeat
-/// its writes.
+/// Returns the end of a run as the store of the breadcrumbs receives it. A suspended run has not ended for this store, because it
+/// may repeat its writes.
 fn seen_by_store(end: &RunEnd) -> RunEnd {
     match end {
         RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,

@@ -1,4 +1,4 @@
-//! Saved response or failure of a run, in the row of the run until the store has written it. Pure.
+//! Format in which the ledger saves the response or failure of a run until the store has written it. Pure.
 
 use crate::model::{Json, NewBreadcrumb, parse_as};
 use crate::store::{DeadLetter, Lease, RunEnd, StoreError, Write, canonical};
@@ -6,28 +6,29 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::borrow::Cow;
 
-/// The field that marks a state as a saved response. States of executors may not have this field.
+/// The field that marks the saved state of a run as a saved response. States of executors may not have this field.
 const FIELD: &str = "ux:response";
 
-/// A saved response. It is stored as a JSON string, so that its breadcrumbs may have the full depth.
+/// A saved response of a run. It is stored as a JSON string, so that its breadcrumbs may have the full depth.
 #[derive(Deserialize, Serialize)]
 struct Kept<'c> {
-    /// The epoch of the run. A response of an earlier epoch is ignored, because a run that is redone responds again.
+    /// The epoch of the run that saved the response. A response of an earlier epoch is ignored, because a run that is redone
+    /// responds again.
     epoch: u32,
     creates: Vec<Cow<'c, NewBreadcrumb>>,
-    /// The dead letter, if the run failed.
+    /// The dead letter of the run, if the run failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     letter: Option<Cow<'c, DeadLetter>>,
 }
 
-/// A response or failure that an earlier attempt saved.
+/// A response or failure that an earlier attempt of a run saved.
 pub(super) struct Response {
     pub(super) writes: Vec<Write>,
     letter: Option<DeadLetter>,
 }
 
 impl Response {
-    /// Returns the end of the run.
+    /// Returns the end of the run with this saved response.
     pub(super) fn end(&self) -> RunEnd {
         match &self.letter {
             Some(letter) => RunEnd::Failed(letter.clone()),
@@ -37,8 +38,8 @@ impl Response {
 }
 
 /// Returns the state that saves the writes of a run with its end. Returns `None` for any end but [`RunEnd::Done`] and
-/// [`RunEnd::Failed`], for a response without writes, and for an update or a deletion: other writers may have changed
-/// the same breadcrumb before the saved response is written.
+/// [`RunEnd::Failed`], for a response without writes, and for an update or a deletion: other writers may have changed the same
+/// breadcrumb before the saved response is written.
 pub(super) fn of(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Json> {
     let letter = match end {
         RunEnd::Done => None,
@@ -66,12 +67,12 @@ pub(super) fn of(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Json> 
     Some(json!({FIELD: text}).into())
 }
 
-/// Returns `true` if a state is a saved response.
+/// Returns `true` if the saved state of a run is a saved response.
 pub(super) fn is_one(state: &Json) -> bool {
     state.get(FIELD).is_some()
 }
 
-/// Returns the saved response in a state. `None` for a response of another epoch, or one that cannot be read.
+/// Returns the saved response in the saved state of a run. `None` for a response of another epoch, or one that cannot be read.
 pub(super) fn response(lease: &Lease, state: &Json) -> Option<Response> {
     let text = state.get(FIELD)?.as_str()?;
     let kept: Kept<'_> = parse_as(text.as_bytes()).ok()?;
@@ -82,12 +83,12 @@ pub(super) fn response(lease: &Lease, state: &Json) -> Option<Response> {
     })
 }
 
-/// Rejects a state that looks like a saved response, because a saved response is written without further checks.
+/// Rejects a state of a run that looks like a saved response, because a saved response is written without further checks.
 pub(super) fn check(state: &Json) -> Result<(), StoreError> {
     match is_one(state) {
         true => Err(StoreError::Forbidden {
             reason: format!(
-                "a run may not save a state with the field {FIELD:?}; put the state into another field"
+                "cannot save a run state with the field {FIELD:?}, which marks saved responses; put the state into another field"
             ),
         }),
         false => Ok(()),

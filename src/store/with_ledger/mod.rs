@@ -111,7 +111,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
             tracing::warn!(
                 tenant,
                 of_ledger,
-                "the store and its ledger are bound to different tenants; bind both to the same tenant"
+                "the store and the ledger of a WithLedger store are bound to different tenants; bind both to the same tenant"
             );
         }
         let id = store.identity().with_runs_of(&ledger_store.identity());
@@ -127,7 +127,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         &self.store
     }
 
-    /// Returns the two stores for one call, or `None` if the second store has no ledger.
+    /// Returns the breadcrumb store and the ledger for one call, or `None` if the second store has no ledger.
     fn joined(&self) -> Option<Joined<'_>> {
         let ledger = self.ledger_store.ledger()?;
         Some(Joined {

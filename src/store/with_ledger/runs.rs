@@ -164,7 +164,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         self.ledger_inside()?.runs_page(query).await
     }
 
-    /// The ledger does not see the breadcrumbs, so it has no record of their writers.
+    /// Returns [`WrittenBy::Unknown`] for each version, because the ledger has no record of the breadcrumbs' writers.
     async fn written_by(
         &self,
         versions: &[(BreadcrumbId, u64)],
