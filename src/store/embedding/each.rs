@@ -3,23 +3,24 @@
 use super::{EmbedError, EmbeddingConfig};
 use crate::error::Chain;
 
-/// Probe string. An embedder that fails to embed this string is down, and no other string is the cause.
+/// Probe string that tests if the embedder works at all. An embedder that fails to embed this string is down, and no other string
+/// is the cause.
 const PLAIN: &str = "a plain text";
 
-/// Result of embedding a batch. Incomplete if `failed` is `Some`.
+/// Result of embedding a batch of strings. Incomplete if `failed` is `Some`.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Normalized vectors in the order of the strings. `None` for a zero vector and for a string that the embedder rejects.
     pub(super) directions: Vec<Option<Vec<f32>>>,
     /// Number of strings that the embedder rejects.
     pub(super) refused: usize,
-    /// Error that ended the batch early. The strings after `directions` are not embedded.
+    /// Error of the embedder that ended the batch early. The strings after `directions` are not embedded.
     pub(super) failed: Option<EmbedError>,
 }
 
 impl EmbeddingConfig {
-    /// Embeds all strings in one call. If the call fails and the embedder still embeds [`PLAIN`], splits the batch in halves and
-    /// embeds each half. So one bad string does not prevent the search for the others.
+    /// Embeds all strings of a batch in one call of the embedder. If the call fails and the embedder still embeds [`PLAIN`],
+    /// splits the batch in halves and embeds each half. So one bad string does not prevent the search for the others.
     ///
     /// A string is rejected only if the embedder fails twice at this string alone and embeds [`PLAIN`] after each failure. A batch
     /// takes at most five calls per string, and few calls if most strings are valid. An embedder that is down receives two calls.
@@ -54,7 +55,7 @@ impl EmbeddingConfig {
         found
     }
 
-    /// Embeds one string again, and rejects the string if the second attempt fails too.
+    /// Embeds one string of a breadcrumb again, and rejects the string if the second attempt fails too.
     ///
     /// # Errors
     /// Fails if the cause is the embedder and not the string.
@@ -62,7 +63,7 @@ impl EmbeddingConfig {
         match self.directions(one).await {
             Ok(direction) => found.directions.extend(direction),
             Err(error) if concerns_texts(&error) && self.is_up().await => {
-                tracing::warn!(error = %Chain(&error), "embedding a string failed twice, its breadcrumb is stored without a vector");
+                tracing::warn!(error = %Chain(&error), "embedding the text of a breadcrumb failed twice; the breadcrumb is stored without a vector");
                 found.directions.push(None);
                 found.refused += 1;
             }
@@ -76,7 +77,7 @@ impl EmbeddingConfig {
     }
 }
 
-/// Returns `true` if a call with fewer or other strings can succeed at once.
+/// Returns `true` if a call of the embedder with fewer or other strings can succeed at once.
 fn concerns_texts(error: &EmbedError) -> bool {
     match error {
         EmbedError::Failed { .. }

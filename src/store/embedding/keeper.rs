@@ -1,4 +1,4 @@
-//! Updates of the vectors of a store: after each commit, and in passes over the breadcrumbs without a vector.
+//! Updates of the vectors of a store's breadcrumbs: after each commit, and in passes over the breadcrumbs without a vector.
 
 use super::{EmbeddingConfig, text};
 use crate::backoff::full_jitter;
@@ -17,32 +17,34 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Maximum delay between passes while the embedder fails.
+/// Maximum delay between two passes over the breadcrumbs without a vector while the embedder fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Maximum time between two passes of a store in use. The passes embed breadcrumbs that other processes left without a vector.
+/// Maximum time between two passes over the breadcrumbs without a vector in a store in use. The passes embed breadcrumbs that
+/// other processes left without a vector.
 const PASS_EVERY: Duration = Duration::from_secs(60);
 
-/// A store of one tenant that saves vectors.
+/// A handle of one tenant on a store that saves the vectors of breadcrumbs.
 #[async_trait]
 pub(in crate::store) trait Vectors: BreadcrumbStore + Clone {
-    /// Returns a function that creates another handle, or returns `None` after the store was closed. The function does not keep the
-    /// store open.
+    /// Returns a function that creates another handle on the store, or returns `None` after the store was closed. The function
+    /// does not keep the store open.
     fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static;
 
-    /// Returns at most `most` breadcrumbs that were written after `after` and have no vector of their version, oldest first.
+    /// Returns at most `most` breadcrumbs that were written after `after` and have no vector of their current version, oldest
+    /// first.
     async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError>;
 
-    /// Saves the vectors of breadcrumbs whose version is still the current one. Idempotent.
+    /// Saves the vectors of those breadcrumbs whose embedded version is still the current one. Idempotent.
     async fn put_vectors(&self, made: Vec<Made>) -> Result<(), StoreError>;
 }
 
-/// A page of breadcrumbs without a vector.
+/// A page of breadcrumbs without a vector of their current version.
 pub(in crate::store) struct Page {
     pub(in crate::store) found: Vec<Arc<Breadcrumb>>,
-    /// Time up to which no other breadcrumb lacks a vector.
+    /// The time up to which no breadcrumb outside of the page lacks a vector.
     pub(in crate::store) until: Timestamp,
-    /// If `true`, later breadcrumbs can lack a vector too.
+    /// If `true`, breadcrumbs after the page can lack a vector too.
     pub(in crate::store) more: bool,
 }
 
@@ -55,7 +57,7 @@ pub(in crate::store) struct Made {
     pub(in crate::store) vector: Option<Vec<f32>>,
 }
 
-/// The [`Keeper`]s of all tenants of a store.
+/// The [`Keeper`]s of all tenants of a store, which maintain the vectors of the breadcrumbs.
 #[derive(Debug)]
 pub(in crate::store) struct Keepers {
     config: EmbeddingConfig,
@@ -77,20 +79,20 @@ impl Keepers {
     }
 }
 
-/// Maintains the vectors of one tenant.
+/// State of the embedding of one tenant's breadcrumbs, for commits and background passes.
 pub(in crate::store) struct Keeper {
     pub(in crate::store) config: EmbeddingConfig,
-    /// If `true`, a breadcrumb may lack a vector.
+    /// If `true`, a breadcrumb of the tenant may lack a vector.
     behind: AtomicBool,
     /// If `true`, the last call of the embedder failed, and commits do not wait for their vectors.
     failing: AtomicBool,
-    /// If `true`, a background task embeds the breadcrumbs without a vector.
+    /// If `true`, a background task embeds the tenant's breadcrumbs without a vector.
     going_on: AtomicBool,
-    /// Time in microseconds up to which every breadcrumb has a vector, or cannot have one.
+    /// Time in microseconds up to which every breadcrumb of the tenant has a vector, or cannot have one.
     until: AtomicI64,
-    /// Allows one pass at a time.
+    /// Semaphore that allows one pass over the breadcrumbs without a vector at a time.
     passes: Semaphore,
-    /// Start of the last pass.
+    /// The start of the last pass over the breadcrumbs without a vector.
     passed: Mutex<Option<Instant>>,
 }
 
@@ -107,8 +109,8 @@ impl Keeper {
         }
     }
 
-    /// Registers a write before it starts. If the guard is dropped before the vectors are stored, it sets
-    /// `behind`, and the next [`catch_up`](Self::catch_up) starts a pass.
+    /// Registers a write of breadcrumbs before it starts. If the guard is dropped before the vectors are stored, it sets `behind`,
+    /// and the next [`catch_up`](Self::catch_up) starts a pass.
     pub(in crate::store) fn begin(self: &Arc<Self>) -> Keeping {
         Keeping {
             keeper: Arc::clone(self),
@@ -137,7 +139,8 @@ impl Keeper {
         }
     }
 
-    /// Embeds breadcrumbs. Returns `false` if the embedder or the store fails, or if embedding exceeds the `commit_timeout` of the config.
+    /// Embeds the breadcrumbs that a commit wrote. Returns `false` if the embedder or the store fails, or if embedding exceeds the
+    /// `commit_timeout` of the config.
     async fn embed_now<S: Vectors>(&self, store: &S, written: Vec<Arc<Breadcrumb>>) -> bool {
         let store = store.clone();
         let reopen = || Some(store.clone());
@@ -145,7 +148,7 @@ impl Keeper {
             Some(Ok(_)) => true,
             Some(Err(error)) => {
                 self.failing.store(true, Ordering::Relaxed);
-                tracing::warn!(error = %Chain(&error), "embedding a commit failed, will retry in the background");
+                tracing::warn!(error = %Chain(&error), "embedding the breadcrumbs of a commit failed; the store will retry in the background");
                 false
             }
             None => {
@@ -153,7 +156,7 @@ impl Keeper {
                 let patience = self.config.patience;
                 tracing::warn!(
                     ?patience,
-                    "embedding a commit timed out, will retry in the background"
+                    "embedding the breadcrumbs of a commit timed out; the store will retry in the background"
                 );
                 false
             }
@@ -212,8 +215,8 @@ impl Keeper {
         Ok(Some(refused))
     }
 
-    /// Embeds breadcrumbs and stores their vectors. Returns the number of breadcrumbs that the embedder rejects. Holds no handle of
-    /// the store during a call of the embedder.
+    /// Embeds breadcrumbs and stores their vectors in the store. Returns the number of breadcrumbs that the embedder rejects.
+    /// Holds no handle of the store during a call of the embedder.
     async fn make<S: Vectors>(
         &self,
         reopen: &(impl Fn() -> Option<S> + Send + Sync),
@@ -281,7 +284,7 @@ pub(in crate::store) fn deleted(writes: &[Write]) -> BTreeSet<BreadcrumbId> {
     deleted.collect()
 }
 
-/// Guard of a write that can leave breadcrumbs without a vector, because the write can fail or its future can be dropped.
+/// Guard of a commit that can leave breadcrumbs without a vector, because it can fail or its future can be dropped.
 pub(in crate::store) struct Keeping {
     keeper: Arc<Keeper>,
     is_done: bool,
@@ -329,7 +332,7 @@ impl GoingOn {
         (!is_going_on).then(|| Self(Arc::clone(keeper)))
     }
 
-    /// Runs passes until no vector is missing or the store is closed.
+    /// Runs passes over the breadcrumbs without a vector until no vector is missing or the store is closed.
     async fn run<S: Vectors>(self, reopen: impl Fn() -> Option<S> + Send + Sync + 'static) {
         let keeper = Arc::clone(&self.0);
         let mut going_on = Some(self);
@@ -341,7 +344,7 @@ impl GoingOn {
                     Ok(None) => return,
                     Err(error) => {
                         failed += 1;
-                        tracing::warn!(error = %Chain(&error), failed, "embedding missing vectors failed, will retry");
+                        tracing::warn!(error = %Chain(&error), failed, "embedding the breadcrumbs without a vector failed; the store will retry");
                         tokio::time::sleep(pause(&error, failed)).await;
                     }
                 }
@@ -361,8 +364,9 @@ impl Drop for GoingOn {
     }
 }
 
-/// Returns the delay after `failed` consecutive failures: exponential from 1 s to [`LONGEST_PAUSE`]. An error that no retry can fix
-/// is retried after [`LONGEST_PAUSE`], because breadcrumbs written in the meantime may be embedded without an error.
+/// Returns the delay before the next pass after `failed` consecutive failed passes: exponential from 1 s to [`LONGEST_PAUSE`]. An
+/// error that no retry can fix is retried after [`LONGEST_PAUSE`], because breadcrumbs written in the meantime may be embedded
+/// without an error.
 fn pause(error: &StoreError, failed: u32) -> Duration {
     match error.retry() {
         Retry::After(least) => {

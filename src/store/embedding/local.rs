@@ -33,8 +33,8 @@ pub struct LocalEmbedder {
 }
 
 impl LocalEmbedder {
-    /// Reads a model from a directory. The model name is the directory name and a digest of the files, so that changed files count as
-    /// another model.
+    /// Reads a Model2Vec model from a directory. The model name is the directory name and a digest of the files, so that changed
+    /// files count as another model.
     ///
     /// # Errors
     /// Returns [`EmbedError::Unusable`] if a file is missing, unreadable or not a valid model.
@@ -90,11 +90,11 @@ async fn on_thread<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await?
 }
 
-/// Loads the model in a directory. Returns the model and the first six bytes of the digest of its files, in hexadecimal.
+/// Loads the Model2Vec model in a directory. Returns the model and the first six bytes of the digest of its files, in hexadecimal.
 fn load(folder: &Path) -> Result<(StaticModel, String), BoxError> {
     let read = |name: &str| {
         let read = fs::read(folder.join(name));
-        read.map_err(|error| format!("{name} cannot be read: {error}"))
+        read.map_err(|error| format!("cannot read the model file {name}: {error}"))
     };
     let files = (
         read("tokenizer.json")?,
@@ -132,7 +132,7 @@ mod tests {
         assert!(
             source
                 .to_string()
-                .starts_with("tokenizer.json cannot be read: "),
+                .starts_with("cannot read the model file tokenizer.json: "),
             "{source}"
         );
     }

@@ -89,7 +89,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum size of an embedded text in bytes: 4 KiB. The rest of a longer text is not embedded.
+/// Maximum size of the embedded text of a breadcrumb or a query in bytes: 4 KiB. The rest of a longer text is not embedded.
 pub const MAX_TEXT_BYTES: usize = 4 << 10;
 
 /// A model that turns strings into vectors. Strings with a similar meaning have vectors of a similar direction.
@@ -102,10 +102,10 @@ pub trait Embedder: Debug + Send + Sync + 'static {
     /// Returns an [`EmbedError`], whose variant determines if and when the store retries.
     async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError>;
 
-    /// Returns the number of elements of each vector.
+    /// Returns the number of elements of each vector that the embedder returns.
     fn dimensions(&self) -> usize;
 
-    /// Returns the unique name of the model. A store saves the name, because vectors of two models cannot be compared.
+    /// Returns the unique name of the embedding model. A store saves the name, because vectors of two models cannot be compared.
     fn model(&self) -> &str;
 }
 
@@ -124,7 +124,7 @@ impl<E: Embedder + ?Sized> Embedder for Arc<E> {
     }
 }
 
-/// Configuration of the vectors of a store: the embedder, the batch size and the time of embedding.
+/// Configuration of vector search in a store: the embedder, the batch size and the time of embedding.
 #[derive(Clone, Debug)]
 pub struct EmbeddingConfig {
     embedder: Arc<dyn Embedder>,
@@ -145,7 +145,7 @@ impl EmbeddingConfig {
         }
     }
 
-    /// Embeds in the background, so that no commit waits for the embedder.
+    /// Embeds breadcrumbs in the background, so that no commit waits for the embedder.
     #[must_use]
     pub fn later(mut self) -> Self {
         self.later = true;
@@ -167,7 +167,8 @@ impl EmbeddingConfig {
         self
     }
 
-    /// Embeds strings, validates the response of the embedder and normalizes the vectors. Returns `None` for a zero vector.
+    /// Embeds strings, validates the response of the embedder and normalizes the vectors to length one. Returns `None` for a zero
+    /// vector.
     async fn directions(&self, texts: &[String]) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
         // A panic counts as a failure, so that it ends neither a commit nor the background task.
         let asked = AssertUnwindSafe(async { self.embedder.embed(texts).await });
@@ -199,7 +200,7 @@ impl EmbeddingConfig {
         directions.collect()
     }
 
-    /// Embeds the text of a query. Returns `None` if the text is blank or its vector is zero.
+    /// Embeds the text of a vector search. Returns `None` if the text is blank or its vector is zero.
     pub(in crate::store) async fn of_query(
         &self,
         text: &str,
@@ -222,7 +223,7 @@ impl EmbeddingConfig {
         self.embedder.dimensions()
     }
 
-    /// Fails if the stored vectors come from another model or have another number of dimensions.
+    /// Returns an error if the stored vectors come from another model or have another number of dimensions than the embedder's.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn check(&self, kept: &str, dimensions: usize) -> Result<(), EmbedError> {
         if kept == self.model() && dimensions == self.dimensions() {

@@ -1,4 +1,4 @@
-//! Selection of the most similar breadcrumbs from a sequence of candidates.
+//! Selection of the breadcrumbs that are most similar to the text of a vector search.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::{Scored, VectorQuery};
@@ -6,8 +6,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// The most similar breadcrumbs so far, up to the query's limit and with at least its minimum score. For equal scores, the newer
-/// breadcrumb comes first.
+/// The breadcrumbs of a vector search that are most similar so far, up to the query's limit and with at least its minimum score.
+/// For equal scores, the newer breadcrumb comes first.
 pub(in crate::store) struct Nearest<'q> {
     query: &'q VectorQuery,
     found: BinaryHeap<Reverse<Found>>,
@@ -39,13 +39,13 @@ impl<'q> Nearest<'q> {
                     .is_some_and(|Reverse(last)| score >= last.score))
     }
 
-    /// Returns `true` if the query's limit is reached.
+    /// Returns `true` if the limit of the vector search is reached.
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn is_full(&self) -> bool {
         self.found.len() >= self.query.query.limit
     }
 
-    /// Adds a breadcrumb that the query selects and whose score [is wanted](Self::wants).
+    /// Adds a breadcrumb that the vector search selects and whose score [is wanted](Self::wants).
     pub(in crate::store) fn add(&mut self, score: f64, breadcrumb: Arc<Breadcrumb>) {
         self.found.push(Reverse(Found {
             score,
@@ -57,7 +57,7 @@ impl<'q> Nearest<'q> {
         }
     }
 
-    /// Returns the result, highest score first.
+    /// Returns the result of the vector search, highest score first.
     pub(in crate::store) fn into_scored(self) -> Vec<Scored> {
         let found = self.found.into_sorted_vec().into_iter();
         let scored = found.map(|Reverse(found)| Scored {

@@ -1,4 +1,4 @@
-//! Embedded text of a breadcrumb: the parts that LLM hints do not exclude.
+//! Embedded text of a breadcrumb: the parts that its `llm_hints` do not exclude.
 
 use super::MAX_TEXT_BYTES;
 use crate::model::Breadcrumb;
@@ -7,7 +7,7 @@ use crate::store::{BreadcrumbStore, StoreError};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Returns the text of each breadcrumb, or `None` if the text is empty or the hints are invalid.
+/// Returns the text of each breadcrumb that the embedder receives, or `None` if the text is empty or the hints are invalid.
 ///
 /// # Errors
 /// Fails if the store cannot read the hints of the schemas, because the text could then contain hidden fields.
@@ -20,7 +20,7 @@ pub(super) async fn texts(
     let texts = breadcrumbs.iter().zip(shown).map(|(breadcrumb, shown)| {
         if shown.is_none() {
             let id = breadcrumb.id;
-            tracing::warn!(%id, "breadcrumb has invalid hints and is stored without a vector");
+            tracing::warn!(%id, "breadcrumb has invalid llm_hints and is stored without a vector, so vector search cannot find it");
         }
         let text = shown.map(|context| text(&breadcrumb.title, &context));
         text.filter(|text| !text.is_empty())
@@ -28,7 +28,8 @@ pub(super) async fn texts(
     Ok(texts.collect())
 }
 
-/// Returns the title and the values of the context, one per line. A number or a boolean follows its field name.
+/// Returns the embedded text of a breadcrumb: its title and the values of its context, one per line. A number or a boolean follows
+/// its field name.
 fn text(title: &str, context: &Value) -> String {
     let mut text = start_of(title.trim()).to_owned();
     let mut left = vec![("", context)];
@@ -63,7 +64,7 @@ fn push(text: &mut String, words: &[&str]) {
     }
 }
 
-/// Truncates a string to [`MAX_TEXT_BYTES`] at a character boundary.
+/// Truncates a string to [`MAX_TEXT_BYTES`] at a character boundary, before it is embedded.
 pub(super) fn start_of(text: &str) -> &str {
     let end = text.floor_char_boundary(MAX_TEXT_BYTES);
     text.get(..end).unwrap_or(text)
