@@ -11,10 +11,10 @@ use futures::future::join;
 use futures::{FutureExt, StreamExt};
 use std::time::Duration;
 
-/// Maximum time in which a source delivers the event of a commit.
+/// Maximum time in which an event source delivers the event of a commit.
 pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
 
-/// **Atomic.** During commits of five writes each, a reader sees a multiple of five breadcrumbs.
+/// **Atomic.** During commits of five writes each, another handle on the store sees a multiple of five breadcrumbs.
 pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let reader = store.clone();

@@ -12,7 +12,7 @@ impl From<StoreError> for Broken {
     }
 }
 
-/// Expects that an operation fails with an error that `is_so` accepts. `way` describes the error.
+/// Expects that a store operation fails with an error that `is_so` accepts. `way` describes the error.
 #[track_caller]
 pub(super) fn fails<T: Debug>(
     answer: Result<T, StoreError>,
@@ -48,7 +48,7 @@ pub(super) fn wrong_state<T: Debug>(answer: Result<T, StoreError>) -> Result<(),
     })
 }
 
-/// Expects a claim to be granted.
+/// Expects that the claim of a run is granted.
 #[track_caller]
 pub(super) fn granted(claim: Result<Claim, StoreError>) -> Result<Claimed, Broken> {
     match claim? {
@@ -59,7 +59,8 @@ pub(super) fn granted(claim: Result<Claim, StoreError>) -> Result<Claimed, Broke
     }
 }
 
-/// Expects that another worker has the run, or that it is behind another run. Returns the time until which it waits.
+/// Expects that the claim of a run is not granted, because another worker has the run or an earlier run blocks it. Returns the
+/// time until which it waits.
 #[track_caller]
 pub(super) fn running(claim: Result<Claim, StoreError>) -> Result<Timestamp, Broken> {
     match claim? {

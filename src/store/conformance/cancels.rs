@@ -10,7 +10,8 @@ use crate::store::{
     RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake,
 };
 
-/// A run that is ready, delayed or suspended ends at once as failed, with the code `cancelled` and without a dead letter.
+/// A cancelled run that is ready, delayed or suspended ends at once as failed, with the code `cancelled` and without a dead
+/// letter.
 pub async fn a_waiting_run_is_cancelled_at_once<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -219,8 +220,8 @@ pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Re
     )
 }
 
-/// The next run with the same ordering key can be claimed at once, whether the cancelled run was running or waiting. If a waiting
-/// run is cancelled, later runs still wait for the runs before it.
+/// After a cancellation, the next run with the same ordering key can be claimed at once, whether the cancelled run was running or
+/// waiting. If a waiting run is cancelled, later runs still wait for the runs before it.
 pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -258,7 +259,7 @@ pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
     next_due(ledger, fifth).await.map(drop)
 }
 
-/// Of a concurrent commit and cancellation, exactly one takes effect, and both answers agree.
+/// If a run is committed and cancelled concurrently, exactly one of the two takes effect, and both answers agree.
 pub async fn of_a_commit_and_a_cancellation_one_happens<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -300,7 +301,7 @@ pub async fn of_a_commit_and_a_cancellation_one_happens<S: StoreUnderTest>(
     Ok(())
 }
 
-/// Returns an end that waits for a breadcrumb.
+/// Returns an end of a run that suspends the run until a breadcrumb matches.
 fn waits() -> RunEnd {
     RunEnd::Suspended {
         wake: Wake::on(Selector::schema("answer.v1")),
@@ -308,7 +309,7 @@ fn waits() -> RunEnd {
     }
 }
 
-/// Expects that a run is cancelled.
+/// Expects that a run has ended as cancelled.
 async fn is_cancelled(ledger: &dyn RunLedger, run: &RunRef) -> Result<(), Broken> {
     let kept = some(row(ledger, run).await?, "the row")?;
     let cancelled = Some(RunEnd::CANCELLED);

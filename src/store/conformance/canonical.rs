@@ -121,7 +121,7 @@ pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     )
 }
 
-/// **Canonical.** The same limits apply to the state of a run and its dead letter.
+/// **Canonical.** The limits of JSON apply to the saved state of a run and its dead letter too.
 pub async fn canonical_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -14,7 +14,7 @@ use futures::future::try_join_all;
 use serde_json::json;
 use std::collections::HashSet;
 
-/// A run that is claimed because it was due is running for every handle, also for the handle that claimed it.
+/// A run that a claim of due runs granted is running for every handle on the store, also for the handle that claimed it.
 pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -41,7 +41,7 @@ pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
     same(kept.state, RunState::Done, "the state")
 }
 
-/// A claim of due runs returns attempt, epoch and saved state like a claim of one run, and the trigger or `None`.
+/// A claim of due runs returns the attempt, epoch and saved state of a run like a claim of one run, and the trigger or `None`.
 pub async fn a_due_run_is_claimed_with_its_history<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -76,7 +76,7 @@ pub async fn a_due_run_is_claimed_with_its_history<S: StoreUnderTest>(
     Ok(())
 }
 
-/// Runs can be added and claimed in one step. If the claim has no capacity, they are only added.
+/// Runs can be added to the ledger and claimed in one step. If the claim has no capacity, they are only added.
 pub async fn new_runs_are_claimed_in_the_same_step<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -113,7 +113,7 @@ pub async fn new_runs_are_claimed_in_the_same_step<S: StoreUnderTest>(
     same(step(new, 9).await?, rest, "the remaining runs")
 }
 
-/// The leases of a claim are listed by its ID, so that a caller that received no answer finds them.
+/// The leases of a claim are listed by the ID of the claim, so that a caller that received no answer finds them.
 pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -138,7 +138,7 @@ pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
     same(none.len(), 0, "the leases of a claim that was never made")
 }
 
-/// An expired lease is listed for its claim until another claim has the run.
+/// An expired lease is listed for the claim that granted it, until another claim has the run.
 pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -171,7 +171,7 @@ async fn of_claim(ledger: &dyn RunLedger, id: ClaimId) -> Result<Vec<(RunRef, u6
     Ok(leases.map(|lease| (lease.run, lease.token)).collect())
 }
 
-/// A lease that ended is not listed for its claim.
+/// A lease that ended is not listed for the claim that granted it.
 pub async fn a_run_that_ended_is_not_of_its_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -207,7 +207,7 @@ pub async fn a_run_that_ended_is_not_of_its_claim<S: StoreUnderTest>(
     same(left.len(), 0, "the number of remaining leases")
 }
 
-/// A claimed lease is extended by heartbeats, from any handle.
+/// The lease of a claimed run is extended by heartbeats, from any handle on the store.
 pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -231,7 +231,7 @@ pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: StoreUnderTest>(
     Ok(())
 }
 
-/// An expired lease of a claimed run can be claimed by another worker.
+/// A claimed run whose lease expired can be claimed by another worker.
 pub async fn a_claimed_lease_runs_out<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
@@ -290,7 +290,8 @@ pub async fn a_lease_that_ran_out_is_due<S: StoreUnderTest>(subject: &S) -> Resu
     same(next_due(ledger, &run).await?.attempt, 2, "the attempt")
 }
 
-/// A claim returns at most the requested number of runs, in total and for each executor, and only of the named executors.
+/// A claim of due runs returns at most the requested number of runs, in total and for each executor, and only of the named
+/// executors.
 pub async fn limits_hold_for_each_executor<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -326,7 +327,7 @@ pub async fn limits_hold_for_each_executor<S: StoreUnderTest>(subject: &S) -> Re
     same(none.len(), 0, "the number of runs claimed without capacity")
 }
 
-/// An executor with many due runs does not delay another executor.
+/// An executor with many due runs does not delay the runs of another executor.
 pub async fn executors_take_turns<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -348,7 +349,7 @@ pub async fn executors_take_turns<S: StoreUnderTest>(subject: &S) -> Result<(), 
     Ok(())
 }
 
-/// The oldest run of an executor comes first.
+/// A claim of due runs returns the oldest run of an executor first.
 pub async fn the_oldest_run_is_claimed_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -48,7 +48,7 @@ pub async fn one_run<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     )
 }
 
-/// **One run.** Another executor, trigger or version is another run.
+/// **One run.** Runs with another executor, another trigger or another trigger version are different runs.
 pub async fn other_names_are_other_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -101,7 +101,7 @@ pub async fn a_version_announced_too_early_is_run_when_it_comes<S: StoreUnderTes
     )
 }
 
-/// A claim of one run adds the row, with the event that led to the run.
+/// A claim of one run adds its row to the ledger, with the event that led to the run.
 pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -155,7 +155,7 @@ pub async fn a_run_is_due_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<
     same(due(ledger, "agent", 5).await?, 1, "the number of due runs")
 }
 
-/// Of a hundred concurrent claims of a run, through one handle or many, one is granted.
+/// Of a hundred concurrent claims of a run, through one handle on the store or many, one is granted.
 pub async fn of_many_claims_one_is_granted<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     ledger_of(&store)?;

@@ -12,7 +12,7 @@ use crate::store::{
 };
 use serde_json::json;
 
-/// A claim of a finished run always returns its state and its writes, in order.
+/// A claim of a finished run always returns the state of the run and the breadcrumbs that it wrote, in order.
 pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -51,7 +51,7 @@ pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: StoreUnderTest>(
     same(due(ledger, "agent", 1).await?, 0, "the number of runs due")
 }
 
-/// A claim of a skipped run returns its state, and the row has the reason.
+/// A claim of a skipped run returns the state of the run, and the row of the run has the reason.
 pub async fn a_skipped_run_keeps_its_reason<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -91,7 +91,7 @@ pub async fn a_later_version_supersedes<S: StoreUnderTest>(subject: &S) -> Resul
     )
 }
 
-/// The older run is superseded, whichever answer the claim of the later run has.
+/// A claim of a later version of a trigger supersedes the run of the older version, whichever answer the claim has.
 pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -187,7 +187,8 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: StoreUnderTest>(
     }
 }
 
-/// A row has the cause of its last failed attempt, with a limited length, until it is redone. The dead letter has the same cause.
+/// The row of a run has the cause of its last failed attempt, with a limited length, until the run is redone. The dead letter has
+/// the same cause.
 pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -233,7 +234,7 @@ pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
     same(cause().await?, None, "the cause of a run that is redone")
 }
 
-/// The end of a lost lease writes no dead letter.
+/// A commit that ends a run with a lost lease writes no dead letter.
 pub async fn a_lost_lease_leaves_no_dead_letter<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -299,7 +300,7 @@ pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(
     wrong_state(ledger.redo(&run).await)
 }
 
-/// Intermediate writes of a run are fenced and recorded as its work, and the run continues.
+/// A commit of a run that continues is fenced by the lease, and its writes are recorded as the work of the run.
 pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -330,14 +331,14 @@ pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> R
     over(ledger, &run, RunState::Done, &recorded(&store, written)).await
 }
 
-/// Returns the tags of a dead letter that the executor chose. If the ledger is in another store, the store of the breadcrumbs may
-/// add tags by which it finds the writes of a run.
+/// Returns the tags of a dead letter that the failed run chose. If the ledger is in another store, the store of the breadcrumbs
+/// may add tags by which it finds the writes of a run.
 fn own_tags(store: &impl BreadcrumbStore, dead: &Breadcrumb) -> Vec<String> {
     let is_own = |tag: &&String| store.capabilities().lineage || !tag.starts_with("ux:");
     dead.tags.iter().filter(is_own).cloned().collect()
 }
 
-/// Expects that a claim finds a finished run.
+/// Expects that the claim of a run finds the run finished.
 async fn over(
     ledger: &dyn RunLedger,
     run: &RunRef,

@@ -10,7 +10,7 @@ use crate::store::{
     BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake,
 };
 
-/// **Counted at claim.** An attempt counts when it starts, so an attempt whose worker dies counts too.
+/// **Counted at claim.** An attempt of a run counts when it starts, so an attempt whose worker dies counts too.
 pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -34,7 +34,7 @@ pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
     Ok(())
 }
 
-/// A retry after a failed attempt resets the number of consecutive expired leases.
+/// A retry after a failed attempt of a run resets the number of consecutive expired leases.
 pub async fn a_retry_ends_the_row_of_abandoned_leases<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -57,7 +57,8 @@ pub async fn a_retry_ends_the_row_of_abandoned_leases<S: StoreUnderTest>(
     )
 }
 
-/// An owner that reports its lost lease has not abandoned it. A second report changes nothing, and later leases still count.
+/// The owner of a lost lease that reports the loss has not abandoned the lease. A second report changes nothing, and later leases
+/// still count.
 pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -115,8 +116,8 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnd
     )
 }
 
-/// The owner of an expired lease may have executed its run. Later claims report this, also after the owner reported the lost
-/// lease and another owner released the run. A redo of the run resets it.
+/// A claim reports that the owner of an earlier, expired lease may have executed the run. Later claims report this, also after the
+/// owner reported the lost lease and another owner released the run. A redo of the run resets it.
 pub async fn a_claim_knows_that_an_earlier_lease_expired<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -162,7 +163,7 @@ pub async fn a_claim_knows_that_an_earlier_lease_expired<S: StoreUnderTest>(
     )
 }
 
-/// **Fenced.** After another worker has claimed the run, the old lease permits no operation.
+/// **Fenced.** After another worker has claimed a run, the old lease of the run permits no operation.
 pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -211,7 +212,7 @@ pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     lease_lost(end(&store, &current, RunEnd::Done, vec![create("a")]).await)
 }
 
-/// **Fenced.** The token decides, not the clock: an expired lease permits a commit until the run is claimed again.
+/// **Fenced.** The token of a lease decides, not the clock: an expired lease permits a commit until the run is claimed again.
 pub async fn a_lease_that_ran_out_may_still_commit<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

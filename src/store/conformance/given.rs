@@ -1,4 +1,4 @@
-//! Fixtures and helpers for the promises.
+//! Fixtures and helpers for the promises of the conformance suite.
 
 use super::Broken;
 use super::StoreUnderTest;
@@ -13,7 +13,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Length of a lease or a wait that must expire during a test.
+/// Length of a lease or a wait that must expire during a conformance test.
 pub(super) const SHORT: Duration = Duration::from_millis(500);
 /// Time after which [`SHORT`] has expired.
 pub(super) const OVER: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub(super) fn create(text: &str) -> Write {
     Write::Create(note(text))
 }
 
-/// Creates a breadcrumb from outside of runs, as a trigger.
+/// Creates a breadcrumb outside of runs, as the trigger of a run.
 pub(super) async fn trigger(store: &impl BreadcrumbStore) -> Result<Arc<Breadcrumb>, StoreError> {
     store.create(note("trigger")).await
 }
@@ -40,7 +40,7 @@ pub(super) fn run_of(executor: &str, trigger: &Breadcrumb) -> RunRef {
     RunRef::new(executor, trigger.id, trigger.version)
 }
 
-/// Creates `n` notes, one after another.
+/// Creates `n` breadcrumbs with the schema of notes, one after another.
 pub(super) async fn some_notes(
     store: &impl BreadcrumbStore,
     n: usize,
@@ -52,7 +52,7 @@ pub(super) async fn some_notes(
     Ok(made)
 }
 
-/// Creates a trigger and returns a run for it.
+/// Creates a trigger and returns the name of an executor's run for it.
 pub(super) async fn new_run(
     store: &impl BreadcrumbStore,
     executor: &str,
@@ -60,7 +60,7 @@ pub(super) async fn new_run(
     Ok(run_of(executor, &*trigger(store).await?))
 }
 
-/// Creates `n` triggers and adds their runs to the ledger, one after another.
+/// Creates `n` triggers and adds an executor's runs for them to the ledger, one after another.
 pub(super) async fn enqueued(
     store: &impl BreadcrumbStore,
     ledger: &dyn RunLedger,
@@ -76,7 +76,7 @@ pub(super) async fn enqueued(
     Ok(runs)
 }
 
-/// Creates `n` triggers and adds their runs with an ordering key, in one step.
+/// Creates `n` triggers and adds an executor's runs for them with an ordering key, in one step.
 pub(super) async fn line(
     store: &impl BreadcrumbStore,
     ledger: &dyn RunLedger,
@@ -135,7 +135,7 @@ pub(super) async fn other_tenant<S: StoreUnderTest>(
     some(other, "a second tenant")
 }
 
-/// Commits writes with the end of a run.
+/// Commits writes together with the end of a run.
 pub(super) async fn end(
     store: &impl BreadcrumbStore,
     lease: &Lease,
@@ -150,7 +150,7 @@ pub(super) async fn end(
         .await
 }
 
-/// Returns the row of a run, or `None` if the ledger does not have it.
+/// Returns the ledger row of a run, or `None` if the ledger does not have the run.
 pub(super) async fn row(ledger: &dyn RunLedger, run: &RunRef) -> Result<Option<Run>, StoreError> {
     let rows = ledger
         .runs(&RunFilter::all().trigger(run.trigger_id))
@@ -158,7 +158,7 @@ pub(super) async fn row(ledger: &dyn RunLedger, run: &RunRef) -> Result<Option<R
     Ok(rows.into_iter().find(|row| row.run == *run))
 }
 
-/// Claims up to `n` due runs of one executor.
+/// Claims up to `n` due runs of one executor, and returns the claimed runs.
 pub(super) async fn claim_due(
     ledger: &dyn RunLedger,
     executor: &str,
@@ -177,7 +177,7 @@ pub(super) async fn due(
     Ok(claim_due(ledger, executor, n).await?.len())
 }
 
-/// Claims all due runs of an executor, which must be this run alone.
+/// Claims all due runs of an executor, which must be one given run.
 #[track_caller]
 pub(super) fn next_due<'r>(
     ledger: &'r dyn RunLedger,

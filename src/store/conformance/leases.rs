@@ -6,7 +6,7 @@ use crate::model::Json;
 use crate::store::{RunEnd, RunState, Saved, Wake};
 use serde_json::json;
 
-/// A heartbeat extends a lease from now, also an expired one, as long as no other worker has claimed the run.
+/// A heartbeat extends a lease from the current time, also an expired lease, as long as no other worker has claimed the run.
 pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -29,7 +29,7 @@ pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Re
     )
 }
 
-/// A heartbeat returns the lost leases: another worker has claimed the run, or the run was released or has ended.
+/// A heartbeat returns the leases that are lost: another worker has claimed the run, or the run was released or has ended.
 pub async fn a_heartbeat_tells_what_is_lost<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -97,7 +97,7 @@ pub async fn a_retry_waits_for_its_time<S: StoreUnderTest>(subject: &S) -> Resul
     same(next_due(ledger, &soon).await?.attempt, 2, "the attempt")
 }
 
-/// A retry need not count, for example after a rate limit: it then uses no attempt.
+/// A retry of a run need not count as an attempt, for example after a rate limit.
 pub async fn a_retry_need_not_count<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -112,7 +112,7 @@ pub async fn a_retry_need_not_count<S: StoreUnderTest>(subject: &S) -> Result<()
     Ok(())
 }
 
-/// An attempt starts with its first claim, and a retry that does not count continues it.
+/// An attempt of a run starts with its first claim, and a retry that does not count continues it.
 pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -187,7 +187,7 @@ pub async fn a_release_refunds_the_attempt<S: StoreUnderTest>(subject: &S) -> Re
     )
 }
 
-/// The next attempt of a run has the saved state, regardless of the end of the previous attempt.
+/// The next attempt of a run has the state that the run saved, regardless of the end of the previous attempt.
 pub async fn the_next_attempt_goes_on_with_what_was_saved<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -33,7 +33,7 @@ pub async fn own_breadcrumbs_are_known<S: StoreUnderTest>(subject: &S) -> Result
     granted(ledger.claim(&run_of("another", &written), None).await).map(drop)
 }
 
-/// Only the version that the executor wrote counts as its own, not a later version of another writer.
+/// Only the breadcrumb version that the executor wrote counts as its own, not a later version of another writer.
 pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -54,7 +54,7 @@ pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
     own(&ledger.claim(&run_of("agent", &by_agent), None).await?)
 }
 
-/// Hops and correlation ID come from the records of the ledger, from run to run.
+/// The hops and the correlation ID of a run's trigger come from the records of the ledger, from run to run.
 pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -75,7 +75,7 @@ pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Resul
     Ok(())
 }
 
-/// A forged origin in the payload or the author has no effect on the lineage.
+/// A forged origin in the payload or the author of a trigger has no effect on the recorded origin.
 pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -165,7 +165,7 @@ pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
     )
 }
 
-/// Intermediate writes of a run, and its dead letter, have the lineage of the run too.
+/// Intermediate writes of a run, and its dead letter, have the lineage of the run like its response.
 pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -197,7 +197,7 @@ pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A row records the origin of its trigger, also if the trigger changes later.
+/// The ledger row of a run records the origin of its trigger, also if the trigger changes later.
 pub async fn lineage_is_noted_when_enqueued<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -216,7 +216,7 @@ pub async fn lineage_is_noted_when_enqueued<S: StoreUnderTest>(subject: &S) -> R
     )
 }
 
-/// On a store with tombstones, a deletion has a lineage too.
+/// On a store with tombstones, the deletion of a breadcrumb by a run has a lineage too.
 pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -236,7 +236,7 @@ pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<
     )
 }
 
-/// Runs an executor on a trigger, and returns the only breadcrumb that the run writes.
+/// Claims an executor's run for a trigger, and returns the only breadcrumb that the run writes.
 async fn answered(
     store: &impl BreadcrumbStore,
     ledger: &dyn RunLedger,

@@ -6,7 +6,7 @@ use crate::store::{
     ClaimId, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError,
 };
 
-/// Rows are listed by executor, trigger, state and claim, and at most as many as requested.
+/// Runs are listed by executor, trigger, state and claim, and at most as many as requested.
 pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -64,7 +64,7 @@ pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
     Ok(())
 }
 
-/// Rows are listed in the order in which they are due, then in which they were added. Rows that are over come last.
+/// Runs are listed in the order in which they are due, then in which they were added. Rows that are over come last.
 pub async fn runs_are_listed_in_the_order_they_are_due<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

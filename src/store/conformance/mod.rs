@@ -199,12 +199,12 @@ use super::BreadcrumbStore;
 use crate::source::EventSource;
 use std::time::Duration;
 
-/// The store under test, with the control of its clock.
+/// A store under test in the conformance suite, with the control of its clock.
 pub trait StoreUnderTest: Send + Sync {
-    /// The type of the store. A clone is another handle on the same data.
+    /// The type of the store under test. A clone is another handle on the same data.
     type Store: BreadcrumbStore + Clone;
 
-    /// Creates a store without breadcrumbs and runs, regardless of other tests that run at the same time.
+    /// Creates a store for one conformance test without breadcrumbs and runs, regardless of other tests that run at the same time.
     fn fresh(&self) -> impl Future<Output = Self::Store> + Send;
 
     /// Returns a handle on the same store, bound to another tenant. `None` if the store has only one tenant. The name is a UUID
@@ -218,8 +218,8 @@ pub trait StoreUnderTest: Send + Sync {
     /// Returns a source of the events of a store's commits. `None` if the store publishes no events.
     fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>>;
 
-    /// Advances the store's clock by at least `duration`, for example by sleeping. The suite advances the clock by one second at
-    /// a time.
+    /// Advances the clock of the store by at least `duration`, for example by sleeping. The suite advances the clock by one second
+    /// at a time.
     fn advance_clock(&self, duration: Duration) -> impl Future<Output = ()> + Send;
 }
 

@@ -1,13 +1,13 @@
-//! Table of capabilities and the promises that need them.
+//! Table of the store capabilities, and of the conformance promises that need them.
 
-/// Promises that need a capability, as a whole or in part.
+/// The promises of the conformance suite that need one capability of a store, as a whole or in part.
 pub(super) struct Needs {
     pub(super) capability: &'static str,
     pub(super) promises: &'static [&'static str],
     pub(super) in_part: &'static [&'static str],
 }
 
-/// A promise that is not listed here needs no capability.
+/// Table of the store capabilities with the conformance promises that need them. A promise that is not listed needs no capability.
 pub(super) const NEEDS: &[Needs] = &[
     Needs {
         capability: "ledger",

@@ -8,7 +8,7 @@ use crate::store::{
     Wake,
 };
 
-/// **Ordered.** Runs of one executor with the same key run one at a time, in the order in which they were added.
+/// **Ordered.** Runs of one executor with the same ordering key run one at a time, in the order in which they were added.
 pub async fn ordered<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -134,7 +134,8 @@ pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: StoreUnderTest>(
     only_next(ledger, &second).await.map(drop)
 }
 
-/// Runs do not wait for runs with another ordering key, for runs without one, or for runs of another executor with the same key.
+/// Runs do not wait for runs with another ordering key, for runs without an ordering key, or for another executor's runs with the
+/// same key.
 pub async fn other_lines_do_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -161,12 +162,12 @@ pub async fn other_lines_do_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(
     Ok(())
 }
 
-/// Claims all due runs of the executor, which must be this run alone, and returns its lease.
+/// Claims all due runs of the executor, which must be one given run, and returns its lease.
 pub(super) async fn only_next(ledger: &dyn RunLedger, run: &RunRef) -> Result<Lease, Broken> {
     Ok(next_due(ledger, run).await?.lease)
 }
 
-/// Expects that a run is behind another run. Returns the time until which it waits.
+/// Expects that the claim of a run finds the run behind another run of its ordering key. Returns the time until which it waits.
 pub(super) async fn behind(ledger: &dyn RunLedger, run: &RunRef) -> Result<Timestamp, Broken> {
     running(ledger.claim(run, None).await)
 }

@@ -5,7 +5,8 @@ use super::given::{ids, some_notes};
 use crate::model::{BreadcrumbId, Order, Patch, Selector};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query};
 
-/// **Newest first.** Results are ordered by update time, then version, then ID. An update moves a breadcrumb to the front.
+/// **Newest first.** The results of a query are ordered by update time, then version, then ID. An update moves a breadcrumb to the
+/// front.
 pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut made = some_notes(&store, 6).await?;
@@ -34,7 +35,7 @@ pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> 
     )
 }
 
-/// The limit selects the newest breadcrumbs. The order "oldest first" reverses the same breadcrumbs.
+/// The limit of a query selects the newest breadcrumbs. The order "oldest first" reverses the same breadcrumbs.
 pub async fn the_limit_keeps_the_newest<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 5).await?;
@@ -57,7 +58,7 @@ pub async fn the_limit_keeps_the_newest<S: StoreUnderTest>(subject: &S) -> Resul
     )
 }
 
-/// An excluded breadcrumb does not count towards the limit.
+/// A breadcrumb that a query excludes does not count towards the limit of the query.
 pub async fn exclude_comes_before_the_limit<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made: Vec<BreadcrumbId> = some_notes(&store, 3)
@@ -82,7 +83,8 @@ pub async fn exclude_comes_before_the_limit<S: StoreUnderTest>(subject: &S) -> R
     )
 }
 
-/// Queries before the last breadcrumb of the previous page return each breadcrumb once, while other breadcrumbs are updated.
+/// Queries that start before the last breadcrumb of the previous page return each breadcrumb once, while other breadcrumbs are
+/// updated.
 pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 10).await?;

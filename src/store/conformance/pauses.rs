@@ -1,4 +1,4 @@
-//! Paused executors.
+//! Promises about paused executors, whose runs no worker claims.
 
 use super::broken::{expect, granted, same, some};
 use super::given::{
@@ -56,7 +56,7 @@ pub async fn a_paused_executor_is_not_claimed<S: StoreUnderTest>(
     same(attempts, [1, 1, 1], "the attempts")
 }
 
-/// A pause, and the end of a pause, affect every handle on the store.
+/// A pause of an executor, and the end of the pause, affect every handle on the store.
 pub async fn a_pause_holds_for_every_handle<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
@@ -73,8 +73,8 @@ pub async fn a_pause_holds_for_every_handle<S: StoreUnderTest>(subject: &S) -> R
     next_due(here, &run).await.map(drop)
 }
 
-/// The calls that start and end a pause return `true` if they changed the state, and a second pause retains the time of the
-/// first. Paused executors are listed in the order of their IDs.
+/// The calls that start and end the pause of an executor return `true` if they changed the state, and a second pause retains the
+/// time of the first. Paused executors are listed in the order of their IDs.
 pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -250,7 +250,7 @@ pub async fn a_pause_affects_only_claims<S: StoreUnderTest>(subject: &S) -> Resu
     same(due(ledger, "agent", 9).await?, 2, "the number of due runs")
 }
 
-/// A pause affects only the tenant of its handle.
+/// A pause of an executor affects only the tenant of its handle.
 pub async fn pauses_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
@@ -290,7 +290,7 @@ async fn names(ledger: &dyn RunLedger) -> Result<Vec<String>, Broken> {
         .collect())
 }
 
-/// Returns an end that waits for a breadcrumb.
+/// Returns an end of a run that suspends the run until a breadcrumb matches.
 fn waits() -> RunEnd {
     RunEnd::Suspended {
         wake: Wake::on(Selector::schema("answer.v1")),

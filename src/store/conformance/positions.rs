@@ -1,4 +1,4 @@
-//! Saved positions of workers.
+//! Promises about the positions that workers save for executors.
 
 use super::broken::{expect, same};
 use super::given::{ledger_of, other_tenant};
@@ -16,8 +16,8 @@ async fn of(ledger: &dyn RunLedger, executor: &str) -> Result<Option<Vec<u8>>, S
     Ok(found.pop().flatten())
 }
 
-/// A saved position is read back unchanged. The result has the order of the request, and `None` for an executor without a
-/// position.
+/// The saved position of an executor is read back unchanged. The result has the order of the request, and `None` for an executor
+/// without a position.
 pub async fn a_position_is_read_back_as_it_was_saved<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -48,7 +48,7 @@ pub async fn a_position_is_read_back_as_it_was_saved<S: StoreUnderTest>(
     )
 }
 
-/// A position replaces the earlier position of the same executor, and of no other executor.
+/// A saved position replaces the earlier position of the same executor, and of no other executor.
 pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -69,7 +69,7 @@ pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Resul
     )
 }
 
-/// A position that is too large is rejected, with all other positions of the call.
+/// A position of an executor that is too large is rejected, with all other positions of the call.
 pub async fn a_position_that_is_too_large_is_refused<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -89,7 +89,7 @@ pub async fn a_position_that_is_too_large_is_refused<S: StoreUnderTest>(
     )
 }
 
-/// No tenant sees or replaces the positions of another tenant.
+/// No tenant sees or replaces the saved positions of another tenant's executors.
 pub async fn positions_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;

@@ -6,7 +6,7 @@ use crate::model::{Patch, Selector};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, StoreError, VectorQuery};
 use serde_json::{Value, json};
 
-/// **Whole selector.** Schema, any tags, all tags and conditions must all hold.
+/// **Whole selector.** The schema, any tags, all tags and conditions of a selector must all hold.
 pub async fn whole_selector<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let wanted = store
@@ -50,7 +50,7 @@ pub async fn whole_selector<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     )
 }
 
-/// The store evaluates every operator of a condition.
+/// The store evaluates every operator of a selector's conditions.
 pub async fn conditions<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hit = json!({"n": 5, "s": "paris", "list": ["a", "b"], "deep": [{"k": 1}, {"k": 2}]});
@@ -90,7 +90,7 @@ pub async fn conditions<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     Ok(())
 }
 
-/// A condition that cannot be evaluated is an error, never an empty answer.
+/// A condition of a selector that cannot be evaluated is an error, never an empty answer.
 pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -107,7 +107,7 @@ pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: StoreUnderTest>
     Ok(())
 }
 
-/// A breadcrumb with several of the requested tags is found once.
+/// A breadcrumb with several of the tags that a selector requests is found once.
 pub async fn any_tags_find_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let a = store.create(note("a").tags(["x", "y"])).await?.id;
@@ -220,7 +220,7 @@ pub async fn what_expires_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), 
     )
 }
 
-/// A store that declares vector search supports it. Any other store fails.
+/// A store that declares vector search supports it. Any other store returns an error.
 pub async fn vector_search_is_as_declared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     some_notes(&store, 3).await?;

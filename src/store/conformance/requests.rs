@@ -1,4 +1,4 @@
-//! Requests with a key.
+//! Promises about requests, which create one breadcrumb for each idempotency key.
 
 use super::atomic::{ANNOUNCED, unsubscribed};
 use super::broken::{expect, fails, granted, same, some};
@@ -73,7 +73,7 @@ pub async fn a_request_is_announced_once<S: StoreUnderTest>(subject: &S) -> Resu
     Ok(())
 }
 
-/// Of many concurrent requests with one key, on several handles, exactly one creates a breadcrumb. All return its ID.
+/// Of many concurrent requests with one idempotency key, on several handles, exactly one creates a breadcrumb. All return its ID.
 pub async fn of_many_requests_with_one_key_one_creates<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -97,7 +97,7 @@ pub async fn of_many_requests_with_one_key_one_creates<S: StoreUnderTest>(
     expect(answers.iter().all(is_it), "all answers name the breadcrumb")
 }
 
-/// A request with the key of an earlier one and another breadcrumb fails and creates nothing.
+/// A request with the idempotency key of an earlier request and another breadcrumb fails and creates nothing.
 pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -118,7 +118,8 @@ pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: StoreUnderTest>(
     is_existing(ledger, first.id).await
 }
 
-/// Keys belong to their executor: another executor can use the same key, and one executor can use several keys.
+/// Idempotency keys of requests belong to their executor: another executor can use the same key, and one executor can use several
+/// keys.
 pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
@@ -146,7 +147,7 @@ pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Re
     same(count, all.len(), "the number of breadcrumbs")
 }
 
-/// A tenant cannot see the keys of another tenant.
+/// A tenant cannot see the idempotency keys of another tenant's requests.
 pub async fn keys_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
@@ -159,7 +160,7 @@ pub async fn keys_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result
     same(count, 1, "the number of breadcrumbs here")
 }
 
-/// A rejected request creates nothing and records no key.
+/// A rejected request creates no breadcrumb and records no idempotency key.
 pub async fn a_refused_request_records_no_key<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -185,7 +186,7 @@ pub async fn a_refused_request_records_no_key<S: StoreUnderTest>(
     created(ledger.request(request("agent", "key")).await?).map(drop)
 }
 
-/// Returns the ledger of a store that declares keyed requests.
+/// Returns the ledger of a store, or an error if the store does not declare keyed requests.
 fn requests_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
     expect(
         store.capabilities().keyed_requests,
@@ -198,7 +199,7 @@ fn request(executor: &str, key: &str) -> NewRequest {
     NewRequest::new(executor, key, note("trigger"))
 }
 
-/// Expects a request to create its breadcrumb.
+/// Expects that a request creates its breadcrumb.
 fn created(requested: Requested) -> Result<Arc<Breadcrumb>, Broken> {
     match requested {
         Requested::Created { breadcrumb } => Ok(breadcrumb),
@@ -206,7 +207,7 @@ fn created(requested: Requested) -> Result<Arc<Breadcrumb>, Broken> {
     }
 }
 
-/// Expects another request of "agent" with the key "key" to find a breadcrumb.
+/// Expects that another request of "agent" with the idempotency key "key" finds a breadcrumb.
 async fn is_existing(ledger: &dyn RunLedger, id: BreadcrumbId) -> Result<(), Broken> {
     let again = ledger.request(request("agent", "key")).await?;
     same(again, Requested::Existing { id, version: 1 }, "the answer")

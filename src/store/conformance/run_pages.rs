@@ -8,8 +8,8 @@ use crate::store::{
     RunState, StoreError,
 };
 
-/// A page has the runs that match the executor, the states, the code and the times of its query, the most recently enqueued
-/// first.
+/// A page of runs has the runs that match the executor, the states, the code and the times of its query, the most recently
+/// enqueued first.
 pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -68,8 +68,8 @@ pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
     )
 }
 
-/// The pages of one walk have each run that does not change meanwhile exactly once, although other runs are added, claimed and
-/// redone.
+/// The pages of runs of one walk have each run that does not change meanwhile exactly once, although other runs are added, claimed
+/// and redone.
 pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -112,7 +112,7 @@ pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Resu
     same(seen, wanted, "the runs of all pages")
 }
 
-/// A page has at least 1 and at most 1,000 runs, and 100 without a limit.
+/// A page of runs has at least 1 and at most 1,000 runs, and 100 without a limit.
 pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -143,7 +143,7 @@ pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result
     same(page(rest).await?, (1, false), "the rest")
 }
 
-/// A run that left its position comes before all others until it is accepted or ends.
+/// A transferred run that left its position comes before all other runs of a page until it is accepted or ends.
 pub async fn a_run_that_left_its_position_is_on_the_first_page<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

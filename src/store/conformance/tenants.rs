@@ -7,7 +7,7 @@ use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, RunQuery, StoreError, Write,
 };
 
-/// **Identified.** Clones of a handle have the same identity. Handles on other data have another one.
+/// **Identified.** Clones of a store handle have the same identity. Handles on other data have another one.
 pub async fn an_identity_is_that_of_the_data<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (ours, others) = (subject.fresh().await, subject.fresh().await);
     let identity = ours.identity();
@@ -30,7 +30,7 @@ pub async fn an_identity_is_that_of_the_data<S: StoreUnderTest>(subject: &S) -> 
     )
 }
 
-/// **Tenants apart.** A handle of another tenant cannot read, change or delete the breadcrumbs of a tenant.
+/// **Tenants apart.** A store handle of another tenant cannot read, change or delete the breadcrumbs of a tenant.
 pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let theirs = other_tenant(subject, &ours).await?;
@@ -93,7 +93,7 @@ pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
     )
 }
 
-/// **Tenants apart.** A handle of another tenant cannot see, claim or end the runs of a tenant.
+/// **Tenants apart.** A store handle of another tenant cannot see, claim or end the runs of a tenant.
 pub async fn runs_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let theirs = other_tenant(subject, &ours).await?;

@@ -8,7 +8,8 @@ use super::ordered::{behind, only, only_next, two};
 use crate::model::{Json, Patch, Selector};
 use crate::store::{BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake};
 
-/// A claim of one run that is behind another adds its row and returns `Running`. Later the claim is granted.
+/// A claim of one run that is behind another run of its ordering key adds its row and returns `Running`. Later the claim is
+/// granted.
 pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -29,7 +30,8 @@ pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
     )
 }
 
-/// The wait of a run behind a ready or a suspended run has no known end. The claim then returns a time in the future.
+/// The claim of a run behind a ready or a suspended run of its ordering key returns a time in the future. The claim then returns a
+/// time in the future.
 pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -60,7 +62,7 @@ pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
     )
 }
 
-/// A run that is redone goes to the end of the order of its key.
+/// A run that is redone goes to the end of the order of its ordering key.
 pub async fn a_run_that_is_redone_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -84,7 +86,7 @@ pub async fn a_run_that_is_redone_goes_to_the_end<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A run that is made ready again because its trigger version now exists goes to the end of the order of its key.
+/// A run that is made ready again because its trigger version now exists goes to the end of the order of its ordering key.
 pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -107,8 +109,8 @@ pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
     Ok(())
 }
 
-/// The older run is superseded and no longer blocks the next run of its key. The newer run goes to the end of the order of its
-/// own key.
+/// The run of an older trigger version is superseded and no longer blocks the next run of its ordering key. The newer run goes to
+/// the end of the order of its own key.
 pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -132,7 +134,8 @@ pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
     only_next(ledger, &newer).await.map(drop)
 }
 
-/// A newer run that is behind the older run of the same key is granted, because the older run is superseded in the same step.
+/// The run of a later trigger version that is behind the older version's run with the same ordering key is granted, because the
+/// older run is superseded in the same step.
 pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -148,7 +151,7 @@ pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
     granted(ledger.claim(&newer, Some(lease)).await).map(drop)
 }
 
-/// A row retains the ordering key with which it was added, and returns it.
+/// The ledger row of a run retains the ordering key with which it was added, and returns it.
 pub async fn a_row_keeps_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -188,7 +191,7 @@ pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: StoreUnderTe
     next_due(ledger, &run).await.map(drop)
 }
 
-/// If one call adds a run twice, the first ordering key counts: the run does not wait for runs with the second key.
+/// If one call adds a run twice, the first ordering key counts.
 pub async fn of_two_ordering_keys_the_first_counts<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -1,4 +1,4 @@
-//! Detection of promises that cannot be checked, because the store does not declare their capability.
+//! Detection of conformance promises that cannot be checked, because the store does not declare their capability.
 
 use super::needs::NEEDS;
 use super::{Broken, StoreUnderTest, run};
@@ -7,20 +7,20 @@ use crate::store::{BreadcrumbStore, Capabilities};
 use std::fmt;
 use std::io::{self, Write as _};
 
-/// A capability that a store does not declare, with the promises that need it.
+/// A capability that a store does not declare, with the conformance promises that need it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Unchecked {
     /// The name of the field of [`Capabilities`], or `ledger`, `tenants` or `events` for a part that the subject does not have.
     pub capability: &'static str,
-    /// The promises that the suite does not check.
+    /// The conformance promises that the suite does not check without the capability.
     pub promises: Vec<&'static str>,
-    /// The promises that the suite checks only in part.
+    /// The conformance promises that the suite checks only in part without the capability.
     pub in_part: Vec<&'static str>,
 }
 
 impl fmt::Display for Unchecked {
-    /// Writes one line: the capability, then the promises that need it.
+    /// Writes one line: the missing capability, then the promises that need it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.capability)?;
         if self.promises.is_empty() && self.in_part.is_empty() {
@@ -93,7 +93,8 @@ pub async fn unchecked<S: StoreUnderTest>(subject: &S) -> Vec<Unchecked> {
     found
 }
 
-/// Checks one promise. If the store does not declare a capability that the promise needs, prints the capability instead.
+/// Checks one conformance promise of a store. If the store does not declare a capability that the promise needs, prints the
+/// capability instead.
 #[doc(hidden)]
 pub fn check<S: StoreUnderTest>(
     subject: &S,
@@ -144,8 +145,8 @@ fn print(text: &str) {
     eprint!("{text}");
 }
 
-/// Returns each capability with `true` if the store declares it. A new field of [`Capabilities`] does not compile until it is
-/// listed here.
+/// Returns each capability of a store with `true` if the store declares it. A new field of [`Capabilities`] does not compile until
+/// it is listed here.
 async fn declared<S: StoreUnderTest>(subject: &S, store: &S::Store) -> Vec<(&'static str, bool)> {
     let Capabilities {
         reads_own_writes,

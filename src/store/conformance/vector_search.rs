@@ -57,7 +57,8 @@ impl WordCounts {
     }
 }
 
-/// A breadcrumb with the text of the query comes first, and each result has a score if the store's capabilities declare scores.
+/// In a vector search, a breadcrumb with the text of the query comes first, and each result has a score if the store's
+/// capabilities declare scores.
 pub async fn the_nearest_come_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
 
@@ -163,7 +164,7 @@ pub async fn near_enough<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     )
 }
 
-/// Of breadcrumbs with equal scores, the newest comes first.
+/// Of breadcrumbs with equal scores in a vector search, the newest comes first.
 pub async fn as_near_is_newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut expected = Vec::new();
@@ -183,7 +184,7 @@ pub async fn as_near_is_newest_first<S: StoreUnderTest>(subject: &S) -> Result<(
     )
 }
 
-/// A breadcrumb is found by the text of its current version only, and not by the text of an older version.
+/// A vector search finds a breadcrumb by the text of its current version only, and not by the text of an older version.
 pub async fn near_by_what_it_says_now<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, _]) = three(subject).await?;
     let says_cat = Patch::new().title(CAT).context(json!({"text": CAT}));
@@ -237,7 +238,8 @@ pub async fn what_is_gone_is_not_near<S: StoreUnderTest>(subject: &S) -> Result<
     )
 }
 
-/// Fields that LLM hints exclude are not embedded, with hints of the breadcrumb and with hints of its schema.
+/// Vector search does not find breadcrumbs by fields that `llm_hints` exclude, with hints of the breadcrumb and with hints of its
+/// schema.
 pub async fn near_by_what_hints_leave<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hints = json!({"exclude": ["hidden"]});
@@ -299,7 +301,7 @@ pub async fn tenants_apart_by_meaning<S: StoreUnderTest>(subject: &S) -> Result<
     )
 }
 
-/// Creates a store with three notes that have few words in common.
+/// Creates a store with three breadcrumbs that have few words in common.
 async fn three<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(S::Store, [BreadcrumbId; 3]), StoreError> {

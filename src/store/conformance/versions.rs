@@ -13,7 +13,7 @@ use crate::store::{
 };
 use std::sync::Arc;
 
-/// Accepts the runs that were transferred to one version of an executor.
+/// Makes the runs due that were transferred to one version of an executor.
 async fn accept_transfers(
     ledger: &dyn RunLedger,
     executor: &str,
@@ -24,7 +24,7 @@ async fn accept_transfers(
         .await?)
 }
 
-/// A transferred run becomes due when a worker of its version accepts it, and not before. It has used no attempt.
+/// A transferred run becomes due when a worker of its executor version accepts it, and not before. It has used no attempt.
 pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -136,7 +136,7 @@ pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: StoreUnderTest>
     next_due(ledger, first).await.map(drop)
 }
 
-/// Claims the only due run, which must be this run, and transfers it out of its position until a time.
+/// Claims the only due run, which must be one given run, and transfers it out of its position until a time.
 async fn transfer_out_of_position(
     ledger: &dyn RunLedger,
     run: &RunRef,
@@ -150,7 +150,8 @@ async fn transfer_out_of_position(
     Ok(())
 }
 
-/// A transferred run that left its position blocks no other run. When it is accepted, it goes to the end of the order.
+/// A transferred run that left its position in the order of its ordering key blocks no other run. When it is accepted, it goes to
+/// the end of the order.
 pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -186,8 +187,8 @@ pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
     same(lease.run, first, "the last run")
 }
 
-/// If all runs of an ordering key left their positions, a later run of the key does not wait. The runs that left retain their
-/// order among themselves.
+/// If all runs of an ordering key left their positions with a transfer, a later run of the key does not wait. The runs that left
+/// retain their order among themselves.
 pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -213,8 +214,8 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest
     Ok(())
 }
 
-/// Once its time has passed, a run that left its position is accepted by a worker of any version of its executor, and of no other
-/// executor.
+/// Once its time has passed, a transferred run that left its position is accepted by a worker of any version of its executor, and
+/// of no other executor.
 pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -250,7 +251,7 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderT
     Ok(())
 }
 
-/// A claim of one run puts a run that left its position at the end of the order of its key.
+/// A claim of one run puts a transferred run that left its position at the end of the order of its ordering key.
 pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -337,7 +338,7 @@ pub async fn a_lost_lease_transfers_nothing<S: StoreUnderTest>(subject: &S) -> R
     same(due(ledger, "agent", 1).await?, 1, "the number of runs due")
 }
 
-/// A run that was skipped as unmatched can be redone. No other skipped run can.
+/// A run that was skipped because its executor did not match the trigger can be redone. No other skipped run can.
 pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -11,7 +11,7 @@ use crate::store::{
 };
 use serde_json::json;
 
-/// A suspended run has no lease, is not due, and its row has the condition for which it waits.
+/// A suspended run has no lease and is not due, and its row has the condition for which it waits.
 pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -93,7 +93,7 @@ pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> 
     wrong_state(ledger.resume(&run, woken_by).await)
 }
 
-/// Of several concurrent calls that wake a run, one succeeds.
+/// Of several concurrent calls that wake a suspended run, one succeeds.
 pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -218,7 +218,7 @@ pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), 
     )
 }
 
-/// A suspension that could never end is rejected, and the caller still has the run.
+/// A suspension of a run that could never end is rejected, and the caller still has the lease of the run.
 pub async fn a_wait_without_end_is_refused<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -7,8 +7,8 @@ use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Commit, Query, StoreErro
 use futures::future::join_all;
 use serde_json::json;
 
-/// A created breadcrumb has an ID, version 1, a time and its author. Reads and searches return the whole breadcrumb, including
-/// its LLM hints.
+/// A created breadcrumb has an ID, version 1, a time and its author. Reads and searches return the whole breadcrumb, including its
+/// LLM hints.
 pub async fn a_created_breadcrumb_is_read_back_whole<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -41,7 +41,8 @@ pub async fn a_created_breadcrumb_is_read_back_whole<S: StoreUnderTest>(
     same(&*created, &wanted, "the created breadcrumb")
 }
 
-/// An update creates the next version, with its own time and author. The time and the author of the creation do not change.
+/// An update creates the next version of a breadcrumb, with its own time and author. The time and the author of the creation do
+/// not change.
 pub async fn an_update_makes_the_next_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -77,7 +78,7 @@ pub async fn an_update_makes_the_next_version<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A patch replaces the fields that it names and retains all others.
+/// A patch replaces the breadcrumb fields that it names and retains all others.
 pub async fn a_patch_keeps_what_it_does_not_name<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -102,7 +103,7 @@ pub async fn a_patch_keeps_what_it_does_not_name<S: StoreUnderTest>(
     same(&*filled, &wanted, "the breadcrumb with another context")
 }
 
-/// **Optimistic.** An update from another version than the current one is a conflict and changes nothing.
+/// **Optimistic.** An update of a breadcrumb from another version than the current one is a conflict and changes nothing.
 pub async fn optimistic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let first = store.create(note("a")).await?;
@@ -128,7 +129,7 @@ pub async fn optimistic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     )
 }
 
-/// Of many concurrent updates from one version, one succeeds and the others are conflicts. Without
+/// Of many concurrent updates from one breadcrumb version, one succeeds and the others are conflicts. Without
 /// [`Capabilities::exclusive_updates`](crate::store::Capabilities::exclusive_updates), at least one succeeds. In both cases there
 /// is one new version.
 pub async fn racing_updates_let_one_through<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
@@ -238,7 +239,8 @@ pub async fn a_commit_takes_a_thousand_writes<S: StoreUnderTest>(
     })
 }
 
-/// A deleted breadcrumb is not found. A store with tombstones returns its last version, with the next version number.
+/// A deleted breadcrumb is not found by reads and searches. A store with tombstones returns its last version, with the next
+/// version number.
 pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
@@ -305,7 +307,7 @@ pub async fn what_was_never_there_is_not_found<S: StoreUnderTest>(
     not_found(store.delete(id).await)
 }
 
-/// **Shared.** A clone is another handle on the same data.
+/// **Shared.** A clone of a store handle is another handle on the same data.
 pub async fn shared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let clone = store.clone();
@@ -332,7 +334,7 @@ pub async fn shared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     )
 }
 
-/// A breadcrumb with every field set.
+/// Returns a breadcrumb with every field set.
 fn whole() -> NewBreadcrumb {
     let mut new = note("a")
         .description("About a")

@@ -33,7 +33,7 @@ pub struct LocalEmbedder {
 }
 
 impl LocalEmbedder {
-    /// Reads a Model2Vec model from a directory. The model name is the directory name and a digest of the files, so that changed
+    /// Reads a static embedding model from a directory. The model name is the directory name and a digest of the files, so that changed
     /// files count as another model.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ async fn on_thread<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await?
 }
 
-/// Loads the Model2Vec model in a directory. Returns the model and the first six bytes of the digest of its files, in hexadecimal.
+/// Loads the static embedding model in a directory. Returns the model and the first six bytes of the digest of its files, in hexadecimal.
 fn load(folder: &Path) -> Result<(StaticModel, String), BoxError> {
     let read = |name: &str| {
         let read = fs::read(folder.join(name));
