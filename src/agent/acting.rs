@@ -52,8 +52,8 @@ impl AgentExecutor {
         Ok((text, objection))
     }
 
-    /// Checks a final text with the output guardrails. Returns the text, possibly changed, or the reason why the model must answer
-    /// again.
+    /// Checks the final text of an agent's model with the agent's output guardrails. Returns the text, possibly changed, or the reason why
+    /// the model must answer again.
     ///
     /// # Errors
     /// [`Denied`](super::guardrail::Denied) if a guardrail denies the text and does not permit another answer.
@@ -71,8 +71,8 @@ impl AgentExecutor {
         written.any(|schema| schema == Self::RESPONSE)
     }
 
-    /// Returns the permitted write if an answer is an action, `None` if it is not, or the reason for the model why the action is not
-    /// permitted.
+    /// Returns the breadcrumb write of a model answer that is a permitted action, `None` if the answer is no action, or the reason, for the
+    /// model, why the action is not permitted.
     pub(super) async fn permitted(
         &self,
         text: &str,
@@ -98,8 +98,8 @@ impl AgentExecutor {
         Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
     }
 
-    /// Returns a breadcrumb if this agent wrote its current version. If the store records writers, only the records count, because a
-    /// `creator` can be forged.
+    /// Returns the breadcrumb with this ID if this agent wrote its current version. If the store records writers, only the records count,
+    /// because a `creator` can be forged.
     async fn own(&self, id: BreadcrumbId) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
         let found = match self.store.get(id).await {
             Ok(found) => found,
@@ -150,7 +150,8 @@ impl AgentExecutor {
         })
     }
 
-    /// Returns the writes of an action. If the trigger is a request, the response also contains an answer to the requester.
+    /// Returns the breadcrumb writes of a permitted action of an agent's model. If the trigger is a request, the response also contains an
+    /// answer to the requester.
     pub(super) fn acted(
         &self,
         trigger: &Breadcrumb,
@@ -176,7 +177,7 @@ impl AgentExecutor {
         response.and_create(Self::answer(trigger, context))
     }
 
-    /// Returns the response of an agent.
+    /// Returns the `agent.response.v1` breadcrumb with the agent's answer to a trigger.
     pub(super) fn answer(trigger: &Breadcrumb, mut context: Value) -> NewBreadcrumb {
         let now = Timestamp::from_micros(clock::wall_micros());
         if let Value::Object(fields) = &mut context {
@@ -191,16 +192,16 @@ impl AgentExecutor {
     }
 }
 
-/// A problem with an answer.
+/// A problem with the final answer of an agent's model, because of which the run does not accept the answer.
 #[derive(Debug)]
 pub(super) struct Objection {
-    /// The problem, for the model to correct.
+    /// The problem with the model's answer, as text from which the model can correct the answer.
     pub(super) problem: String,
-    /// If `false`, a guardrail rejected the answer, so no error may show it.
+    /// If `false`, a guardrail rejected the model's answer, so no error of the run may contain the answer.
     pub(super) may_be_shown: bool,
 }
 
-/// Adds the fields of the run, such as `status`, `usage` and `outputs`, to a response that an action creates.
+/// Adds the fields of an agent run, such as `status`, `usage` and `outputs`, to a response that an action creates.
 fn with_fields(new: NewBreadcrumb, run: Value) -> NewBreadcrumb {
     let (mut context, Value::Object(fields)) = (new.context.clone().into_value(), run) else {
         return new;
@@ -213,7 +214,8 @@ fn with_fields(new: NewBreadcrumb, run: Value) -> NewBreadcrumb {
     new.context(context)
 }
 
-/// Returns the tags of a trigger that name a request, for the answer to it. `beside` is the number of other tags on the answer.
+/// Returns the trigger's tags that name the request in the trigger, for the breadcrumb that answers the request. `beside` is the number of
+/// other tags on the answer.
 pub(crate) fn request_tags(trigger: &Breadcrumb, beside: usize) -> impl Iterator<Item = String> {
     let requests = trigger
         .tags

@@ -1,4 +1,4 @@
-//! Provider for models behind an API. It stores the conversation and sends all of it with each request.
+//! Model provider that calls the API of a model. It stores the run's conversation and sends all of it with each request.
 
 #[cfg(feature = "workflows")]
 use super::compaction::Compactor;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// A [`Provider`] for a [`ChatModel`]. Each request contains the whole conversation.
+/// A [`Provider`] that runs an agent on a [`ChatModel`]. Each model request contains the whole conversation.
 ///
 /// The request after an answer with tool calls contains the results of all these calls, in their order. The conversation is the
 /// [saved](ProviderSession::save) state, so an attempt that resumes a run repeats no model request.
@@ -28,7 +28,7 @@ pub struct ApiProvider {
 }
 
 impl ApiProvider {
-    /// Creates a provider that sends requests to this model.
+    /// Creates a provider that sends an agent's requests to this model.
     #[must_use]
     pub fn new(model: Arc<dyn ChatModel>) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl ApiProvider {
         }
     }
 
-    /// Sets the compactor of long conversations.
+    /// Sets the compactor, which shortens long conversations before a model request.
     #[cfg(feature = "workflows")]
     pub(crate) fn shortened_by(mut self, compactor: Option<Arc<Compactor>>) -> Self {
         self.compactor = compactor;
@@ -146,16 +146,17 @@ impl ProviderSession for ApiSession {
     }
 }
 
-/// The conversation after the messages of the task: no I/O, no clock.
+/// The messages between an agent's run and its model after the messages of the task: no I/O, no clock.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Conversation {
     pub(super) said: Vec<ChatMessage>,
-    /// The number of model answers. It is part of the call IDs, because some providers number the calls of each answer from the start.
+    /// The number of model answers in the run's conversation. It is part of the call IDs, because some providers number the calls of each
+    /// answer from the start.
     turns: u32,
 }
 
 impl Conversation {
-    /// Adds an answer of the model, and returns the event for it.
+    /// Adds a model answer to the conversation, and returns the event for the run: tool calls or a final answer.
     pub(super) fn hear(&mut self, answer: &ChatResponse) -> ProviderEvent {
         let message = answer.message();
         self.said.push(message.clone());
@@ -180,8 +181,8 @@ impl Conversation {
         }
     }
 
-    /// Returns a call in the form of the machine. The arguments of a truncated call count as unreadable even if they are JSON, because
-    /// `{}` may be all that remains of them.
+    /// Converts a tool call of a model to a call of the run's state machine. The arguments of a truncated call count as unreadable even if
+    /// they are JSON, because `{}` may be all that remains of them.
     fn call(&self, call: &ModelCall, cut_off: bool) -> MachineCall {
         let unreadable = |problem: String| ToolArguments::Unreadable {
             text: call.arguments.text().to_owned(),
@@ -203,7 +204,7 @@ impl Conversation {
         format!("{}:{}", self.turns, call.id).into()
     }
 
-    /// Adds the results of the calls in the last answer.
+    /// Adds the results of the tool calls in the last model answer to the conversation.
     pub(super) fn deliver(&mut self, mut results: Vec<ToolResult>) {
         let asked: Vec<ModelCall> = match self.said.last() {
             Some(last) => last.tool_calls().into_iter().cloned().collect(),
@@ -230,7 +231,7 @@ impl Conversation {
     }
 }
 
-/// Serializes the state of a run for the store.
+/// Serializes the state of an agent's run, so that the store can save it.
 ///
 /// # Errors
 /// [`AgentRunError::StateTooLarge`] if the state is larger than [`Json::MAX_BYTES`].
@@ -243,7 +244,7 @@ pub(super) fn saved(state: &impl Serialize) -> Result<Json, BoxError> {
     Ok(Json::from_text(text)?)
 }
 
-/// Returns the message with the result of a call, for the model.
+/// Returns the chat message that contains the result of a tool call for the model.
 fn told(call_id: &str, answer: Answer) -> ChatMessage {
     match answer {
         Answer::Success(output) => ChatMessage::tool_result(call_id, display_text(&output)),

@@ -1,4 +1,4 @@
-//! Provider for models in other services, which receive requests as tools do.
+//! Model provider that sends model requests to other services, as `tool.request.v1` breadcrumbs.
 
 use super::api::Conversation;
 use super::provider::{Provider, ProviderEvent, ProviderSession, ProviderTask};
@@ -74,7 +74,7 @@ pub struct BreadcrumbModel {
 }
 
 impl BreadcrumbModel {
-    /// Creates a provider that sends requests to the tool with this name.
+    /// Creates a provider that sends an agent's model requests to the tool with this name.
     #[must_use]
     pub fn new(tool: impl Into<String>) -> Self {
         Self {
@@ -83,8 +83,8 @@ impl BreadcrumbModel {
         }
     }
 
-    /// Sets the breadcrumb with the configuration of the tool: a `tool.config.v1` on an RCRT (Right Context Right Time) server. Each
-    /// request has the breadcrumb's ID in the input field `config_id`. Defaults to no configuration.
+    /// Sets the breadcrumb with the configuration of the tool that serves the model: a `tool.config.v1` on an RCRT (Right Context Right
+    /// Time) server. Each request has the breadcrumb's ID in the input field `config_id`. Defaults to no configuration.
     #[must_use]
     pub fn config(mut self, id: BreadcrumbId) -> Self {
         self.config_id = Some(id);
@@ -127,9 +127,9 @@ impl Provider for BreadcrumbModel {
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct State {
     conversation: Conversation,
-    /// The received answer that is not yet an event.
+    /// The model answer that the session received and has not yet returned as an event.
     answer: Option<ChatResponse>,
-    /// The number of failed answers in this run.
+    /// The number of model requests of this run that were answered with an error.
     failures: u32,
 }
 

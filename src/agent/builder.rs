@@ -1,4 +1,4 @@
-//! Agents built in code.
+//! Builder for agents that are defined in code.
 
 use super::definition::approval_entry;
 use super::guardrail::Guardrails;
@@ -45,12 +45,12 @@ use std::sync::Arc;
 /// ```
 #[must_use = "an agent does nothing until a runtime runs it"]
 pub struct Agent {
-    /// The fields of the definition, without the lists below.
+    /// The fields of the agent definition that the builder methods have set, without the fields below.
     fields: Map<String, Value>,
     triggers: Vec<Subscription>,
     sources: Vec<Subscription>,
     tools: ToolRegistry,
-    /// The first problem with an argument of a method.
+    /// The first invalid argument of a builder method, as an error.
     problem: Option<AgentError>,
     provider: Chosen,
     context_budget: Option<ContextBudget>,
@@ -59,10 +59,10 @@ pub struct Agent {
     fence_key: Option<FenceKey>,
 }
 
-/// The provider of an agent that is not bound yet.
+/// The model provider of an agent that is not yet bound to a store.
 enum Chosen {
     Provider(Arc<dyn Provider>),
-    /// The name of a model or provider in the services.
+    /// The name of a model or provider that is registered in the services of the runtime.
     Named(String),
 }
 
@@ -102,7 +102,7 @@ impl Agent {
         agent.field("agent_id", id)
     }
 
-    /// Returns the agent ID.
+    /// Returns the ID of the agent, which is also its executor ID.
     #[must_use]
     pub fn id(&self) -> &str {
         let id = self.fields.get("agent_id").and_then(Value::as_str);
@@ -154,13 +154,13 @@ impl Agent {
         self.field("responds_with", list(schemas))
     }
 
-    /// Sets the name of the model at its provider. Defaults to the name that the [`ChatModel`](super::ChatModel) was
-    /// built with.
+    /// Sets the name of the agent's model at its provider. Defaults to the name that the [`ChatModel`](super::ChatModel) was built with.
     pub fn model(self, name: impl Into<String>) -> Self {
         self.field("model", name.into())
     }
 
-    /// Sets the sampling temperature. The range depends on the model, usually 0 to 2. Defaults to that of the provider.
+    /// Sets the sampling temperature of the agent's model. The range depends on the model, usually 0 to 2. Defaults to that of the
+    /// provider.
     pub fn temperature(mut self, temperature: f64) -> Self {
         if !temperature.is_finite() {
             self.problem.get_or_insert(AgentError::Field {
@@ -298,8 +298,8 @@ impl Agent {
         self
     }
 
-    /// Sets the key of the fences around data. Workers with the same key send the same bytes and share a prompt cache. Defaults
-    /// to a random key for each process.
+    /// Sets the key of the fences around data in the model's input. Workers with the same key send the same bytes and share a prompt cache.
+    /// Defaults to a random key for each process.
     pub fn fence_key(mut self, key: FenceKey) -> Self {
         self.fence_key = Some(key);
         self
@@ -386,7 +386,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Sets a field of the definition.
+    /// Sets a field of the agent definition that the builder creates.
     fn field(mut self, name: &'static str, value: impl Serialize) -> Self {
         match json(name, &value) {
             Ok(value) => {
@@ -399,7 +399,7 @@ impl Agent {
         self
     }
 
-    /// Adds an item to a list of the definition.
+    /// Adds an item to a list in the agent definition that the builder creates.
     fn push(mut self, name: &'static str, item: impl Serialize) -> Self {
         let mut items = match self.fields.remove(name) {
             Some(Value::Array(items)) => items,
@@ -414,7 +414,7 @@ impl Agent {
         self.field(name, items)
     }
 
-    /// Adds an agent to the list `use`, `handoff` or `delegate`.
+    /// Adds another agent to the list `use`, `handoff` or `delegate` of the agent definition.
     pub(crate) fn agent_in(
         self,
         list: &'static str,
@@ -424,7 +424,7 @@ impl Agent {
         self.push(list, AgentRef { agent, description })
     }
 
-    /// Adds entries to `approval.tools`.
+    /// Adds rules to the list `approval.tools` of the agent definition.
     fn approval_tools(self, entries: Vec<Value>) -> Self {
         let approval = self.fields.get("approval");
         let tools = approval.and_then(|approval| approval.get("tools"));
@@ -436,7 +436,7 @@ impl Agent {
         self.approval("tools", tools.into())
     }
 
-    /// Sets a field of `approval`.
+    /// Sets a field of the object `approval` in the agent definition.
     fn approval(mut self, part: &'static str, value: Value) -> Self {
         let mut approval = match self.fields.remove("approval") {
             Some(Value::Object(approval)) => approval,

@@ -36,18 +36,19 @@ impl Default for AgentCapabilities {
 }
 
 impl AgentCapabilities {
-    /// The fields of `capabilities`.
+    /// The names of all fields in `capabilities` of an agent definition.
     pub(super) const ALL: [&'static str; 4] =
         [Self::CREATE, Self::UPDATE, Self::DELETE, Self::SPAWN];
     pub(in crate::agent) const CREATE: &'static str = "can_create_breadcrumbs";
-    /// A field of RCRT definitions. If it is `false`, an agent without a list of tools may call no tools.
+    /// A field in `capabilities` of agent definitions for RCRT servers. If it is `false`, an agent without a list of tools may call no
+    /// tools.
     pub(in crate::agent) const USE_TOOLS: &'static str = "can_use_tools";
     pub(super) const UPDATE: &'static str = "can_update_own";
     pub(super) const DELETE: &'static str = "can_delete_own";
     pub(super) const SPAWN: &'static str = "can_spawn_agents";
 
-    /// Reads the field `capabilities` of a definition. A capability that is absent or null has its default. An unknown capability has no
-    /// effect; [`AgentDefinition::warnings`](super::AgentDefinition::warnings) names it.
+    /// Reads the field `capabilities` of an agent definition. A capability that is absent or null has its default. An unknown capability
+    /// has no effect; [`AgentDefinition::warnings`](super::AgentDefinition::warnings) names it.
     ///
     /// # Errors
     /// Returns [`AgentError`] for a capability that is not `true` or `false`.

@@ -10,15 +10,15 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Maximum size of a summary in bytes.
+/// Maximum size in bytes of the summary that replaces old messages of a conversation.
 const SUMMARY: usize = 64 << 10;
 
-/// Limits in bytes of the first and the last messages in a transcript. The first ones have the task and an earlier summary, and
-/// the last ones matter most to the next turn.
+/// Maximum sizes in bytes of the first and of the last messages in the transcript that a model summarises. The first ones have the task and
+/// an earlier summary, and the last ones matter most to the next turn.
 const BEGINNING: usize = 128 << 10;
 const END: usize = 384 << 10;
 
-/// Estimated tokens of an image or a file.
+/// Estimated number of tokens of one image or file in a conversation.
 const MEDIA_TOKENS: usize = 1_000;
 
 const ASKED: &str = "Sum up the conversation in the section \"conversation\" for an assistant that continues it: what was wanted, what was \
@@ -27,29 +27,29 @@ const ASKED: &str = "Sum up the conversation in the section \"conversation\" for
 
 /// Shortens the conversation of one agent's run.
 pub(crate) struct Compactor {
-    /// The size of a request, in estimated tokens, at which the conversation is shortened.
+    /// The size of a model request, in estimated tokens, at which the conversation is shortened.
     at_tokens: u64,
-    /// The number of newest messages that are retained.
+    /// The number of newest messages that remain when the conversation is shortened.
     keep: usize,
-    /// The model that summarises the omitted messages, or `None` to omit them without a summary.
+    /// The model that summarises the omitted messages of the conversation, or `None` to omit them without a summary.
     model: Option<Arc<dyn ChatModel>>,
-    /// The unreported result of the last calls.
+    /// The result of shortening the conversation that was not yet reported to the caller.
     untold: Mutex<Option<Shortened>>,
-    /// The size of the request in tokens when the last summary failed.
+    /// The size of the model request in tokens when a summary of the conversation last failed.
     failed_at: Mutex<Option<u64>>,
-    /// The callback for the token usage of a summary.
+    /// The callback that receives the token usage of each summary request.
     by: Option<HearCost>,
 }
 
-/// A callback for the token usage of a model answer.
+/// A callback that receives the token usage of a model answer.
 pub(crate) type HearCost = Arc<dyn Fn(Usage) + Send + Sync>;
 
 /// The result of shortening a conversation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Shortened {
-    /// The number of messages that the model no longer receives.
+    /// The number of messages of the conversation that the model no longer receives.
     pub(crate) left_out: u64,
-    /// If `true`, a summary replaces them.
+    /// If `true`, a summary replaces the omitted messages of the conversation.
     pub(crate) summed_up: bool,
 }
 
@@ -65,13 +65,13 @@ impl Compactor {
         }
     }
 
-    /// Sets the callback for the token usage of summaries.
+    /// Sets the callback that receives the token usage of each summary request.
     pub(crate) fn heard_by(mut self, by: Option<HearCost>) -> Self {
         self.by = by;
         self
     }
 
-    /// Shortens the conversation after the task's messages, if the whole request is too long and shortening [helps](helps). Each tool
+    /// Shortens the conversation after the task's messages, if the whole model request is too long and shortening [helps](helps). Each tool
     /// call stays with its result. If the summary fails, the conversation stays as it is, and the next summary is attempted when the
     /// request has grown by half of `at_tokens`.
     pub(super) async fn shorten(&self, task: &ProviderTask, said: &mut Vec<ChatMessage>) {
@@ -104,7 +104,7 @@ impl Compactor {
         });
     }
 
-    /// Returns `true` if no summary failed, or if the request has grown enough since the last failure.
+    /// Returns `true` if a summary may be requested: none has failed, or the model request has grown enough since the last failure.
     fn may_ask(&self, all: u64) -> bool {
         let failed_at = *self
             .failed_at
@@ -120,7 +120,7 @@ impl Compactor {
             .unwrap_or_else(PoisonError::into_inner) = at;
     }
 
-    /// Returns the result of shortening since the last call of this method, or `None` if nothing was shortened.
+    /// Returns the result of shortening the conversation since the last call of this method, or `None` if nothing was shortened.
     pub(crate) fn take_untold(&self) -> Option<Shortened> {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         untold.take()
@@ -137,19 +137,20 @@ impl fmt::Debug for Compactor {
     }
 }
 
-/// The error of a failed summary.
+/// Error of a failed request for a summary of a conversation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SummaryError {
     /// A guardrail denied the conversation or the summary.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// The model request failed.
+    /// The model request for the summary failed.
     #[error(transparent)]
     Model(#[from] ModelError),
 }
 
 impl SummaryError {
-    /// Logs only the code of the error, because the text of a model or a guardrail can quote the conversation.
+    /// Logs that a conversation could not be summarised, with only the code of the error, because the text of a model or a guardrail can
+    /// quote the conversation.
     pub(crate) fn log(&self) {
         let (code, guardrail) = match self {
             Self::Denied(denied) => ("denied", Some(&*denied.guardrail)),
@@ -158,12 +159,12 @@ impl SummaryError {
         tracing::warn!(
             code,
             guardrail,
-            "cannot summarise a conversation that is too long; model requests contain all of it"
+            "cannot summarise the long conversation of an agent run, so model requests still contain all of it"
         );
     }
 }
 
-/// Returns the estimated number of tokens of messages.
+/// Returns the estimated number of tokens of chat messages.
 pub(crate) fn tokens<'m>(messages: impl IntoIterator<Item = &'m ChatMessage>) -> u64 {
     let tokens_of = |part: &Part| match part {
         Part::Text(text) => EstimatedTokens.count(text),
@@ -180,19 +181,19 @@ pub(crate) fn tokens<'m>(messages: impl IntoIterator<Item = &'m ChatMessage>) ->
     u64::try_from(tokens).unwrap_or(u64::MAX)
 }
 
-/// Returns `true` if omitting `old` tokens makes a request of `all` tokens shorter than `at_tokens`, or shorter by at least half of
+/// Returns `true` if omitting `old` tokens makes a model request of `all` tokens shorter than `at_tokens`, or shorter by at least half of
 /// `at_tokens`. Otherwise, if the retained messages alone are too long, every turn would request a summary.
 pub(crate) fn helps(at_tokens: u64, all: u64, old: u64) -> bool {
     let enough = all.saturating_sub(at_tokens).saturating_add(1);
     all >= at_tokens && old >= enough.min((at_tokens / 2).max(1))
 }
 
-/// Returns the message that replaces the summarised messages. A summary is data: it can repeat the result of a tool.
+/// Returns the chat message with a summary, which replaces the summarised messages. A summary is data: it can repeat the result of a tool.
 pub(crate) fn summarised(summary: &str) -> ChatMessage {
     ChatMessage::data(json!({"summary": summary}))
 }
 
-/// Requests a summary of messages from a model.
+/// Requests a summary of a conversation's messages from a model.
 ///
 /// # Errors
 /// [`SummaryError`] if the model request fails, or if a guardrail denies the conversation or the summary.
@@ -214,7 +215,8 @@ pub(crate) async fn sum_up(
     Ok(excerpt(&summary, SUMMARY).into_owned())
 }
 
-/// Returns a message as a line of the transcript. The line is JSON, so that no text can pose as a message of another role.
+/// Returns a chat message as a line of the transcript that a model summarises. The line is JSON, so that no text can pose as a message of
+/// another role.
 fn transcribed(message: &ChatMessage) -> String {
     let role = match (message.as_data(), message.speaker) {
         (Some(_), _) => "data",
@@ -245,7 +247,7 @@ fn transcribed(message: &ChatMessage) -> String {
     line(&Value::Object(fields.collect()).into())
 }
 
-/// Returns the name and media type of an image or a file for the transcript, which does not contain the bytes.
+/// Returns the name and media type of an image or a file for the transcript that a model summarises, which does not contain the bytes.
 fn media_in(part: &Part) -> Option<Value> {
     match part {
         Part::Image(media) | Part::File(media) => {
@@ -261,7 +263,7 @@ fn media_in(part: &Part) -> Option<Value> {
     }
 }
 
-/// Returns the lines of a transcript, without the lines in the middle if the transcript is too long.
+/// Returns the lines of a conversation's transcript, without the lines in the middle if the transcript is too long.
 fn both_ends(lines: impl Iterator<Item = String>) -> Vec<String> {
     let mut first = Vec::new();
     let mut last = VecDeque::new();
@@ -292,8 +294,8 @@ fn both_ends(lines: impl Iterator<Item = String>) -> Vec<String> {
     first
 }
 
-/// Returns the number of oldest messages to omit so that at most `keep` messages remain. The first remaining message is never a tool
-/// result. The last call always remains with all its results, even if these are more than `keep` messages.
+/// Returns the number of oldest messages to omit from a conversation so that at most `keep` messages remain. The first remaining message is
+/// never a tool result. The last call always remains with all its results, even if these are more than `keep` messages.
 fn cut(said: &[ChatMessage], keep: usize) -> usize {
     let messages = said.iter().enumerate();
     let mut starts = messages.filter(|(_, message)| message.speaker != Speaker::Tool);

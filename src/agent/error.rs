@@ -7,45 +7,45 @@ use crate::tool::ToolError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
-    /// A field of the definition is missing or of the wrong type.
+    /// A field of the agent definition is missing or of the wrong type.
     #[error("field {field:?} of the agent definition must be {expected}")]
     Field {
-        /// The field name.
+        /// The name of the invalid field of the agent definition.
         field: &'static str,
-        /// The expected type or value.
+        /// The type or value that the field of the agent definition must have.
         expected: &'static str,
     },
-    /// A field of the definition is unknown. This is an error if the name resembles that of a restriction, if the field is in an object of
-    /// restrictions, or in [strict](crate::model::DefinitionOptions::strict) mode.
+    /// A field of the agent definition is unknown. This is an error if the name resembles that of a restriction, if the field is in an
+    /// object of restrictions, or in [strict](crate::model::DefinitionOptions::strict) mode.
     #[error("{path} of the agent definition: {problem}")]
     UnknownField {
-        /// The path of the field in the context of the definition.
+        /// The path of the unknown field in the context of the definition.
         path: DefinitionPath,
-        /// The name of the field and the nearest known fields.
+        /// The name of the unknown field and the known fields with similar names.
         problem: String,
     },
-    /// A part of the field `approval` cannot be read.
+    /// A part of the field `approval` of the agent definition cannot be read.
     #[error("{path} of the agent definition: {problem}")]
     BadApproval {
-        /// The path of the part in the context of the definition.
+        /// The path of the unreadable part of `approval` in the context of the definition.
         path: DefinitionPath,
-        /// The problem.
+        /// The reason why the part of `approval` cannot be read.
         problem: Box<DefinitionProblem>,
     },
-    /// The subscriptions of the definition are invalid.
-    #[error("agent {agent:?} has invalid subscriptions")]
+    /// The subscriptions of the agent definition are invalid.
+    #[error("agent {agent:?} has invalid subscriptions in its definition; see the cause")]
     Subscriptions {
-        /// The agent ID.
+        /// The ID of the agent with the invalid subscriptions.
         agent: String,
-        /// The problem in the subscriptions.
+        /// The problem in the subscriptions of the agent definition.
         source: DefinitionError,
     },
     /// A tool of an [`Agent`](super::Agent) cannot be registered.
-    #[error("cannot add tool {tool:?} to the agent")]
+    #[error("cannot add tool {tool:?} to the agent; see the cause")]
     BadTool {
-        /// The tool name.
+        /// The name of the tool that cannot be registered.
         tool: String,
-        /// The problem of the tool.
+        /// The reason why the tool cannot be registered.
         source: Box<ToolError>,
     },
     /// An [`Agent`](super::Agent) names its model, but was bound without [`Services`](crate::Services).
@@ -54,37 +54,39 @@ pub enum AgentError {
          Agent::bind_with"
     )]
     NamedModel {
-        /// The agent ID.
+        /// The ID of the agent that names its model.
         agent: String,
-        /// The name of the model.
+        /// The name of the model that the agent needs.
         model: String,
     },
     /// The services do not have the model that an [`Agent`](super::Agent) names.
-    #[error("cannot find the model of agent {agent:?} in the services")]
+    #[error(
+        "cannot find the model of agent {agent:?} in the services; see the cause for the known names"
+    )]
     Model {
-        /// The agent ID.
+        /// The ID of the agent whose model is missing in the services.
         agent: String,
-        /// The [`NotRegistered`](crate::runtime::definitions::NotRegistered) with the unknown name and the registered names.
+        /// The error [`NotRegistered`](crate::runtime::definitions::NotRegistered) with the unknown model name and the registered names.
         source: BoxError,
     },
-    /// The definition names a tool that is not registered, or `approval` or `return_to_user` names a tool that is not in `tools`.
+    /// The agent definition names a tool that is not registered, or `approval` or `return_to_user` names a tool that is not in `tools`.
     #[error(
         "agent {agent:?} names tool {tool:?}, which is not registered or not listed in \"tools\"; registered: {known}"
     )]
     UnknownTool {
-        /// The agent ID.
+        /// The ID of the agent whose definition names the tool.
         agent: String,
-        /// The tool name.
+        /// The name of the tool that is not registered or not listed.
         tool: String,
         /// The names of the registered tools, separated by commas, or `none`.
         known: String,
     },
-    /// The definition lists the agent itself in `use`, `handoff` or `delegate`.
+    /// The agent definition lists the agent itself in `use`, `handoff` or `delegate`.
     #[error(
         "agent {agent:?} lists itself among the agents to call; remove it from \"use\", \"handoff\" and \"delegate\""
     )]
     CallsItself {
-        /// The agent ID.
+        /// The ID of the agent that lists itself.
         agent: String,
     },
     /// Two tools, agents or outputs that the agent may call have the same name.
@@ -92,29 +94,31 @@ pub enum AgentError {
         "agent {agent:?} has two tools, agents or outputs with the name {name:?}; rename one of them"
     )]
     OfferedTwice {
-        /// The agent ID.
+        /// The ID of the agent with two tools, agents or outputs of one name.
         agent: String,
-        /// The duplicate name.
+        /// The name that two tools, agents or outputs of the agent share.
         name: String,
     },
-    /// The schema of the answers or of an output is not a valid JSON Schema, or is not safe to check values with.
+    /// The schema of the agent's answers or of an additional output is not a valid JSON Schema, or is not safe to check values with.
     #[error("agent {agent:?} has an invalid output schema: {reason}")]
     BadOutputSchema {
-        /// The agent ID.
+        /// The ID of the agent with the invalid output schema.
         agent: String,
-        /// The reason.
+        /// The reason why the output schema is invalid.
         reason: String,
     },
     /// The agent ID is empty, too long or contains a control character.
-    #[error("field \"agent_id\" of the agent definition is not a valid executor ID")]
+    #[error("field \"agent_id\" of the agent definition is not a valid executor ID; see the cause")]
     BadId(#[source] InvalidExecutor),
     /// The agent's settings are invalid, or the store lacks a feature that the agent needs.
-    #[error("the agent cannot work on its store")]
+    #[error(
+        "the agent's settings are invalid, or its store lacks a feature that the agent needs; see the cause"
+    )]
     Invalid(#[from] InvalidExecutor),
 }
 
 impl AgentError {
-    /// Returns [`Retry::Never`]: the definition, the registry or the store must change.
+    /// Returns [`Retry::Never`]: the agent definition, the tool registry or the store must change before the agent can be created.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
@@ -127,50 +131,58 @@ impl AgentError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentRunError {
-    /// The model has no final answer, and the run reached its maximum number of turns.
-    #[error("the agent has no final answer after {turns} turns, the maximum")]
+    /// The agent's model gave no final answer before the run reached its maximum number of turns.
+    #[error(
+        "the agent has no final answer after {turns} turns, the maximum; raise \"max_turns\" of its definition"
+    )]
     TurnsUsedUp {
-        /// The number of turns: model requests, or starts of a program that calls back.
+        /// The number of turns of the run: model requests, or starts of a program that calls back.
         turns: u32,
     },
-    /// The model has no final answer, and the run used up a budget.
-    #[error("the agent used its budget of {limit} {budget} without a final answer")]
+    /// The agent's model gave no final answer before the run used up a budget.
+    #[error(
+        "the agent used its budget of {limit} {budget} without a final answer; raise \"budgets\" of its definition"
+    )]
     BudgetUsedUp {
-        /// `tokens`, `calls` or `seconds`.
+        /// The name of the budget that the run used up: `tokens`, `calls` or `seconds`.
         budget: &'static str,
-        /// The budget.
+        /// The limit of the budget that the run used up.
         limit: u64,
     },
-    /// The answer does not match the output schema, is an action that is not permitted, or was rejected by a guardrail. The model had
-    /// received the problem and answered again, or the run had no turns or budget left for another answer.
+    /// The final answer of the agent's model does not match the output schema, is an action that is not permitted, or was rejected by a
+    /// guardrail. The model had received the problem and answered again, or the run had no turns or budget left for another answer.
     #[error("the model's answer does not meet the requirements: {problem}")]
     BadOutput {
-        /// The problem in the answer.
+        /// The problem in the model's final answer.
         problem: String,
         /// The model's answer, truncated to 2,048 bytes. Empty if a guardrail rejected the answer.
         raw: String,
     },
     /// The agent ended abnormally: the state machine of its tool calls reported an error or a cancellation.
-    #[error("the agent failed: {error}")]
+    #[error("the agent run ended abnormally: {error}")]
     Broken {
-        /// The reason.
+        /// The error or cancellation that the state machine of the tool calls reported.
         error: String,
     },
-    /// The conversation is larger than the maximum size of a run's saved state.
-    #[error("cannot save the run's conversation of {size} bytes; the maximum is {limit} bytes")]
+    /// The conversation of an agent run is larger than the maximum size of a run's saved state.
+    #[error(
+        "cannot save the {size} bytes of an agent run's conversation, because the maximum is {limit} bytes; reduce tool results or turns"
+    )]
     StateTooLarge {
-        /// The size of the conversation in bytes.
+        /// The size of the run's conversation in bytes.
         size: usize,
-        /// The maximum size of a saved state in bytes.
+        /// The maximum size of a run's saved state in bytes.
         limit: usize,
     },
-    /// An earlier attempt saved a state that this version of the crate cannot read.
-    #[error("cannot read the saved state of the run")]
+    /// An earlier attempt of the agent run saved a state that this version of the crate cannot read.
+    #[error(
+        "cannot read the saved state of the agent run; another version of the crate may have saved it"
+    )]
     UnreadableState(#[source] serde_json::Error),
 }
 
 impl AgentRunError {
-    /// Returns a stable short name of the error for logs, metrics and dead letters. It contains no text of the conversation.
+    /// Returns a stable short name of the agent run's error for logs, metrics and dead letters. It contains no text of the conversation.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -183,7 +195,7 @@ impl AgentRunError {
         }
     }
 
-    /// Returns [`Retry::Never`]: a retry would end in the same way.
+    /// Returns [`Retry::Never`]: a retry of the agent run would end in the same way.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never

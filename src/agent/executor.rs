@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 type Observer = Arc<dyn Fn(&RunId, &Effect) + Send + Sync>;
 
-/// An agent as an executor.
+/// An executor that runs an agent: each trigger starts a run, which calls the agent's model and tools.
 ///
 /// An agent sends the trigger and the assembled context to a model, as far as their hints permit, executes the tool calls that the model
 /// requests until the model answers, and writes the answer as `agent.response.v1`.
@@ -31,15 +31,15 @@ pub struct AgentExecutor {
     pub(super) store: Arc<dyn BreadcrumbStore>,
     /// The tools that the agent may call, and no others.
     pub(super) tools: ToolRegistry,
-    /// The tools, agents and outputs that the model may call, by their names for the model.
+    /// The tools, agents and outputs that the agent's model may call, by their names for the model.
     pub(super) offer: Offer,
-    /// The schema of the answers, or `None` for any text.
+    /// The JSON Schema of the agent's answers, or `None` for any text.
     pub(super) output: Option<Output>,
     pub(super) guardrails: Guardrails,
     pub(super) observer: Option<Observer>,
     pub(super) profile: Profile,
     budget: ContextBudget,
-    /// The key of the fences around data, or `None` for the key of the process.
+    /// The key of the fences around data in the model's input, or `None` for the key of the process.
     fences: Option<FenceKey>,
 }
 
@@ -47,7 +47,7 @@ impl AgentExecutor {
     /// The schema of agent responses: `agent.response.v1`.
     pub const RESPONSE: &'static str = agents::RESPONSE;
 
-    /// Creates an agent without tools on a store. The model is reached through an [`ApiProvider`].
+    /// Creates the executor of an agent without tools on a store. The model is reached through an [`ApiProvider`].
     ///
     /// # Errors
     /// See [`with_tools`](Self::with_tools). A definition with tools is [`AgentError::UnknownTool`].
@@ -59,7 +59,8 @@ impl AgentExecutor {
         Self::with_tools(definition, model, store, &ToolRegistry::default())
     }
 
-    /// Creates an agent on a store that may call the tools that its definition names, and no other tools of the registry.
+    /// Creates the executor of an agent on a store. The agent may call the tools that its definition names, and no other tools of the
+    /// registry.
     ///
     /// Tools may write only the schemas in the agent's `responds_with`.
     ///
@@ -78,8 +79,8 @@ impl AgentExecutor {
         Self::with_provider(definition, Arc::new(ApiProvider::new(model)), store, tools)
     }
 
-    /// Creates an agent with another [`Provider`] than [`ApiProvider`]: a program that calls back, or a model that receives requests
-    /// as breadcrumbs.
+    /// Creates the executor of an agent with another [`Provider`] than [`ApiProvider`]: a program that calls back, or a model that receives
+    /// requests as breadcrumbs.
     ///
     /// # Errors
     /// See [`with_tools`](Self::with_tools).
@@ -127,7 +128,11 @@ impl AgentExecutor {
         if let Some(trifecta) = agent.lethal_trifecta() {
             let agent = &*agent.definition.agent_id;
             let found = trifecta.to_string();
-            tracing::warn!(agent, found, "the agent could leak private data");
+            tracing::warn!(
+                agent,
+                found,
+                "the agent could leak private data, because untrusted content can make it send the data outward"
+            );
         }
         Ok(agent)
     }
@@ -153,7 +158,7 @@ impl AgentExecutor {
         self
     }
 
-    /// Sets the checks of model input, model output and tool calls. Defaults to none.
+    /// Sets the guardrails, which check the agent's model input, model output and tool calls. Defaults to none.
     #[must_use]
     pub fn with_guardrails(mut self, guardrails: Guardrails) -> Self {
         self.guardrails = guardrails;
@@ -197,23 +202,23 @@ impl AgentExecutor {
         &self.definition
     }
 
-    /// Replaces the context budget of the definition, for example by
-    /// `agent.definition().context_budget.clone().counter(..)` to count tokens as the model does.
+    /// Replaces the context budget of the agent definition, for example by `agent.definition().context_budget.clone().counter(..)` to count
+    /// tokens as the model does.
     #[must_use]
     pub fn with_context_budget(mut self, budget: ContextBudget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// Sets the key of the fences around data. Workers with the same key send the same bytes and share a prompt cache. Defaults
-    /// to a random key for each process.
+    /// Sets the key of the fences around data in the model's input. Workers with the same key send the same bytes and share a prompt cache.
+    /// Defaults to a random key for each process.
     #[must_use]
     pub fn with_fence_key(mut self, key: FenceKey) -> Self {
         self.fences = Some(key);
         self
     }
 
-    /// Returns the task for the provider.
+    /// Returns the task for the model provider: the messages, the tools and the settings of one run.
     pub(super) async fn task(&self, context: &ExecutionContext) -> Result<ProviderTask, BoxError> {
         let definition = &self.definition;
         let messages = self.messages(context).await?;
@@ -235,7 +240,7 @@ impl AgentExecutor {
         Ok(task)
     }
 
-    /// Returns the digest of a call, which binds an approval to the tool as the service registered it, its arguments and the
+    /// Returns the digest of a tool call, which binds an approval to the tool as the service registered it, its arguments and the
     /// definitions.
     pub(super) fn digest_of(&self, tool: &str, arguments: &Json) -> String {
         let registered = self.tools.registered(tool);
@@ -243,8 +248,8 @@ impl AgentExecutor {
         human::digest(registered.map_or(tool, Tool::name), arguments, &definitions)
     }
 
-    /// Returns the author's instructions, the earlier turns of a chat session, then the trigger and context as data with the task. The
-    /// text of a user follows in a separate message, without a fence.
+    /// Returns the messages of an agent run for the model: the author's instructions, the earlier turns of a chat session, then the trigger
+    /// and context as data with the task. The text of a user follows in a separate message, without a fence.
     pub(super) async fn messages(
         &self,
         context: &ExecutionContext,
@@ -303,7 +308,7 @@ impl AgentExecutor {
     }
 }
 
-/// Returns the instructions of a definition, followed by the schema of the answer if there is one.
+/// Returns the instructions of an agent definition, followed by the schema of the answer if there is one.
 fn with_schema(instructions: &str, output: Option<&Output>) -> String {
     match output {
         None => instructions.to_owned(),

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Maximum number of earlier turns in a model request. The newest turns are used.
+/// Maximum number of earlier chat turns in a model request. The newest turns are used.
 const MOST_TURNS: usize = 50;
 
-/// Maximum size of the earlier turns in a model request, in bytes of text.
+/// Maximum size of the earlier chat turns in a model request, in bytes of text.
 const MOST_BYTES: usize = 64 << 10;
 
-/// Maximum number of a session's messages that are searched for earlier turns.
+/// Maximum number of a chat session's messages that are searched for earlier turns.
 const MOST_MESSAGES: usize = 200;
 
 impl AgentExecutor {
@@ -60,7 +60,7 @@ impl AgentExecutor {
         self.turns(context, &turns).await
     }
 
-    /// Returns the successful answers of this agent to messages of a session.
+    /// Returns the successful answers of this agent to messages of a chat session.
     async fn answers(
         &self,
         session: &str,
@@ -87,7 +87,7 @@ impl AgentExecutor {
         Ok(answers)
     }
 
-    /// Returns the messages of the turns, oldest first. `found` has pairs of a message and its answer, newest first.
+    /// Returns the messages of earlier chat turns for the model, oldest first. `found` has pairs of a message and its answer, newest first.
     async fn turns(
         &self,
         context: &ExecutionContext,
@@ -153,7 +153,7 @@ impl AgentExecutor {
     }
 }
 
-/// Returns the ID of the message that an agent's successful answer belongs to.
+/// Returns the ID of the user message that an agent's successful answer belongs to.
 fn answered(answer: &Breadcrumb, agent: &str) -> Option<BreadcrumbId> {
     let creator = answer.context.get("creator")?;
     let is_own = creator.get("id").and_then(Value::as_str) == Some(agent);

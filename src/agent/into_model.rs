@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Every [`ChatModel`] implements it, and so does `&str`: the name of a model or provider in the [`Services`](crate::Services) with
 /// which the agent is bound. Other types need not implement it.
 pub trait IntoModel {
-    /// Returns the model or its name.
+    /// Returns the model of an agent, or the name of the model.
     fn into_model(self) -> AgentModel;
 }
 
@@ -29,7 +29,7 @@ impl IntoModel for &str {
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum AgentModel {
-    /// A model.
+    /// A model that the agent calls.
     Model(Arc<dyn ChatModel>),
     /// The name of a model or provider in the [`Services`](crate::Services).
     Named(String),

@@ -1,4 +1,4 @@
-//! Preparation of an agent: the definition combined with the registered tools.
+//! Preparation of an agent executor: the agent definition combined with the registered tools.
 
 use super::offer::Offer;
 use super::{AgentDefinition, AgentError, Provider};
@@ -6,7 +6,7 @@ use crate::error::excerpt;
 use crate::request::{agents, human};
 use crate::tool::{Tool, ToolExecutor, ToolPermissions, ToolRegistry};
 
-/// Adds the approval rules and the `returns_to_user` settings of the tools to a definition.
+/// Adds the approval rules and the `returns_to_user` settings of the tools to an agent definition.
 pub(super) fn settle(definition: &mut AgentDefinition, tools: &ToolRegistry) {
     for name in tools.names() {
         let Some(settings) = tools.get(name).map(Tool::settings) else {
@@ -47,7 +47,7 @@ pub(super) fn asks(
     asks
 }
 
-/// Returns a registry of only the tools that a definition names.
+/// Returns a registry of only the tools that an agent definition names.
 ///
 /// # Errors
 /// [`AgentError::UnknownTool`] if `tools` names an unregistered tool, or if an approval rule or `return_to_user` names a tool that

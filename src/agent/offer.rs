@@ -1,4 +1,4 @@
-//! The tools, agents and outputs that a model may call, by their names for the model.
+//! The tools, agents and outputs that an agent's model may call, by their names for the model.
 
 use super::{AgentDefinition, AgentError, AgentRef, ToolSpec};
 use crate::machine::{Policy, Slot};
@@ -9,36 +9,36 @@ use std::collections::BTreeMap;
 /// All tools, agents and outputs that one agent's model may call.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
-    /// The descriptions of all of them, for the model.
+    /// The descriptions of all tools, agents and outputs for the model that may call them.
     pub(super) specs: Vec<ToolSpec>,
-    /// The agents and outputs by name.
+    /// The other agents and the additional outputs that the model may call, by name.
     others: BTreeMap<String, Other>,
 }
 
-/// The target of a call that is not a tool of the registry.
+/// The target of a model's call that is not a tool of the registry: another agent or an additional output.
 #[derive(Debug)]
 pub(super) enum Other {
     Agent {
         agent: String,
         how: Handing,
     },
-    /// A submitted output, with the checker of its schema.
+    /// An additional output that the model submits by a call, with the checker of the output's JSON Schema.
     Output(Checker),
 }
 
 /// The way in which an agent calls another agent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Handing {
-    /// As a tool: the answer is the result of the call.
+    /// The other agent is called as a tool: its answer is the result of the call.
     Use,
-    /// As a handoff: the other agent returns its answer as the result of the call.
+    /// The agent hands off the call: the other agent returns its answer as the result of the call.
     Handoff,
-    /// As a delegation: the answer of the other agent is the answer of the run.
+    /// The agent delegates the run: the answer of the other agent is the answer of the run.
     Delegate,
 }
 
 impl Offer {
-    /// Returns all that an agent's model may call.
+    /// Returns all tools, agents and outputs that an agent's model may call.
     ///
     /// # Errors
     /// [`AgentError`] if two names are equal, if the agent calls itself, or if the schema of an output cannot be used.
@@ -140,7 +140,7 @@ impl Offer {
     }
 }
 
-/// Adds the outputs and the number of reminders of a definition to the policy of the machine.
+/// Adds the additional outputs and the number of reminders of an agent definition to the policy of the run's state machine.
 pub(super) fn declare(policy: Policy, definition: &AgentDefinition) -> Policy {
     let slots = definition.outputs.iter().map(|slot| match slot.required {
         true => Slot::required(&*slot.name),

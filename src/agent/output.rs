@@ -28,7 +28,7 @@ impl Output {
         })
     }
 
-    /// Extracts the JSON value from model text and checks it against the schema.
+    /// Extracts the JSON value from model text and checks it against the JSON Schema of the agent's answers.
     ///
     /// # Errors
     /// The problem, as text for the model.
@@ -39,7 +39,7 @@ impl Output {
     }
 }
 
-/// Returns the JSON value in a text: the whole text, the content of the only fenced block, or the only object or list in prose.
+/// Returns the JSON value in a model's text: the whole text, the content of the only fenced block, or the only object or list in prose.
 /// Broken JSON is not repaired.
 ///
 /// # Errors
@@ -62,8 +62,8 @@ pub(super) fn extract(text: &str) -> Result<Json, String> {
     }
 }
 
-/// Replaces the escapes in the JSON value of a text by their characters, except escapes of control characters, quotes and backslashes.
-/// The value stays the same. A text without a JSON value is returned unchanged.
+/// Replaces the escapes in the JSON value of a model's text by their characters, except escapes of control characters, quotes and
+/// backslashes. The value stays the same. A text without a JSON value is returned unchanged.
 pub(super) fn without_escapes(text: String) -> String {
     if !text.contains("\\u") && !text.contains("\\/") {
         return text;
@@ -105,7 +105,7 @@ fn decode_escapes(text: &str) -> String {
     decoded
 }
 
-/// Returns the character of the escape, such as `\u0073`, or of the surrogate pair at the start of a text, and the length in bytes.
+/// Returns the character of the JSON escape, such as `\u0073`, or of the surrogate pair at the start of a text, and the length in bytes.
 fn unicode_escape(text: &str) -> (Option<char>, usize) {
     let unit = |from: usize| {
         let digits = text
@@ -130,7 +130,7 @@ fn unicode_escape(text: &str) -> (Option<char>, usize) {
     }
 }
 
-/// Returns the JSON value in a fenced block. The block can start with the name of a language.
+/// Returns the JSON value in a fenced Markdown block of a model's text. The block can start with the name of a language.
 fn block(inside: &str) -> Option<Json> {
     let named = inside.split_once('\n');
     let content = match named {
@@ -140,8 +140,8 @@ fn block(inside: &str) -> Option<Json> {
     Json::from_text(content.trim()).ok()
 }
 
-/// Returns the first two complete objects and lists in prose that are not inside other brackets. A part of a broken or truncated
-/// value does not count.
+/// Returns the first two complete JSON objects and lists in prose that are not inside other brackets. A part of a broken or truncated value
+/// does not count.
 fn in_prose(text: &str) -> Vec<&str> {
     const TRIES: usize = 64;
     let mut found = Vec::new();

@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// decides which calls are executed and when, and the provider receives the results. A [`ProviderSession`] has the state of one run.
 #[async_trait]
 pub trait Provider: Send + Sync {
-    /// Returns the delivery of tool results: all results of an answer together, or each result as soon as it is available.
+    /// Returns the delivery of tool results to the provider: all results of a model answer together, or each result as soon as it is
+    /// available.
     fn delivery(&self) -> ResultDelivery;
 
     /// Returns `true` if the provider sends [model requests as breadcrumbs](ProviderEvent::Asks), so that its agents write
@@ -23,14 +24,14 @@ pub trait Provider: Send + Sync {
         false
     }
 
-    /// Starts the provider side of a run.
+    /// Starts the session in which the provider runs the model of an agent run.
     ///
     /// # Errors
     /// Returns an error if the provider cannot start. Errors marked with [`retry_after`](crate::retry_after) or
     /// [`permanent`](crate::permanent) tell the run whether to retry.
     async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError>;
 
-    /// Continues a run from the state that [`ProviderSession::save`] returned, possibly on another worker.
+    /// Continues the provider's session of a run from the state that [`ProviderSession::save`] returned, possibly on another worker.
     ///
     /// # Errors
     /// See [`start`](Self::start). Saved state that cannot be read is a [`permanent`](crate::permanent) error.
@@ -64,12 +65,12 @@ impl<P: Provider + ?Sized> Provider for Arc<P> {
     }
 }
 
-/// The provider side of one run of an agent.
+/// The session of a provider in one agent run, with the model or program of the agent.
 ///
 /// Dropping a session ends its requests and programs.
 #[async_trait]
 pub trait ProviderSession: Send {
-    /// Returns the next event of the agent.
+    /// Returns the next event of the session: tool calls, a final answer, or a model request by breadcrumb.
     ///
     /// With [`ResultDelivery::Batch`] the run calls this only when all tool calls have results, otherwise also while calls are in
     /// flight.
@@ -82,8 +83,8 @@ pub trait ProviderSession: Send {
     /// Implementations must be cancel safe: dropping the future loses no event.
     async fn next(&mut self) -> Result<ProviderEvent, BoxError>;
 
-    /// Delivers tool results to the agent, in the order of [`Effect::Deliver`](crate::machine::Effect::Deliver). A result without
-    /// a waiting caller is dropped.
+    /// Delivers tool results to the model or program of the agent, in the order of [`Effect::Deliver`](crate::machine::Effect::Deliver). A
+    /// result without a waiting caller is dropped.
     ///
     /// # Errors
     /// See [`next`](Self::next).
@@ -102,10 +103,10 @@ pub trait ProviderSession: Send {
     /// See [`next`](Self::next).
     async fn answer(&mut self, answer: Answer) -> Result<(), BoxError>;
 
-    /// Ends the requests and programs of the session, and waits until they have ended.
+    /// Ends the requests and programs of the provider session, and waits until they have ended.
     async fn cancel(&mut self);
 
-    /// Returns the state from which another attempt can [resume](Provider::resume) the run.
+    /// Returns the session state from which another attempt can [resume](Provider::resume) the run.
     ///
     /// # Errors
     /// See [`next`](Self::next).
@@ -116,20 +117,20 @@ pub trait ProviderSession: Send {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProviderTask {
-    /// The run ID, which is the same in each attempt.
+    /// The ID of the agent run, which is the same in each attempt.
     pub run: RunId,
-    /// The name of the model at the provider, or `None` for the provider's default.
+    /// The name of the agent's model at the provider, or `None` for the provider's default.
     pub model: Option<String>,
-    /// The sampling temperature, or `None` for the provider's default.
+    /// The sampling temperature of the model, or `None` for the provider's default.
     pub temperature: Option<f64>,
-    /// The author's instructions, the context as data, and the trigger. The text of a user is a message without a fence, and every
-    /// other trigger is data. Each attempt renders the messages again.
+    /// The messages for the model: the author's instructions, the context as data, and the trigger. The text of a user is a message without
+    /// a fence, and every other trigger is data. Each attempt renders the messages again.
     pub messages: Vec<ChatMessage>,
     /// The tools that the agent may call.
     pub tools: Vec<ToolSpec>,
-    /// The schema of the answer, or `None` for a text answer.
+    /// The JSON Schema of the agent's answer, or `None` for a text answer.
     pub response_schema: Option<ResponseSchema>,
-    /// The finished calls of this run with their answers, as far as the run still stores them, for a program that is started again.
+    /// The finished tool calls of this run with their answers, as far as the run still stores them, for a program that is started again.
     /// Empty with [`ResultDelivery::Batch`], because the conversation contains the calls.
     pub made: Vec<(MachineCall, Answer)>,
     /// The guardrails that check each model request: see [`Guardrails::input`].
@@ -141,7 +142,7 @@ pub struct ProviderTask {
 }
 
 impl ProviderTask {
-    /// Creates a task without tools.
+    /// Creates the task of one agent run without tools.
     #[must_use]
     pub fn new(run: impl Into<RunId>, messages: Vec<ChatMessage>) -> Self {
         Self {
@@ -168,7 +169,7 @@ impl ProviderTask {
         Ok(self.asking(messages))
     }
 
-    /// Reads the images and files of a request from the agent's own store.
+    /// Reads the images and files of a model request from the agent's own store.
     pub(super) async fn load_media(&self, request: &mut ChatRequest) -> Result<(), ModelError> {
         match &self.media {
             Some(media) => media.load(request).await,
@@ -177,7 +178,7 @@ impl ProviderTask {
         }
     }
 
-    /// Returns the messages of the task, then `said`, the conversation since.
+    /// Returns all messages of the conversation: the messages of the task, then `said`, the messages since.
     pub(super) fn with(&self, said: &[ChatMessage]) -> Vec<ChatMessage> {
         self.messages.iter().chain(said).cloned().collect()
     }
@@ -193,36 +194,36 @@ impl ProviderTask {
     }
 }
 
-/// An event of a [`ProviderSession`].
+/// An event of a [`ProviderSession`]: tool calls, a final answer, or a model request by breadcrumb.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProviderEvent {
     /// The agent calls tools. The event has all calls of one answer, in their order. Call IDs are unique within the run: a call that is
     /// sent again has the same ID, and is not executed again.
     Calls {
-        /// The calls.
+        /// The tool calls of one model answer, in their order.
         calls: Vec<MachineCall>,
-        /// The answer as the next request repeats it, with the call IDs of the model's provider. A session retains it for later
-        /// turns. `None` from a program, which manages its own conversation.
+        /// The model's answer with the tool calls as the next request repeats it, with the call IDs of the model's provider. A session
+        /// retains it for later turns. `None` from a program, which manages its own conversation.
         answer: Option<ChatMessage>,
-        /// The token usage of the answer.
+        /// The token usage of the model's answer with the tool calls.
         usage: Usage,
     },
     /// The agent has its final answer.
     Finished {
-        /// The answer.
+        /// The text of the agent's final answer.
         text: String,
         /// If `true`, the model reached its token limit, so the answer may be incomplete.
         cut_off: bool,
-        /// The token usage of the answer.
+        /// The token usage of the model's final answer.
         usage: Usage,
     },
     /// The agent needs a model answer from a tool of another service. The run writes the request as a breadcrumb, and passes the answer
     /// to [`ProviderSession::answer`].
     Asks {
-        /// The tool name.
+        /// The name of the tool that serves the model.
         tool: String,
-        /// The tool input: the model request.
+        /// The input of the tool that serves the model: the model request.
         input: Json,
     },
 }

@@ -51,12 +51,12 @@ enum Mode {
     Replay(Mutex<HashMap<String, Recorded>>),
 }
 
-/// A recorded request with its responses.
+/// A recorded model request with its responses.
 struct Recorded {
     request: BTreeMap<String, String>,
-    /// The responses that are not yet replayed.
+    /// The recorded responses to the request that are not yet replayed.
     responses: VecDeque<ChatResponse>,
-    /// The number of replays requested so far.
+    /// The number of times that the request was received in replay.
     given: usize,
 }
 
@@ -68,7 +68,7 @@ struct Line<R, A> {
 }
 
 impl RecordedModel {
-    /// Maximum size of a file that is replayed, in bytes: 64 MiB.
+    /// Maximum size of a file with recorded model answers that is replayed, in bytes: 64 MiB.
     pub const MAX_BYTES: u64 = 64 << 20;
 
     /// Records a model: sends requests to it and appends each answer to a file. Creates the file if it does not exist.
@@ -85,7 +85,8 @@ impl RecordedModel {
         })
     }
 
-    /// Replays the answers in a file, without a model. A request that is not in the file fails with [`ModelError::NotRecorded`].
+    /// Replays the recorded model answers in a file, without a model. A request that is not in the file fails with
+    /// [`ModelError::NotRecorded`].
     ///
     /// # Errors
     /// [`ModelError::Recording`] if the file cannot be read, is larger than [`Self::MAX_BYTES`], or has a line that is not a
@@ -135,7 +136,7 @@ impl ChatModel for RecordedModel {
         }
     }
 
-    /// Streams an answer. In recording mode the answer is written at the end of the stream, so a stream that is dropped before its end
+    /// Streams a model answer. In recording mode the answer is written at the end of the stream, so a stream that is dropped before its end
     /// is not recorded.
     async fn stream(
         &self,
@@ -174,7 +175,7 @@ impl fmt::Debug for RecordedModel {
     }
 }
 
-/// The file of a recording.
+/// The file to which a recording appends model requests and answers.
 struct Tape {
     file: Mutex<File>,
     path: PathBuf,
@@ -242,10 +243,10 @@ fn next(
     Err(ModelError::NotRecorded { difference })
 }
 
-/// Maximum number of differences in an error.
+/// Maximum number of differences between model requests in an error.
 const MAX_SHOWN: usize = 3;
 
-/// Returns the differences between two requests, one sentence for each.
+/// Returns the differences between two model requests, one sentence for each.
 fn differences(
     asked: &BTreeMap<String, String>,
     recorded: &BTreeMap<String, String>,
@@ -265,8 +266,8 @@ fn differences(
     differs.collect()
 }
 
-/// Returns the values of a request as JSON text by path. The result does not depend on the order of keys, which other crates can change
-/// by the features of serde_json.
+/// Returns the values of a model request as JSON text by path. The result does not depend on the order of keys, which other crates can
+/// change by the features of serde_json.
 fn leaves(request: &ChatRequest) -> Result<BTreeMap<String, String>, serde_json::Error> {
     let value = serde_json::to_value(request)?;
     let mut found = BTreeMap::new();

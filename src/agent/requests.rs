@@ -1,4 +1,4 @@
-//! Tool requests in an answer, by the conventions of RCRT (Right Context Right Time) servers: no I/O, no clock.
+//! Tool requests in a model answer, by the conventions of RCRT (Right Context Right Time) servers: no I/O, no clock.
 
 use super::AgentDefinition;
 use super::action::Action;
@@ -7,19 +7,19 @@ use crate::machine::{Answer, CallId, MachineCall, ToolArguments, ToolResult};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Maximum number of tool requests in one answer.
+/// Maximum number of tool requests in one model answer.
 const MAX_REQUESTS: usize = 64;
-/// Maximum length in bytes of the ID that a model chooses for a request.
+/// Maximum length in bytes of the ID that a model chooses for a tool request.
 const MAX_ID_BYTES: usize = 256;
 
-/// A tool request in an answer.
+/// A tool request in the field `tool_requests` of a model answer.
 #[derive(Debug, PartialEq)]
 pub(super) struct ToolRequest {
-    /// The request in the form of the machine. A malformed request has unreadable arguments, which the machine refuses.
+    /// The tool request as a call of the run's state machine. A malformed request has unreadable arguments, which the machine refuses.
     pub(super) call: MachineCall,
-    /// The ID that the model chose.
+    /// The ID that the model chose for the tool request.
     request_id: Option<String>,
-    /// If `true`, the model receives the result; if `false`, the user. `None` if the request has no such field.
+    /// If `true`, the model receives the result of the tool request; if `false`, the user. `None` if the request has no such field.
     return_to_llm: Option<bool>,
 }
 
@@ -32,7 +32,8 @@ pub(super) struct Requested {
 }
 
 impl ToolRequest {
-    /// Returns `true` if the result is for the user. Without `return_to_llm` in the request, the settings of the tool decide.
+    /// Returns `true` if the result of the tool request is for the user. Without `return_to_llm` in the request, the settings of the tool
+    /// decide.
     pub(super) fn is_for_user(&self, definition: &AgentDefinition) -> bool {
         let by_tool = || !definition.return_to_user.contains(&self.call.tool);
         !self.return_to_llm.unwrap_or_else(by_tool)
@@ -47,8 +48,8 @@ impl ToolRequest {
     }
 }
 
-/// Reads the tool requests of an answer, or returns `None` if the answer requests no tools. `number` counts the answers of the run that
-/// request tools. The call IDs contain it, so that they are unique and the same in each attempt.
+/// Reads the tool requests of a model answer, or returns `None` if the answer requests no tools. `number` counts the answers of the run
+/// that request tools. The call IDs contain it, so that they are unique and the same in each attempt.
 pub(super) fn read(text: &str, number: u32) -> Option<Vec<ToolRequest>> {
     let action = Action::read(text).ok()??;
     let found = action.tool_requests()?;
@@ -73,7 +74,7 @@ pub(super) fn read(text: &str, number: u32) -> Option<Vec<ToolRequest>> {
     Some(requests.collect())
 }
 
-/// Reads one request.
+/// Reads one entry of the list `tool_requests` in a model answer.
 ///
 /// # Errors
 /// Returns the tool name, or an empty name if it cannot be read, and the problem for the model.
@@ -107,7 +108,7 @@ fn entry_of(entry: &Value, id: CallId) -> Result<ToolRequest, (&str, String)> {
     })
 }
 
-/// Returns a request that the machine refuses with this problem.
+/// Returns a malformed tool request, which the run's state machine refuses with this problem.
 fn malformed(id: CallId, tool: &str, entry: &Value, problem: String) -> ToolRequest {
     let request_id = entry.get("requestId").and_then(Value::as_str);
     let request_id = request_id.filter(|id| id.len() <= MAX_ID_BYTES);
@@ -122,8 +123,8 @@ fn malformed(id: CallId, tool: &str, entry: &Value, problem: String) -> ToolRequ
     }
 }
 
-/// Returns the message with the results of the requests as fenced data, and removes these results from the list. A request without a
-/// result has an error.
+/// Returns the message to the model with the results of its tool requests as fenced data, and removes these results from the list. A
+/// request without a result has an error.
 pub(super) fn message(requested: &[Requested], results: &mut Vec<ToolResult>) -> String {
     let lines: Vec<String> = requested
         .iter()

@@ -20,11 +20,11 @@ use std::fmt;
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct LethalTrifecta {
-    /// The sources of private data, such as `tool "crm"` or `schema "customer.v1"`. Never empty.
+    /// The agent's sources of private data, such as `tool "crm"` or `schema "customer.v1"`. Never empty.
     pub private: Vec<String>,
-    /// The sources of untrusted content, in the same form. Never empty.
+    /// The agent's sources of untrusted content, in the same form as those of private data. Never empty.
     pub untrusted: Vec<String>,
-    /// The ways outward, in the same form. Never empty.
+    /// The agent's ways to send data outward, in the same form as the sources of private data. Never empty.
     pub outward: Vec<String>,
 }
 
@@ -32,10 +32,10 @@ pub struct LethalTrifecta {
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Trust {
-    /// Schemas of private data.
+    /// Schemas of breadcrumbs with private data.
     pub private: Vec<String>,
-    /// Schemas of content from strangers, such as pages, mail or user messages. If the list contains `user.message.v1`, the agent's model
-    /// receives chat messages as data.
+    /// Schemas of breadcrumbs with content from strangers, such as pages, mail or user messages. If the list contains `user.message.v1`,
+    /// the agent's model receives chat messages as data.
     pub untrusted: Vec<String>,
     /// Schemas whose breadcrumbs another component sends out of the system. Writing other breadcrumbs is not a way outward, because they
     /// stay in the store.
@@ -52,8 +52,9 @@ impl LethalTrifecta {
     /// The permission tag of a tool that sends data out of the system.
     pub const EGRESS: &'static str = "egress";
 
-    /// Returns the parts of the trifecta, or `None` unless an agent has all three. `is_written` returns `true` for the schemas that the
-    /// agent may write. `tools` has the names and permission tags of the tools that it may call.
+    /// Returns an agent's sources of private data and untrusted content and its ways outward, or `None` unless it has all three.
+    /// `is_written` returns `true` for the schemas that the agent may write. `tools` has the names and permission tags of the tools that it
+    /// may call.
     ///
     /// A subscription without a schema can match any schema, so it counts as a subscription to all schemas in `trust`.
     pub(super) fn find<'a>(
@@ -102,7 +103,7 @@ impl fmt::Display for LethalTrifecta {
 }
 
 impl Trust {
-    /// Reads the field `trust` of a definition.
+    /// Reads the field `trust` of an agent definition.
     ///
     /// # Errors
     /// Returns [`AgentError`] for a value that is not a list of schemas.

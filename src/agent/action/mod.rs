@@ -1,4 +1,4 @@
-//! Actions: answers that write breadcrumbs, such as `{"action": "create", "breadcrumb": {..}}`.
+//! Actions: answers of an agent's model that write breadcrumbs, such as `{"action": "create", "breadcrumb": {..}}`.
 //!
 //! `action` is `create`, `update`, `delete` or `none`. A breadcrumb without an action is created. The JSON can be in prose or in a fenced
 //! block. The model sets `schema_name`, `title`, `tags` and `context` of the breadcrumb, and `id` and `version` for an update or a
@@ -22,38 +22,38 @@ use crate::model::{Breadcrumb, BreadcrumbId, Json, REQUEST_TAG, SESSION_TAG, is_
 use crate::request::agents;
 use serde_json::{Map, Value};
 
-/// A write that an answer requests.
+/// A breadcrumb write that an agent's model requests in its answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
-    /// No write.
+    /// The model's answer requests that no breadcrumb is written.
     None,
     Create(Draft),
     Update(Target, Draft),
     Delete(Target),
 }
 
-/// The breadcrumb of an update or a deletion, as the model names it.
+/// The ID and version of the breadcrumb that an agent's model wants to update or delete.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Target {
     id: BreadcrumbId,
     version: u64,
 }
 
-/// The fields of a breadcrumb that a model may set. `None` if the model omitted a field.
+/// The fields of a breadcrumb that an agent's model may set in an action. `None` if the model omitted a field.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Draft {
     schema_name: Option<String>,
     title: Option<String>,
     tags: Option<Vec<String>>,
-    /// The context, which is an object.
+    /// The context of the breadcrumb that the model creates or updates, a JSON object.
     context: Option<Json>,
 }
 
-/// Maximum number of tags that a model may set. A response has further tags.
+/// Maximum number of tags that an agent's model may set on a breadcrumb. The crate adds further tags to a response.
 pub(super) const MOST_TAGS: usize = 64;
 
 impl Action {
-    /// Reads an answer, or returns `None` if the answer is not an action but prose or other JSON.
+    /// Reads the action in a model's answer, or returns `None` if the answer is not an action but prose or other JSON.
     ///
     /// # Errors
     /// The problem, for the model to correct, if the answer is a malformed action.
@@ -83,7 +83,7 @@ impl Action {
         }
     }
 
-    /// Returns the ID of the breadcrumb that the action would update or delete.
+    /// Returns the ID of the breadcrumb that the model's action would update or delete.
     pub(super) fn target(&self) -> Option<BreadcrumbId> {
         match self {
             Self::Update(target, _) | Self::Delete(target) => Some(target.id),
@@ -91,7 +91,7 @@ impl Action {
         }
     }
 
-    /// Returns the tool requests of an answer to the user, or `None` if the list is absent or empty.
+    /// Returns the `tool_requests` in a model's answer to the user, or `None` if the list is absent or empty.
     pub(super) fn tool_requests(&self) -> Option<&Value> {
         let Self::Create(draft) = self else {
             return None;
@@ -146,7 +146,7 @@ impl Target {
 }
 
 impl Draft {
-    /// Reads the fields of a new breadcrumb, which must have a context.
+    /// Reads the fields of a breadcrumb that a model wants to create, which must have a context.
     fn new(fields: Map<String, Value>) -> Result<Self, String> {
         let draft = Self::read(fields)?;
         match draft.context.is_some() {
@@ -184,7 +184,7 @@ impl Draft {
     }
 }
 
-/// Reads the tags of a breadcrumb, without empty and reserved tags.
+/// Reads the tags that a model sets on a breadcrumb, without empty and reserved tags.
 fn tags_of(tags: Value) -> Result<Vec<String>, String> {
     let most = Breadcrumb::MAX_TAG_BYTES;
     let tags: Vec<String> = serde_json::from_value(tags)
@@ -214,7 +214,7 @@ fn is_reserved(tag: &str) -> bool {
     is_reserved_tag(tag) || belongs.iter().any(|prefix| tag.starts_with(prefix))
 }
 
-/// Returns `true` if an object is a breadcrumb and not another answer: it has a schema name, or a context and only fields of
+/// Returns `true` if the JSON object in a model's answer is a breadcrumb to create: it has a schema name, or a context and only fields of
 /// breadcrumbs.
 fn is_bare(fields: &Map<String, Value>) -> bool {
     const KNOWN: [&str; 17] = [
@@ -241,7 +241,7 @@ fn is_bare(fields: &Map<String, Value>) -> bool {
         || (fields.get("context").is_some_and(Value::is_object) && known())
 }
 
-/// Returns `true` if a text that is not one JSON object looks like a malformed action, so that it does not count as prose.
+/// Returns `true` if a model's answer that is not one JSON object looks like a malformed action, so that it does not count as prose.
 fn is_meant(text: &str) -> bool {
     let has = |name: &str| text.contains(&format!("{name:?}"));
     let is_named = || has("breadcrumb") || ACTIONS.into_iter().any(has);

@@ -1,4 +1,4 @@
-//! Permission of actions.
+//! Checks of the breadcrumb writes that an agent's model requests, against the agent's definition.
 
 use super::{Action, Draft, Target, is_reserved};
 use crate::agent::AgentCapabilities;
@@ -8,7 +8,7 @@ use crate::model::{
 };
 use crate::request::agents;
 
-/// A permitted write.
+/// A breadcrumb write that an agent's model requested and the agent's definition permits.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::agent) enum Permitted {
     Nothing,
@@ -18,39 +18,46 @@ pub(in crate::agent) enum Permitted {
         version: u64,
         patch: Patch,
     },
-    /// A deletion at this version. The deletion itself does not check the version.
+    /// The deletion of a breadcrumb that had this version during the check. The deletion itself does not check the version.
     Delete {
         id: BreadcrumbId,
         version: u64,
     },
 }
 
-/// The reason why an action is not permitted, for the model.
+/// The reason why an agent's definition does not permit a breadcrumb write, as text for the model that requested it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(in crate::agent) enum Refused {
-    #[error("this agent may not do that: the definition does not set {capability:?}")]
+    #[error(
+        "this agent may not do the requested action: its definition does not set {capability:?}"
+    )]
     Incapable { capability: &'static str },
     #[error("this agent may not write {schema:?}; it may write: {allowed}")]
     OtherSchema { schema: String, allowed: String },
     #[error(
-        "an answer cannot write {schema:?}; call tools by tool calls, and answer with another schema"
+        "an agent's answer cannot write the reserved schema {schema:?}; call tools by tool calls, and answer with another schema"
     )]
     Reserved { schema: String },
-    #[error("breadcrumb {id} is missing, or this agent did not write its current version")]
+    #[error(
+        "cannot update or delete breadcrumb {id}: it is missing, or this agent did not write its current version"
+    )]
     NotOwn { id: BreadcrumbId },
-    #[error("breadcrumb {id} is at version {found}, not {named}")]
+    #[error(
+        "cannot update or delete breadcrumb {id}: it is at version {found}, but the action names version {named}"
+    )]
     Stale {
         id: BreadcrumbId,
         found: u64,
         named: u64,
     },
-    #[error("the schema of breadcrumb {id} cannot be changed")]
+    #[error("an update cannot change the schema of breadcrumb {id}; omit \"schema_name\"")]
     ChangedSchema { id: BreadcrumbId },
 }
 
 impl Action {
-    /// Returns the write that these rules permit. `own` is the current version of the [target](Self::target) if this agent wrote it. The
-    /// caller must determine the writer from the ledger and not from the breadcrumb's contents.
+    /// Returns the breadcrumb write of a model's action if the agent's rules permit it. `own` is the current version of the
+    /// [target](Self::target) if this agent wrote it. The caller must determine the writer from the ledger and not from the breadcrumb's
+    /// contents.
     ///
     /// # Errors
     /// [`Refused`] if the rules do not permit the action.
@@ -83,11 +90,11 @@ impl Action {
     }
 }
 
-/// Limits that an agent's definition sets for its actions.
+/// The limits of an agent's definition on the breadcrumbs that the model's answers may write.
 pub(in crate::agent) struct Rules<'r> {
     pub(in crate::agent) capabilities: &'r AgentCapabilities,
     pub(in crate::agent) responds_with: &'r [String],
-    /// If `true`, the agent may create every schema that is not protected.
+    /// If `true`, the agent may create breadcrumbs of every schema that does not control other services.
     pub(in crate::agent) creates_any_schema: bool,
 }
 
@@ -134,7 +141,8 @@ impl Rules<'_> {
         }
     }
 
-    /// Returns the target if the agent wrote its current version, the version matches, and the agent may write the schema.
+    /// Returns the breadcrumb that an action changes, if the agent wrote its current version, the version matches, and the agent may write
+    /// the schema.
     fn own<'b>(
         &self,
         target: Target,
@@ -178,18 +186,19 @@ impl Rules<'_> {
 
 const TITLE: &str = "Agent Response";
 const TAG: &str = "agent:response";
-/// Prefixes of schemas that control other services: tools, their configurations and code, and messages of users and of the system.
+/// Prefixes of schemas that an agent without a list of schemas may not create, because they control other services: tools, their
+/// configurations and code, and messages of users and of the system.
 const CLOSED: [&str; 3] = ["tool.", "user.", "system."];
-/// The description of the schemas that an agent without a list may create, for the model.
+/// The end of an error text for the model, which describes the schemas that an agent without a list of schemas may create.
 const OPEN: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
                     \"user.\" or \"system.\"";
 
-/// Returns `true` if an agent without a list of schemas may create this schema.
+/// Returns `true` if an agent without a list of schemas may create breadcrumbs of this schema.
 pub(crate) fn is_open(schema: &str) -> bool {
     !is_protected(schema) && !CLOSED.iter().any(|prefix| schema.starts_with(prefix))
 }
 
-/// Returns `true` for schemas that control others: requests and responses, answers of people, dead letters, and definitions.
+/// Returns `true` for schemas that control agents, tools or runs: requests and responses, answers of people, dead letters, and definitions.
 pub(crate) fn is_protected(schema: &str) -> bool {
     is_reserved_schema(schema) || is_definition_schema(schema)
 }

@@ -1,4 +1,4 @@
-//! The calls that need the approval of a person: the field `approval`.
+//! The field `approval` of an agent definition: the tool calls that need the approval of a person.
 
 use super::read::given;
 use crate::agent::AgentError;
@@ -9,7 +9,7 @@ use crate::tool::{Approval, NeededApproval};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// The calls that need the approval of a person.
+/// The tool calls of an agent that need the approval of a person.
 ///
 /// As JSON, an entry of `tools` is a rule, or the name of a tool whose calls all need an approval:
 ///
@@ -43,11 +43,11 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Approvals {
-    /// The rules of the definition. An [`AgentExecutor`](crate::agent::AgentExecutor) adds the
-    /// [rules of its tools](crate::tool::ToolSettings::approvals).
+    /// The approval rules of the agent definition. An [`AgentExecutor`](crate::agent::AgentExecutor) adds the [rules of its
+    /// tools](crate::tool::ToolSettings::approvals).
     pub tools: Vec<ToolApproval>,
-    /// The approvers, by name or as `role:<name>`, for rules without approvers. Defaults to everyone. A name is compared with
-    /// `created_by` of the answer.
+    /// The people who may approve calls by rules without approvers, by name or as `role:<name>`. Defaults to everyone. A name is compared
+    /// with `created_by` of the answer.
     pub by: Vec<String>,
 }
 
@@ -55,14 +55,14 @@ pub struct Approvals {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ToolApproval {
-    /// The name of the tool.
+    /// The name of the tool to whose calls the rule applies.
     pub tool: String,
-    /// The rule.
+    /// The rule that decides which calls of the tool need an approval.
     pub rule: Approval,
 }
 
 impl Approvals {
-    /// Adds a rule, unless the list already contains it.
+    /// Adds an approval rule for the calls of a tool, unless the list already contains the rule.
     pub(in crate::agent) fn add(&mut self, tool: &str, rule: Approval) {
         let tool = tool.to_owned();
         let rule = ToolApproval { tool, rule };
@@ -71,12 +71,12 @@ impl Approvals {
         }
     }
 
-    /// Returns the approval that a call needs, or `None` if no rule applies.
+    /// Returns the approval that a tool call with these arguments needs, or `None` if no rule applies.
     pub(in crate::agent) fn needed(&self, tool: &str, arguments: &Value) -> Option<NeededApproval> {
         NeededApproval::by_rules(self.rules_of(tool), &self.by, arguments)
     }
 
-    /// Returns the rules for approvers who change the arguments of a call.
+    /// Returns the rules for approvers who change the arguments of a call to this tool.
     pub(in crate::agent) fn for_changes(&self, tool: &str) -> Vec<Approval> {
         let rules = self.rules_of(tool);
         rules
@@ -90,7 +90,7 @@ impl Approvals {
     }
 }
 
-/// Returns the entry of `approval.tools` for a rule, or `None` if the rule has a condition in code.
+/// Returns the JSON entry of an approval rule in `approval.tools` of an agent definition, or `None` if the rule has a condition in code.
 pub(in crate::agent) fn entry(tool: String, rule: Approval) -> Option<Value> {
     let mut fields = rule.into_fields()?;
     if fields.is_empty() {
@@ -100,7 +100,7 @@ pub(in crate::agent) fn entry(tool: String, rule: Approval) -> Option<Value> {
     Some(fields.into())
 }
 
-/// Reads the field `approval`.
+/// Reads the field `approval` of an agent definition.
 ///
 /// # Errors
 /// [`AgentError::BadApproval`] with the path of the problem. Unknown fields are rejected earlier, when the definition is read.
@@ -180,7 +180,7 @@ fn rule(
     Ok(ToolApproval { tool, rule })
 }
 
-/// Reads the list `by` of an object.
+/// Reads the list `by` of approvers in an object of the agent definition.
 fn people(fields: &Map<String, Value>, place: &DefinitionPath) -> Result<Vec<String>, AgentError> {
     let Some(written) = given(fields, "by") else {
         return Ok(Vec::new());

@@ -51,11 +51,11 @@ pub(in crate::agent) static AGENT: KnownFields<'static> = KnownFields {
     ],
 };
 
-/// Additional fields of definitions for RCRT servers.
+/// Additional fields of agent definitions for RCRT (Right Context Right Time) servers.
 const RCRT: [&str; 1] = ["llm_config_id"];
 
-/// Fields that restrict the agent or instruct its model. An unknown field with a similar name is an error in every mode, because the
-/// author intended a restriction or an instruction that would have no effect.
+/// Fields of an agent definition that restrict the agent or instruct its model. An unknown field with a similar name is an error in every
+/// mode, because the author intended a restriction or an instruction that would have no effect.
 const RESTRICTIONS: [&str; 12] = [
     "approval",
     "budgets",
@@ -95,7 +95,7 @@ const fn plain(names: &'static [&'static str]) -> KnownFields<'static> {
     }
 }
 
-/// Checks the field names of a definition, but not the values. Paths start at the context of the definition.
+/// Checks the field names of an agent definition, but not the values. Paths start at the context of the definition.
 pub(super) fn check(fields: &Map<String, Value>, options: &DefinitionOptions) -> Findings {
     let top = DefinitionPath::default();
     let by_mode = match options.strict {
@@ -147,14 +147,14 @@ pub(super) fn check(fields: &Map<String, Value>, options: &DefinitionOptions) ->
     found
 }
 
-/// An object of a definition, with its known fields and its path.
+/// An object in an agent definition, with its known fields and its path.
 type Checked<'v> = (
     &'static KnownFields<'static>,
     DefinitionPath,
     &'v Map<String, Value>,
 );
 
-/// Returns the rules in `approval.tools` and their conditions, with their known fields and paths.
+/// Returns the rules in `approval.tools` of an agent definition and their conditions, with their known fields and paths.
 fn approval_rules<'v>(fields: &'v Map<String, Value>, top: &DefinitionPath) -> Vec<Checked<'v>> {
     let mut found = Vec::new();
     let tools = fields.get("approval");
@@ -173,7 +173,7 @@ fn approval_rules<'v>(fields: &'v Map<String, Value>, top: &DefinitionPath) -> V
     found
 }
 
-/// Fails if a finding is an error.
+/// Fails if a finding about the fields of an agent definition is an error.
 ///
 /// # Errors
 /// [`AgentError::UnknownField`] for the first finding that is an error.
@@ -187,7 +187,7 @@ pub(super) fn refuse(found: &Findings) -> Result<(), AgentError> {
     }
 }
 
-/// Returns a single object, or the objects in a list, with their paths.
+/// Returns the objects in a field of an agent definition, which has one object or a list of objects, with their paths.
 fn objects<'v>(
     value: &'v Value,
     place: &DefinitionPath,

@@ -32,21 +32,21 @@ use std::num::NonZeroU32;
 pub struct AgentDefinition {
     /// The agent's name and executor ID: 1 to 256 bytes without control characters.
     pub agent_id: String,
-    /// The name of the model at its provider, or `None` for the provider's default.
+    /// The name of the agent's model at its provider, or `None` for the provider's default.
     pub model: Option<String>,
-    /// The breadcrumb with the configuration of the model tool, or `None`. Read only by the
-    /// [rules of RCRT servers](DefinitionOptions::rcrt).
+    /// The breadcrumb with the configuration of the tool that serves the agent's model, or `None`. Read only by the [rules of RCRT
+    /// servers](DefinitionOptions::rcrt).
     pub llm_config_id: Option<BreadcrumbId>,
-    /// The sampling temperature, or `None` for the provider's default.
+    /// The sampling temperature of the agent's model, or `None` for the provider's default.
     pub temperature: Option<f64>,
     /// The instructions of the agent's author to the model.
     pub system_prompt: String,
     /// The triggers and the context sources of the agent.
     pub subscriptions: Subscriptions,
-    /// The format of the trigger and the context for the model: `context_format`, `"markdown"` (the default) or `"xml"`.
+    /// The format in which the agent's model receives the trigger and the context: `context_format`, `"markdown"` (the default) or `"xml"`.
     pub context_format: Format,
-    /// The maximum size of the trigger and the context for the model: `context_budget` with `tokens`, `bytes` and `items_per_source`. The
-    /// defaults are those of [`ContextBudget`].
+    /// The maximum size of the trigger and the context in the input of the agent's model: `context_budget` with `tokens`, `bytes` and
+    /// `items_per_source`. The defaults are those of [`ContextBudget`].
     pub context_budget: ContextBudget,
     /// The schemas that the agent may write. Defaults to `agent.response.v1`.
     pub responds_with: Vec<String>,
@@ -67,53 +67,54 @@ pub struct AgentDefinition {
     pub tools: Vec<String>,
     /// The maximum number of model requests in one run, or of starts of a program that calls back. Defaults to 10.
     pub max_turns: u32,
-    /// The limits of one run for tokens, tool calls and time.
+    /// The limits of one run of the agent for tokens, tool calls and time.
     pub budgets: Budgets,
-    /// The JSON Schema of the answers, or `None` for any text.
+    /// The JSON Schema of the agent's answers, or `None` for any text.
     pub output_schema: Option<Json>,
-    /// The way in which tools are called: `tool_calls`, `"in_process"` (the default) or `"breadcrumbs"`, that is by `tool.request.v1`. A
-    /// tool with the setting [`over_breadcrumbs`](crate::tool::ToolSettings::over_breadcrumbs) is always called by breadcrumbs.
+    /// The way in which the agent calls its tools: `tool_calls`, `"in_process"` (the default) or `"breadcrumbs"`, that is by
+    /// `tool.request.v1`. A tool with the setting [`over_breadcrumbs`](crate::tool::ToolSettings::over_breadcrumbs) is always called by
+    /// breadcrumbs.
     pub tool_calls: ToolCalls,
     /// The tools whose results are the answer of the run, unless the model calls other tools in the same turn: `return_to_user`.
     pub return_to_user: Vec<String>,
     /// The agents that the agent may call as tools. Their answers are the results of the calls: `use`.
     pub uses: Vec<AgentRef>,
-    /// The agents for handoffs. Their answers are the results of the calls: `handoff`.
+    /// The agents to which the agent may hand off. Their answers are the results of the calls: `handoff`.
     pub handoff: Vec<AgentRef>,
     /// The agents to which the agent may delegate the rest of the run. Their answer is the answer of the run: `delegate`.
     pub delegate: Vec<AgentRef>,
-    /// The outputs in addition to the answer: `outputs`, each with `name`, `description`, `schema` and `required`.
+    /// The outputs that the agent submits in addition to its answer: `outputs`, each with `name`, `description`, `schema` and `required`.
     pub outputs: Vec<OutputSlot>,
     /// The maximum number of reminders of a missing required output in one run. Defaults to 1.
     pub reminders: u32,
-    /// The calls that need the approval of a person: `approval`.
+    /// The agent's tool calls that need the approval of a person: `approval`.
     pub approval: Approvals,
-    /// The timeouts of requests to people, to other agents and to a model by breadcrumbs: `wait_seconds`.
+    /// The timeouts of the agent's requests to people, to other agents and to a model by breadcrumbs: `wait_seconds`.
     pub wait_seconds: WaitSeconds,
     pub(super) warnings: Vec<Finding>,
     pub(super) text: String,
 }
 
-/// The limits of all attempts of one run together. `None` means no limit.
+/// The limits of one agent run on tokens, tool calls and time, for all attempts of the run together. `None` means no limit.
 ///
 /// The run checks the limits before it executes the tool calls of an answer or requests another answer. A final answer counts even if it
 /// exceeds a limit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Budgets {
-    /// The maximum number of input and output tokens.
+    /// The maximum number of input and output tokens of one agent run.
     pub tokens: Option<u64>,
-    /// The maximum number of tool calls. If an answer requests more calls than remain, none of its calls is made.
+    /// The maximum number of tool calls of one agent run. If an answer requests more calls than remain, none of its calls is made.
     pub calls: Option<u64>,
-    /// The maximum working time in seconds, after which the run ends even if calls are in flight. Work that a failed attempt did after it
-    /// last saved its progress does not count. The timeout of the profile also applies to each attempt.
+    /// The maximum working time of one agent run in seconds, after which the run ends even if calls are in flight. Work that a failed
+    /// attempt did after it last saved its progress does not count. The timeout of the profile also applies to each attempt.
     pub seconds: Option<u64>,
 }
 
 impl AgentDefinition {
     const MAX_TURNS: u32 = 10;
 
-    /// Reads a definition from JSON: an `agent.def.v1` breadcrumb or its context.
+    /// Reads an agent definition from JSON: an `agent.def.v1` breadcrumb or its context.
     ///
     /// An unknown field has no effect, and [`warnings`](Self::warnings) names it.
     ///
@@ -124,7 +125,7 @@ impl AgentDefinition {
         Self::from_json_with(definition, &DefinitionOptions::default())
     }
 
-    /// Reads a definition with options, for example in [strict](DefinitionOptions::strict) mode.
+    /// Reads an agent definition with options, for example in [strict](DefinitionOptions::strict) mode.
     ///
     /// # Errors
     /// See [`from_json`](Self::from_json). In strict mode every unknown field is an error, except in `capabilities`.
@@ -191,7 +192,7 @@ impl AgentDefinition {
         })
     }
 
-    /// Returns warnings about the fields: unknown fields and a missing `system_prompt`, at most 100.
+    /// Returns warnings about the fields of the agent definition: unknown fields and a missing `system_prompt`, at most 100.
     /// [`Subscriptions::warnings`] returns the warnings about the subscriptions.
     #[must_use]
     pub fn warnings(&self) -> &[Finding] {
@@ -204,14 +205,14 @@ impl AgentDefinition {
         is_listed || (self.creates_any_schema && is_open(schema))
     }
 
-    /// Checks the field names in the context of a definition, even if the definition cannot be read.
+    /// Checks the field names in the context of an agent definition, even if the definition cannot be read.
     #[cfg(feature = "workflows")]
     pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
         let fields = context.as_object();
         fields.map_or_else(Findings::default, |fields| fields::check(fields, options))
     }
 
-    /// Returns the JSON of the definition with sorted keys, for its hash.
+    /// Returns the JSON of the agent definition with sorted keys, from which the definition's hash is computed.
     pub(super) fn text(&self) -> &str {
         &self.text
     }

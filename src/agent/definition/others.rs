@@ -1,4 +1,4 @@
-//! Parts of definitions: tool calls, references to other agents, additional outputs, and timeouts.
+//! Parts of agent definitions: tool calls, references to other agents, additional outputs, and timeouts.
 
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
@@ -9,16 +9,16 @@ use std::num::NonZeroU32;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolCalls {
-    /// In the process of the run, through the tool registry.
+    /// The agent calls its tools in the process of the run, through the tool registry.
     #[default]
     InProcess,
-    /// By `tool.request.v1` breadcrumbs, which `tool.response.v1` breadcrumbs answer. The run is suspended in the meantime and occupies no
-    /// worker.
+    /// The agent calls its tools by `tool.request.v1` breadcrumbs, which `tool.response.v1` breadcrumbs answer. The run is suspended in the
+    /// meantime and occupies no worker.
     Breadcrumbs,
 }
 
 impl ToolCalls {
-    /// Returns the default: breadcrumbs for an agent that may call any tool of an RCRT server, in-process for others.
+    /// Returns the default way to call tools: by breadcrumbs for an agent that may call any tool of an RCRT server, in-process for others.
     pub(super) fn by_default(uses_any_tool: bool) -> Self {
         match uses_any_tool {
             true => Self::Breadcrumbs,
@@ -27,14 +27,14 @@ impl ToolCalls {
     }
 }
 
-/// A reference to another agent in a definition: the agent ID, or `{"agent": .., "description": ..}`.
+/// A reference to another agent in an agent definition: the agent ID, or `{"agent": .., "description": ..}`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(from = "NamedAgent")]
 #[non_exhaustive]
 pub struct AgentRef {
-    /// The agent ID.
+    /// The ID of the other agent.
     pub agent: String,
-    /// A description of the agent for the model, which decides when to call it.
+    /// A description of the other agent for the model, which decides when to call the agent.
     pub description: Option<String>,
 }
 
@@ -65,21 +65,21 @@ impl From<NamedAgent> for AgentRef {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct OutputSlot {
-    /// The name of the output, in the form of a [tool name](crate::tool::Tool::name).
+    /// The name of the additional output, in the form of a [tool name](crate::tool::Tool::name).
     pub name: String,
-    /// A description of the output for the model.
+    /// A description of the additional output for the model.
     #[serde(default)]
     pub description: String,
-    /// The JSON Schema of the value. Defaults to any object.
+    /// The JSON Schema of the additional output's value. Defaults to any object.
     #[serde(default = "any_object")]
     pub schema: Json,
-    /// If `true`, a run without the output is incomplete. Defaults to `false`.
+    /// If `true`, a run in which the agent does not submit the output is incomplete. Defaults to `false`.
     #[serde(default)]
     pub required: bool,
 }
 
 impl OutputSlot {
-    /// Creates an optional output. Its value is any JSON object.
+    /// Creates an optional output that an agent submits in addition to its answer. The value is any JSON object.
     #[must_use]
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         Self {
@@ -90,14 +90,14 @@ impl OutputSlot {
         }
     }
 
-    /// Sets the JSON Schema of the value.
+    /// Sets the JSON Schema of the additional output's value.
     #[must_use]
     pub fn schema(mut self, schema: impl Into<Json>) -> Self {
         self.schema = schema.into();
         self
     }
 
-    /// Makes the output required: a run without it is incomplete.
+    /// Makes the additional output required: a run in which the agent does not submit it is incomplete.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.required = true;
@@ -109,16 +109,17 @@ fn any_object() -> Json {
     serde_json::json!({"type": "object"}).into()
 }
 
-/// Timeouts of a run's requests in seconds. After a timeout of people or agents the model receives an error.
+/// Timeouts of an agent run's requests in seconds. After a timeout of people or agents the model receives an error.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct WaitSeconds {
-    /// The timeout of requests to people. Defaults to one day.
+    /// The timeout of an agent's requests to people in seconds. Defaults to one day.
     pub people: NonZeroU32,
-    /// The timeout of requests to other agents. Defaults to one hour.
+    /// The timeout of an agent's requests to other agents in seconds. Defaults to one hour.
     pub agents: NonZeroU32,
-    /// The timeout of requests to a model by breadcrumbs, after which the request counts as failed. Defaults to ten minutes.
+    /// The timeout of an agent's requests to a model by breadcrumbs in seconds, after which the request counts as failed. Defaults to ten
+    /// minutes.
     pub model: NonZeroU32,
 }
 

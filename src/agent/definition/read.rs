@@ -1,4 +1,4 @@
-//! Readers of the fields of a definition. Their errors name the field.
+//! Readers of the fields of an agent definition. Their errors name the field.
 
 use super::{AgentRef, Budgets};
 use crate::agent::{AgentCapabilities, AgentError};
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::num::{NonZeroU64, NonZeroUsize};
 
-/// Reads the ID of an agent.
+/// Reads the ID of an agent from its definition.
 pub(super) fn agent_id(fields: &Map<String, Value>) -> Result<String, AgentError> {
     let (field, expected) = ("agent_id", "a string");
     let id: Option<String> = read(fields, field, expected)?;
@@ -19,8 +19,8 @@ pub(super) fn agent_id(fields: &Map<String, Value>) -> Result<String, AgentError
     Ok(id)
 }
 
-/// Reads the schemas that an agent may write. Without `capabilities` these must include `agent.response.v1`, because the agent could write
-/// nothing otherwise.
+/// Reads from an agent definition the schemas that the agent may write. Without `capabilities` these must include `agent.response.v1`,
+/// because the agent could write nothing otherwise.
 pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, AgentError> {
     let (field, answer) = ("responds_with", agents::RESPONSE);
     let written: Option<Vec<String>> = read(fields, field, "a list of schema names")?;
@@ -33,14 +33,14 @@ pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, 
     Ok(written)
 }
 
-/// Returns `true` if a definition explicitly permits creations and lists no schemas.
+/// Returns `true` if an agent definition explicitly permits the creation of breadcrumbs and lists no schemas.
 pub(super) fn creates_any_schema(fields: &Map<String, Value>) -> bool {
     let capabilities = given(fields, "capabilities");
     let creates = capabilities.and_then(|capabilities| capabilities.get(AgentCapabilities::CREATE));
     creates == Some(&Value::Bool(true)) && given(fields, "responds_with").is_none()
 }
 
-/// Returns `true` if a definition explicitly permits creations, lists no tools and does not forbid tools.
+/// Returns `true` if an agent definition explicitly permits the creation of breadcrumbs, lists no tools and does not forbid tools.
 pub(super) fn uses_any_tool(fields: &Map<String, Value>) -> bool {
     let capabilities = given(fields, "capabilities");
     let is = |name: &str, value: bool| {
@@ -52,7 +52,7 @@ pub(super) fn uses_any_tool(fields: &Map<String, Value>) -> bool {
         && given(fields, "tools").is_none()
 }
 
-/// Reads a list of other agents.
+/// Reads from an agent definition a list of other agents that the agent may call.
 pub(super) fn colleagues(
     fields: &Map<String, Value>,
     field: &'static str,
@@ -65,7 +65,7 @@ pub(super) fn colleagues(
     }
 }
 
-/// Returns the value of a field, or `None` if the field is missing or null.
+/// Returns the value of a field of an agent definition, or `None` if the field is missing or null.
 pub(super) fn given<'f>(fields: &'f Map<String, Value>, field: &str) -> Option<&'f Value> {
     fields.get(field).filter(|value| !value.is_null())
 }
@@ -131,7 +131,7 @@ pub(super) fn budget(fields: &Map<String, Value>) -> Result<ContextBudget, Agent
     Ok(budget)
 }
 
-/// Reads an optional field. Null counts as missing.
+/// Reads an optional field of an agent definition. Null counts as missing.
 pub(super) fn read<T: DeserializeOwned>(
     fields: &Map<String, Value>,
     field: &'static str,
@@ -146,7 +146,7 @@ pub(super) fn read<T: DeserializeOwned>(
     }
 }
 
-/// Reads an optional object or list of objects, without comment fields.
+/// Reads an optional field of an agent definition with an object or a list of objects, without their comment fields.
 pub(super) fn read_commented<T: DeserializeOwned>(
     fields: &Map<String, Value>,
     field: &'static str,

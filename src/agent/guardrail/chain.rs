@@ -12,7 +12,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A chain of guardrails, in the order of their checks. Empty by default. Clones share the guardrails.
+/// The guardrails of an agent as a chain, in the order of their checks. Empty by default. Clones share the guardrails.
 ///
 /// The maximum size of a replacement is 1 MiB, and 4 MiB for the messages of a request. JSON may nest as deep as the
 /// [limit](crate::machine::MachineLimits::DEPTH) of a run.
@@ -41,7 +41,7 @@ impl Guardrails {
         self
     }
 
-    /// Checks the messages of a model request, and returns the messages to send.
+    /// Checks the messages of a model request with all guardrails, and returns the messages to send.
     ///
     /// # Errors
     /// [`Denied`] if a guardrail denies the messages or requests a retry: the model must not be called. `try_again` is always `false`.
@@ -53,7 +53,7 @@ impl Guardrails {
         })
     }
 
-    /// Checks the final text of an agent, and returns the permitted text.
+    /// Checks the final text of an agent with all guardrails, and returns the permitted text.
     ///
     /// If the text contains JSON, the guardrails see its characters instead of escapes such as `\u0073`, except for control
     /// characters, quotes and backslashes.
@@ -69,7 +69,7 @@ impl Guardrails {
         self.check(&Output, text).await
     }
 
-    /// Checks an output that a model submitted by a call, and returns the output for the response.
+    /// Checks an additional output that a model submitted by a tool call, and returns the output for the agent's response.
     ///
     /// # Errors
     /// The answer of the call: an error with the code `denied` or `try_again`.
@@ -88,7 +88,7 @@ impl Guardrails {
         })
     }
 
-    /// Checks a tool call, and returns the arguments for the tool.
+    /// Checks a tool call with all guardrails, and returns the arguments for the tool.
     ///
     /// # Errors
     /// The answer of a call that must not be made: an error with the code `denied` or `try_again`.
@@ -97,8 +97,8 @@ impl Guardrails {
         checked.map_err(|denied| denied.answer("the call was not made"))
     }
 
-    /// Checks the result of a tool call, and returns the result for the model: the same, a replacement, or an error with the code
-    /// `denied` or `try_again`.
+    /// Checks the result of a tool call with all guardrails, and returns the result for the model: the same, a replacement, or an error
+    /// with the code `denied` or `try_again`.
     pub async fn tool_result(&self, tool: &str, answer: Answer) -> Answer {
         let checked = self.check(&ToolResult { tool }, answer).await;
         checked.unwrap_or_else(|denied| {
@@ -153,29 +153,30 @@ impl fmt::Debug for Guardrails {
     }
 }
 
-/// Error of a value that a guardrail does not let pass.
+/// Error of a model input, a model output, a tool call or a tool result that a guardrail denied.
 #[derive(Debug, thiserror::Error)]
 #[error("guardrail {guardrail:?} denied the {what}: {reason}")]
 #[non_exhaustive]
 pub struct Denied {
-    /// The name of the guardrail.
+    /// The name of the guardrail that denied the value.
     pub guardrail: String,
     /// The kind of the denied value: `input`, `output`, `tool call` or `tool result`.
     pub what: &'static str,
-    /// The reason, for the model or the requester, truncated to 1,024 bytes. If the guardrail failed, the reason contains no details.
+    /// The reason of the guardrail for its denial, for the model or the requester, truncated to 1,024 bytes. If the guardrail failed, the
+    /// reason contains no details.
     pub reason: String,
-    /// If `true`, the model may provide another value.
+    /// If `true`, the model may provide another value instead of the denied value.
     pub try_again: bool,
     /// The error of a guardrail that failed, or `None` if the guardrail decided.
     pub source: Option<BoxError>,
 }
 
 impl Denied {
-    /// Maximum size of a reason in bytes.
+    /// Maximum size in bytes of the reason that a guardrail gives for a denial.
     const REASON_BYTES: usize = 1024;
 
-    /// Returns [`Retry::Never`], also if the guardrail failed. A guardrail that calls a service must make its own retries within its
-    /// time limit.
+    /// Returns [`Retry::Never`]: the run does not retry the check of a denied value, also if the guardrail failed. A guardrail that calls a
+    /// service must make its own retries within its time limit.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
@@ -198,7 +199,7 @@ impl Denied {
             guardrail,
             what,
             failure = failure_kind,
-            "a guardrail failed, so the checked value is denied"
+            "a guardrail failed, so the value that it checked is denied"
         );
         let source = match failure {
             Failure::Error(error) => error,
@@ -213,7 +214,7 @@ impl Denied {
         }
     }
 
-    /// Returns the answer that the model receives instead of a call or its result.
+    /// Returns the error that the model receives instead of the result of a denied tool call.
     fn answer(self, effect: &str) -> Answer {
         let code = match self.try_again {
             true => "try_again",

@@ -1,4 +1,4 @@
-//! Guardrails from functions.
+//! Constructors of guardrails from functions.
 
 use super::{Decision, Guardrail};
 use crate::agent::ChatMessage;

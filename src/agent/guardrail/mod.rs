@@ -1,4 +1,4 @@
-//! Guardrails: checks of model input, model output, tool calls and tool results.
+//! Guardrails: checks of an agent's model input, model output, tool calls and tool results.
 //!
 //! Use guardrails to filter secrets, to block calls, or to enforce a form of answers. A [`Guardrail`] checks one value and returns a
 //! [`Decision`]: allow, replace, deny or retry. [`Guardrails`] is a chain. Its guardrails run in order, and each receives the value as the
@@ -95,7 +95,7 @@ pub trait Guardrail: Send + Sync {
         Ok(Decision::Allow)
     }
 
-    /// Checks a call before it is made. `tool` is the tool name as the model wrote it.
+    /// Checks a tool call before it is made. `tool` is the tool name as the model wrote it.
     ///
     /// # Errors
     /// An error denies the call.
@@ -103,7 +103,7 @@ pub trait Guardrail: Send + Sync {
         Ok(Decision::Allow)
     }
 
-    /// Checks the result of a call, which can be an error, before the model receives it.
+    /// Checks the result of a tool call, which can be an error, before the model receives it.
     ///
     /// # Errors
     /// An error withholds the result.
@@ -141,18 +141,18 @@ impl<T: Guardrail + ?Sized> Guardrail for Arc<T> {
 /// The decision of a [`Guardrail`] about a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision<T> {
-    /// The value passes unchanged.
+    /// The checked value passes the guardrail unchanged.
     Allow,
-    /// This value replaces the checked value.
+    /// This value replaces the value that the guardrail checked.
     Replace(T),
-    /// The value does not pass.
+    /// The checked value does not pass the guardrail.
     Deny {
-        /// The reason, for the model or the requester of the agent. It must not contain secrets.
+        /// The reason for the denial, for the model or the requester of the agent. It must not contain secrets.
         reason: String,
     },
-    /// The value does not pass, but the model may provide another.
+    /// The checked value does not pass the guardrail, but the model may provide another value.
     Retry {
-        /// The problem, for the model to correct.
+        /// The problem with the checked value, for the model to correct.
         reason: String,
     },
 }

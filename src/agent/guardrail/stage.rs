@@ -1,4 +1,4 @@
-//! The four kinds of checked values: the guardrail method of each, and the limits of replacements.
+//! The four kinds of values that guardrails check: the guardrail method of each, and the size limits of replacements.
 
 use super::{Decision, Guardrail};
 use crate::agent::ChatMessage;
@@ -7,17 +7,17 @@ use crate::machine::{Answer, MachineLimits};
 use crate::model::{Json, size_within};
 use futures::future::BoxFuture;
 
-/// Maximum size in bytes of a replacement, except of the input.
+/// Maximum size in bytes of a value by which a guardrail replaces another, except the messages of a model request.
 const MOST_BYTES: usize = Json::MAX_BYTES;
 
-/// Maximum size in bytes of a replacement of the input, which contains a whole conversation.
+/// Maximum size in bytes of the messages by which a guardrail replaces those of a model request, which contain a whole conversation.
 const MOST_INPUT_BYTES: usize = 4 * MOST_BYTES;
 
 /// A kind of value that guardrails check.
 pub(super) trait Stage: Sync {
     type Value: Send + Sync;
 
-    /// The name of the value in errors.
+    /// The name of this kind of value in the errors of guardrails.
     const WHAT: &'static str;
 
     /// Calls the method of one guardrail for this kind of value.
@@ -27,7 +27,7 @@ pub(super) trait Stage: Sync {
         value: &'a Self::Value,
     ) -> BoxFuture<'a, Result<Decision<Self::Value>, BoxError>>;
 
-    /// Returns `true` if a replacement is within the limits.
+    /// Returns `true` if a value by which a guardrail replaces another is within the size limits.
     fn takes(value: &Self::Value) -> bool;
 }
 
@@ -119,7 +119,7 @@ impl Stage for ToolResult<'_> {
     }
 }
 
-/// Returns `true` if JSON is within the maximum size and depth of a call in a run.
+/// Returns `true` if JSON is within the maximum size and depth of a tool call in a run.
 fn is_small(json: &Json) -> bool {
     size_within(json, MachineLimits::DEPTH).is_ok_and(|size| size <= MOST_BYTES)
 }

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// The call ID, which the result repeats. The crate creates one if the provider sends none.
+    /// The ID of the tool call, which the result of the call repeats. The crate creates one if the provider sends none.
     pub id: String,
-    /// The tool name as the model wrote it. The request may not contain such a tool.
+    /// The name of the called tool as the model wrote it. It is possible that the request contains no tool with this name.
     pub name: String,
-    /// The arguments.
+    /// The arguments of the tool call.
     pub arguments: ModelArguments,
 }
 
@@ -58,7 +58,7 @@ pub struct ModelArguments {
 }
 
 impl ModelArguments {
-    /// Reads the string that a model wrote.
+    /// Reads the arguments of a tool call from the string that a model wrote.
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         let text = text.into();
@@ -71,13 +71,13 @@ impl ModelArguments {
         Self { text, json }
     }
 
-    /// Returns the string as the model wrote it.
+    /// Returns the arguments of the tool call as the string that the model wrote.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns the JSON of the string.
+    /// Returns the arguments of the tool call as JSON.
     ///
     /// # Errors
     /// [`BadArguments`] if the string is not JSON, nests deeper than 64 levels or is larger than [`Json::MAX_BYTES`].
@@ -104,12 +104,12 @@ impl From<serde_json::Value> for ModelArguments {
     }
 }
 
-/// Error of call arguments that are not JSON, or exceed the limits of [`Json`].
+/// Error of tool call arguments that are not JSON, or exceed the limits of [`Json`].
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("cannot read the arguments of the tool call: {reason}")]
 #[non_exhaustive]
 pub struct BadArguments {
-    /// The reason, as text for the model.
+    /// The reason why the call arguments cannot be read, as text for the model.
     pub reason: String,
 }
 

@@ -10,108 +10,115 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The model accepts no more requests for now.
-    #[error("the model is rate limited")]
+    /// The model accepts no more requests for now because of a rate limit.
+    #[error("the model is rate limited; retry after {retry_after:?}")]
     RateLimited {
-        /// Delay after which the model accepts requests again.
+        /// Delay after which the rate-limited model accepts requests again.
         retry_after: Duration,
-        /// The answer of the provider.
+        /// The provider's answer that reports the rate limit.
         source: Option<BoxError>,
     },
-    /// The model is overloaded.
-    #[error("the model is overloaded")]
+    /// The model is overloaded and rejects requests for now.
+    #[error("the model is overloaded and rejects requests for now; retry later")]
     Overloaded {
-        /// Delay before a retry; zero if the provider states none.
+        /// Delay before a retry of the request to the overloaded model; zero if the provider states none.
         retry_after: Duration,
-        /// The answer of the provider.
+        /// The provider's answer that reports the overload.
         source: Option<BoxError>,
     },
     /// The model failed, cannot be reached, or sent an incomplete answer.
-    #[error("the model is unavailable")]
+    #[error("the model is unavailable: it failed, cannot be reached, or sent an incomplete answer")]
     Unavailable(#[source] BoxError),
     /// The model did not connect, answer or continue its answer within the timeout.
     #[error("timed out while waiting for the model to {to}")]
     TimedOut {
-        /// The operation that took too long: `connect`, `answer` or `continue`.
+        /// The operation of the model that took too long: `connect`, `answer` or `continue`.
         to: &'static str,
     },
     /// The request is larger than the context window of the model.
-    #[error("the context is too long for the model")]
+    #[error(
+        "the model request is larger than the model's context window; reduce the context or the conversation"
+    )]
     ContextTooLong,
     /// The model refused to answer, or the provider filtered the request or the answer.
-    #[error("the model refused: {reason}")]
+    #[error("the model or its provider refused to answer: {reason}")]
     Refused {
-        /// The explanation of the model or the provider.
+        /// The explanation of the refusal by the model or the provider.
         reason: String,
     },
-    /// The API key is missing, wrong or lacks permission.
+    /// The API key for the model is missing, wrong or lacks permission.
     #[error("the model does not accept the credentials; check the API key")]
     Unauthorized {
-        /// The answer of the provider. `None` if no request was sent.
+        /// The provider's answer that rejects the API key. `None` if no request was sent.
         source: Option<BoxError>,
     },
-    /// The provider rejected the request, for example because of an unknown model, option or schema, or because the credit is used up.
-    #[error("the provider rejects the request with status {status}{}", remedy(*status))]
+    /// The provider rejected the model request, for example because of an unknown model, option or schema, or because the credit is used
+    /// up.
+    #[error("the model provider rejects the request with status {status}{}", remedy(*status))]
     Rejected {
-        /// The HTTP status.
+        /// The HTTP status with which the provider rejected the model request.
         status: u16,
-        /// The message of the provider.
+        /// The provider's message about the rejected model request.
         source: BoxError,
     },
-    /// The request has a feature that the provider, or the crate's adapter for it, does not support.
+    /// The model request has a feature that the provider, or the crate's adapter for it, does not support.
     #[error("{provider} does not support {what}")]
     Unsupported {
-        /// The name of the provider or protocol.
+        /// The name of the provider or protocol that does not support the request.
         provider: &'static str,
-        /// The unsupported part of the request.
+        /// The part of the model request that is not supported.
         what: &'static str,
     },
-    /// The response of the provider is malformed.
+    /// The response of the provider to a model request is malformed.
     #[error("cannot read the model's answer: {problem}")]
     BadAnswer {
-        /// The problem, without text of the response.
+        /// The problem in the provider's response, without text of the response.
         problem: String,
     },
-    /// The answer, or the images and files of the request, exceed a maximum.
-    #[error("{what} exceeds the maximum of {limit}")]
+    /// The model's answer, or the images and files of the model request, exceed a maximum.
+    #[error("the model request or answer is too large: {what} exceeds the maximum of {limit}")]
     TooLarge {
-        /// The quantity that is too large, with its unit.
+        /// The quantity of the answer or the request that is too large, with its unit.
         what: &'static str,
-        /// The maximum.
+        /// The maximum of the quantity that is too large.
         limit: usize,
     },
-    /// An image or a file of a message cannot be read, or its content does not match the reference.
+    /// An image or a file of a chat message cannot be read, or its content does not match the reference.
     #[error(
         "cannot read {path:?} of breadcrumb {breadcrumb} as {media_type:?} for the model: {reason}"
     )]
     Media {
-        /// The breadcrumb.
+        /// The breadcrumb in which the image or file is stored.
         breadcrumb: BreadcrumbId,
-        /// The path in its context.
+        /// The path of the image or file in the context of its breadcrumb.
         path: String,
-        /// The media type.
+        /// The media type of the image or file.
         media_type: String,
-        /// The reason.
+        /// The reason why the image or file cannot be read.
         reason: String,
     },
     /// A [`ScriptedModel`](crate::agent::ScriptedModel) received more requests than its script has answers.
-    #[error("the script has no answer number {number}")]
+    #[error(
+        "the script of the ScriptedModel has no answer to request number {number}; add an answer"
+    )]
     ScriptEnded {
-        /// The number of the request, from 1.
+        /// The number of the request for which the script has no answer, from 1.
         number: usize,
     },
-    /// The recording of a [`RecordedModel`](crate::agent::RecordedModel) has no answer to the request, or no further answer.
-    #[error("the recording has no answer to the request: {difference}; record it again")]
+    /// The recording of a [`RecordedModel`](crate::agent::RecordedModel) has no answer to the model request, or no further answer.
+    #[error(
+        "the recording of the RecordedModel has no answer to the request: {difference}; record the request again"
+    )]
     NotRecorded {
-        /// The differences from the most similar recorded request.
+        /// The differences between the request and the most similar recorded request.
         difference: String,
     },
-    /// The file of a recording cannot be read or written.
-    #[error("cannot read or write the recording {path:?}")]
+    /// The file with recorded model answers cannot be read or written.
+    #[error("cannot read or write the file {path:?} with recorded model answers; see the cause")]
     Recording {
-        /// The path of the file.
+        /// The path of the file with recorded model answers.
         path: PathBuf,
-        /// The cause.
+        /// The reason why the file with recorded model answers cannot be read or written.
         source: BoxError,
     },
 }
@@ -135,14 +142,14 @@ impl ModelError {
         }
     }
 
-    /// Creates the error of a missing or malformed key.
+    /// Creates the error of a missing or malformed API key for a model.
     #[must_use]
     pub const fn unauthorized() -> Self {
         Self::Unauthorized { source: None }
     }
 
-    /// Returns whether and after which delay a retry of the request could succeed. An unreadable answer is retried, as another answer may
-    /// be readable; the run's maximum number of attempts limits such retries.
+    /// Returns whether and after which delay a retry of the model request could succeed. An unreadable answer is retried, as another answer
+    /// may be readable; the run's maximum number of attempts limits such retries.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -165,7 +172,7 @@ impl ModelError {
         }
     }
 
-    /// Returns a stable short name of the error for logs, metrics and dead letters. It contains no text of the conversation.
+    /// Returns a stable short name of the model error for logs, metrics and dead letters. It contains no text of the conversation.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -194,12 +201,12 @@ impl ModelError {
     }
 }
 
-/// Returns the remedy for a rejected request, by its HTTP status.
+/// Returns the remedy for a model request that the provider rejected with an HTTP status, as the end of an error text.
 const fn remedy(status: u16) -> &'static str {
     match status {
         404 => "; check the model name and the base URL",
         402 | 429 => "; check the credit of the account",
-        _ => "",
+        _ => "; see the cause",
     }
 }
 

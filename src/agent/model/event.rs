@@ -3,40 +3,41 @@ use crate::agent::ModelError;
 use futures::{Stream, TryStreamExt};
 use std::pin::pin;
 
-/// An event of a streamed answer.
+/// One event of a streamed model answer: a piece of text, of reasoning or of a tool call, provider state, token usage, or the end.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ChatEvent {
-    /// The next piece of the text.
+    /// The next piece of the text of a streamed model answer.
     Text(String),
-    /// The next piece of a tool call.
+    /// The next piece of a tool call in a streamed model answer.
     ToolCall(ToolCallDelta),
-    /// The next piece of the reasoning.
+    /// The next piece of the model's reasoning before its answer.
     Reasoning(Reasoning),
-    /// Provider state, complete.
+    /// State of the provider, such as the signature of a thought, complete in one event.
     Opaque(Opaque),
-    /// The token usage of the answer. The last such event counts.
+    /// The token usage of the streamed model answer. The last such event counts.
     Usage(Usage),
-    /// The end of a complete answer. No event follows.
+    /// The end of a complete model answer. No event follows.
     End(StopReason),
 }
 
-/// A piece of a tool call. The first piece has the ID and the name, and each piece can have a part of the arguments.
+/// A piece of a tool call in a streamed model answer. The first piece has the ID and the name, and each piece can have a part of the
+/// arguments.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ToolCallDelta {
-    /// The index of the call in the answer, from 0. The first pieces of the calls arrive in the order of their indices.
+    /// The index of the tool call in the model answer, from 0. The first pieces of the calls arrive in the order of their indices.
     pub index: usize,
-    /// The call ID, in the first piece.
+    /// The ID of the tool call, in the first piece of the call.
     pub id: Option<String>,
-    /// The tool name, in the first piece.
+    /// The name of the called tool, in the first piece of the call.
     pub name: Option<String>,
-    /// The next part of the arguments' text.
+    /// The next part of the tool call's arguments, as text.
     pub arguments: String,
 }
 
 impl ToolCallDelta {
-    /// Creates the first piece of a call.
+    /// Creates the first piece of a streamed tool call.
     #[must_use]
     pub fn first(index: usize, id: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
@@ -47,7 +48,7 @@ impl ToolCallDelta {
         }
     }
 
-    /// Creates a later piece of a call.
+    /// Creates a later piece of a streamed tool call.
     #[must_use]
     pub fn more(index: usize, arguments: impl Into<String>) -> Self {
         Self {
@@ -58,18 +59,18 @@ impl ToolCallDelta {
     }
 }
 
-/// Collector of the events of an answer, within its limits.
+/// Collector that combines the events of a streamed model answer to a response, within the size limits of answers.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Collector {
     pieces: Vec<Piece>,
-    /// The index in `pieces` of each call.
+    /// The index in `pieces` of each tool call of the answer.
     calls: Vec<usize>,
     usage: Usage,
     stop: Option<StopReason>,
     bytes: usize,
 }
 
-/// A part of an answer, to which later events can add.
+/// A part of a streamed model answer, to which later events can add.
 #[derive(Debug)]
 enum Piece {
     Whole(Part),
@@ -124,7 +125,7 @@ impl Collector {
         })
     }
 
-    /// Adds text to the last part if it is text, else as a new part.
+    /// Adds text to the last part of the collected answer if that is text, else as a new part.
     fn text(&mut self, text: String) -> Result<(), ModelError> {
         match self.pieces.last_mut() {
             Some(Piece::Whole(Part::Text(so_far))) => {
@@ -136,7 +137,7 @@ impl Collector {
         }
     }
 
-    /// Adds reasoning to the last part if it is reasoning of the same field and origin, else as a new part.
+    /// Adds reasoning to the last part of the collected answer if that is reasoning of the same field and origin, else as a new part.
     fn reasoning(&mut self, more: Reasoning) -> Result<(), ModelError> {
         match self.pieces.last_mut() {
             Some(Piece::Whole(Part::Reasoning(so_far)))
@@ -204,7 +205,7 @@ impl Collector {
 }
 
 impl ChatResponse {
-    /// Collects a streamed answer. The result equals that of [`ChatModel::chat`](super::ChatModel::chat).
+    /// Collects the events of a streamed model answer. The result equals that of [`ChatModel::chat`](super::ChatModel::chat).
     ///
     /// # Errors
     /// - The error of the stream.
@@ -224,14 +225,14 @@ impl ChatResponse {
         collector.finish()
     }
 
-    /// Returns the answer as the events of a stream. The last event is [`ChatEvent::End`].
+    /// Returns the model answer as the events of a stream. The last event is [`ChatEvent::End`].
     #[must_use]
     pub fn into_events(self) -> Vec<ChatEvent> {
         pieces(self)
     }
 }
 
-/// Returns the events whose collected answer equals a response.
+/// Returns the events of a streamed answer that equals this response.
 fn pieces(response: ChatResponse) -> Vec<ChatEvent> {
     let mut events = Vec::with_capacity(3 + 2 * response.parts.len());
     let mut calls = 0;

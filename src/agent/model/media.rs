@@ -28,7 +28,7 @@ impl MediaSource {
         Self { store, context }
     }
 
-    /// Reads the images and files of a request.
+    /// Reads the images and files of a model request from the agent's store.
     pub(in crate::agent) async fn load(&self, request: &mut ChatRequest) -> Result<(), ModelError> {
         let context = Some(&self.context);
         request.load(&*self.store, context).await
@@ -42,7 +42,7 @@ impl fmt::Debug for MediaSource {
 }
 
 impl ChatRequest {
-    /// Maximum size of all images and files of a request together, in bytes: 16 MiB.
+    /// Maximum size of all images and files of a model request together, in bytes: 16 MiB.
     pub const MAX_MEDIA_BYTES: u64 = 16 << 20;
 
     /// Reads the images and files of the messages from a store, for the next model request.
@@ -58,7 +58,7 @@ impl ChatRequest {
         self.load(store, None).await
     }
 
-    /// Returns the images (`true`) and files (`false`) of all messages.
+    /// Returns the references to images (`true`) and files (`false`) in all messages of a model request.
     pub(in crate::agent) fn media(&self) -> impl Iterator<Item = (&Media, bool)> {
         let parts = self.messages.iter().flat_map(|message| &message.parts);
         parts.filter_map(|part| match part {
@@ -73,7 +73,7 @@ impl ChatRequest {
         })
     }
 
-    /// Returns the bytes of an image or a file in base64.
+    /// Returns the loaded bytes of an image or a file of a model request in base64.
     pub(in crate::agent) fn bytes_of(&self, media: &Media) -> Result<&Arc<str>, ModelError> {
         let Loaded(loaded) = &self.loaded;
         let key = (media.breadcrumb, media.path.clone());
@@ -116,7 +116,7 @@ impl ChatRequest {
     }
 }
 
-/// Returns the context of the referenced breadcrumb, shaped by its hints.
+/// Returns the context of the breadcrumb with an image or a file, shaped by the breadcrumb's hints.
 async fn shown(
     media: &Media,
     store: &dyn BreadcrumbStore,
@@ -149,7 +149,7 @@ impl Media {
     /// Maximum size of one image or file in bytes: 768 KiB. In base64 this is the maximum size of a breadcrumb's [`Json`].
     pub const MAX_BYTES: u64 = 768 << 10;
 
-    /// Checks a reference before anything is read.
+    /// Checks a reference to an image or a file before its content is read.
     fn check(&self, is_image: bool) -> Result<(), ModelError> {
         if self.size > Self::MAX_BYTES {
             return Err(ModelError::TooLarge {
@@ -172,7 +172,7 @@ impl Media {
         Ok(())
     }
 
-    /// Returns the bytes in a context, in base64.
+    /// Returns the bytes of an image or a file from its breadcrumb's context, in base64.
     fn bytes_in(&self, context: &Json) -> Result<Arc<str>, ModelError> {
         match context.text(&self.path) {
             Some(text) => Ok(text.into()),
@@ -180,7 +180,7 @@ impl Media {
         }
     }
 
-    /// Checks that a string is base64 with the size in the reference.
+    /// Checks that the content of an image or a file is base64 and has the size in the reference.
     fn check_size(&self, text: &str) -> Result<(), ModelError> {
         match decoded_size(text) {
             None => Err(self.unusable("the string is not standard base64 with padding")),
@@ -204,7 +204,7 @@ impl Media {
         }
     }
 
-    /// Returns a description for programs, which do not receive the bytes.
+    /// Returns a description of an image or a file for an agent's program, which does not receive the bytes.
     #[cfg(feature = "cli")]
     pub(in crate::agent) fn described(&self) -> String {
         let name = self.name.as_deref().unwrap_or("without a name");

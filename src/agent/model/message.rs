@@ -7,7 +7,7 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// One message of a conversation: a speaker and parts.
+/// One message of a conversation with a model: a speaker and parts.
 ///
 /// ```
 /// use universal_executor::agent::{ChatMessage, Media, Part};
@@ -26,32 +26,32 @@ use std::borrow::Cow;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ChatMessage {
-    /// The speaker.
+    /// The speaker of the chat message.
     pub speaker: Speaker,
-    /// The parts, in order. An empty text is omitted.
+    /// The parts of the chat message, in order. An empty text is omitted.
     pub parts: Vec<Part>,
 }
 
-/// The speaker of a message.
+/// The speaker of a chat message.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Speaker {
-    /// The agent's author. The messages are instructions.
+    /// The agent's author, whose messages are instructions to the model.
     System,
     /// The user, or a service on behalf of the user. Data is also a message of this speaker; see [`ChatMessage::data`].
     User,
-    /// The model.
+    /// The model, whose messages are its answers.
     Assistant,
-    /// A tool. The messages are results of calls, and count as data.
+    /// A tool, whose messages are results of tool calls and count as data.
     Tool,
 }
 
 impl ChatMessage {
-    /// The name of the section with the data of a message.
+    /// The name of the fenced section with the data of a chat message.
     pub(in crate::agent) const SECTION: &str = "earlier";
 
-    /// Creates a message with these parts.
+    /// Creates a chat message with these parts.
     #[must_use]
     pub fn new(speaker: Speaker, parts: impl IntoIterator<Item = Part>) -> Self {
         Self {
@@ -60,31 +60,31 @@ impl ChatMessage {
         }
     }
 
-    /// Creates a message with instructions of the agent's author.
+    /// Creates a chat message with instructions of the agent's author.
     #[must_use]
     pub fn system(text: impl Into<String>) -> Self {
         Self::said(Speaker::System, text)
     }
 
-    /// Creates a message with the user's text.
+    /// Creates a chat message with the user's text.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
         Self::said(Speaker::User, text)
     }
 
-    /// Creates a message with data that is not the user's own text. Models receive it inside a fence.
+    /// Creates a chat message with data that is not the user's own text. Models receive it inside a fence.
     #[must_use]
     pub fn data(data: impl Into<Json>) -> Self {
         Self::new(Speaker::User, [Part::Data(data.into())])
     }
 
-    /// Creates a message with the model's text.
+    /// Creates a chat message with the model's text.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::said(Speaker::Assistant, text)
     }
 
-    /// Creates a message of the model with tool calls. `text` precedes the calls.
+    /// Creates a chat message of the model with tool calls. `text` precedes the calls.
     #[must_use]
     pub fn calls(text: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
         let mut message = Self::assistant(text);
@@ -93,32 +93,32 @@ impl ChatMessage {
         message
     }
 
-    /// Creates a message with the result of a successful tool call.
+    /// Creates a chat message with the result of a successful tool call.
     #[must_use]
     pub fn tool_result(call_id: impl Into<String>, content: impl Into<String>) -> Self {
         Self::result(call_id.into(), content.into(), false)
     }
 
-    /// Creates a message with the error of a tool call, as text for the model.
+    /// Creates a chat message with the error of a tool call, as text for the model.
     #[must_use]
     pub fn tool_error(call_id: impl Into<String>, content: impl Into<String>) -> Self {
         Self::result(call_id.into(), content.into(), true)
     }
 
-    /// Adds a part at the end.
+    /// Adds a part at the end of the chat message.
     #[must_use]
     pub fn with(mut self, part: Part) -> Self {
         self.parts.push(part);
         self
     }
 
-    /// Returns the text of the message: its text, its data inside a fence, and the text of a tool result. Reasoning is excluded.
+    /// Returns the text of the chat message: its text, its data inside a fence, and the text of a tool result. Reasoning is excluded.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         text_of(&self.parts)
     }
 
-    /// Returns the data of the message, or `None` if it has none.
+    /// Returns the data of the chat message, or `None` if the message has no data.
     #[must_use]
     pub fn as_data(&self) -> Option<&Json> {
         self.parts.iter().find_map(|part| match part {
@@ -133,7 +133,7 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the tool calls, in order.
+    /// Returns the tool calls in the chat message, in order.
     #[must_use]
     pub fn tool_calls(&self) -> Vec<&ToolCall> {
         calls_in(&self.parts).collect()
@@ -154,27 +154,27 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the ID of the call whose result the message contains, or `None` if it contains none.
+    /// Returns the ID of the tool call whose result the message contains, or `None` if it contains none.
     #[must_use]
     pub fn call_id(&self) -> Option<&str> {
         Some(&self.call_result()?.call_id)
     }
 
-    /// Returns `true` if the message is the result of a failed call.
+    /// Returns `true` if the message is the result of a failed tool call.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.call_result().is_some_and(|result| result.is_error)
     }
 
-    /// Returns `true` if the message has an image or a file.
+    /// Returns `true` if the chat message has an image or a file.
     #[must_use]
     pub fn has_media(&self) -> bool {
         let mut parts = self.parts.iter();
         parts.any(|part| matches!(part, Part::Image(_) | Part::File(_)))
     }
 
-    /// Returns the message for a program: with a description instead of each image and file, and without reasoning and provider
-    /// state.
+    /// Returns the chat message for an agent's program: with a description instead of each image and file, and without reasoning and
+    /// provider state.
     #[cfg(feature = "cli")]
     pub(in crate::agent) fn for_program(self) -> Self {
         let parts = self.parts.into_iter();
@@ -198,13 +198,13 @@ impl ChatMessage {
         }
     }
 
-    /// Returns the size of all parts in bytes.
+    /// Returns the size of all parts of the chat message in bytes.
     pub(crate) fn size(&self) -> usize {
         let sizes = self.parts.iter().map(Part::size);
         sizes.fold(0, usize::saturating_add)
     }
 
-    /// Returns the reasoning of this origin, in order.
+    /// Returns the reasoning in the chat message that this provider and model wrote, in order.
     pub(in crate::agent) fn reasoning<'m>(
         &'m self,
         origin: &'m PartOrigin,
@@ -222,7 +222,8 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the provider state of this origin that belongs to a call, or to the whole message without `call_id`, in order.
+    /// Returns the provider state in the chat message that this provider and model wrote, of a tool call, or without `call_id` of the whole
+    /// message, in order.
     pub(in crate::agent) fn opaque<'m>(
         &'m self,
         origin: &'m PartOrigin,
@@ -245,7 +246,7 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the messages with consecutive user messages joined, for providers that require alternating roles.
+    /// Returns the chat messages with consecutive user messages joined, for providers that require alternating roles.
     pub(in crate::agent) fn joined(messages: &[Self]) -> Vec<Self> {
         let mut joined: Vec<Self> = Vec::with_capacity(messages.len());
         for message in messages {
@@ -278,7 +279,7 @@ impl ChatMessage {
     }
 }
 
-/// Returns the text of some parts.
+/// Returns the text in the parts of a chat message or a model answer.
 pub(super) fn text_of(parts: &[Part]) -> Cow<'_, str> {
     let mut texts = parts.iter().filter_map(|part| match part {
         Part::Text(text) => Some(Cow::Borrowed(&**text)),
@@ -294,7 +295,7 @@ pub(super) fn text_of(parts: &[Part]) -> Cow<'_, str> {
     texts.fold(first, |all, text| all + text)
 }
 
-/// Returns the text parts, each on a separate line.
+/// Returns the text parts of a chat message, each on a separate line.
 #[cfg(feature = "cli")]
 fn lines_of(parts: &[Part]) -> String {
     let texts = parts.iter().filter_map(|part| match part {
@@ -310,7 +311,7 @@ fn lines_of(parts: &[Part]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the tool calls in some parts.
+/// Returns the tool calls in the parts of a chat message or a model answer.
 pub(super) fn calls_in(parts: &[Part]) -> impl Iterator<Item = &ToolCall> {
     parts.iter().filter_map(|part| match part {
         Part::ToolCall(call) => Some(call),

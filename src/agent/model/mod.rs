@@ -47,14 +47,14 @@ use std::sync::Arc;
 /// ```
 #[async_trait]
 pub trait ChatModel: Send + Sync {
-    /// Sends a request and waits for the whole answer.
+    /// Sends a request to the model and waits for the whole answer.
     ///
     /// # Errors
     /// [`ModelError`]; its method [`retry`](ModelError::retry) tells whether a retry could succeed.
     async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError>;
 
-    /// Sends a request and streams the answer. The last event of a complete answer is [`ChatEvent::End`]. No item follows
-    /// an error.
+    /// Sends a request to the model and streams the answer. The last event of a complete answer is [`ChatEvent::End`]. No item follows an
+    /// error.
     ///
     /// The default implementation calls [`chat`](Self::chat) and returns the events of the whole answer. A model that wraps another must
     /// forward this method.

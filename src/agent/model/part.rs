@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Part {
-    /// Text of the speaker.
+    /// Text that the speaker of the message wrote.
     Text(String),
-    /// Data that is not the speaker's own text. Models receive it inside a fence. The saved form has no fence.
+    /// Data that is not the own text of the message's speaker. Models receive it inside a fence. The saved form has no fence.
     Data(Json),
-    /// An image, by reference.
+    /// An image, as a reference to a breadcrumb.
     Image(Media),
-    /// A file, such as a PDF or audio, by reference.
+    /// A file, such as a PDF or audio, as a reference to a breadcrumb.
     File(Media),
     /// A tool call of the model.
     ToolCall(ToolCall),
@@ -23,7 +23,7 @@ pub enum Part {
     ToolResult(CallResult),
     /// Reasoning of the model, which is not part of the answer.
     Reasoning(Reasoning),
-    /// Provider state, such as the signature of a thought.
+    /// State of the provider, such as the signature of a thought.
     Opaque(Opaque),
 }
 
@@ -31,21 +31,21 @@ pub enum Part {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CallResult {
-    /// The ID of the call.
+    /// The ID of the tool call with this result.
     pub call_id: String,
-    /// The output, or the error as text for the model.
+    /// The output of the tool call, or its error, as text for the model.
     pub text: String,
-    /// If `true`, the call failed.
+    /// If `true`, the tool call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }
 
-/// The provider and the model that wrote a part. Only the same model of the same provider receives the part again.
+/// The provider and the model that wrote a part of a message. Only the same model of the same provider receives the part again.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PartOrigin {
-    /// The protocol and the endpoint or the tool, such as `openai:api.example.com:5c1f00b5e2a74d90` or `genai:anthropic`. The digits
-    /// are a digest of the URL.
+    /// The protocol and the endpoint, or the tool, of the model's provider, such as `openai:api.example.com:5c1f00b5e2a74d90` or
+    /// `genai:anthropic`. The digits are a digest of the URL.
     pub provider: String,
     /// The name of the model at the provider, or `None` if the request named no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,28 +58,28 @@ pub struct PartOrigin {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Reasoning {
-    /// The text.
+    /// The text of the model's reasoning.
     pub text: String,
-    /// The name of the field in the provider's protocol, such as `reasoning_content`.
+    /// The name of the field that contains the reasoning in the provider's protocol, such as `reasoning_content`.
     pub field: String,
-    /// The model that reasoned.
+    /// The provider and the model that wrote the reasoning.
     pub origin: PartOrigin,
 }
 
-/// State of a provider, such as the signature of a thought.
+/// State of a model provider, such as the signature of a thought.
 ///
 /// Later requests to the [`origin`](Self::origin) contain the state, unchanged. No other provider receives it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Opaque {
-    /// The name of the field in the provider's protocol, such as `reasoning_details`.
+    /// The name of the field that contains the state in the provider's protocol, such as `reasoning_details`.
     pub field: String,
-    /// The state.
+    /// The state of the model provider, as JSON.
     pub value: Json,
-    /// The ID of the tool call that the state belongs to, or `None` if it belongs to the whole message.
+    /// The ID of the tool call that the provider state belongs to, or `None` if it belongs to the whole message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
-    /// The model that the state belongs to.
+    /// The provider and the model that wrote the state.
     pub origin: PartOrigin,
 }
 
@@ -89,21 +89,21 @@ pub struct Opaque {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Media {
-    /// The breadcrumb that has the bytes.
+    /// The breadcrumb that contains the image or file.
     pub breadcrumb: BreadcrumbId,
-    /// The path of a string in the context of the breadcrumb: the bytes in standard base64.
+    /// The path of a string in the context of the breadcrumb: the bytes of the image or file in standard base64.
     pub path: String,
-    /// The media type, such as `image/png`.
+    /// The media type of the image or file, such as `image/png`.
     pub media_type: String,
-    /// The size in bytes. Content of another size is an error.
+    /// The size of the image or file in bytes. Content of another size is an error.
     pub size: u64,
-    /// The file name for the model, or `None`.
+    /// The file name of the image or file that the model receives, or `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
 impl PartOrigin {
-    /// Creates an origin.
+    /// Creates the origin of a message part: the provider and the model that wrote the part.
     #[must_use]
     pub fn new(provider: impl Into<String>, model: Option<&str>) -> Self {
         Self {
@@ -126,10 +126,11 @@ impl Reasoning {
 }
 
 impl Opaque {
-    /// Maximum nesting depth of a value. A saved conversation adds a few levels, and JSON in a store has at most 64.
+    /// Maximum nesting depth of the JSON value of provider state. A saved conversation adds a few levels, and JSON in a store has at most
+    /// 64.
     pub const MAX_DEPTH: usize = 32;
 
-    /// Creates state of a whole message, from a field of the provider's protocol.
+    /// Creates provider state of a whole message, from a field of the provider's protocol.
     #[must_use]
     pub fn new(field: impl Into<String>, value: impl Into<Json>, origin: PartOrigin) -> Self {
         Self {
@@ -140,21 +141,21 @@ impl Opaque {
         }
     }
 
-    /// Binds the state to a tool call.
+    /// Binds the provider state to a tool call of the message.
     #[must_use]
     pub fn of_call(mut self, call_id: impl Into<String>) -> Self {
         self.call_id = Some(call_id.into());
         self
     }
 
-    /// Returns `true` if the value nests no deeper than [`Self::MAX_DEPTH`].
+    /// Returns `true` if the JSON value of the provider state nests no deeper than [`Self::MAX_DEPTH`].
     pub(in crate::agent) fn is_flat(&self) -> bool {
         size_within(&self.value, Self::MAX_DEPTH).is_ok()
     }
 }
 
 impl Media {
-    /// Creates a reference to the bytes in a field of a breadcrumb's context.
+    /// Creates a reference to the image or file in a field of a breadcrumb's context.
     #[must_use]
     pub fn new(
         breadcrumb: BreadcrumbId,
@@ -171,7 +172,7 @@ impl Media {
         }
     }
 
-    /// Sets the file name for the model.
+    /// Sets the file name of the image or file that the model receives.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -180,7 +181,7 @@ impl Media {
 }
 
 impl Part {
-    /// Returns the size of all strings and values in bytes.
+    /// Returns the size of all strings and values in the message part in bytes.
     pub(crate) fn size(&self) -> usize {
         let origin = |origin: &PartOrigin| {
             origin.provider.len() + origin.model.as_ref().map_or(0, String::len)
@@ -205,7 +206,7 @@ impl Part {
         }
     }
 
-    /// Returns `true` for reasoning and provider state, which only the provider that wrote them receives.
+    /// Returns `true` for message parts with reasoning or provider state, which only the provider that wrote them receives.
     pub(crate) fn is_private(&self) -> bool {
         match self {
             Self::Reasoning(_) | Self::Opaque(_) => true,

@@ -28,33 +28,33 @@ pub struct ChatRequest {
     /// The name of the model at the provider, or `None` for the default of the [`ChatModel`](super::ChatModel).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The conversation, oldest first.
+    /// The messages of the conversation with the model, oldest first.
     pub messages: Vec<ChatMessage>,
     /// The tools that the model may call. Defaults to none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
-    /// The choice of a tool. Defaults to [`ToolChoice::Auto`]. Has no effect without tools.
+    /// The rule for the model's choice of tools. Defaults to [`ToolChoice::Auto`]. Has no effect without tools.
     #[serde(default)]
     pub tool_choice: ToolChoice,
-    /// The JSON Schema of the answer, or `None` for any text.
+    /// The JSON Schema of the model's answer, or `None` for any text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<ResponseSchema>,
-    /// The sampling temperature, or `None` for the provider's default.
+    /// The sampling temperature of the model, or `None` for the provider's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// The maximum number of output tokens, or `None` for the provider's default.
+    /// The maximum number of tokens in the model's answer, or `None` for the provider's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
     /// The stop sequences: the model stops before it writes one of these strings. Defaults to none. Most providers accept at most four.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
-    /// The loaded images and files of the messages.
+    /// The loaded bytes of the images and files in the messages.
     #[serde(skip)]
     pub(in crate::agent) loaded: Loaded,
 }
 
 impl ChatRequest {
-    /// Creates a request with these messages.
+    /// Creates a model request with these messages.
     #[must_use]
     pub fn new(messages: Vec<ChatMessage>) -> Self {
         Self {
@@ -77,35 +77,35 @@ impl ChatRequest {
         self
     }
 
-    /// Sets the choice of a tool.
+    /// Sets the rule for the model's choice of tools.
     #[must_use]
     pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = choice;
         self
     }
 
-    /// Sets the JSON Schema of the answer.
+    /// Sets the JSON Schema of the model's answer.
     #[must_use]
     pub fn response_schema(mut self, schema: ResponseSchema) -> Self {
         self.response_schema = Some(schema);
         self
     }
 
-    /// Sets the sampling temperature.
+    /// Sets the sampling temperature of the model.
     #[must_use]
     pub fn temperature(mut self, temperature: f64) -> Self {
         self.temperature = Some(temperature);
         self
     }
 
-    /// Sets the maximum number of output tokens.
+    /// Sets the maximum number of tokens in the model's answer.
     #[must_use]
     pub fn max_output_tokens(mut self, tokens: u32) -> Self {
         self.max_output_tokens = Some(tokens);
         self
     }
 
-    /// Adds a stop sequence.
+    /// Adds a stop sequence: the model stops before it writes this string.
     #[must_use]
     pub fn stop(mut self, text: impl Into<String>) -> Self {
         self.stop.push(text.into());
@@ -113,7 +113,7 @@ impl ChatRequest {
     }
 }
 
-/// The loaded bytes of a request in base64, by breadcrumb and path. They are never saved.
+/// The loaded images and files of a model request in base64, by breadcrumb and path. They are never saved.
 #[derive(Clone, Default, PartialEq)]
 pub(in crate::agent) struct Loaded(pub(super) BTreeMap<(BreadcrumbId, String), Arc<str>>);
 
@@ -124,7 +124,7 @@ impl fmt::Debug for Loaded {
     }
 }
 
-/// The choice of a tool in a request.
+/// The rule in a model request for the model's choice of tools.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -140,23 +140,23 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// The required form of an answer: JSON that matches a schema.
+/// The required form of a model's answer: JSON that matches a schema.
 ///
 /// Not every provider supports schemas, so the answer must be checked in any case.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ResponseSchema {
-    /// The name of the schema, with the characters a-z, A-Z, 0-9, `_` and `-`.
+    /// The name of the answer's JSON Schema, with the characters a-z, A-Z, 0-9, `_` and `-`.
     pub name: String,
-    /// The JSON Schema.
+    /// The JSON Schema that the model's answer must match.
     pub schema: Json,
-    /// If `true`, the provider must enforce the schema. Defaults to `true`. Providers enforce only a part of JSON Schema and reject other
-    /// schemas: OpenAI, for example, needs every property to be required and `additionalProperties` to be `false`.
+    /// If `true`, the provider must enforce the JSON Schema of the answer. Defaults to `true`. Providers enforce only a part of JSON Schema
+    /// and reject other schemas: OpenAI, for example, needs every property to be required and `additionalProperties` to be `false`.
     pub strict: bool,
 }
 
 impl ResponseSchema {
-    /// Creates a schema that the provider must enforce.
+    /// Creates the schema of a model's answer that the provider must enforce.
     #[must_use]
     pub fn new(name: impl Into<String>, schema: impl Into<Json>) -> Self {
         Self {
@@ -166,7 +166,8 @@ impl ResponseSchema {
         }
     }
 
-    /// Makes the schema non-strict: the provider follows it as far as it can. Use this for schemas that a provider cannot enforce.
+    /// Makes the schema of the answer non-strict: the provider follows the schema as far as it can. Use this for schemas that a provider
+    /// cannot enforce.
     #[must_use]
     pub fn lenient(mut self) -> Self {
         self.strict = false;

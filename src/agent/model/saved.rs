@@ -1,11 +1,11 @@
-//! The saved forms of messages and responses.
+//! The forms in which chat messages and model responses are saved as JSON.
 
 use super::{CallResult, ChatMessage, ChatResponse, Part, Speaker, StopReason, ToolCall, Usage};
 use crate::model::Json;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The saved form of a message: its parts, or the fields of a message with one text or data.
+/// The saved form of a chat message: its parts, or the fields of a message with one text or data.
 #[derive(Deserialize)]
 struct SavedMessage {
     speaker: Speaker,
@@ -24,7 +24,7 @@ struct SavedMessage {
     is_error: bool,
 }
 
-/// The saved form of a response: its parts, or one text and tool calls.
+/// The saved form of a model response: its parts, or one text and tool calls.
 #[derive(Deserialize)]
 struct SavedResponse {
     #[serde(default)]
@@ -39,7 +39,7 @@ struct SavedResponse {
     stop: StopReason,
 }
 
-/// The fields of the saved form of earlier versions.
+/// The fields of a saved chat message or model response in the form of earlier versions of the crate.
 struct Plain<'p> {
     text: &'p str,
     data: Option<&'p Json>,
@@ -48,7 +48,7 @@ struct Plain<'p> {
 }
 
 impl<'p> Plain<'p> {
-    /// Returns the fields for some parts, or `None` if the fields cannot contain all parts.
+    /// Returns the fields of the earlier saved form for these message parts, or `None` if the fields cannot contain all parts.
     fn of(parts: &'p [Part]) -> Option<Self> {
         let mut plain = Self {
             text: "",

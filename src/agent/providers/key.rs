@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use reqwest::Url;
 use std::sync::Arc;
 
-/// The key that is sent with a request.
+/// The API key that is sent with each model request.
 #[derive(Clone)]
 pub(super) enum Key {
     Absent,
@@ -20,7 +20,7 @@ pub(super) enum Key {
 type AskForKey = dyn Fn() -> BoxFuture<'static, Result<Secret, BoxError>> + Send + Sync;
 
 impl Key {
-    /// Creates a key that a function returns before each request.
+    /// Creates an API key that a function returns before each request.
     pub(super) fn asked<F, T>(ask: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,
@@ -29,7 +29,7 @@ impl Key {
         Self::Asked(Arc::new(move || ask().boxed()))
     }
 
-    /// Logs a warning if there is a key and a request to this URL would expose it.
+    /// Logs a warning if there is an API key and a request to this URL would expose it.
     pub(super) fn warn_if_exposed(&self, url: &Url) {
         match self {
             Self::Absent => {}
@@ -37,7 +37,7 @@ impl Key {
         }
     }
 
-    /// Returns the key for the next request.
+    /// Returns the API key for the next model request.
     pub(super) async fn get(&self) -> Result<Option<Secret>, ModelError> {
         match self {
             Self::Absent => Ok(None),
@@ -47,14 +47,14 @@ impl Key {
     }
 }
 
-/// The source of the key, before the model is built.
+/// The source of the API key, before the model is built.
 pub(super) enum Wanted {
     Key(Key),
     Variable(String),
 }
 
 impl Wanted {
-    /// Reads the environment variable, if there is one, and checks a fixed key.
+    /// Reads the API key from the environment variable, if one is named, and checks a fixed key.
     pub(super) fn found(self) -> Result<Key, ProviderError> {
         let key = match self {
             Self::Key(key) => key,
@@ -73,7 +73,7 @@ impl Wanted {
     }
 }
 
-/// Returns `true` if a key can be sent in an HTTP header.
+/// Returns `true` if an API key can be sent in an HTTP header.
 pub(super) fn can_be_sent(key: &Secret) -> bool {
     key.reveal().chars().all(|c| c.is_ascii_graphic())
 }

@@ -1,40 +1,44 @@
 use crate::error::{BoxError, Retry};
 use std::time::Duration;
 
-/// Error returned when a model of a provider cannot be built. No message contains the key.
+/// Error returned when a model of a provider cannot be built. No message contains the API key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProviderError {
-    /// The provider name is unknown.
+    /// The name of the model provider is unknown.
     #[error(
-        "unknown provider {name:?}; GenaiModel supports {known}; use OpenAiCompatible for providers with chat completions"
+        "unknown model provider {name:?}; GenaiModel supports {known}; use OpenAiCompatible for providers with chat completions"
     )]
     UnknownProvider {
-        /// The unknown name.
+        /// The unknown name of the model provider.
         name: String,
-        /// The supported names, separated by commas.
+        /// The names of the supported model providers, separated by commas.
         known: String,
     },
-    /// The base URL is invalid.
-    #[error("the base URL {problem}; use one like https://api.openai.com/v1")]
+    /// The base URL of the model endpoint is invalid.
+    #[error("the base URL of the model endpoint {problem}; use one like https://api.openai.com/v1")]
     BadUrl {
-        /// The problem. It does not contain the URL, because the URL can contain credentials.
+        /// The problem with the base URL. It does not contain the URL, because the URL can contain credentials.
         problem: &'static str,
     },
-    /// The environment variable with the key is not set or empty.
+    /// The environment variable with the API key is not set or empty.
     #[error("the environment variable {name:?} is not set or empty; set it to the API key")]
     NoKey {
-        /// The name of the variable.
+        /// The name of the environment variable with the API key.
         name: String,
     },
-    /// The key contains characters that cannot be sent in an HTTP header.
-    #[error("the API key contains characters that are not allowed in an HTTP header")]
+    /// The API key contains characters that cannot be sent in an HTTP header.
+    #[error(
+        "the API key of the model provider contains characters that are not allowed in an HTTP header; check it for spaces"
+    )]
     BadKey,
     /// An embedder has no model name.
-    #[error("an embedder needs a model, but none is set; set one with `model`")]
+    #[error(
+        "an embedder needs a model, but none is set; set one with OpenAiCompatibleBuilder::model"
+    )]
     NoModel,
-    /// The HTTP client cannot be created.
-    #[error("cannot create the HTTP client")]
+    /// The HTTP client for the model endpoint cannot be created.
+    #[error("cannot create the HTTP client for the model endpoint; see the cause")]
     Http(#[source] BoxError),
     /// The operating system refused the thread, or the timers, that read the answers of the model.
     #[error(

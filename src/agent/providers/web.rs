@@ -1,4 +1,4 @@
-//! Shared parts of providers over HTTP: the client, its limits, and the errors of statuses and connections.
+//! Shared parts of model providers over HTTP: the client, its limits, and the errors of statuses and connections.
 
 use super::ProviderError;
 use super::completions::failure::Failed;
@@ -11,13 +11,13 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
-/// Maximum size in bytes of the body of an error response. The rest is ignored.
+/// Maximum size in bytes of the body of an error response of a model provider. The rest is ignored.
 pub(super) const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// Maximum size in bytes of a line and of an event in an answer.
+/// Maximum size in bytes of a line and of an event in a streamed model answer.
 pub(super) const MAX_EVENT_BYTES: usize = 1 << 20;
 
-/// Timeouts of a request.
+/// Timeouts of a model request over HTTP.
 #[derive(Clone, Copy)]
 pub(super) struct Timeouts {
     pub(super) connect: Duration,
@@ -47,19 +47,19 @@ impl Timeouts {
     }
 }
 
-/// Parses and checks a base URL.
+/// Parses and checks the base URL of a model endpoint.
 pub(super) fn base_url(text: &str) -> Result<Url, ProviderError> {
     http::base_url(text).map_err(|problem| ProviderError::BadUrl { problem })
 }
 
-/// Returns the name of an endpoint in saved conversations: its host and a digest of its URL, because a path can contain a secret.
+/// Returns the name of a model endpoint in saved conversations: its host and a digest of its URL, because a path can contain a secret.
 pub(super) fn endpoint_name(url: &Url) -> String {
     let digest = Sha256::digest(url.as_str().trim_end_matches('/'));
     let digest = hex(digest.get(..8).unwrap_or_default());
     format!("{}:{digest}", url.host_str().unwrap_or_default())
 }
 
-/// Reads the body of an error response. A body that is not JSON is ignored.
+/// Reads the body of an error response of a model provider. A body that is not JSON is ignored.
 pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Failed {
     let body: Value = parse_as(body).unwrap_or_default();
     let mut failed = Failed::of(body.get("error").unwrap_or(&body));
@@ -68,7 +68,8 @@ pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) ->
     failed
 }
 
-/// Returns the error of a connection that failed or timed out, without the URL. `to` is the operation for the timeout error.
+/// Returns the error of a connection to a model provider that failed or timed out, without the URL. `to` is the operation for the timeout
+/// error.
 pub(super) fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
     let origin = error
         .url()
@@ -86,9 +87,11 @@ pub(super) fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
     }
 }
 
-/// Error of a connection that was not established. Of the URL, it contains only the scheme, host and port.
+/// Error of a connection to a model provider that was not established. Of the URL, it contains only the scheme, host and port.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot connect to {origin}; check the base URL and that the server is running")]
+#[error(
+    "cannot connect to the model endpoint {origin}; check the base URL and that the server is running"
+)]
 struct NotConnected {
     origin: String,
     source: reqwest::Error,

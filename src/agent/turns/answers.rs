@@ -1,4 +1,4 @@
-//! Requests to tools, agents, people and models: suspension of the run, and processing of the answers.
+//! Requests of an agent run to tools, agents, people and models: suspension of the run, and processing of the answers.
 
 use super::approved::Approved;
 use super::waits::{self, Awaited, Unwritten, Wait};
@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Run<'_> {
-    /// Adds a request. It is written when the run is suspended, and the run then waits for its answer.
+    /// Adds a request of the run to a tool, an agent, a person or a model. It is written when the run is suspended, and the run then waits
+    /// for its answer.
     pub(super) fn wait(
         &mut self,
         request_id: String,
@@ -38,7 +39,7 @@ impl Run<'_> {
         human::hash(&all)
     }
 
-    /// Processes the received answers and the expired requests.
+    /// Processes the received answers to the run's requests, and the requests that expired.
     pub(super) async fn hear_answers(&mut self) -> Result<(), BoxError> {
         if self.progress.waits.is_empty() {
             return Ok(());
@@ -138,8 +139,8 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the approved call. Changed arguments get a new digest, unless the definitions changed since the question: then the run
-    /// asks again.
+    /// Returns the tool call that a person approved. Changed arguments get a new digest, unless the definitions changed since the question:
+    /// then the run asks again.
     fn approval_of(
         &self,
         call: CallId,
@@ -168,7 +169,7 @@ impl Run<'_> {
         }
     }
 
-    /// Makes a call that a person approved.
+    /// Makes a tool call that a person approved.
     fn go_on_with(&mut self, approved: Approved) -> Vec<Effect> {
         let mut pending = self.progress.machine.pending();
         let call = pending.find(|call| call.id == approved.call).cloned();
@@ -177,7 +178,8 @@ impl Run<'_> {
         call.map_or_else(Vec::new, |call| self.admit(call, false))
     }
 
-    /// Returns the breadcrumbs that may be answers, oldest first: the one that woke the run and all others in the store.
+    /// Returns the breadcrumbs that may be answers to the run's requests, oldest first: the one that woke the run and all others in the
+    /// store.
     async fn found(&mut self) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
         let (agent, resumed) = (self.agent, self.context.resumed());
         let woken_with = resumed.and_then(|resumed| resumed.with.clone());
@@ -197,7 +199,8 @@ impl Run<'_> {
         Ok(found)
     }
 
-    /// Returns `true` if a breadcrumb answers a request. Otherwise, moves `since`, so that the breadcrumb does not wake the run again.
+    /// Returns `true` if a breadcrumb answers a request of the run. Otherwise, moves `since`, so that the breadcrumb does not wake the run
+    /// again.
     fn is_answer(&mut self, found: &Breadcrumb) -> bool {
         let correlation_id = self.context.correlation_id();
         let mut waits = self.progress.waits.iter();
@@ -211,7 +214,7 @@ impl Run<'_> {
         is_answer
     }
 
-    /// Closes the session and returns the suspension of the run until an answer arrives, with the requests to write.
+    /// Closes the provider session and returns the suspension of the run until an answer arrives, with the requests to write.
     pub(super) async fn suspend(&mut self) -> Result<BoxError, BoxError> {
         self.touch();
         self.close().await;
@@ -227,13 +230,13 @@ impl Run<'_> {
         Ok(suspend(wake, self.progress.to_json()?).writing(writes))
     }
 
-    /// Checks the answer to a call with the guardrails. Returns the answer, possibly replaced.
+    /// Checks the answer to a tool call with the guardrails. Returns the answer, possibly replaced.
     async fn guarded(&mut self, call: &CallId, answer: Answer) -> Answer {
         let tool = self.tool_of(call);
         self.agent.guardrails.tool_result(&tool, answer).await
     }
 
-    /// Returns the tool name of a pending call, or an empty string.
+    /// Returns the tool name of a pending tool call, or an empty string.
     fn tool_of(&self, call: &CallId) -> String {
         let mut pending = self.progress.machine.pending();
         let found = pending.find(|pending| pending.id == *call);
@@ -241,7 +244,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns the first valid reply to a wait, with the ID of its breadcrumb.
+/// Returns the first valid reply to a request that the run waits for, with the ID of the reply's breadcrumb.
 async fn reply_to(
     (agent, tool): (&AgentExecutor, &str),
     context: &ExecutionContext,
@@ -281,7 +284,7 @@ async fn reply_to(
     Ok(None)
 }
 
-/// Returns the answer in a breadcrumb, reduced to the contents that a model may see.
+/// Returns the answer to a request of the run in a breadcrumb, reduced to the contents that a model may see.
 async fn shown_answer(
     agent: &AgentExecutor,
     context: &ExecutionContext,
@@ -299,7 +302,7 @@ async fn shown_answer(
     })
 }
 
-/// Returns `true` if the approver of a call may change the arguments in the question to these. The same arguments are no change.
+/// Returns `true` if the approver of a tool call may change the arguments in the question to these. The same arguments are no change.
 fn may_change(
     agent: &AgentExecutor,
     tool: &str,
@@ -339,8 +342,8 @@ fn may_change(
     may
 }
 
-/// Checks the answer of a delegate as the answer of this run. Returns the result of the call, and the final text if the answer meets the
-/// requirements.
+/// Checks the answer of an agent to which this run was delegated, as the answer of the run. Returns the result of the call, and the final
+/// text if the answer meets the requirements.
 async fn last_word(
     agent: &AgentExecutor,
     answer: Answer,

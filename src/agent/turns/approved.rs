@@ -1,24 +1,24 @@
-//! Calls that a person approved: no I/O, no clock.
+//! Tool calls that a person approved: no I/O, no clock.
 
 use crate::machine::{Answer, CallId, ToolResult};
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// A call that a person approved.
+/// A tool call that a person approved.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Approved {
     pub(super) call: CallId,
-    /// The digest of the approved call.
+    /// The digest of the approved tool call.
     pub(super) digest: String,
-    /// The approved arguments.
+    /// The arguments of the tool call that the person approved.
     pub(super) arguments: Json,
-    /// If `true`, the person changed the arguments that the model wrote for the call.
+    /// If `true`, the person changed the arguments that the model wrote for the tool call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_changed: bool,
 }
 
-/// Adds the arguments that a person changed to the results of calls, for the model.
+/// Adds the arguments that a person changed to the results of tool calls, for the model.
 pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
     for result in results {
         if let Some(arguments) = changed(approved, &result.call_id) {
@@ -28,7 +28,7 @@ pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
     }
 }
 
-/// Returns the answer to a call for the model: with the arguments that a person changed, if any.
+/// Returns the answer to a tool call for the model: with the arguments that a person changed, if any.
 pub(super) fn told(approved: &[Approved], call: &CallId, answer: &Answer) -> Answer {
     match changed(approved, call) {
         Some(arguments) => with_change(answer.clone(), arguments),
@@ -36,7 +36,7 @@ pub(super) fn told(approved: &[Approved], call: &CallId, answer: &Answer) -> Ans
     }
 }
 
-/// Returns the last approved arguments of a call, or `None` if no approval changed the arguments.
+/// Returns the last approved arguments of a tool call, or `None` if no approval changed the arguments.
 fn changed<'a>(approved: &'a [Approved], call: &CallId) -> Option<&'a Json> {
     let mut of_call = approved.iter().filter(|approved| approved.call == *call);
     let is_changed = of_call.clone().any(|approved| approved.is_changed);

@@ -1,4 +1,4 @@
-//! Execution of the effects that a run's state machine requests: calls, results for the provider, and the end of the run.
+//! Execution of the effects that a run's state machine requests: tool calls, results for the provider, and the end of the run.
 
 use super::{Done, Run, approved};
 use crate::error::BoxError;
@@ -8,11 +8,12 @@ use futures::{FutureExt as _, StreamExt as _};
 use std::collections::VecDeque;
 use std::mem;
 
-/// Maximum number of concurrent calls.
+/// Maximum number of concurrent tool calls of one agent run.
 const MOST_AT_ONCE: usize = 16;
 
 impl Run<'_> {
-    /// Processes finished work, together with all other work that has finished by now, so that the progress is saved only once.
+    /// Processes finished work on a tool call, together with all other work that has finished by now, so that the progress is saved only
+    /// once.
     pub(super) async fn take_results(&mut self, done: Option<Done>) -> Result<(), BoxError> {
         let mut effects = done.map_or_else(Vec::new, |done| self.take(done));
         while let Some(Some(done)) = self.running.next().now_or_never() {
@@ -35,7 +36,7 @@ impl Run<'_> {
         }
     }
 
-    /// Executes the effects that the machine requests, and the effects of their results.
+    /// Executes the effects that the run's state machine requests, and the effects of their results.
     pub(super) async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<(), BoxError> {
         let mut effects = VecDeque::from(effects);
         loop {
@@ -98,7 +99,7 @@ impl Run<'_> {
         Ok(Vec::new())
     }
 
-    /// Delivers the results to the provider. With batch delivery, waits until all calls have results.
+    /// Delivers the tool results to the model provider. With batch delivery, waits until all calls have results.
     async fn deliver(&mut self) -> Result<Vec<Effect>, BoxError> {
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         let goes_on = is_batch && self.progress.machine.pending().next().is_some();
@@ -121,7 +122,7 @@ impl Run<'_> {
         Ok(effects)
     }
 
-    /// Delivers the results of calls, or a message with the results of the tool requests in an answer.
+    /// Delivers the results of tool calls to the model provider, or a message with the results of the tool requests in an answer.
     async fn give_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
         approved::tell_changes(&self.progress.approved, &mut results);
         let message = self.progress.results_of_requests(&mut results);
@@ -132,7 +133,7 @@ impl Run<'_> {
         }
     }
 
-    /// Ends the run with the results, if they are for the user and pass the output guardrails.
+    /// Ends the run with the tool results as its answer, if they are for the user and pass the output guardrails.
     async fn return_to_user(&mut self, results: &[ToolResult]) -> Result<Vec<Effect>, BoxError> {
         let Some(results) = self.progress.returned(results) else {
             return Ok(Vec::new());
@@ -149,7 +150,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns the kind of an anomaly, without the IDs in it, which a model or a program chose.
+/// Returns the kind of an input that the run's state machine rejected, without the IDs in it, which a model or a program chose.
 fn name(anomaly: &MachineAnomaly) -> &'static str {
     match anomaly {
         MachineAnomaly::UnknownCall { .. } => "unknown_call",

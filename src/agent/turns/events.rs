@@ -1,11 +1,11 @@
-//! Events for the client of a chat turn.
+//! Events of an agent run for the client of the chat turn.
 
 use super::{Answer, MachineCall, Run, ToolResult};
 use crate::executor::Record;
 use std::mem;
 
 impl Run<'_> {
-    /// Adds an event for a tool call.
+    /// Adds an event about a tool call for the client of the chat turn.
     pub(super) fn note_call(&mut self, call: &MachineCall) {
         if self.context.turn_events().is_some() {
             self.unsent.push(Record::ToolCalled {
@@ -15,7 +15,7 @@ impl Run<'_> {
         }
     }
 
-    /// Adds events for the results of calls.
+    /// Adds events about the results of tool calls for the client of the chat turn.
     pub(super) fn note_answers(&mut self, results: &[ToolResult]) {
         if self.context.turn_events().is_none() {
             return;
@@ -30,14 +30,14 @@ impl Run<'_> {
         }));
     }
 
-    /// Adds an event for a repeated model request after an answer that does not meet the requirements.
+    /// Adds an event for the client about a repeated model request after an answer that does not meet the requirements.
     pub(super) fn note_repair(&mut self) {
         if self.context.turn_events().is_some() {
             self.unsent.push(Record::Repeated);
         }
     }
 
-    /// Sends the added events to the client.
+    /// Sends the added events to the client of the chat turn.
     pub(super) fn send_events(&mut self) {
         let unsent = mem::take(&mut self.unsent);
         if let Some(events) = self.context.turn_events() {

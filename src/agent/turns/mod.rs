@@ -36,16 +36,16 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 use waits::Awaited;
 
-/// Work on a call. Its result is `None` if the call was cancelled.
+/// Work on a tool call of an agent run. Its result is `None` if the call was cancelled.
 type Work<'r> = BoxFuture<'r, Option<Done>>;
 
-/// The result of work on a call.
+/// The result of work on a tool call.
 enum Done {
-    /// A call has finished.
+    /// The tool call has finished.
     Finished(CallId, ToolOutcome),
-    /// The guardrails permit a call with these arguments. `again` is `true` if an earlier attempt may have made the call.
+    /// The guardrails permit a tool call with these arguments. `again` is `true` if an earlier attempt may have made the call.
     Admitted { call: MachineCall, again: bool },
-    /// The guardrails have checked an output that the model submitted by a call.
+    /// The guardrails have checked an additional output that the model submitted by a tool call.
     Checked {
         call: MachineCall,
         output: Result<Json, Answer>,
@@ -57,24 +57,24 @@ pub(super) struct Run<'r> {
     agent: &'r AgentExecutor,
     context: &'r ExecutionContext,
     progress: Progress,
-    /// The provider session, or `None` until it is needed.
+    /// The session of the model provider, or `None` until it is needed.
     session: Option<Box<dyn ProviderSession>>,
     running: FuturesUnordered<Work<'r>>,
-    /// Work that starts when running work has ended.
+    /// Work on tool calls that starts when running work has ended.
     queue: VecDeque<Work<'r>>,
-    /// The handles to abort running and queued work, by call.
+    /// The handles to abort running and queued work, by tool call.
     aborts: HashMap<CallId, AbortHandle>,
-    /// Results that wait for the other results of their turn.
+    /// Tool results that wait for the other results of their turn.
     undelivered: Vec<ToolResult>,
     /// Events for the client of a chat turn. They are sent after the progress is saved, so that no later attempt repeats them.
     unsent: Vec<Record>,
     began: Instant,
-    /// The working time of earlier attempts.
+    /// The working time of the run's earlier attempts.
     before: Duration,
 }
 
 impl<'r> Run<'r> {
-    /// Creates the attempt, from the saved state of an earlier attempt if there is one.
+    /// Creates the attempt of an agent run, from the saved state of an earlier attempt if there is one.
     ///
     /// # Errors
     /// [`AgentRunError::UnreadableState`] if the saved state cannot be read.
@@ -128,7 +128,8 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Repeats the outstanding effects of an earlier attempt. Delivered results are in the provider's saved state.
+    /// Repeats the tool calls and requests that an earlier attempt of the run did not finish. Delivered results are in the provider's saved
+    /// state.
     async fn begin_again(&mut self) -> Result<(), BoxError> {
         let mut again = VecDeque::new();
         for effect in self.progress.machine.outstanding() {
@@ -156,7 +157,7 @@ impl<'r> Run<'r> {
         waits.any(|wait| wait.call() == Some(call))
     }
 
-    /// Waits for the next event of the provider or the next finished work, and processes it.
+    /// Waits for the next event of the model provider or the next finished work on a tool call, and processes it.
     async fn go_on(&mut self) -> Result<(), BoxError> {
         let hears = self.hears();
         if hears {
@@ -193,15 +194,15 @@ impl<'r> Run<'r> {
         self.save().await
     }
 
-    /// Returns `true` if the run waits for an event of the provider. A session is not opened while the run waits for answers, because the
-    /// run would close it again, nor before all calls have results.
+    /// Returns `true` if the run waits for an event of the model provider. A session is not opened while the run waits for answers, because
+    /// the run would close it again, nor before all calls have results.
     fn hears(&self) -> bool {
         let is_at_work = self.session.is_some();
         let is_settled = self.progress.waits.is_empty() && self.running.is_empty();
         self.progress.may_hear() && (is_at_work || is_settled)
     }
 
-    /// Reads the tool requests of an answer, if the rules of the definition let answers request tools.
+    /// Reads the tool requests of a model answer, if the rules of the definition let answers request tools.
     fn requests_in(&self, text: &str) -> Option<Vec<ToolRequest>> {
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         let may_request = self.agent.definition.requests_tools && self.agent.output.is_none();
@@ -256,7 +257,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Saves the progress for another attempt, without requests that are not written.
+    /// Saves the progress of the run for another attempt, without requests that are not yet written as breadcrumbs.
     async fn save(&mut self) -> Result<(), BoxError> {
         if let Some(session) = &self.session {
             self.progress.session = Some(session.save()?);
@@ -286,7 +287,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Returns the provider session, and starts or resumes it if necessary.
+    /// Returns the session of the model provider, and starts or resumes it if necessary.
     async fn open(&mut self) -> Result<&mut Box<dyn ProviderSession>, BoxError> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
@@ -312,7 +313,7 @@ impl<'r> Run<'r> {
         self.session.as_mut().ok_or_else(closed)
     }
 
-    /// Saves and cancels the provider session, if one is open.
+    /// Saves and cancels the session of the model provider, if one is open.
     async fn close(&mut self) {
         if let Some(mut session) = self.session.take() {
             if let Ok(saved) = session.save() {
@@ -327,7 +328,7 @@ impl<'r> Run<'r> {
         self.progress.spent.set_time(worked);
     }
 
-    /// Returns the remaining working time and the whole budget in seconds, or `None` without a time budget.
+    /// Returns the run's remaining working time and its whole budget in seconds, or `None` without a time budget.
     fn time_left(&self) -> Option<(Duration, u64)> {
         let limit = self.agent.definition.budgets.seconds?;
         let worked = self.before + self.began.elapsed();
@@ -335,13 +336,13 @@ impl<'r> Run<'r> {
     }
 }
 
-/// The next event of a run.
+/// The next event of an agent run: an event of the model provider, or finished work on a tool call.
 enum Next {
     Said(ProviderEvent),
     Done(Option<Done>),
 }
 
-/// Awaits a future within the remaining time of the run.
+/// Awaits a future within the remaining working time of the run.
 ///
 /// # Errors
 /// [`AgentRunError::BudgetUsedUp`] if the time is over first.

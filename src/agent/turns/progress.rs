@@ -1,4 +1,4 @@
-//! The position of a run and its next step: no I/O, no clock.
+//! The progress of an agent run and its next step: no I/O, no clock.
 
 use super::approved::Approved;
 use super::spent::Spent;
@@ -19,38 +19,38 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The saved state from which another attempt continues a run.
+/// The saved state from which another attempt continues an agent run.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Progress {
     pub(super) machine: Machine,
-    /// The provider's saved state, or `None` before its start.
+    /// The saved state of the model provider's session, or `None` before the session starts.
     pub(super) session: Option<Json>,
     pub(super) spent: Spent,
-    /// The number of answers that the model had to correct.
+    /// The number of final answers that the model had to correct in this run.
     repairs: u32,
-    /// The requests that wait for answers.
+    /// The requests of the run that wait for answers.
     pub(super) waits: Vec<Wait>,
-    /// The time up to which breadcrumbs were checked and answer no request.
+    /// The time up to which breadcrumbs were checked and answer no request of the run.
     pub(super) since: Option<Timestamp>,
-    /// The number of model requests by breadcrumb.
+    /// The number of model requests that the run sent as breadcrumbs.
     asked: u32,
-    /// The calls that a person approved and that may have started.
+    /// The tool calls that a person approved and that may have started.
     pub(super) approved: Vec<Approved>,
-    /// The submitted outputs, as changed by the guardrails.
+    /// The additional outputs that the model submitted, by name, as changed by the guardrails.
     handed_in: BTreeMap<String, Json>,
-    /// The final answer.
+    /// The final answer of the run, or `None` if it has none yet.
     ended: Option<Ended>,
-    /// The calls of the turn with their tools, if all their results are for the user.
+    /// The tool calls of the turn with their tool names, if all their results are for the user.
     direct: Option<Vec<(CallId, String)>>,
-    /// The tool requests of the last answer, until the model receives their results.
+    /// The tool requests of the last model answer, until the model receives their results.
     #[serde(default)]
     requested: Vec<Requested>,
-    /// Number of answers that requested tools.
+    /// The number of model answers in this run that requested tools.
     #[serde(default)]
     requesting_answers: u32,
 }
 
-/// Returns the provider's saved state in the saved state of a run, or `None` if the provider has not started.
+/// Returns the provider's saved state in the saved state of a run, or `None` if the provider has not started a session.
 #[cfg(feature = "workflows")]
 pub(crate) fn session_in(state: &Json) -> Option<Json> {
     #[derive(Deserialize)]
@@ -69,25 +69,25 @@ pub(crate) fn session_in(state: &Json) -> Option<Json> {
 struct Ended {
     text: String,
     cut_off: bool,
-    /// The tool results that are the answer, with the names of their tools.
+    /// The tool results that are the run's answer, with the names of their tools.
     results: Vec<(String, Json)>,
-    /// If `true`, the answer is that of another agent.
+    /// If `true`, the run's answer is the answer of another agent.
     delegated: bool,
-    /// If `true`, the answer is the results of tools.
+    /// If `true`, the run's answer consists of tool results.
     returned: bool,
-    /// If `true`, an answer requested these tools in `tool_requests`.
+    /// If `true`, a model answer requested these tools in `tool_requests`.
     #[serde(default)]
     requested: bool,
 }
 
-/// The next step after an event of the provider.
+/// The next step of a run after an event of the model provider.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// Execute these effects.
+    /// The run executes these effects of its state machine.
     Effects(Vec<Effect>),
-    /// Send the model this message, because its answer does not meet the requirements.
+    /// The run sends the model this message, because its answer does not meet the requirements.
     Repair(String),
-    /// Send a model request by breadcrumb. `number` counts these requests from 1.
+    /// The run sends a model request by breadcrumb. `number` counts these requests from 1.
     Ask {
         tool: String,
         input: Json,
@@ -96,10 +96,10 @@ pub(super) enum Heard {
 }
 
 impl Progress {
-    /// Maximum number of corrected answers in one run.
+    /// Maximum number of answers that the model may correct in one run.
     const MOST_REPAIRS: u32 = 1;
 
-    /// Creates the state of a new run.
+    /// Creates the progress of a new agent run.
     pub(super) fn new(run: &str, delivery: ResultDelivery, definition: &AgentDefinition) -> Self {
         let policy = match delivery {
             // The conversation contains the results, so the machine need not retain answered calls. During a turn both contain them,
@@ -128,7 +128,7 @@ impl Progress {
         }
     }
 
-    /// Returns `true` if the provider can have a next event: with batch delivery only if no call and no model request is pending.
+    /// Returns `true` if the model provider can have a next event: with batch delivery only if no call and no model request is pending.
     pub(super) fn may_hear(&self) -> bool {
         let model = |wait: &Wait| matches!(wait.awaited, Awaited::Model { .. });
         match self.machine.policy().delivery {
@@ -139,7 +139,7 @@ impl Progress {
         }
     }
 
-    /// Processes an event of the provider. `objection` is the problem with a final answer, if there is one.
+    /// Processes an event of the model provider. `objection` is the problem with a final answer, if there is one.
     ///
     /// # Errors
     /// [`AgentRunError`] if the run has no turns or budget left, or if the answer cannot be corrected any more.
@@ -192,7 +192,7 @@ impl Progress {
         }
     }
 
-    /// Requests a corrected answer.
+    /// Requests a corrected answer from the model.
     ///
     /// # Errors
     /// [`AgentRunError::BadOutput`] if the run has no further correction, turn or budget.
@@ -220,12 +220,12 @@ impl Progress {
         )))
     }
 
-    /// Reads the tool requests of an answer, or returns `None` if the answer requests no tools.
+    /// Reads the tool requests of a model answer, or returns `None` if the answer requests no tools.
     pub(super) fn requests_in(&self, text: &str) -> Option<Vec<ToolRequest>> {
         requests::read(text, self.requesting_answers.saturating_add(1))
     }
 
-    /// Processes an answer that requests tools.
+    /// Processes a model answer that requests tools.
     ///
     /// # Errors
     /// [`AgentRunError`] if the run has no turns or budget left.
@@ -253,7 +253,7 @@ impl Progress {
         (!requested.is_empty()).then(|| requests::message(&requested, results))
     }
 
-    /// Passes calls to the machine. If `is_direct`, the results of all calls are for the user.
+    /// Passes tool calls to the run's state machine. If `is_direct`, the results of all calls are for the user.
     fn receive(&mut self, calls: Vec<MachineCall>, is_direct: bool) -> Vec<Effect> {
         self.direct = is_direct.then(|| {
             let calls = calls.iter();
@@ -270,7 +270,7 @@ impl Progress {
         effects
     }
 
-    /// Passes the outcome of a call to the machine.
+    /// Passes the outcome of a tool call to the run's state machine.
     pub(super) fn finish(&mut self, call_id: CallId, outcome: ToolOutcome) -> Vec<Effect> {
         let deferred = match self.machine.state() {
             State::Suspended { deferred, .. } => Some(&deferred.call_id),
@@ -296,8 +296,8 @@ impl Progress {
         })
     }
 
-    /// Returns the results that are the answer, with the names of their tools, if all calls of the turn return to the user and none
-    /// failed.
+    /// Returns the tool results that are the run's answer, with the names of their tools, if all calls of the turn return to the user and
+    /// none failed.
     pub(super) fn returned(&mut self, results: &[ToolResult]) -> Option<Vec<(String, Json)>> {
         let output = |id: &CallId| {
             results.iter().find_map(|result| match &result.answer {
@@ -320,7 +320,7 @@ impl Progress {
         })
     }
 
-    /// Stores a submitted output. The first output of a name counts.
+    /// Stores an additional output that the model submitted. The first output of a name counts.
     pub(super) fn hand_in(&mut self, name: &str, output: Json) {
         self.handed_in.entry(name.to_owned()).or_insert(output);
     }
@@ -337,7 +337,7 @@ impl Progress {
         self.machine.step(input)
     }
 
-    /// Returns the context of the response, or `None` while the run continues.
+    /// Returns the context of the response breadcrumb, or `None` while the run continues.
     ///
     /// # Errors
     /// [`AgentRunError::BadOutput`] if the definition has changed since the agent answered, and
@@ -408,7 +408,7 @@ impl Progress {
         Ok(Value::Object(response))
     }
 
-    /// Calls `work` while the waits for unwritten requests are removed.
+    /// Calls `work` while the waits for requests that are not yet written are removed from the progress.
     pub(super) fn without_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
         let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);
@@ -419,7 +419,7 @@ impl Progress {
         done
     }
 
-    /// Serializes the progress.
+    /// Serializes the progress of the run for the store.
     ///
     /// # Errors
     /// [`AgentRunError::StateTooLarge`] if the result is too large to save.

@@ -1,4 +1,4 @@
-//! Routing of calls: to a tool in this process or in another service, to another agent, or to a person for approval first.
+//! Routing of an agent's tool calls: to a tool in this process or in another service, to another agent, or to a person for approval first.
 
 use super::approved::Approved;
 use super::waits::Awaited;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 impl<'r> Run<'r> {
-    /// Checks a call with the guardrails before it starts. `again` is `true` if an earlier attempt may have made the call.
+    /// Checks a tool call with the guardrails before it starts. `again` is `true` if an earlier attempt may have made the call.
     pub(super) fn admit(&mut self, call: MachineCall, again: bool) -> Vec<Effect> {
         let guardrails = &self.agent.guardrails;
         let approved = self.approved(&call.id);
@@ -55,7 +55,8 @@ impl<'r> Run<'r> {
         approved.rfind(|approved| approved.call == *call)
     }
 
-    /// Starts a call, or finishes it immediately. A call that an earlier attempt may have made is repeated only if its tool permits that.
+    /// Starts a tool call, or finishes it immediately. A call that an earlier attempt may have made is repeated only if its tool permits
+    /// that.
     pub(super) fn execute(&mut self, call: MachineCall, again: bool) -> Vec<Effect> {
         let agent = self.agent;
         let arguments = match &call.arguments {
@@ -73,7 +74,8 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Checks an output against its schema, and by the output guardrails, because it is part of the response.
+    /// Checks an additional output that the model submitted against its schema, and by the output guardrails, because it is part of the
+    /// response.
     fn check_output(
         &mut self,
         call: MachineCall,
@@ -100,7 +102,7 @@ impl<'r> Run<'r> {
         Vec::new()
     }
 
-    /// Finishes the call that submitted an output.
+    /// Finishes the tool call by which the model submitted an additional output.
     pub(super) fn hand_in(
         &mut self,
         call: MachineCall,
@@ -151,7 +153,7 @@ impl<'r> Run<'r> {
         Vec::new()
     }
 
-    /// Makes a call in this process, through the registry of the tools that the agent may call.
+    /// Makes a tool call in this process, through the registry of the tools that the agent may call.
     fn start(&mut self, call: MachineCall, is_approved: bool) {
         let (agent, context) = (self.agent, self.context);
         let caller = &*agent.definition.agent_id;
@@ -178,7 +180,7 @@ impl<'r> Run<'r> {
         self.enqueue(call_id, called.instrument(span));
     }
 
-    /// Queues work on a call, which starts when fewer than the maximum number of calls are running.
+    /// Queues work on a tool call, which starts when fewer than the maximum number of calls are running.
     fn enqueue(&mut self, call: CallId, work: impl Future<Output = Done> + Send + 'r) {
         let (work, handle) = abortable(work);
         self.aborts.insert(call, handle);
@@ -245,8 +247,8 @@ impl<'r> Run<'r> {
         self.question(id, awaited, asked, expires_in);
     }
 
-    /// Returns the request ID of a question about a call. A repeated question has a new ID, so that an answer to the earlier question does
-    /// not count for it.
+    /// Returns the request ID of a question to people about a tool call. A repeated question has a new ID, so that an answer to the earlier
+    /// question does not count for it.
     fn approval_id(&self, call: &CallId, asked: &Value) -> String {
         let approved = self.progress.approved.iter();
         let earlier = approved.filter(|approved| approved.call == *call).count();
@@ -314,7 +316,7 @@ impl<'r> Run<'r> {
         });
     }
 
-    /// Writes the request whose answer resolves a deferred call.
+    /// Adds the request whose answer resolves a deferred tool call.
     pub(super) fn defer(&mut self, call: CallId, action: Deferral) -> Vec<Effect> {
         let can_wait = self.agent.store.ledger().is_some();
         match action {
@@ -342,7 +344,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Hands off to another agent. The definition must name this agent, also if a tool requests the handoff.
+    /// Hands off a tool call to another agent. The definition must name this agent, also if a tool requests the handoff.
     fn hand_over(&mut self, call: CallId, agent: &str, prompt: &str) -> Vec<Effect> {
         let definition = &self.agent.definition;
         let named = |agents: &[crate::agent::AgentRef]| {

@@ -2,16 +2,16 @@ use crate::agent::{AgentDefinition, AgentRunError, Usage};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The resources that all attempts of a run have used.
+/// The resources that all attempts of an agent run have used.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Spent {
-    /// The number of model answers, or of starts of a program.
+    /// The number of model answers in the run, or of starts of the agent's program.
     pub(super) turns: u32,
-    /// The number of requested tool calls, including refused calls.
+    /// The number of tool calls that the model requested in the run, including refused calls.
     tool_calls: u64,
     input_tokens: u64,
     output_tokens: u64,
-    /// The working time.
+    /// The working time of the run in milliseconds.
     milliseconds: u64,
 }
 
@@ -23,7 +23,7 @@ impl Spent {
         self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
     }
 
-    /// Counts the start of a program as a turn.
+    /// Counts the start of an agent's program as a turn of the run.
     pub(super) fn start(&mut self) {
         self.turns = self.turns.saturating_add(1);
     }
@@ -36,7 +36,7 @@ impl Spent {
         self.milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// Checks that the run has turns and budgets left.
+    /// Checks that the agent run has turns and budgets left.
     ///
     /// # Errors
     /// [`AgentRunError::TurnsUsedUp`] and [`AgentRunError::BudgetUsedUp`].
@@ -48,7 +48,7 @@ impl Spent {
         self.check_budgets(definition)
     }
 
-    /// Checks that the run has budgets left, without the turns.
+    /// Checks that the agent run has budgets left, without a check of its turns.
     ///
     /// # Errors
     /// [`AgentRunError::BudgetUsedUp`].

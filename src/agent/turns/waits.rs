@@ -10,27 +10,27 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// A request that waits for its answer.
+/// A request of an agent run that waits for its answer.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Wait {
     /// The request ID, which the answer repeats.
     pub(super) request_id: String,
-    /// The time until which an answer counts. Set when the request is written.
+    /// The time until which an answer to the request counts. Set when the request is written.
     pub(super) until: Timestamp,
-    /// The time of the request, or `None` until it is written.
+    /// The time at which the request was written, or `None` before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asked_at: Option<Timestamp>,
     pub(super) awaited: Awaited,
-    /// The request, or `None` once it is written.
+    /// The request to write, or `None` once it is written.
     #[serde(skip)]
     pub(super) unwritten: Option<Unwritten>,
 }
 
-/// A request that is written when the run is suspended. Its timeout starts then.
+/// A request of an agent run that is written when the run is suspended. Its timeout starts then.
 pub(super) struct Unwritten {
     /// The timeout of the request.
     pub(super) lasts: Duration,
-    /// The function that creates the request. It receives the end of the timeout.
+    /// The function that creates the request breadcrumb. It receives the end of the timeout.
     pub(super) request: Box<dyn FnOnce(Timestamp) -> NewBreadcrumb + Send + Sync>,
 }
 
@@ -42,40 +42,40 @@ impl fmt::Debug for Unwritten {
     }
 }
 
-/// The answer that a run waits for.
+/// The answer to a request that an agent run waits for.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Awaited {
-    /// The result of a tool.
+    /// The run waits for the result of a tool.
     Tool { call: CallId, tool: String },
-    /// The answer of another agent. If `is_last`, it is the answer of the run.
+    /// The run waits for the answer of another agent. If `is_last`, it is the answer of the run.
     Agent {
         call: CallId,
         agent: String,
         is_last: bool,
     },
-    /// The approval of a call by a person.
+    /// The run waits for the approval of a tool call by a person.
     Approval {
         call: CallId,
         digest: String,
-        /// The approvers.
+        /// The people who may approve the tool call.
         by: People,
-        /// The arguments in the question.
+        /// The arguments of the tool call in the question to the approvers.
         arguments: Json,
     },
-    /// The answer of a person to a tool's question.
+    /// The run waits for the answer of a person to a tool's question.
     Question {
         call: CallId,
-        /// The schema in the question.
+        /// The schema of the person's answer, from the tool's question.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<QuestionSchema>,
     },
-    /// The answer of a model that is served as a tool.
+    /// The run waits for the answer of a model that is served as a tool.
     Model { tool: String },
 }
 
 impl Wait {
-    /// Returns the call that waits, or `None` for a model request.
+    /// Returns the ID of the tool call that waits for the answer, or `None` for a model request.
     pub(super) fn call(&self) -> Option<&CallId> {
         match &self.awaited {
             Awaited::Tool { call, .. }
@@ -86,7 +86,7 @@ impl Wait {
         }
     }
 
-    /// Returns the request in the form that reads its answers.
+    /// Returns the request as a [`Pending`] request, which reads its answers.
     pub(super) fn pending(&self) -> Pending<'_> {
         let expected = match &self.awaited {
             Awaited::Tool { tool, .. } => Expected::Tool { tool },
@@ -121,12 +121,12 @@ impl Wait {
         pending.reply(found, shown, correlation_id)
     }
 
-    /// Returns `true` if hints shape the answer. They do not shape the answer of a model, which the crate itself reads.
+    /// Returns `true` if hints shape the answer to the request. They do not shape the answer of a model, which the crate itself reads.
     pub(super) fn is_shaped(&self) -> bool {
         !matches!(self.awaited, Awaited::Model { .. })
     }
 
-    /// Returns the request to write at the time `now`, or `None` if it is already written.
+    /// Returns the request breadcrumb to write at the time `now`, or `None` if it is already written.
     pub(super) fn write(&mut self, now: Timestamp) -> Option<NewBreadcrumb> {
         let Unwritten { lasts, request } = self.unwritten.take()?;
         (self.asked_at, self.until) = (Some(now), now + lasts);

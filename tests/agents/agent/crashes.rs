@@ -327,6 +327,6 @@ async fn a_state_that_is_none_of_an_agents_is_refused_and_nothing_is_asked() {
     assert_eq!(model.requests(), []);
     assert_eq!(
         answer(&store).await["message"],
-        "cannot read the saved state of the run"
+        "cannot read the saved state of the agent run; another version of the crate may have saved it"
     );
 }

@@ -45,7 +45,9 @@ async fn a_model_that_never_answers_is_asked_as_often_as_it_may_be_and_its_last_
 
         assert_eq!(
             message,
-            format!("the agent has no final answer after {turns} turns, the maximum")
+            format!(
+                "the agent has no final answer after {turns} turns, the maximum; raise \"max_turns\" of its definition"
+            )
         );
         assert_eq!(model.requests().len(), turns);
         assert_eq!(count(&added), 2 * (turns - 1));
@@ -100,7 +102,7 @@ async fn a_budget_of_seconds_ends_a_tool_that_takes_longer() {
 
     assert_eq!(
         message,
-        "the agent used its budget of 10 seconds without a final answer"
+        "the agent used its budget of 10 seconds without a final answer; raise \"budgets\" of its definition"
     );
     assert_eq!((model.requests().len(), count(&slows)), (3, 6));
 }

@@ -32,7 +32,10 @@ async fn a_program_that_ends_with_another_code_is_an_error_that_has_its_last_wor
 
     let error = fails(&program).await;
 
-    assert_eq!(error.to_string(), "the program ended with exit status: 3");
+    assert_eq!(
+        error.to_string(),
+        "the agent's program ended with exit status: 3; its standard error is logged at the DEBUG level"
+    );
     let error = error.downcast_ref::<CliError>().unwrap();
     assert_eq!(error.retry(), Retry::After(Duration::ZERO));
     let CliError::Ended { last_words, .. } = error else {
@@ -66,7 +69,7 @@ async fn a_program_that_is_not_there_is_named() {
 
     assert_eq!(
         error.to_string(),
-        "cannot start the program \"/nowhere/agent\""
+        "cannot start the agent's program \"/nowhere/agent\"; see the cause"
     );
     assert!(error.source().unwrap().to_string().contains("No such file"));
     assert_eq!(class_of(error.as_ref()).retry(), Retry::Never);
@@ -99,7 +102,7 @@ async fn a_program_that_writes_without_end_is_stopped_at_the_limit() {
 
     assert_eq!(
         error.to_string(),
-        "the program's answer exceeds the maximum of 1048576 bytes"
+        "the answer of the agent's program exceeds the maximum of 1048576 bytes; raise max_output_bytes"
     );
     assert!(door.is_gone());
     door.is_closed().await;

@@ -163,6 +163,6 @@ async fn a_state_of_another_provider_is_refused() {
     let error = refused.err().unwrap();
     assert_eq!(
         error.to_string(),
-        "cannot read the saved state of the session with the program"
+        "cannot read the saved state of the session with the agent's program; another version or provider may have saved it"
     );
 }

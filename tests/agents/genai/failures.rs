@@ -135,7 +135,7 @@ async fn a_request_that_the_provider_rejects_has_its_words_as_the_source() {
 
     assert_eq!(
         error.to_string(),
-        "the provider rejects the request with status 404; check the model name and the base URL"
+        "the model provider rejects the request with status 404; check the model name and the base URL"
     );
     let source = error.source().unwrap().to_string();
     assert_eq!(

@@ -987,7 +987,10 @@ fn an_agent_that_asks_for_deletions_needs_a_store_with_tombstones() {
 
     let error = AgentExecutor::new(definition, model, Arc::new(store)).unwrap_err();
 
-    assert_eq!(error.to_string(), "the agent cannot work on its store");
+    assert_eq!(
+        error.to_string(),
+        "the agent's settings are invalid, or its store lacks a feature that the agent needs; see the cause"
+    );
 }
 
 #[tokio::test]
@@ -1023,11 +1026,11 @@ async fn what_a_model_will_never_answer_is_answered_as_an_error_at_once() {
             || ModelError::Refused {
                 reason: "not that".to_owned(),
             },
-            "the model refused: not that",
+            "the model or its provider refused to answer: not that",
         ),
         (
             || ModelError::ContextTooLong,
-            "the context is too long for the model",
+            "the model request is larger than the model's context window; reduce the context or the conversation",
         ),
         (
             || ModelError::unauthorized(),
@@ -1035,7 +1038,7 @@ async fn what_a_model_will_never_answer_is_answered_as_an_error_at_once() {
         ),
         (
             || ModelError::ScriptEnded { number: 1 },
-            "the script has no answer number 1",
+            "the script of the ScriptedModel has no answer to request number 1; add an answer",
         ),
     ];
 
@@ -1079,7 +1082,10 @@ async fn a_model_that_stays_unavailable_is_answered_as_an_error_in_the_end() {
         "{outcome:?}"
     );
     let answer = only(&store, "agent.response.v1").await;
-    assert_eq!(answer.context["message"], "the model is unavailable");
+    assert_eq!(
+        answer.context["message"],
+        "the model is unavailable: it failed, cannot be reached, or sent an incomplete answer"
+    );
 }
 
 #[tokio::test]

@@ -1,11 +1,11 @@
-//! Shortening of messages for a session log.
+//! Shortening of chat messages for the log of a session.
 
 use super::{ChatMessage, Part, ToolCall};
 use crate::error::excerpt;
 use serde_json::Value;
 
 impl ChatMessage {
-    /// Removes the calls for which `keep` returns `false`, with their provider state.
+    /// Removes the tool calls of a chat message for which `keep` returns `false`, with their provider state.
     pub(crate) fn retain_calls(&mut self, mut keep: impl FnMut(&ToolCall) -> bool) {
         let mut removed = Vec::new();
         self.parts.retain(|part| match part {
@@ -38,13 +38,13 @@ impl ChatMessage {
         self.parts.retain(|part| !is_of_removed(part));
     }
 
-    /// Returns `true` if the message has no content except reasoning and provider state.
+    /// Returns `true` if the chat message has no content except reasoning and provider state.
     pub(crate) fn says_nothing(&self) -> bool {
         let mut parts = self.parts.iter();
         parts.all(|part| part.is_private() || matches!(part, Part::Text(text) if text.is_empty()))
     }
 
-    /// Reduces the message to its text or its data, truncated to `most` bytes. Data becomes a string.
+    /// Reduces a chat message to its text or its data, truncated to `most` bytes. Data becomes a string.
     pub(crate) fn cut(&mut self, most: usize) {
         let Some(data) = self.as_data() else {
             let text = excerpt(&self.text(), most).into_owned();

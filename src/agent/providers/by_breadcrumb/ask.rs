@@ -1,4 +1,5 @@
-//! The requesting side: writes a request as tool input, and reads tool output as an answer.
+//! The requesting side of models that other services serve as tools: writes a model request as tool input, and reads tool output as a model
+//! answer.
 
 use crate::agent::model::Collector;
 use crate::agent::providers::completions::thoughts::PARTS;
@@ -7,7 +8,7 @@ use crate::agent::{ChatRequest, ChatResponse, ModelError, PartOrigin};
 use crate::model::Json;
 use serde_json::{Map, Value, json};
 
-/// Returns a request as the input of a tool.
+/// Returns a model request as the input of the tool that serves the model.
 ///
 /// # Errors
 /// [`ModelError::Unsupported`] if a message has an image or a file.
@@ -29,7 +30,7 @@ pub(in crate::agent) fn input_of(tool: &str, request: &ChatRequest) -> Result<Js
     Ok(form.body(request)?.into())
 }
 
-/// Reads the output of a tool as the answer to `request`.
+/// Reads the output of a tool that serves a model as the answer to `request`.
 ///
 /// The answer is `content`, else `choices[0].message` with its calls, else the output itself, and `usage` if present.
 ///
@@ -54,12 +55,12 @@ pub(in crate::agent) fn response_of(
     answer.finish()
 }
 
-/// Returns the origin of a tool's answers.
+/// Returns the origin of the answers of a tool that serves a model: the tool name and the model name.
 fn origin(tool: &str, request: &ChatRequest) -> PartOrigin {
     PartOrigin::new(format!("breadcrumb:{tool}"), request.model.as_deref())
 }
 
-/// Returns an output in the form of a chat completion.
+/// Returns the output of a tool that serves a model in the form of a chat completion.
 fn completion(output: &Value) -> Result<Value, ModelError> {
     let nothing = || ModelError::bad_answer("the tool output contains no answer");
     let fields = match output {
@@ -125,7 +126,7 @@ fn bare_choice(fields: &Map<String, Value>) -> Map<String, Value> {
     choice
 }
 
-/// Returns a completion with the whole output as the text of the answer.
+/// Returns a chat completion in which the whole tool output is the text of the model's answer.
 fn said(output: &Value) -> Value {
     let text = match output {
         Value::String(text) => text.clone(),

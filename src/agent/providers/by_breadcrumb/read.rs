@@ -1,4 +1,4 @@
-//! Reading of chat completion requests, for the serving side.
+//! Reader of the chat completion requests that a tool for a model receives.
 
 use crate::agent::{
     ChatMessage, ChatRequest, Part, ResponseSchema, ToolCall, ToolChoice, ToolSpec,
@@ -8,15 +8,17 @@ use crate::model::Json;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Error of a request that cannot be read. The message is for the author of the request.
+/// Error of a chat completion request that cannot be read. The message is for the author of the request.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum BadRequest {
-    /// A field is missing or has the wrong type.
-    #[error("the input is not a chat completion request: {problem}")]
+    /// A field of the chat completion request is missing or has the wrong type.
+    #[error("the tool input is not a chat completion request: {problem}")]
     Shape { problem: String },
-    #[error("message {number} has the role {role:?}; use system, user, assistant or tool")]
+    #[error(
+        "message {number} of the chat completion request has the role {role:?}; use system, user, assistant or tool"
+    )]
     Role { number: usize, role: String },
-    #[error("{field:?} is {given:?}; use {expected}")]
+    #[error("field {field:?} of the chat completion request is {given:?}; use {expected}")]
     Choice {
         field: &'static str,
         given: String,
@@ -43,7 +45,7 @@ struct Said {
     content: Option<Content>,
     tool_calls: Option<Vec<Called>>,
     tool_call_id: Option<String>,
-    /// The reasoning and the provider state of an earlier answer.
+    /// The reasoning and the provider state of an earlier model answer.
     opaque_parts: Option<Vec<Part>>,
 }
 
@@ -125,7 +127,7 @@ struct Schema {
     strict: bool,
 }
 
-/// Reads the input of a tool as a request.
+/// Reads the input of a tool that serves a model as a model request.
 ///
 /// # Errors
 /// [`BadRequest`] with the field to correct.

@@ -1,4 +1,4 @@
-//! The serving side: a model as a tool.
+//! The serving side of models as tools: a tool that passes its input to a model.
 
 use super::read::request_of;
 use crate::agent::providers::completions::thoughts::PARTS;
@@ -76,7 +76,7 @@ fn schema() -> Value {
     })
 }
 
-/// Returns an answer as the output of a tool.
+/// Returns a model answer as the output of the tool that serves the model.
 pub(super) fn output_of(answer: &ChatResponse) -> Value {
     let reason = match answer.stop {
         StopReason::Finished => "stop",
@@ -105,7 +105,7 @@ pub(super) fn output_of(answer: &ChatResponse) -> Value {
     json!({"choices": [choice], "usage": usage})
 }
 
-/// Adds the reasoning and the provider state, which the requester sends back with its next request.
+/// Adds the reasoning and the provider state of a model answer to its message, so that the requester sends them back with its next request.
 fn add_private(message: &mut Value, private: &[&Part]) {
     if let (Value::Object(fields), false) = (message, private.is_empty()) {
         fields.insert(PARTS.to_owned(), json!(private));

@@ -248,7 +248,9 @@ async fn a_model_that_may_be_asked_again_leaves_the_request_open_and_any_other_e
     assert_eq!(context.text("status"), Some("error"));
     assert_eq!(
         context.text("error"),
-        Some("the context is too long for the model")
+        Some(
+            "the model request is larger than the model's context window; reduce the context or the conversation"
+        )
     );
 }
 

@@ -1,4 +1,5 @@
-//! The port on loopback for the program's tool calls, and its connections. They make progress only while they are polled.
+//! The HTTP server on loopback through which an agent's program calls its tools, and the server's connections. They make progress only
+//! while they are polled.
 
 use super::refusal::MAX_CALLS;
 use super::secrets::Token;
@@ -13,10 +14,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::select;
 use tokio::sync::mpsc;
 
-/// Maximum number of connections: one for each call, and as many for requests that are refused or not read yet.
+/// Maximum number of open connections of one agent program: one for each call, and as many for requests that are refused or not read yet.
 const MAX_CONNECTIONS: usize = 2 * MAX_CALLS;
 
-/// The port of one program. Dropping it closes the port and all connections.
+/// The HTTP server on loopback through which one agent program calls its tools. Dropping it closes the port and all connections.
 pub(super) struct Callbacks {
     url: String,
     listener: TcpListener,
@@ -47,7 +48,7 @@ impl Callbacks {
         &self.url
     }
 
-    /// Returns the next call. Cancel safe.
+    /// Returns the next tool call of the agent's program. Cancel safe.
     pub(super) async fn next(&mut self) -> io::Result<Received> {
         loop {
             select! {
@@ -58,7 +59,7 @@ impl Callbacks {
         }
     }
 
-    /// Answers all received and future calls as cancelled. Returns only if the port fails.
+    /// Answers all received and future tool calls of the agent's program as cancelled. Returns only if the port fails.
     pub(super) async fn refuse(&mut self) {
         self.calls.close();
         while self.calls.try_recv().is_ok() {}

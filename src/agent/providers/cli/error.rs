@@ -9,58 +9,64 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
-    /// The program does not exist, may not be executed, or cannot be started at the moment.
-    #[error("cannot start the program {program:?}")]
+    /// The agent's program does not exist, may not be executed, or cannot be started at the moment.
+    #[error("cannot start the agent's program {program:?}; see the cause")]
     Start {
-        /// The program.
+        /// The path or name of the program that cannot be started.
         program: String,
-        /// The cause.
+        /// The reason why the program cannot be started.
         source: io::Error,
     },
-    /// The program exited with another code than 0, or by a signal.
-    #[error("the program ended with {status}")]
+    /// The agent's program exited with another code than 0, or by a signal.
+    #[error(
+        "the agent's program ended with {status}; its standard error is logged at the DEBUG level"
+    )]
     Ended {
-        /// The exit status.
+        /// The exit status of the agent's program.
         status: ExitStatus,
-        /// The last line of standard error, truncated to 256 bytes. The error message does not contain it, because the requester of the
-        /// agent receives the message.
+        /// The last line of the program's standard error, truncated to 256 bytes. The error message does not contain it, because the
+        /// requester of the agent receives the message.
         last_words: String,
     },
-    /// The program's answer is larger than the maximum.
-    #[error("the program's answer exceeds the maximum of {limit} bytes")]
+    /// The answer of the agent's program is larger than the maximum.
+    #[error(
+        "the answer of the agent's program exceeds the maximum of {limit} bytes; raise max_output_bytes"
+    )]
     TooLarge {
-        /// The maximum size in bytes.
+        /// The maximum size of the program's answer in bytes.
         limit: usize,
     },
-    /// The program's answer is not UTF-8.
-    #[error("the program's answer is not UTF-8 text")]
+    /// The answer of the agent's program is not UTF-8.
+    #[error("the answer of the agent's program is not UTF-8 text")]
     NotText {
-        /// The whole answer.
+        /// The whole answer of the program, which is not UTF-8.
         output: RawOutput,
-        /// The cause, with the position of the first invalid byte.
+        /// The UTF-8 error, with the position of the first invalid byte in the answer.
         source: Utf8Error,
     },
-    /// An operation of the operating system failed.
-    #[error("the session with the program cannot {task}")]
+    /// An operation of the operating system failed during a session with the agent's program.
+    #[error("the session with the agent's program cannot {task}; see the cause")]
     Io {
-        /// The failed operation.
+        /// The operation that failed, such as `listen on 127.0.0.1`.
         task: &'static str,
-        /// The cause.
+        /// The reason why the operation failed.
         source: io::Error,
     },
-    /// The saved state of an earlier attempt is from an incompatible version or from another provider.
-    #[error("cannot read the saved state of the session with the program")]
+    /// The saved session state of an earlier attempt of the run is from an incompatible version or from another provider.
+    #[error(
+        "cannot read the saved state of the session with the agent's program; another version or provider may have saved it"
+    )]
     UnreadableState(#[source] serde_json::Error),
-    /// A method of the session was called that is not possible now, or not with programs.
-    #[error("cannot use the session with the program: {problem}")]
+    /// The run called a method of the session that is not possible now, or not with programs.
+    #[error("cannot use the session with the agent's program: {problem}")]
     Misused {
-        /// The problem.
+        /// The reason why the method is not possible.
         problem: &'static str,
     },
 }
 
 impl CliError {
-    /// Returns [`Retry::After`] if starting the program again could succeed.
+    /// Returns [`Retry::After`] if starting the agent's program again could succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         let is_permanent = match self {
@@ -84,12 +90,12 @@ impl CliError {
 /// The usual exit code of programs with wrong arguments.
 const WRONG_USAGE: i32 = 2;
 
-/// The output of a program. `Debug` prints only the size.
+/// The output of an agent's program. `Debug` prints only the size.
 #[derive(Clone, Eq, PartialEq)]
 pub struct RawOutput(pub(super) Vec<u8>);
 
 impl RawOutput {
-    /// Returns the bytes of the output.
+    /// Returns the bytes of the program's output.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -142,13 +142,13 @@ impl CliProvider {
         }
     }
 
-    /// Adds an argument. All users of the machine can read arguments, so do not pass secrets here.
+    /// Adds an argument of the agent's program. All users of the machine can read arguments, so do not pass secrets here.
     #[must_use]
     pub fn arg(self, argument: impl Into<OsString>) -> Self {
         self.args([argument])
     }
 
-    /// Adds arguments. All users of the machine can read arguments, so do not pass secrets here.
+    /// Adds arguments of the agent's program. All users of the machine can read arguments, so do not pass secrets here.
     #[must_use]
     pub fn args(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.with(|settings| {
@@ -171,13 +171,13 @@ impl CliProvider {
         self.with(|settings| settings.current_dir = Some(folder.into()))
     }
 
-    /// Sets the maximum size of the answer in bytes. Defaults to 1 MiB. The last answer is part of the session's saved state.
+    /// Sets the maximum size of the program's answer in bytes. Defaults to 1 MiB. The last answer is part of the session's saved state.
     #[must_use]
     pub fn max_output_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_output_bytes = limit)
     }
 
-    /// Sets the maximum body size of one tool call in bytes. Defaults to 1 MiB. The state machine of the run has a separate
+    /// Sets the maximum body size of one tool call of the program in bytes. Defaults to 1 MiB. The state machine of the run has a separate
     /// [limit](crate::machine::MachineLimits::item_bytes): a call above that limit gets an error result.
     #[must_use]
     pub fn max_call_bytes(self, limit: usize) -> Self {

@@ -1,4 +1,4 @@
-//! The program as a child process: its start, input, output and end.
+//! An agent's program as a child process: its start, input, output and end.
 
 use super::secrets::{Secrets, Token};
 use super::stderr::Stderr;
@@ -13,13 +13,13 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::{select, time};
 
-/// Maximum time to read the output after the program has ended, if its own child processes keep the pipes open.
+/// Maximum time to read the output of an agent's program after the program has ended, if its own child processes keep the pipes open.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The environment variables of this process that a program receives.
 const INHERITED: [&str; 3] = ["PATH", "HOME", "LANG"];
 
-/// A running program. Dropping this kills the program.
+/// The running program of an agent. Dropping this kills the program.
 pub(super) struct Program {
     child: Child,
     pipes: Pipes,
@@ -126,7 +126,7 @@ fn command(settings: &Settings, run: &RunId, url: &str, token: &Token) -> Comman
     command
 }
 
-/// Writes the input and reads the output until the program has ended and its pipes are empty.
+/// Writes the program's input and reads its output until the program has ended and its pipes are empty.
 async fn talk(
     child: &mut Child,
     pipes: Pipes,
@@ -173,7 +173,8 @@ async fn talk(
     }
 }
 
-/// Writes the task. Errors are ignored, because a program may exit or close its input without reading the task.
+/// Writes the task to the program's standard input. Errors are ignored, because a program may exit or close its input without reading the
+/// task.
 async fn feed(mut stdin: ChildStdin, task: &[u8]) {
     if stdin.write_all(task).await.is_ok() {
         stdin.shutdown().await.ok();
@@ -199,7 +200,7 @@ async fn read(
     }
 }
 
-/// Returns the output as text, without trailing line breaks.
+/// Returns the program's output as text, without trailing line breaks.
 fn text(output: Vec<u8>) -> Result<String, CliError> {
     match String::from_utf8(output) {
         Ok(mut text) => {

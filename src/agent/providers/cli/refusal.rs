@@ -1,4 +1,4 @@
-//! HTTP error responses for requests that are not authorized or cannot be read.
+//! HTTP error responses for requests of an agent's program that are not authorized or cannot be read.
 
 use super::wire;
 use http_body_util::Full;
@@ -7,13 +7,13 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use std::time::Duration;
 
-/// Maximum number of calls without an answer.
+/// Maximum number of unanswered tool calls of one agent program.
 pub(super) const MAX_CALLS: usize = 64;
 
-/// Maximum time to read the head of a request, or its body.
+/// Maximum time to read the head of an HTTP request of an agent's program, or its body.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The reason why a request gets an error response instead of the result of a call.
+/// The reason why an HTTP request of an agent's program gets an error response instead of the result of a tool call.
 pub(super) enum Refusal {
     BadCall(String),
     BrokenBody,
@@ -26,7 +26,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns `true` if a part of the body may be unread, which the client writes before it reads the response.
+    /// Returns `true` if a part of the refused request's body may be unread, which the client writes before it reads the response.
     pub(super) fn leaves_a_body(&self) -> bool {
         match self {
             Self::BadCall(_)
@@ -101,7 +101,7 @@ impl Refusal {
     }
 }
 
-/// Creates a response with a JSON body.
+/// Creates an HTTP response with a JSON body.
 pub(super) fn response(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;

@@ -1,4 +1,4 @@
-//! One start of the program, with the port for its tool calls.
+//! One start of an agent's program, with the HTTP server for its tool calls.
 
 use super::callbacks::Callbacks;
 use super::program::Program;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::{select, time};
 
-/// One start of the program. Dropping this kills the program and closes the port.
+/// One start of an agent's program, with the HTTP server for its tool calls. Dropping this kills the program and closes the port.
 pub(super) struct Round {
     callbacks: Callbacks,
     answer: BoxFuture<'static, Result<String, CliError>>,
     stop: oneshot::Sender<()>,
 }
 
-/// An event of a round.
+/// An event of a running agent program: a tool call or the final answer.
 pub(super) enum Happened {
     Called(Received),
     Answered(String),
@@ -46,7 +46,7 @@ impl Round {
         })
     }
 
-    /// Returns the next event. Calls that were read come before the end of the program. Cancel safe.
+    /// Returns the next event of the running agent program. Calls that were read come before the end of the program. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Happened, CliError> {
         select! {
             biased;
@@ -58,7 +58,7 @@ impl Round {
         }
     }
 
-    /// Answers every call as cancelled and waits up to `grace` for the program to exit, then kills it.
+    /// Answers every tool call of the agent's program as cancelled and waits up to `grace` for the program to exit, then kills it.
     pub(super) async fn end(self, grace: Duration) {
         let Self {
             mut callbacks,

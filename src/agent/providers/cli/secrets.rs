@@ -23,7 +23,7 @@ impl Token {
         &self.0
     }
 
-    /// Returns `true` if `given` is the token. The comparison takes constant time.
+    /// Returns `true` if `given` is the token of the agent's program. The comparison takes constant time.
     pub(super) fn is(&self, given: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differences = own.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -31,15 +31,15 @@ impl Token {
     }
 }
 
-/// The text that replaces a secret.
+/// The text that replaces a secret in the output of an agent's program.
 const REPLACEMENT: &str = "[secret]";
 
 /// Strings that are removed from everything a program prints.
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Creates the list from all values that are not blank. Short values count too, because each can be a password. Values of several
-    /// lines are stored line by line, because output is checked line by line.
+    /// Creates the list of secrets from all values that are not blank. Short values count too, because each can be a password. Values of
+    /// several lines are stored line by line, because output is checked line by line.
     pub(super) fn new<'a>(values: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
         let mut secrets = Vec::new();
         for value in values {

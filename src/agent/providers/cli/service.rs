@@ -1,4 +1,4 @@
-//! HTTP service for the program: authenticates, reads and answers one request of each connection.
+//! HTTP service for the tool calls of an agent's program: authenticates, reads and answers one request of each connection.
 
 use super::refusal::{MAX_CALLS, READ_TIMEOUT, Refusal, response};
 use super::secrets::Token;
@@ -18,34 +18,35 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time;
 
-/// Maximum size in bytes of the head of a request.
+/// Maximum size in bytes of the head of an HTTP request of an agent's program.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// Maximum number of bytes read from a refused request. A client that is still writing would not read the response.
+/// Maximum number of bytes read from a refused HTTP request of an agent's program. A client that is still writing would not read the
+/// response.
 const MAX_DRAINED_BYTES: usize = 16 << 20;
 
-/// A call that was read, and the client that waits for the answer.
+/// A tool call that an agent's program sent, and the HTTP client that waits for the result.
 pub(super) struct Received {
     pub(super) call: MachineCall,
     pub(super) caller: Caller,
 }
 
-/// A client that waits for the answer to a call. Dropping this answers that the call was cancelled.
+/// An HTTP client of an agent's program that waits for the result of a tool call. Dropping this answers that the call was cancelled.
 pub(super) struct Caller {
     reply: oneshot::Sender<Answer>,
-    /// The permit of the call. It is released with the answer and not when the client disconnects, so a client that sends the call again
-    /// counts twice.
+    /// The permit of the tool call, one of [`MAX_CALLS`]. It is released with the answer and not when the client disconnects, so a client
+    /// that sends the call again counts twice.
     _place: OwnedSemaphorePermit,
 }
 
 impl Caller {
-    /// Sends the answer, unless the client has disconnected.
+    /// Sends the result of the tool call, unless the client has disconnected.
     pub(super) fn answer(self, answer: Answer) {
         self.reply.send(answer).ok();
     }
 }
 
-/// State shared by all connections of one program.
+/// State shared by all HTTP connections of one agent program.
 pub(super) struct Service {
     token: Token,
     tools: Bytes,
@@ -70,7 +71,7 @@ impl Service {
         }
     }
 
-    /// Serves the one request of a connection.
+    /// Serves the one HTTP request of a connection from an agent's program.
     pub(super) async fn serve(self: Arc<Self>, stream: TcpStream) {
         let answer =
             service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });
@@ -172,7 +173,7 @@ async fn read(body: &mut Incoming, limit: usize) -> Result<Vec<u8>, Refusal> {
     Ok(whole)
 }
 
-/// Reads and discards the rest of a request, up to [`MAX_DRAINED_BYTES`] and [`READ_TIMEOUT`].
+/// Reads and discards the rest of a refused HTTP request, up to [`MAX_DRAINED_BYTES`] and [`READ_TIMEOUT`].
 async fn drain(body: &mut Incoming) {
     let drained = async {
         let mut left = MAX_DRAINED_BYTES;

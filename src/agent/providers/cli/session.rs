@@ -10,13 +10,13 @@ use async_trait::async_trait;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A session with a program, which is started again for each message to it.
+/// A session with an agent's program, which is started again for each message to it.
 pub(super) struct CliSession {
     settings: Arc<Settings>,
     task: ProviderTask,
     saved: Saved,
     callers: Callers,
-    /// The running program, or `None` once it has ended.
+    /// The running program of the agent, or `None` once it has ended.
     round: Option<Round>,
 }
 
@@ -115,7 +115,7 @@ impl ProviderSession for CliSession {
     }
 }
 
-/// Returns the program's input, checked by the input guardrails.
+/// Returns the input of the agent's program, checked by the input guardrails.
 async fn given(task: &ProviderTask, saved: &Saved) -> Result<Vec<u8>, BoxError> {
     let messages = task.guardrails.input(task.messages.clone()).await;
     let messages = messages?.into_iter();
@@ -141,7 +141,7 @@ fn misused(problem: &'static str) -> BoxError {
     CliError::Misused { problem }.into()
 }
 
-/// The clients that wait for results, by call ID. A call that was sent again has several clients.
+/// The HTTP clients of an agent's program that wait for tool results, by call ID. A call that was sent again has several clients.
 #[derive(Default)]
 struct Callers(HashMap<CallId, Vec<Caller>>);
 
@@ -150,8 +150,8 @@ impl Callers {
         self.0.entry(id).or_default().push(caller);
     }
 
-    /// Answers the newest client of a call. A result for a single client is always for the newest one, because it is delivered before
-    /// the next call is received. A result for all clients is the same for each.
+    /// Sends the result of a tool call to the newest client that waits for it. A result for a single client is always for the newest one,
+    /// because it is delivered before the next call is received. A result for all clients is the same for each.
     fn answer(&mut self, id: &CallId, answer: Answer) {
         let Some(callers) = self.0.get_mut(id) else {
             return;

@@ -1,4 +1,4 @@
-//! Standard error of a program: logged line by line. The last line is retained for an error.
+//! Reader of an agent program's standard error, which is logged line by line. The last line is retained for an error.
 
 use super::secrets::Secrets;
 use crate::error::excerpt;
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tracing::debug;
 
-/// Maximum size of a logged line in bytes.
+/// Maximum size in bytes of a logged line of a program's standard error.
 const LINE_BYTES: usize = 1 << 10;
 
-/// Maximum number of logged bytes of one program. Later output is read and discarded, so that the program does not block.
+/// Maximum number of logged bytes of one program's standard error. Later output is read and discarded, so that the program does not block.
 const LOGGED_BYTES: usize = 64 << 10;
 
-/// Maximum size in bytes of the last line in an error.
+/// Maximum size in bytes of the last line of standard error in the error of a failed program.
 const LAST_WORDS_BYTES: usize = 256;
 
 pub(super) struct Stderr {
     secrets: Arc<Secrets>,
-    /// The start of a line whose end is not yet read.
+    /// The start of a line of standard error whose end is not yet read.
     line: Vec<u8>,
     last_words: String,
     logged: usize,
@@ -34,7 +34,7 @@ impl Stderr {
         }
     }
 
-    /// Reads the pipe to its end. A read error counts as the end.
+    /// Reads the pipe of the program's standard error to its end. A read error counts as the end.
     pub(super) async fn follow(&mut self, mut pipe: impl AsyncRead + Unpin) {
         let mut chunk = vec![0; 8 << 10];
         while let Ok(size @ 1..) = pipe.read(&mut chunk).await {
@@ -42,7 +42,7 @@ impl Stderr {
         }
     }
 
-    /// Returns the last line that is not blank.
+    /// Returns the last line of the program's standard error that is not blank.
     pub(super) fn last_words(mut self) -> String {
         self.end_line();
         self.last_words

@@ -1,4 +1,4 @@
-//! JSON messages from and to a program. Pure.
+//! JSON messages from and to an agent's program: no I/O, no clock.
 
 use super::CliError;
 use crate::agent::{ChatMessage, ProviderTask, ResponseSchema, ToolSpec};
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// Maximum size in bytes of a call ID and of a tool name.
+/// Maximum size in bytes of the call ID and of the tool name in a tool call of an agent's program.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Maximum size in bytes of a JSON error in a response.
+/// Maximum size in bytes of the JSON error in a response to a tool call that cannot be read.
 const MAX_PROBLEM_BYTES: usize = 256;
 
-/// The saved state of a session.
+/// The saved state of a session with an agent's program.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Saved {
-    /// The number of starts of the program.
+    /// The number of starts of the agent's program in this run.
     pub(super) runs: u64,
-    /// The program's last answer.
+    /// The last answer of the agent's program.
     pub(super) last: Option<String>,
-    /// The message for the next start.
+    /// The message that the agent's program receives at its next start.
     pub(super) message: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Saved {
     }
 }
 
-/// The document on the program's standard input.
+/// The JSON document that an agent's program receives on its standard input.
 #[derive(Serialize)]
 struct Document<'a> {
     run: &'a RunId,
@@ -49,7 +49,7 @@ struct Document<'a> {
     message: Option<&'a str>,
 }
 
-/// The earlier starts of the program.
+/// The earlier starts of the program in this run, as part of the program's input.
 #[derive(Serialize)]
 struct Resumed<'a> {
     runs: u64,
@@ -57,7 +57,7 @@ struct Resumed<'a> {
     calls: Vec<Value>,
 }
 
-/// Returns a finished call with its answer.
+/// Returns a finished tool call with its answer as JSON for the program's input.
 fn made((call, answer): &(MachineCall, Answer)) -> Value {
     let mut told = self::answer(answer);
     if let Value::Object(fields) = &mut told {
@@ -70,7 +70,7 @@ fn made((call, answer): &(MachineCall, Answer)) -> Value {
     told
 }
 
-/// Returns the document for standard input. `messages` and `message` have passed the input guardrails.
+/// Returns the JSON document for the program's standard input. `messages` and `message` have passed the input guardrails.
 pub(super) fn document(
     task: &ProviderTask,
     saved: &Saved,
@@ -99,7 +99,7 @@ pub(super) fn tools(task: &ProviderTask) -> Vec<u8> {
     json!({"tools": task.tools}).to_string().into_bytes()
 }
 
-/// A call in the form of the program. Unknown fields are ignored, for later versions.
+/// A tool call as an agent's program sends it in JSON. Unknown fields are ignored, for later versions.
 #[derive(Deserialize)]
 struct SentCall<'a> {
     id: String,
@@ -108,7 +108,8 @@ struct SentCall<'a> {
     arguments: &'a RawValue,
 }
 
-/// Reads a call. Arguments that are not valid JSON do not fail the request: the model receives their problem as the result of the call.
+/// Reads a tool call of an agent's program. Arguments that are not valid JSON do not fail the request: the model receives their problem as
+/// the result of the call.
 ///
 /// # Errors
 /// The problem, for the program.
@@ -157,7 +158,7 @@ fn arguments(sent: &RawValue) -> Result<ToolArguments, String> {
     }
 }
 
-/// Returns the response body for the answer to a call.
+/// Returns the response body with the result of a program's tool call.
 pub(super) fn answer(answer: &Answer) -> Value {
     match answer {
         Answer::Success(output) => json!({"status": "success", "output": output}),

@@ -1,4 +1,4 @@
-//! Reader of answers in the chat completions protocol, whole or in pieces.
+//! Reader of model answers in the chat completions protocol, whole or in pieces.
 
 use super::failure::{self, Failed};
 use super::names::Names;
@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// An answer or a piece of an answer. The content of a whole answer is in `message`, that of a piece in `delta`.
+/// A model answer or a piece of a streamed answer in the chat completions protocol. The content of a whole answer is in `message`, that of
+/// a piece in `delta`.
 #[derive(Deserialize)]
 struct Completion {
     #[serde(default)]
@@ -33,7 +34,7 @@ struct Choice {
     delta: Option<Said>,
     #[serde(default)]
     finish_reason: Option<String>,
-    /// The error of an interrupted answer, in the form of OpenRouter.
+    /// The error of an interrupted model answer, in the form of OpenRouter.
     #[serde(default)]
     error: Option<Value>,
 }
@@ -64,7 +65,7 @@ struct Call {
     id: Option<String>,
     #[serde(default)]
     function: Function,
-    /// Provider state, such as the signature of the thought behind the call.
+    /// Provider state of a tool call, such as the signature of the thought behind the call.
     #[serde(flatten)]
     others: Map<String, Value>,
 }
@@ -85,32 +86,32 @@ struct Tokens {
     completion_tokens: Option<u64>,
 }
 
-/// Reader of one answer, whole or in pieces.
+/// Reader of one model answer in the chat completions protocol, whole or in pieces.
 #[derive(Debug)]
 pub(in crate::agent) struct AnswerReader {
     names: Names,
-    /// The key that was sent, to remove it from errors that repeat it.
+    /// The API key that was sent with the request, to remove it from errors that repeat it.
     secret: Option<Secret>,
     calls: Vec<Slot>,
     thoughts: Thoughts,
     refusal: String,
     stop: Option<StopReason>,
-    /// The number of bytes received.
+    /// The number of bytes of the model answer that were received.
     bytes: usize,
 }
 
-/// A call whose first piece was received.
+/// A tool call of a model answer whose first piece was received.
 #[derive(Debug)]
 struct Slot {
-    /// The provider's index of the call.
+    /// The provider's index of the tool call.
     index: Option<u64>,
-    /// The provider's ID of the call.
+    /// The provider's ID of the tool call.
     id: Option<String>,
-    /// The ID of the call in this crate, which is created if the provider sends none.
+    /// The ID of the tool call in this crate, which is created if the provider sends none.
     own_id: String,
 }
 
-/// Maximum number of retained bytes of a refusal.
+/// Maximum number of retained bytes of the text with which a model refuses a request.
 const MAX_REFUSAL: usize = 1024;
 
 impl AnswerReader {
@@ -126,7 +127,7 @@ impl AnswerReader {
         }
     }
 
-    /// Reads a piece of an answer or a whole answer, and adds its events.
+    /// Reads a whole model answer or a piece of one, and adds its events.
     pub(in crate::agent) fn read(
         &mut self,
         text: &[u8],
@@ -152,7 +153,7 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Returns the last events, at the end of the body: the provider state, then [`ChatEvent::End`].
+    /// Returns the last events of a model answer, at the end of the body: the provider state, then [`ChatEvent::End`].
     ///
     /// # Errors
     /// [`ModelError::Unavailable`] if the answer has no finish reason, unless `marked`: the stream ended with `[DONE]`.
@@ -174,7 +175,7 @@ impl AnswerReader {
         Ok(events)
     }
 
-    /// Returns the [`ModelError`] for an error that the response contains instead of an answer.
+    /// Returns the [`ModelError`] for an error that a model response contains instead of an answer.
     fn must_be_whole(&self, error: Option<Value>) -> Result<(), ModelError> {
         match error.filter(|error| !error.is_null()) {
             Some(error) => {
@@ -220,7 +221,7 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Counts received bytes, because a stream could be endless.
+    /// Counts the received bytes of a model answer, because a stream could be endless.
     fn grow(&mut self, by: usize) -> Result<(), ModelError> {
         self.bytes = self.bytes.saturating_add(by);
         match self.bytes > ChatResponse::MAX_BYTES {
@@ -232,9 +233,9 @@ impl AnswerReader {
         }
     }
 
-    /// Returns the position of the call that a piece continues, or `None` if the piece starts a call. A piece continues the call with the
-    /// same index, or without an index and name, the last call. A new ID always starts a call, because some endpoints give all calls the
-    /// same index.
+    /// Returns the position of the tool call that a piece of the answer continues, or `None` if the piece starts a call. A piece continues
+    /// the call with the same index, or without an index and name, the last call. A new ID always starts a call, because some endpoints
+    /// give all calls the same index.
     fn begun(&self, piece: &Call) -> Option<usize> {
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let has_id = is_given(&piece.id);
@@ -307,7 +308,7 @@ fn stop(reason: &str) -> Result<StopReason, ModelError> {
     }
 }
 
-/// Returns the text of a value: a string, the strings in a list of parts, or other JSON as text.
+/// Returns the text of a JSON value in a model answer: a string, the strings in a list of parts, or other JSON as text.
 fn text_of(value: Value) -> String {
     match value {
         Value::String(text) => text,
@@ -320,7 +321,8 @@ fn text_of(value: Value) -> String {
     }
 }
 
-/// Returns the error of an unreadable answer, with the kind and the position of the problem. The message of serde would quote the answer.
+/// Returns the error of an unreadable model answer, with the kind and the position of the problem. The message of serde would quote the
+/// answer.
 pub(in crate::agent) fn unreadable(error: &serde_json::Error) -> ModelError {
     let what = match error.classify() {
         serde_json::error::Category::Eof => "truncated JSON",

@@ -7,29 +7,30 @@ use crate::scrub::without_credentials;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Minimum delay after a rate limit. A rate-limited request uses no attempt of a run, so a delay of zero would repeat it without end.
+/// Minimum delay before a model request is retried after a rate limit. A rate-limited request uses no attempt of a run, so a delay of zero
+/// would repeat it without end.
 const LEAST_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Delay after a rate limit for which the provider states none: ten seconds.
+/// Delay before a model request is retried after a rate limit for which the provider states no delay: ten seconds.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// A response that is an error.
+/// A response of a model provider that is an error.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Failed {
-    /// The HTTP status, or the equivalent status of an error in the body.
+    /// The HTTP status of the error response, or the equivalent status of an error in the body.
     pub(in crate::agent) status: u16,
     pub(in crate::agent) retry_after: Option<Duration>,
     /// The provider's error code, such as `context_length_exceeded`.
     code: String,
     message: String,
-    /// Scheme, host and port of the provider, if known.
+    /// Scheme, host and port of the provider that sent the error, if known.
     server: String,
-    /// If `true`, the provider's moderation rejected the content.
+    /// If `true`, the provider's moderation rejected the content of the model request.
     moderated: bool,
 }
 
 impl Failed {
-    /// Reads an error that a response with the status 200 contains instead of an answer.
+    /// Reads an error that a response with the status 200 contains instead of a model answer.
     pub(in crate::agent) fn in_answer(error: &Value) -> Self {
         let status = error.get("code").and_then(Value::as_u64);
         let status = status.and_then(|code| u16::try_from(code).ok());
@@ -67,7 +68,7 @@ impl Failed {
         }
     }
 
-    /// Sets the scheme, host and port of the provider.
+    /// Sets the scheme, host and port of the provider that sent the error.
     #[cfg(feature = "openai")]
     pub(in crate::agent) fn of_server(mut self, server: String) -> Self {
         self.server = server;
@@ -87,7 +88,7 @@ impl Failed {
         self.code.contains("context_length") || words.iter().any(|one| message.contains(one))
     }
 
-    /// Removes a key from the error, in case the provider repeats it.
+    /// Removes an API key from the provider's error, in case the provider repeats the key.
     pub(in crate::agent) fn without(mut self, secret: Option<&Secret>) -> Self {
         self.message = scrubbed(&self.message, secret);
         self.code = scrubbed(&self.code, secret);
@@ -113,7 +114,7 @@ impl Failed {
     }
 }
 
-/// Returns the [`ModelError`] for an error response.
+/// Returns the [`ModelError`] for an error response of a model provider.
 pub(in crate::agent) fn classify(failed: &Failed) -> ModelError {
     let delay = failed.retry_after.map(|delay| delay.min(Retry::MAX_DELAY));
     let code = &*failed.code;
@@ -153,7 +154,7 @@ fn rejected(failed: &Failed) -> ModelError {
     }
 }
 
-/// Returns a text with the key replaced by `[key]`, in case the provider repeats it.
+/// Returns a provider's text with the API key replaced by `[key]`, in case the provider repeats the key.
 pub(in crate::agent) fn scrubbed(text: &str, secret: Option<&Secret>) -> String {
     match secret.map(Secret::reveal).filter(|key| !key.is_empty()) {
         Some(key) => text.replace(key, "[key]"),
@@ -161,7 +162,7 @@ pub(in crate::agent) fn scrubbed(text: &str, secret: Option<&Secret>) -> String 
     }
 }
 
-/// Returns the first 200 characters of a provider's text, without control characters.
+/// Returns the first 200 characters of a model provider's text, without control characters.
 pub(in crate::agent) fn safe_excerpt(text: &str) -> String {
     const SHOWN: usize = 200;
     let line: String = text

@@ -1,14 +1,14 @@
 use crate::agent::{ChatMessage, ChatRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tool names on the wire, where a name has at most 64 letters, digits, `_` and `-`.
+/// Tool names in requests to a model provider, where a name has at most 64 letters, digits, `_` and `-`.
 ///
 /// Other names are replaced by unique valid names in the request, and restored in the answer.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Names {
-    /// Wire names by tool name.
+    /// The names in requests to the provider, by tool name.
     there: BTreeMap<String, String>,
-    /// Tool names by wire name.
+    /// The tool names, by name in requests to the provider.
     back: BTreeMap<String, String>,
 }
 
@@ -43,12 +43,12 @@ impl Names {
         names
     }
 
-    /// Returns the wire name of a tool.
+    /// Returns the name of a tool in requests to the provider.
     pub(in crate::agent) fn there<'a>(&'a self, name: &'a str) -> &'a str {
         self.there.get(name).map_or(name, String::as_str)
     }
 
-    /// Returns the tool name for a wire name.
+    /// Returns the tool name for a name that the provider's answer contains.
     pub(in crate::agent) fn back(&self, name: String) -> String {
         self.back.get(&name).cloned().unwrap_or(name)
     }
@@ -65,7 +65,8 @@ fn plain_or_underscore(c: char) -> char {
     }
 }
 
-/// Returns candidate `number` for a wire name, truncated to the limit. The candidates after the first end with their number.
+/// Returns candidate `number` for the name of a tool in requests, truncated to the maximum length. The candidates after the first end with
+/// their number.
 fn numbered(base: &str, number: usize) -> String {
     let ending = match number {
         1 => String::new(),

@@ -1,4 +1,4 @@
-//! Requests in the chat completions protocol.
+//! Conversion of model requests to the chat completions protocol.
 
 use super::names::Names;
 use super::thoughts;
@@ -8,13 +8,13 @@ use crate::agent::{
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// Parameters of the wire format that depend on the endpoint and the call.
+/// Parameters of the JSON body of a model request that depend on the endpoint and the model.
 pub(in crate::agent) struct Form<'a> {
     pub(in crate::agent) names: &'a Names,
-    /// The receiving model. The request contains only reasoning and provider state of this origin.
+    /// The model that receives the request. The request contains only reasoning and provider state of this origin.
     pub(in crate::agent) origin: &'a PartOrigin,
     pub(in crate::agent) default_model: Option<&'a str>,
-    /// `max_completion_tokens`, or `max_tokens`.
+    /// The name of the field with the token limit: `max_completion_tokens` or `max_tokens`.
     pub(in crate::agent) max_tokens_field: &'static str,
     pub(in crate::agent) streams: bool,
     /// If `true`, consecutive messages of the role `user` are sent as one.
@@ -22,7 +22,7 @@ pub(in crate::agent) struct Form<'a> {
 }
 
 impl Form<'_> {
-    /// Returns the body of a request.
+    /// Returns the JSON body of a model request in the chat completions protocol.
     ///
     /// # Errors
     /// [`ModelError::Media`] if an image or a file was not read, and [`ModelError::Unsupported`] if a message of another role than
@@ -96,7 +96,7 @@ impl Form<'_> {
         })
     }
 
-    /// Returns an earlier answer, with the reasoning and the provider state of the same origin.
+    /// Returns an earlier model answer as a message of a request, with the reasoning and the provider state of the same origin.
     fn said(&self, message: &ChatMessage) -> Value {
         let text = message.text();
         let calls = message.tool_calls();

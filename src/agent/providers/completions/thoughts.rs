@@ -5,22 +5,22 @@ use crate::agent::{ChatEvent, ChatMessage, ModelError, Opaque, PartOrigin, Reaso
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The fields of a message with the text of the reasoning.
+/// The fields of a chat completions message with the text of the model's reasoning.
 const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
-/// The field of a message with a list of thoughts, which can be encrypted or signed.
+/// The field of a chat completions message with a list of thoughts, which can be encrypted or signed.
 const DETAILS: &str = "reasoning_details";
 
-/// The field of a message with reasoning and provider state, from a model that is served as a tool.
+/// The field of a chat completions message with reasoning and provider state, from a model that is served as a tool.
 pub(in crate::agent) const PARTS: &str = "opaque_parts";
 
-/// The fields of a tool call that are not provider state.
+/// The fields of a tool call in the chat completions protocol that are not provider state.
 const KNOWN: [&str; 4] = ["id", "index", "type", "function"];
 
-/// The fields of a thought whose text arrives in pieces.
+/// The fields of a model's thought whose text arrives in pieces in a streamed answer.
 const IN_PIECES: [&str; 3] = ["text", "summary", "data"];
 
-/// Fields of a message, or of a piece of one.
+/// The fields with reasoning and provider state of a chat completions message, or of a piece of one.
 #[derive(Default)]
 pub(super) struct Fields {
     pub(super) reasoning_content: Option<Value>,
@@ -30,7 +30,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Returns the size of all fields in bytes.
+    /// Returns the size of the fields with reasoning and provider state in bytes.
     pub(super) fn size(&self) -> usize {
         let fields = [
             &self.reasoning_content,
@@ -43,7 +43,7 @@ impl Fields {
     }
 }
 
-/// Returns the size of a value in bytes.
+/// Returns the size of a JSON value of a model answer in bytes.
 pub(super) fn size_of(value: Option<&Value>) -> usize {
     value.map_or(0, |value| match value {
         Value::String(text) => text.len(),
@@ -55,13 +55,13 @@ pub(super) fn size_of(value: Option<&Value>) -> usize {
     })
 }
 
-/// Collector of the provider state of an answer, which arrives whole or in pieces.
+/// Collector of the provider state of a model answer, which arrives whole or in pieces.
 #[derive(Debug)]
 pub(super) struct Thoughts {
     origin: PartOrigin,
     details: Vec<Value>,
     parts: Vec<Value>,
-    /// Fields of the tool calls, by the ID of the call.
+    /// The provider state of the tool calls in the answer, by call ID.
     calls: BTreeMap<String, Map<String, Value>>,
 }
 
@@ -75,7 +75,8 @@ impl Thoughts {
         }
     }
 
-    /// Reads the fields of a message. Reasoning is returned as an event, and [`finish`](Self::finish) returns the provider state.
+    /// Reads the reasoning and the provider state in a message of the answer. Reasoning is returned as an event, and
+    /// [`finish`](Self::finish) returns the provider state.
     pub(super) fn read(&mut self, fields: Fields) -> Option<ChatEvent> {
         if let Some(Value::Array(details)) = fields.reasoning_details {
             for detail in details {
@@ -105,7 +106,7 @@ impl Thoughts {
         })
     }
 
-    /// Adds a thought, or a piece of a thought with the same index and type.
+    /// Adds a thought of the model, or adds a piece to the thought with the same index and type.
     fn detail(&mut self, detail: Value) {
         let same = |so_far: &&mut Value| {
             let field = |name: &str| (so_far.get(name), detail.get(name));
@@ -132,7 +133,7 @@ impl Thoughts {
         }
     }
 
-    /// Reads the fields of a tool call.
+    /// Reads the provider state in the fields of a tool call.
     pub(super) fn read_call(&mut self, call_id: &str, fields: Map<String, Value>) {
         let is_state =
             |(name, value): &(String, Value)| !value.is_null() && !KNOWN.contains(&&**name);
@@ -143,7 +144,7 @@ impl Thoughts {
         }
     }
 
-    /// Returns the provider state of the answer.
+    /// Returns the provider state of the model answer as events.
     ///
     /// # Errors
     /// [`ModelError::BadAnswer`] if the state nests too deep to be saved.
@@ -168,7 +169,7 @@ impl Thoughts {
     }
 }
 
-/// Adds the reasoning and the provider state of an earlier answer to its message.
+/// Adds the reasoning and the provider state of an earlier model answer to its message in the next request.
 ///
 /// The text of the reasoning is sent only with tool calls. Models need it there, and some endpoints reject it elsewhere.
 pub(super) fn restore(message: &ChatMessage, origin: &PartOrigin, fields: &mut Map<String, Value>) {
@@ -189,7 +190,7 @@ pub(super) fn restore(message: &ChatMessage, origin: &PartOrigin, fields: &mut M
     }
 }
 
-/// Adds the provider state of an earlier tool call to the call.
+/// Adds the provider state of an earlier tool call to the call in the next request.
 pub(super) fn restore_call(
     message: &ChatMessage,
     origin: &PartOrigin,

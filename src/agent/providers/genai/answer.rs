@@ -19,30 +19,30 @@ use tracing::Dispatch;
 use tracing::instrument::WithSubscriber;
 use uuid::Uuid;
 
-/// The field of reasoning text.
+/// The field name of a model's reasoning text in saved conversations with `genai` models.
 const REASONING: &str = "reasoning";
 
-/// The field of a thought's signature.
+/// The field name of a thought's signature in saved conversations with `genai` models.
 pub(super) const SIGNATURE: &str = "thought_signature";
 
-/// The field of the signatures of the thoughts behind a tool call.
+/// The field name of the signatures of the thoughts behind a tool call, in saved conversations with `genai` models.
 pub(super) const SIGNATURES: &str = "thought_signatures";
 
-/// The field of a part that `genai` passes on unchanged, such as a redacted thought.
+/// The field name, in saved conversations, of an answer part that `genai` passes on unchanged, such as a redacted thought.
 pub(super) const CUSTOM: &str = "custom";
 
-/// An answer that is being received. Text becomes events immediately, and tool calls at the end.
+/// A model answer that is being received through `genai`. Text becomes events immediately, and tool calls at the end.
 pub(super) struct Answer {
-    /// The stream of `genai`, or `None` once the answer has ended.
+    /// The event stream of `genai`, or `None` once the model answer has ended.
     events: Option<ChatStream>,
     meter: Arc<Meter>,
     names: Names,
     origin: PartOrigin,
-    /// The key that was sent, to remove it from errors that repeat it.
+    /// The API key that was sent with the request, to remove it from errors that repeat it.
     secret: Option<Secret>,
-    /// The number of bytes received.
+    /// The number of bytes of the model answer that were received.
     bytes: usize,
-    /// The events that were read and not yet returned. They come from one event of `genai`, so its size limits them.
+    /// The events of the model answer that were read and not yet returned. They come from one event of `genai`, so its size limits them.
     ready: VecDeque<ChatEvent>,
 }
 
@@ -79,7 +79,7 @@ impl Answer {
         Some((Ok(event), self))
     }
 
-    /// Reads the next event of `genai`, which may add no event to `ready`.
+    /// Reads the next event of a model answer from `genai`, which may add no event to `ready`.
     async fn step(&mut self) -> Result<(), ModelError> {
         let Some(events) = &mut self.events else {
             return Ok(());
@@ -120,8 +120,8 @@ impl Answer {
         }
     }
 
-    /// Adds the events at the end of an answer: reasoning, provider state, calls, usage and stop reason. An answer without a stop reason
-    /// is incomplete, because some protocols of `genai` also report an end when the connection closes.
+    /// Adds the events at the end of a model answer: reasoning, provider state, calls, usage and stop reason. An answer without a stop
+    /// reason is incomplete, because some protocols of `genai` also report an end when the connection closes.
     fn end(&mut self, end: StreamEnd) -> Result<(), ModelError> {
         let usage = end.captured_usage.as_ref().map(usage);
         let stop = end.captured_stop_reason.clone().ok_or_else(broke_off)?;

@@ -35,14 +35,14 @@ impl GenaiModelBuilder {
         }
     }
 
-    /// Sets the base URL, to which the paths of the protocol are added, for example `https://api.anthropic.com/v1`. Defaults to the
-    /// provider's own endpoint.
+    /// Sets the base URL of the provider, to which the paths of the protocol are added, for example `https://api.anthropic.com/v1`.
+    /// Defaults to the provider's own endpoint.
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.base_url = Some(url.into());
         self
     }
 
-    /// Sets the API key. By default an empty key is sent; keys in the environment are not used.
+    /// Sets the API key of the provider. By default an empty key is sent; keys in the environment are not used.
     pub fn key(mut self, key: Secret) -> Self {
         self.key = Wanted::Key(Key::Fixed(key));
         self
@@ -65,7 +65,7 @@ impl GenaiModelBuilder {
         self
     }
 
-    /// Sets the maximum time to connect. Defaults to ten seconds.
+    /// Sets the maximum time to connect to the provider. Defaults to ten seconds.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.connect = limit;
         self
@@ -78,19 +78,19 @@ impl GenaiModelBuilder {
         self
     }
 
-    /// Sets the maximum time of a whole answer. Defaults to ten minutes.
+    /// Sets the maximum time of a whole model answer. Defaults to ten minutes.
     pub fn total_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.total = limit;
         self
     }
 
-    /// Sets the maximum size of an answer's events in bytes. Defaults to 16 MiB. The events are many times larger than their text.
+    /// Sets the maximum size of a model answer's events in bytes. Defaults to 16 MiB. The events are many times larger than their text.
     pub fn max_bytes(mut self, limit: usize) -> Self {
         self.max_bytes = limit;
         self
     }
 
-    /// Builds the model. This starts a thread that reads answers.
+    /// Builds the [`GenaiModel`]. This starts a thread that reads answers.
     ///
     /// # Errors
     /// [`ProviderError`] if the provider is unknown, the URL or the key cannot be used, the HTTP client cannot be created, or the
@@ -125,8 +125,8 @@ impl GenaiModelBuilder {
     }
 }
 
-/// The supported providers: those without the chat completions protocol. For that protocol, `genai` allocates as many calls as a number
-/// in the answer states, without a limit.
+/// The providers that [`GenaiModel`] supports: those without the chat completions protocol. For that protocol, `genai` allocates as many
+/// calls as a number in the answer states, without a limit.
 const PROVIDERS: [AdapterKind; 10] = [
     AdapterKind::Anthropic,
     AdapterKind::BedrockApi,
@@ -148,7 +148,7 @@ fn provider(name: String) -> Result<AdapterKind, ProviderError> {
     })
 }
 
-/// Returns the endpoint for a base URL. It ends with a slash, because `genai` appends paths without one.
+/// Returns the `genai` endpoint for a base URL. It ends with a slash, because `genai` appends paths without one.
 fn endpoint(base: &Url) -> Endpoint {
     let text = base.as_str().trim_end_matches('/');
     Endpoint::from_owned(format!("{text}/"))

@@ -13,7 +13,7 @@ use ::genai::webc;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
-/// Converts the error of a request that was not sent.
+/// Converts the `genai` error of a model request that was not sent.
 pub(super) fn of_request(error: &Error, provider: &'static str) -> ModelError {
     match error {
         Error::RequiresApiKey { .. }
@@ -27,7 +27,7 @@ pub(super) fn of_request(error: &Error, provider: &'static str) -> ModelError {
     }
 }
 
-/// Converts an error before or during an answer.
+/// Converts a `genai` error before or during a model answer.
 pub(super) fn of_answer(error: Error, meter: &Meter, secret: Option<&Secret>) -> ModelError {
     match error {
         Error::WebStream { error, .. } => of_connection(error, meter, secret),
@@ -81,7 +81,7 @@ fn of_status(status: u16, headers: &HeaderMap, body: &str, secret: Option<&Secre
     classify(&web::failed(status, delay, body).without(secret))
 }
 
-/// Converts an error that an event contains instead of an answer.
+/// Converts a provider's error that an event of the stream contains instead of an answer.
 fn of_event(body: &Value, meter: &Meter, secret: Option<&Secret>) -> ModelError {
     match body.get("error") {
         Some(error) => classify(&Failed::in_answer(error).without(secret)),

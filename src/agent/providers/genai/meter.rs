@@ -1,22 +1,22 @@
-//! Counter of the bytes that `genai` reads of an answer.
+//! Counter of the bytes that `genai` reads of a model answer.
 
 use crate::agent::providers::web::MAX_EVENT_BYTES;
 use ::genai::chat::{ChatFrameSink, FrameCtx, RawFrameRef};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Counter of the bytes that were read of an answer. `genai` passes each event to the counter before it parses the event.
+/// Counter of the bytes that were read of a model answer. `genai` passes each event to the counter before it parses the event.
 #[derive(Debug)]
 pub(super) struct Meter {
     read: AtomicUsize,
     limit: usize,
-    /// Size of an event over [`MAX_EVENT_BYTES`] that is not yet logged, or 0.
+    /// Size in bytes of an event of the provider that is larger than [`MAX_EVENT_BYTES`] and not yet logged, or 0.
     oversized: AtomicUsize,
     /// If `true`, the provider reported that it blocked the prompt, which `genai` does not pass on.
     blocked: AtomicBool,
 }
 
 impl Meter {
-    /// Bytes that an event counts in addition to its text, because the text may be empty.
+    /// Number of bytes that the counter adds for each event in addition to the event's text, because the text may be empty.
     const EVENT: usize = 8;
 
     pub(super) fn new(limit: usize) -> Self {
@@ -44,7 +44,8 @@ impl Meter {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Logs an event that `genai` read although it is too large. The sink cannot log it, because log messages during a poll are discarded.
+    /// Logs an event of the provider that `genai` read although it is too large. The sink cannot log it, because log messages during a poll
+    /// are discarded.
     pub(super) fn warn_if_oversized(&self) {
         let bytes = self.oversized.swap(0, Ordering::Relaxed);
         if bytes > 0 {
@@ -56,7 +57,7 @@ impl Meter {
         }
     }
 
-    /// Returns the operation that the caller waits for, for error messages.
+    /// Returns the operation of the model that the caller waits for, `answer` or `continue`, for error messages.
     pub(super) fn awaited(&self) -> &'static str {
         match self.has_begun() {
             true => "continue",

@@ -75,9 +75,9 @@ use tracing::instrument::WithSubscriber;
 pub struct GenaiModel {
     client: Client,
     provider: AdapterKind,
-    /// The name in saved conversations: the provider, and the endpoint if it is not the provider's own.
+    /// The name of the provider in saved conversations, with the endpoint if it is not the provider's own.
     name: String,
-    /// The endpoint, or `None` for the provider's own.
+    /// The endpoint of the model, or `None` for the provider's own.
     endpoint: Option<Endpoint>,
     key: Key,
     model: String,
@@ -92,7 +92,7 @@ impl GenaiModel {
         GenaiModelBuilder::new(provider.into(), model.into())
     }
 
-    /// Returns the endpoint, the model and the key for a request.
+    /// Returns the endpoint, the model and the API key for a model request.
     async fn target(
         &self,
         request: &ChatRequest,
@@ -113,7 +113,7 @@ impl GenaiModel {
         Ok(target)
     }
 
-    /// Returns the origin of the answer to a request.
+    /// Returns the origin of the answer to a model request: the provider and the model.
     fn origin(&self, request: &ChatRequest) -> PartOrigin {
         let name = request.model.as_deref().unwrap_or(&self.model);
         PartOrigin::new(&*self.name, Some(name))

@@ -1,4 +1,4 @@
-//! Reading of answers on a separate thread.
+//! Reading of `genai` model answers on a separate thread.
 //!
 //! `genai` reads a whole event, or the body of an error, in one poll as long as bytes are available. On a multi-threaded runtime bytes
 //! arrive during the poll, so the poll may never return, and no timer of the same task fires. On this thread the connection and its
@@ -16,15 +16,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{self, Instant};
 
-/// Maximum number of events that are read before the caller takes them.
+/// Maximum number of events of a model answer that are read before the caller takes them.
 const MAX_READY: usize = 16;
 
 type Item = Result<ChatEvent, ModelError>;
 
-/// A thread with a runtime for the connections of one model and its clones. The thread ends when the reader is dropped.
+/// A thread with a Tokio runtime for the connections of one model and its clones. The thread ends when the reader is dropped.
 pub(super) struct Reader {
     runtime: Handle,
-    /// The thread ends when this end of the channel is dropped.
+    /// The sender that keeps the thread running: the thread ends when the sender is dropped.
     _stop: oneshot::Sender<()>,
 }
 
@@ -45,7 +45,7 @@ impl Reader {
         })
     }
 
-    /// Reads an answer on the thread, starting with the first poll of the returned stream. The stream fails with
+    /// Reads a model answer on the thread, starting with the first poll of the returned stream. The stream fails with
     /// [`ModelError::TimedOut`] after `total`. Dropping it stops the reading.
     pub(super) fn read(
         self: Arc<Self>,
@@ -57,15 +57,15 @@ impl Reader {
     }
 }
 
-/// An answer that the thread reads.
+/// A model answer that the thread reads.
 struct Reading {
     events: mpsc::Receiver<Item>,
-    /// The end of the timeout, or `None` if the clock cannot represent it.
+    /// The time at which reading the model answer times out, or `None` if the clock cannot represent it.
     deadline: Option<Instant>,
     meter: Arc<Meter>,
     task: AbortHandle,
     has_failed: bool,
-    /// Keeps the thread running while an answer is read.
+    /// Keeps the thread running while the model answer is read.
     _reader: Arc<Reader>,
 }
 

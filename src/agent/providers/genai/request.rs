@@ -1,4 +1,4 @@
-//! Conversion of requests to the types of `genai`: pure.
+//! Conversion of model requests to the types of `genai`: pure.
 
 use super::answer::{CUSTOM, SIGNATURE, SIGNATURES};
 use crate::agent::providers::completions::Names;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Returns the feature of a request that `genai` would silently omit for this provider, or `None`.
+/// Returns the feature of a model request that `genai` would silently omit for this provider, or `None`.
 pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
     let calls = request
         .messages
@@ -44,7 +44,7 @@ pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'
     is_strict.then_some("a strict response schema")
 }
 
-/// Returns the images and files that `genai` would silently omit.
+/// Returns a description of the images and files of a model request that `genai` would silently omit for this provider, or `None`.
 fn lacking_media(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
     let mut messages = request.messages.iter();
     if messages.any(|one| one.speaker != Speaker::User && one.has_media()) {
@@ -72,7 +72,7 @@ fn is_plain(provider: AdapterKind) -> bool {
     )
 }
 
-/// Returns the options of a request and the parts of the answer to capture.
+/// Returns the `genai` options of a model request, with the parts of the answer to capture.
 pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Names) -> ChatOptions {
     let mut options = ChatOptions::default()
         .with_capture_usage(true)
@@ -100,7 +100,7 @@ pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Name
     options
 }
 
-/// Returns the conversation and the tools of a request.
+/// Returns the conversation and the tools of a model request in the types of `genai`.
 ///
 /// # Errors
 /// [`ModelError::Media`] if an image or a file was not read.
@@ -149,7 +149,7 @@ pub(super) fn messages(
     Ok(asked)
 }
 
-/// Returns a user message with images or files.
+/// Returns a user message with images or files in the types of `genai`.
 fn attached(
     message: &ChatMessage,
     request: &ChatRequest,
@@ -180,7 +180,7 @@ fn attached(
     )))
 }
 
-/// Returns a message, or `None` if it has no content, because providers reject empty messages.
+/// Returns a chat message in the types of `genai`, or `None` if it has no content, because providers reject empty messages.
 fn said(
     message: &ChatMessage,
     names: &Names,
@@ -206,7 +206,7 @@ fn said(
     }
 }
 
-/// Returns a thought of this model, or its signature, in the form of `genai`. Other parts are `None`.
+/// Returns a thought of the requested model, or its signature, in the form of `genai`. Other parts are `None`.
 fn thought(part: &Part, provider: AdapterKind, origin: &PartOrigin) -> Option<ContentPart> {
     match part {
         Part::Reasoning(reasoning) if reasoning.origin == *origin => {
@@ -238,7 +238,7 @@ fn thought(part: &Part, provider: AdapterKind, origin: &PartOrigin) -> Option<Co
     }
 }
 
-/// Returns the signatures of the thoughts behind a call.
+/// Returns the signatures of the thoughts behind a tool call.
 fn signatures(message: &ChatMessage, origin: &PartOrigin, call_id: &str) -> Option<Vec<String>> {
     let mut of_call = message.opaque(origin, Some(call_id));
     let found = of_call.find(|opaque| opaque.field == SIGNATURES)?;
@@ -259,8 +259,8 @@ fn call(call: &ToolCall, names: &Names, signatures: Option<Vec<String>>) -> Cont
     })
 }
 
-/// Returns the ID of a call for the request. Other characters are replaced, because some protocols accept only these, and an earlier call
-/// can be from another provider.
+/// Returns the ID of a tool call with all characters except ASCII letters, digits, `_` and `-` replaced. Some protocols accept only these,
+/// and an earlier call can be from another provider.
 fn id_there(id: &str) -> String {
     let is_taken = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
     id.replace(|one| !is_taken(one), "_")

@@ -30,7 +30,7 @@ impl OpenAiCompatibleBuilder {
         }
     }
 
-    /// Sets the API key. By default no key is sent.
+    /// Sets the API key of the endpoint. By default no key is sent.
     pub fn key(mut self, key: Secret) -> Self {
         self.key = Wanted::Key(Key::Fixed(key));
         self
@@ -59,7 +59,7 @@ impl OpenAiCompatibleBuilder {
         self
     }
 
-    /// Sets the maximum time to connect. Defaults to ten seconds.
+    /// Sets the maximum time to connect to the endpoint. Defaults to ten seconds.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.connect = limit;
         self
@@ -72,7 +72,7 @@ impl OpenAiCompatibleBuilder {
         self
     }
 
-    /// Sets the maximum time of a whole answer, including a streamed one. Defaults to ten minutes.
+    /// Sets the maximum time of a whole model answer, including a streamed one. Defaults to ten minutes.
     pub fn total_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.total = limit;
         self
@@ -93,7 +93,7 @@ impl OpenAiCompatibleBuilder {
         self
     }
 
-    /// Builds the model.
+    /// Builds the [`OpenAiCompatible`] model.
     ///
     /// # Errors
     /// [`ProviderError`] if the URL or the key cannot be used, or the HTTP client cannot be created.
@@ -101,7 +101,7 @@ impl OpenAiCompatibleBuilder {
         self.build_at(&["chat", "completions"])
     }
 
-    /// Builds a client of a path below the base URL.
+    /// Builds an HTTP client for one path below the base URL, such as that of chat completions or embeddings.
     pub(super) fn build_at(self, path: &[&str]) -> Result<OpenAiCompatible, ProviderError> {
         let key = self.key.found()?;
         let client = self.timeouts.client()?;

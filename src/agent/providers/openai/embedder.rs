@@ -1,4 +1,4 @@
-//! Embeddings over the same HTTP client as chat requests.
+//! Embedder for the embeddings API of OpenAI, over the same HTTP client as chat requests.
 
 use super::http::Body;
 use super::{OpenAiCompatible, builder};
@@ -50,7 +50,7 @@ impl OpenAiEmbedder {
         }
     }
 
-    /// Sends the number of dimensions to the endpoint. Only models that can shorten their vectors accept it.
+    /// Makes the embedder send the number of dimensions to the endpoint. Only models that can shorten their vectors accept it.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         self.asks_for_dimensions = true;
@@ -95,7 +95,7 @@ impl Embedder for OpenAiEmbedder {
     }
 }
 
-/// The response of an endpoint: vectors or an error.
+/// The response of an embeddings endpoint: vectors or an error.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -111,7 +111,7 @@ struct Data {
     embedding: Vec<f32>,
 }
 
-/// Returns the [`EmbedError`] for a failed request.
+/// Returns the [`EmbedError`] for a failed embeddings request.
 fn failed(model: &str, error: ModelError) -> EmbedError {
     let model = model.to_owned();
     let is_about_the_text = matches!(

@@ -1,4 +1,4 @@
-//! One HTTP request and its response, read within limits.
+//! One HTTP request to a model endpoint and its response, read within size limits.
 
 use super::{OpenAiCompatible, Secret};
 use crate::agent::ModelError;
@@ -10,7 +10,7 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use tracing::debug;
 
-/// The body of a successful response.
+/// The body of a model endpoint's successful response.
 pub(super) struct Body {
     response: Response,
     left: usize,
@@ -18,7 +18,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Sends a request and waits for the head of the response.
+    /// Sends an HTTP request to a model endpoint and waits for the head of the response.
     pub(super) async fn of(
         model: &OpenAiCompatible,
         sent: String,
@@ -66,12 +66,12 @@ impl Body {
         }
     }
 
-    /// Returns `true` if the response is an event stream.
+    /// Returns `true` if the response of the model endpoint is an event stream.
     pub(super) fn streams(&self) -> bool {
         self.kind().starts_with("text/event-stream")
     }
 
-    /// Reads the whole body.
+    /// Reads the whole body of the model endpoint's response.
     pub(super) async fn whole(mut self) -> Result<Vec<u8>, ModelError> {
         let mut whole = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -80,7 +80,7 @@ impl Body {
         Ok(whole)
     }
 
-    /// Reads the next chunk, or returns `None` at the end of the body.
+    /// Reads the next chunk of the response body, or returns `None` at the end of the body.
     pub(super) async fn chunk(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, ModelError> {
         let chunk = self
             .response
@@ -100,7 +100,7 @@ impl Body {
         Ok(chunk)
     }
 
-    /// Reads the start of an error body. A read error ends it.
+    /// Reads the start of the body of an error response. A read error ends it.
     async fn start(&mut self) -> Vec<u8> {
         let mut start = Vec::new();
         while start.len() < MAX_ERROR_BYTES {
@@ -112,7 +112,7 @@ impl Body {
         start
     }
 
-    /// Checks the content type. Proxies and wrong URLs answer with an HTML page and the status 200.
+    /// Checks the content type of the model endpoint's response. Proxies and wrong URLs answer with an HTML page and the status 200.
     fn must_be_readable(&self) -> Result<(), ModelError> {
         let kind = self.kind();
         if kind.is_empty()

@@ -78,14 +78,14 @@ impl OpenAiCompatible {
         OpenAiCompatibleBuilder::new(base_url.into())
     }
 
-    /// Returns the origin of the answer to a request: the endpoint and the model.
+    /// Returns the origin of the answer to a model request: the endpoint and the model.
     fn origin(&self, request: &ChatRequest) -> PartOrigin {
         let provider = format!("openai:{}", endpoint_name(&self.endpoint));
         let model = request.model.as_deref().or(self.model.as_deref());
         PartOrigin::new(provider, model)
     }
 
-    /// Sends a request, and returns the body of the answer and its reader.
+    /// Sends a model request, and returns the body of the answer and the reader for it.
     async fn ask(
         &self,
         request: &ChatRequest,
@@ -156,15 +156,15 @@ fn max_tokens_field(endpoint: &Url) -> &'static str {
     }
 }
 
-/// An answer that is being received.
+/// A model answer that is being received from the endpoint.
 struct Answer {
     body: Body,
-    /// If `true`, the answer is an event stream. Endpoints that cannot stream send a whole answer.
+    /// If `true`, the model answer is an event stream. Endpoints that cannot stream send a whole answer.
     streams: bool,
-    /// The reader, or `None` once the answer has ended.
+    /// The reader of the model answer, or `None` once the answer has ended.
     reader: Option<AnswerReader>,
     frames: Frames,
-    /// The events that were read and not yet returned. They come from one chunk, so its size limits them.
+    /// The events of the model answer that were read and not yet returned. They come from one chunk, so its size limits them.
     ready: VecDeque<Result<ChatEvent, ModelError>>,
 }
 
@@ -186,7 +186,7 @@ impl Answer {
         Some((event, self))
     }
 
-    /// Reads the next chunk, or the whole body if the answer does not stream.
+    /// Reads the next chunk of the model answer, or the whole body if the answer does not stream.
     async fn step(&mut self, found: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {
         if !self.streams {
             let mut text = Vec::new();
