@@ -59,7 +59,7 @@ impl ToolCallDelta {
     }
 }
 
-/// Collector that combines the events of a streamed model answer to a response, within the size limits of answers.
+/// Collector that combines the events of a streamed model answer into a response, within the size limits of answers.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Collector {
     pieces: Vec<Piece>,
