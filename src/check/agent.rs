@@ -1,4 +1,4 @@
-//! Checks of agents, and of subscriptions alone.
+//! Checks of agent definitions, and of subscriptions without an executor.
 
 use super::common::Context;
 use super::related::Declaration;
@@ -70,7 +70,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
     }
 }
 
-/// Returns a definition with an empty list of subscriptions, so that an error in them hides no error in another field.
+/// Returns an agent definition with an empty list of subscriptions, so that an error in them hides no error in another field.
 fn without_subscriptions(value: &Value) -> Value {
     let mut value = value.clone();
     if let Value::Object(fields) = &mut value {

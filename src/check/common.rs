@@ -9,13 +9,13 @@ use crate::tool::Checker;
 use crate::workflow::WorkflowLoadError;
 use serde_json::Value;
 
-/// A definition under check.
+/// A definition under check, with the options of the check and the findings so far.
 pub(super) struct Context<'v> {
-    /// The whole document: a breadcrumb, or the context of one.
+    /// The whole document under check: a breadcrumb, or the context of one.
     pub(super) document: &'v Value,
-    /// The context of the definition.
+    /// The definition itself, which is the context of a breadcrumb.
     pub(super) value: &'v Value,
-    /// The path of the context in the document.
+    /// The path of the definition in the document under check.
     pub(super) prefix: DefinitionPath,
     pub(super) options: &'v DefinitionOptions,
     pub(super) found: Findings,
@@ -67,7 +67,7 @@ impl<'v> Context<'v> {
         }
     }
 
-    /// Returns the options without strict mode. Unknown fields are found separately, so that a check reports all of them.
+    /// Returns the options of the check without strict mode. Unknown fields are found separately, so that a check reports all of them.
     pub(super) fn lenient(&self) -> DefinitionOptions {
         let mut options = self.options.clone();
         options.strict = false;
@@ -97,7 +97,7 @@ impl<'v> Context<'v> {
         self.value.get(field).and_then(Value::as_str)
     }
 
-    /// Checks the fields of a value at `place` in the context, if the value is an object.
+    /// Adds a finding for each unknown field of a value at `place` in the definition, if the value is an object.
     pub(super) fn check_fields(
         &mut self,
         known: &KnownFields<'_>,
@@ -113,7 +113,7 @@ impl<'v> Context<'v> {
         }
     }
 
-    /// Checks the fields of the breadcrumb around a definition.
+    /// Adds a finding for each unknown field of the breadcrumb that contains the definition.
     pub(super) fn check_envelope(&mut self) {
         let Some(object) = self
             .document
@@ -129,7 +129,7 @@ impl<'v> Context<'v> {
         }
     }
 
-    /// Reads and checks the subscriptions. Adds a finding for each problem, and for a definition without a trigger.
+    /// Reads and checks the subscriptions of a definition. Adds a finding for each problem, and for a definition without a trigger.
     pub(super) fn subscriptions(&mut self, kind: &str) -> Option<Subscriptions> {
         let (value, is_strict) = (self.value, self.options.strict);
         let read = match Subscriptions::from_json_with(value, &self.lenient()) {
@@ -156,7 +156,7 @@ impl<'v> Context<'v> {
         Some(read)
     }
 
-    /// Checks a JSON Schema in a field of the context. Without the feature `validate` any object is a schema.
+    /// Checks a JSON Schema in a field of a definition. Without the feature `validate` any object is a schema.
     pub(super) fn check_schema(&mut self, place: &DefinitionPath, schema: Option<&Value>) {
         let Some(schema) = schema.filter(|schema| !schema.is_null()) else {
             return;

@@ -2,7 +2,7 @@ use crate::runtime::definitions::StoredDefinitions;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The kind of a definition.
+/// The kind of a definition to check, such as an agent or a workflow.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -26,11 +26,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The schema of tools whose code runs on an RCRT server.
+    /// Schema name of the breadcrumbs that define tools whose code runs on an RCRT server.
     pub const REMOTE_TOOL: &'static str = "tool.code.v1";
-    /// The schema of schema definitions.
+    /// Schema name of the breadcrumbs that define schemas.
     pub const SCHEMA: &'static str = "schema.def.v1";
-    /// The schemas of the definitions that a check supports.
+    /// Schema names of the breadcrumbs with definitions that a check supports.
     pub const SCHEMAS: [&'static str; 5] = [
         StoredDefinitions::AGENT,
         StoredDefinitions::TOOL,
@@ -39,7 +39,7 @@ impl Kind {
         StoredDefinitions::WORKFLOW,
     ];
 
-    /// Returns the name in reports: `agent`, `remote tool`.
+    /// Returns the name of the kind in reports: `agent`, `remote tool`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

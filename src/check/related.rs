@@ -7,7 +7,7 @@ use crate::model::{
 use crate::runtime::graph::{Declared, Graph};
 use std::collections::BTreeSet;
 
-/// The declared properties of an executor.
+/// The ID, subscriptions and written schemas of an executor, as its definition declares them.
 #[derive(Debug)]
 pub(super) struct Declaration {
     pub(super) id: String,
@@ -17,7 +17,7 @@ pub(super) struct Declaration {
     pub(super) writes: Option<Vec<String>>,
 }
 
-/// Returns cycles of executors, and schemas that no executor writes.
+/// Returns findings for cycles of executors that trigger one another, and for schemas that no executor writes.
 pub(super) fn check(declared: &[Declaration]) -> Findings {
     let mut found = Findings::default();
     let graph = Graph::of_declared(declared.iter().map(|one| Declared {

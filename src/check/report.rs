@@ -16,13 +16,13 @@ pub struct Report {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Checked {
-    /// The name of the source: a file, or the title and ID of a breadcrumb.
+    /// The name of the source of the definition: a file, or the title and ID of a breadcrumb.
     pub source: String,
-    /// The kind of definition.
+    /// The kind of the checked definition.
     pub kind: Kind,
     /// The ID of the agent or workflow, the name of the tool, or the defined schema, if the definition can be read.
     pub id: Option<String>,
-    /// The problems: at most 100, and one more with the number of omitted problems.
+    /// The problems of the definition: at most 100, and one more with the number of omitted problems.
     pub findings: Vec<Finding>,
 }
 
@@ -38,7 +38,7 @@ impl Checked {
 }
 
 impl Report {
-    /// Returns the number of findings of a severity.
+    /// Returns the number of findings of a severity in the report.
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
         let all = self.definitions.iter().flat_map(|one| &one.findings);

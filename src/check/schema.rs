@@ -1,4 +1,4 @@
-//! Checks of schema definitions.
+//! Checks of definitions of breadcrumb schemas.
 
 use super::common::Context;
 use super::related::Declaration;
@@ -6,7 +6,7 @@ use crate::hints::Hints;
 use crate::model::{DefinitionPath, Finding, Subscriptions};
 use serde_json::Value;
 
-/// The prefix of the tag that names the defined schema.
+/// The prefix of the tag with which a schema definition names the defined schema.
 const DEFINES: &str = "defines:";
 
 pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {

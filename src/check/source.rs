@@ -20,7 +20,7 @@ enum Content<'s> {
     Record(Value),
 }
 
-/// A parsed source.
+/// The parsed source of a definition to check: the text of a file, or a breadcrumb.
 pub(super) enum Parsed<'p> {
     Text(Document<'p>),
     Record(&'p Value),
@@ -76,7 +76,7 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Returns the name of the source in reports.
+    /// Returns the name of the source of a definition in reports.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

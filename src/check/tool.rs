@@ -1,4 +1,4 @@
-//! Checks of tools.
+//! Checks of tool definitions, also of tools whose code runs on an RCRT server.
 
 use super::common::Context;
 use super::related::Declaration;

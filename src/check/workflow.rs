@@ -1,4 +1,4 @@
-//! Checks of workflows, which are also workloads.
+//! Checks of workflow definitions, which are also workloads.
 
 use super::common::{Context, of_load};
 use super::related::Declaration;
@@ -103,7 +103,7 @@ fn check_workflow(
     }
 }
 
-/// Returns a warning as a finding. An unknown field has the severity of the mode.
+/// Returns a warning about a workflow as a finding of the check. An unknown field has the severity of the mode.
 fn of_warning(warning: &WorkflowWarning, mode: Severity) -> Finding {
     let mut finding = warning.finding();
     match &warning.oddity {

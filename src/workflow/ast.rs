@@ -1,4 +1,4 @@
-//! The compiled form of flows. The interpreter runs this form of both sequences and graphs.
+//! Compiled form of a workflow's flows, sequences and graphs alike, which the interpreter runs.
 
 use super::event_form::EventForm;
 use super::expression::{Expression, Test};
@@ -10,9 +10,9 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     pub(super) description: Option<String>,
-    /// Name of the input's schema.
+    /// Name in `schemas` of the schema that the flow's input must match.
     pub(super) input: Option<String>,
-    /// Name of the output's schema.
+    /// Name in `schemas` of the schema that the flow's output must match.
     pub(super) output: Option<String>,
     pub(super) body: Body,
 }
@@ -23,32 +23,32 @@ pub(super) enum Body {
     Graph(Graph),
 }
 
-/// A sequence of steps, with at least one step.
+/// A compiled sequence of steps of a flow, with at least one step.
 #[derive(Clone, Debug)]
 pub(super) struct Block(pub(super) Vec<Step>);
 
-/// A graph of steps. A step begins when all its dependencies have ended.
+/// A compiled graph of steps of a flow. A step begins when all its dependencies have ended.
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
-    /// Nodes in topological order: each node follows its dependencies.
+    /// Steps of the graph in topological order: each step follows the steps on which it depends.
     pub(super) nodes: Vec<GraphNode>,
-    /// Maximum number of steps in flight.
+    /// Maximum number of steps of the graph that are in flight at a time.
     pub(super) at_once: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct GraphNode {
     pub(super) step: Step,
-    /// Positions of the dependencies in [`Graph::nodes`].
+    /// Positions in [`Graph::nodes`] of the steps on which this step depends.
     pub(super) depends_on: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// The step's part of the path: its ID, or its position in the list.
+    /// The step's segment of step paths: its ID, or its position in the list of steps.
     pub(super) segment: String,
     pub(super) place: DefinitionPath,
-    /// The variable that takes the step's result.
+    /// Name of the flow's variable that takes the step's result, or `None` to store no result.
     pub(super) into: Option<String>,
     pub(super) escalations: Vec<Escalation>,
     pub(super) work: Work,
@@ -56,7 +56,7 @@ pub(super) struct Step {
 
 #[derive(Clone, Debug)]
 pub(super) enum Work {
-    /// A task for the driver.
+    /// Work that the driver executes, such as the call of an agent or a tool.
     Do(Box<Doing>),
     Flow {
         flow: String,
@@ -72,7 +72,7 @@ pub(super) enum Work {
         until: Option<Test>,
         body: Block,
     },
-    /// Runs the first arm whose test holds. `on` is the value of a `match`, or `None` for an `if`.
+    /// An `if` or `match`, which runs the first arm whose test holds. `on` is the value of a `match`, or `None` for an `if`.
     Choose {
         on: Option<Expression>,
         arms: Vec<Arm>,
@@ -96,7 +96,7 @@ pub(super) struct Doing {
     pub(super) timeout: Option<Duration>,
 }
 
-/// A [`StepTask`](super::StepTask) with variables that are not resolved yet.
+/// Compiled task of a step: a [`StepTask`](super::StepTask) with variables that are not resolved yet.
 #[derive(Clone, Debug)]
 pub(super) enum TaskForm {
     Agent {
@@ -129,7 +129,7 @@ pub(super) enum TaskForm {
 #[derive(Clone, Debug)]
 pub(super) struct Branch {
     pub(super) segment: String,
-    /// The variable `input` of the branch. Defaults to the input of the flow.
+    /// Value of the variable `input` in a branch of `parallel`. Defaults to the input of the flow.
     pub(super) input: Option<Expression>,
     pub(super) body: Block,
 }
@@ -137,7 +137,7 @@ pub(super) struct Branch {
 #[derive(Clone, Debug)]
 pub(super) struct ForEach {
     pub(super) list: Expression,
-    /// The variable of the current item.
+    /// Name of the variable that has the current item of a `for_each`.
     pub(super) item: String,
     pub(super) at_once: usize,
     pub(super) join: Join,
@@ -147,12 +147,12 @@ pub(super) struct ForEach {
 #[derive(Clone, Debug)]
 pub(super) struct Arm {
     pub(super) segment: String,
-    /// The condition of the arm, or `None` for the last arm, `else`.
+    /// Condition under which this arm of an `if` or `match` runs, or `None` for the last arm, `else`.
     pub(super) test: Option<Test>,
     pub(super) body: Block,
 }
 
-/// An action for a result that meets a condition.
+/// A compiled escalation of a step: the action for a step result that meets a condition.
 #[derive(Clone, Debug)]
 pub(super) struct Escalation {
     pub(super) when: Test,
@@ -161,18 +161,18 @@ pub(super) struct Escalation {
 
 #[derive(Clone, Debug)]
 pub(super) enum Handler {
-    /// Ends the flow with this value.
+    /// Ends the flow, with this value as the flow's result.
     Return(Expression),
-    /// Replaces the result of the step.
+    /// Replaces the result of the step with this value.
     Continue(Expression),
     /// Fails the step with this message.
     Abort(Expression),
-    /// Runs steps, whose result becomes the result of the step.
+    /// Runs these steps, whose result becomes the result of the escalated step.
     Steps(Block),
 }
 
 impl Step {
-    /// Returns the blocks that the step contains, including the blocks of its escalations.
+    /// Returns the lists of inner steps that the step contains, including the lists of its escalations.
     pub(super) fn blocks(&self) -> Vec<&Block> {
         let mut blocks: Vec<&Block> = match &self.work {
             Work::Do(_)

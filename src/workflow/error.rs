@@ -17,86 +17,87 @@ pub struct WorkflowLoadError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadProblem {
-    /// Text that is not valid JSON or YAML, has a duplicate key in an object, or uses YAML features that JSON does not have.
+    /// The text of the definition is not valid JSON or YAML, has a duplicate key in an object, or uses YAML features that JSON does not
+    /// have.
     #[error("{reason}")]
     Syntax {
-        /// Message of the parser.
+        /// Message of the JSON or YAML parser.
         reason: String,
     },
-    /// Definition that nests too deep.
+    /// The lists and objects of the definition nest too deep.
     #[error("nesting deeper than {MAX_DEPTH} levels is not allowed")]
     TooDeep,
-    /// More items than a limit allows.
+    /// The definition has more items, such as steps or bytes, than a limit allows.
     #[error("{found} {what} where at most {most} are allowed")]
     TooMany {
         /// Kind of the counted items, in the plural: `steps`, `bytes`.
         what: &'static str,
-        /// Number of items in the definition.
+        /// Number of the counted items in the definition.
         found: usize,
-        /// Maximum number of items.
+        /// Maximum number of the counted items.
         most: usize,
     },
-    /// Value with the wrong type or out of range.
+    /// A value in the definition has the wrong type or is out of range.
     #[error("must be {expected}, not {found}")]
     Shape {
-        /// Description of a valid value.
+        /// Description of the values that are valid at this path.
         expected: String,
-        /// Description of the value in the definition.
+        /// Description of the invalid value in the definition.
         found: String,
     },
-    /// Required field that is absent or an empty list.
+    /// A required field of the definition is absent or an empty list.
     #[error("missing value; write {expected}")]
     Missing {
-        /// Description of a valid value.
+        /// Description of the values that are valid for the missing field.
         expected: String,
     },
-    /// Field that does not exist.
+    /// The definition has a field that does not exist.
     #[error("unknown field{}", did_you_mean(nearest.as_deref()))]
     UnknownField {
-        /// Closest field that exists.
+        /// Name of the known field that is closest to the unknown field.
         nearest: Option<String>,
     },
-    /// Reference to a name that the definition does not have.
+    /// The definition refers to a name that it does not define.
     #[error("unknown {what} {name:?}{}", or_write_it(what, nearest.as_deref()))]
     UnknownName {
-        /// Kind of the named item: `agent`, `tool`, `variable`.
+        /// Kind of the item with the unknown name: `agent`, `tool`, `variable`.
         what: &'static str,
-        /// Name in the definition.
+        /// The unknown name in the definition.
         name: String,
-        /// Closest name that exists.
+        /// Defined name that is closest to the unknown name.
         nearest: Option<String>,
     },
-    /// Name that is not allowed at this path.
+    /// The definition has a name that is not allowed at this path.
     #[error("invalid name {name:?}: {reason}")]
     Name {
-        /// Name in the definition.
+        /// The name in the definition that is not allowed.
         name: String,
         /// Rule that the name breaks.
         reason: &'static str,
     },
-    /// Fields of an object that exclude each other, or a required choice of fields that is missing.
+    /// The fields of an object in the definition exclude each other, or a required choice of fields is missing.
     #[error("{reason}")]
     Fields {
-        /// The fields, and the correction.
+        /// The fields with the problem, and the correction.
         reason: String,
     },
-    /// Text between `${` and `}`, or path of a condition, that cannot be parsed.
+    /// The text between `${` and `}`, or the path of a condition, cannot be parsed.
     #[error("cannot parse expression {expression:?}: {reason}")]
     Expression {
-        /// Text in the definition.
+        /// The text of the expression in the definition.
         expression: String,
-        /// Message of the parser.
+        /// Message of the parser of expressions.
         reason: String,
     },
-    /// Condition that cannot be evaluated.
+    /// A condition in the definition cannot be compiled, for example because its operator does not exist.
     #[error("{0}")]
     Condition(ConditionError),
-    /// Cycle of flows, agents or steps that refer to each other.
+    /// Flows, agents or steps of the definition refer to each other in a cycle.
     #[error("{what} form a cycle: {}; remove one of the references", names.join(" -> "))]
     Cycle {
-        /// Kind of the items, in the plural: `flows`, `agents`, `steps`.
+        /// Kind of the items on the cycle, in the plural: `flows`, `agents`, `steps`.
         what: &'static str,
-        /// Names on the cycle. The first name is repeated at the end.
+        /// Names of the items on the cycle. The first name is repeated at the end.
         names: Vec<String>,
     },
 }
@@ -140,7 +141,7 @@ impl WorkflowLoadError {
         Self::new(path, problem)
     }
 
-    /// Sets the position in the text. For loaders, which know lines and columns.
+    /// Sets the position of the problem in the text of the definition. For loaders, which know lines and columns.
     #[must_use]
     pub fn at(mut self, position: Position) -> Self {
         self.position = Some(Box::new(position));
@@ -153,13 +154,13 @@ impl WorkflowLoadError {
         &self.path
     }
 
-    /// Returns the position in the text, or `None` if the loader did not set it.
+    /// Returns the position of the problem in the text of the definition, or `None` if the loader did not set it.
     #[must_use]
     pub fn position(&self) -> Option<&Position> {
         self.position.as_deref()
     }
 
-    /// Returns the problem at the path.
+    /// Returns the problem of the definition, without its path and position.
     #[must_use]
     pub fn problem(&self) -> &LoadProblem {
         &self.problem
@@ -199,7 +200,7 @@ fn or_write_it(what: &str, nearest: Option<&str>) -> String {
     }
 }
 
-/// Formats a value for an error message.
+/// Formats a value of a workflow definition for an error message.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("a list of {} items", items.len()),
@@ -210,14 +211,14 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// Warning about a definition that loads but is probably wrong.
+/// Warning about a workflow definition that loads but is probably wrong.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WorkflowWarning {
     /// Path of the problem in the definition.
     pub path: DefinitionPath,
-    /// Position in the text, or `None` if the loader did not set it.
+    /// Position of the problem in the text of the definition, or `None` if the loader did not set it.
     pub position: Option<Position>,
-    /// The problem.
+    /// Kind of the problem, with the names that it concerns.
     pub oddity: Oddity,
 }
 
@@ -231,31 +232,31 @@ impl WorkflowWarning {
     }
 }
 
-/// Problem of a definition that loads.
+/// Problem of a workflow definition that does not prevent its use.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Oddity {
-    /// Entry to which nothing refers.
+    /// An entry of the definition, such as a tool, is unused: no other part refers to it.
     Unused {
-        /// Kind of the entry: `agent`, `tool`.
+        /// Kind of the unused entry: `agent`, `tool`.
         what: &'static str,
-        /// Name of the entry.
+        /// Name of the unused entry.
         name: String,
     },
-    /// Step that no run reaches, because the step before it always ends the list of steps.
+    /// No run reaches a step, because the step before it always ends the list of steps.
     Unreachable,
-    /// `history` of an agent without a session, which has no effect.
+    /// The `history` of an agent has no effect, because the agent runs without a session.
     NoSession,
-    /// Variable of a branch that hides a variable of the same name outside of the branch. The outer variable keeps its value.
+    /// A variable of a branch hides a variable of the same name outside of the branch. The outer variable keeps its value.
     Shadowed {
-        /// Name of the variable.
+        /// Name of the variable that is hidden.
         name: String,
     },
-    /// Field that does not exist and has no effect. In strict mode this is an error.
+    /// The definition has a field that does not exist, which has no effect. In strict mode this is an error.
     UnknownField {
-        /// Name of the field.
+        /// Name of the unknown field.
         name: String,
-        /// Fields that the author can mean.
+        /// Known fields that the author can mean instead of the unknown one.
         nearest: Vec<&'static str>,
     },
 }

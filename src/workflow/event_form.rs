@@ -1,4 +1,4 @@
-//! The event that a `wait_for` step waits for.
+//! Compiled event of a `wait_for` step: a selector that can contain variables.
 
 use super::expression::Expression;
 use crate::model::{Condition, ConditionError, Selector};
@@ -11,14 +11,15 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub(super) struct EventForm {
     expression: Expression,
-    /// The compiled conditions in order. A condition with variables is `None`.
+    /// The compiled conditions of `wait_for` on the context of the breadcrumb, in order. A condition with variables is `None`.
     conditions: Vec<Option<Condition>>,
-    /// The selector, if it has no variables.
+    /// The selector of the awaited breadcrumb, if it has no variables.
     fixed: Option<Selector>,
 }
 
 impl EventForm {
-    /// Creates the form from the fields of `wait_for` and its compiled conditions. A condition with variables is `None`.
+    /// Creates the compiled event of a `wait_for` step from the fields of `wait_for` and its compiled conditions. A condition with
+    /// variables is `None`.
     ///
     /// # Errors
     /// Returns the first condition that does not compile.
@@ -44,12 +45,12 @@ impl EventForm {
         &self.expression
     }
 
-    /// Returns the selector, if it has no variables.
+    /// Returns the selector of the awaited breadcrumb, if it has no variables.
     pub(super) fn fixed(&self) -> Option<&Selector> {
         self.fixed.as_ref()
     }
 
-    /// Returns the selector for the value to which the expression resolved.
+    /// Returns the selector of the awaited breadcrumb for the value to which the expression in `wait_for` resolved.
     ///
     /// # Errors
     /// Returns the error of the first condition that does not compile. Later conditions are not compiled.
@@ -92,8 +93,8 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the items of a list as strings. A tag that is only a variable keeps the type of its value, so other types are written as
-/// JSON.
+/// Returns the tags in a field of an event or a new breadcrumb as strings. A tag that is only a variable keeps the type of its value, so
+/// other types are written as JSON.
 pub(super) fn texts(value: &Value, field: &str) -> Option<Vec<String>> {
     let items = value.get(field)?.as_array()?.iter();
     let texts = items.map(|item| match item {

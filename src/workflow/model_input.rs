@@ -3,14 +3,14 @@ use crate::model::Json;
 /// Input of a model step: instructions from the definition, and data.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelInput {
-    /// String of the definition with variables. The string is an instruction, and the values of its variables are data.
+    /// A string of the workflow definition with variables. The string is an instruction, and the values of its variables are data.
     Text(Vec<TextPart>),
-    /// Value that is data as a whole.
+    /// A value that the model receives as data as a whole.
     Data(Json),
 }
 
 impl ModelInput {
-    /// Returns the size in bytes of all its strings and values.
+    /// Returns the size in bytes of all strings and values in the input of a model step.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Text(parts) => parts.iter().map(TextPart::size).sum(),
@@ -19,16 +19,16 @@ impl ModelInput {
     }
 }
 
-/// Part of a string with variables.
+/// Part of a model step's input string: text, or the value of a variable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextPart {
-    /// Text of the definition.
+    /// Text of the workflow definition, which is an instruction to the model.
     Text(String),
-    /// Value of a variable.
+    /// Value of a variable, which is data for the model.
     Value {
-        /// Variable and path, as written between the braces in the definition.
+        /// Variable and JSONPath of the value, as written between the braces in the definition.
         source: String,
-        /// Value of the variable at the path.
+        /// Value of the variable at the JSONPath.
         value: Json,
     },
 }

@@ -22,12 +22,12 @@ pub struct Policies {
         schemars(schema_with = "super::syntax::seconds_schema")
     )]
     pub timeout: Option<Duration>,
-    /// Compaction of conversations that became too long. Defaults to none.
+    /// Compaction of agents' conversations that became too long. Defaults to none.
     pub compaction: Option<Compaction>,
-    /// Guardrails, by their names in the services.
+    /// Names of the registered guardrails that check requests, answers and tool calls of the workflow.
     #[serde(default)]
     pub guardrails: GuardrailNames,
-    /// Limits of one run.
+    /// Limits of one run of a flow.
     #[serde(default, deserialize_with = "limits")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<LimitFields>"))]
     pub limits: WorkflowLimits,
@@ -48,11 +48,11 @@ impl Policies {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StepRetry {
-    /// Maximum number of attempts: `attempts`, 1 to 100. Defaults to 1.
+    /// Maximum number of attempts at a step: `attempts`, 1 to 100. Defaults to 1.
     pub attempts: u32,
-    /// Delay before the second attempt: `base_seconds`. Each further delay is twice as long. Defaults to 1 s.
+    /// Delay before the second attempt at a step: `base_seconds`. Each further delay is twice as long. Defaults to 1 s.
     pub base: Duration,
-    /// Maximum delay: `cap_seconds`. Defaults to 60 s.
+    /// Maximum delay between two attempts at a step: `cap_seconds`. Defaults to 60 s.
     pub cap: Duration,
 }
 
@@ -84,14 +84,14 @@ impl From<Retry> for StepRetry {
 }
 
 impl StepRetry {
-    /// Returns the delay after a number of attempts, before jitter.
+    /// Returns the delay before the next attempt at a step after a number of attempts, without jitter.
     pub(super) fn delay(&self, attempts: u32) -> Duration {
         let doublings = attempts.saturating_sub(1).min(31);
         self.base.saturating_mul(1 << doublings).min(self.cap)
     }
 }
 
-/// Compaction of conversations that became too long.
+/// Compaction of agents' conversations that became too long.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(extend("anyOf" = [
     {"properties": {"method": {"const": "summarise"}}},
@@ -99,7 +99,7 @@ impl StepRetry {
 ])))]
 #[non_exhaustive]
 pub struct Compaction {
-    /// Method for the old messages.
+    /// Method by which the old messages of a conversation are removed or summarised.
     #[serde(deserialize_with = "word")]
     pub method: CompactionMethod,
     /// Estimated number of tokens from which a conversation is compacted. Messages that must stay count, too.
@@ -109,7 +109,7 @@ pub struct Compaction {
         schemars(range(min = 1, max = 18_446_744_073_709_551_615_u64))
     )]
     pub at_tokens: u64,
-    /// Number of the last messages that stay unchanged. Defaults to 10.
+    /// Number of the last messages of a conversation that stay unchanged. Defaults to 10.
     #[serde(default = "keep", deserialize_with = "whole::<1, 10_000, _, _>")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     pub keep: u64,
@@ -117,47 +117,48 @@ pub struct Compaction {
     pub model: Option<String>,
 }
 
-/// Method for the old messages of a conversation.
+/// Method by which compaction removes or summarises the old messages of a conversation.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub enum CompactionMethod {
-    /// Removes old messages.
+    /// Removes the old messages of the conversation.
     Truncate,
-    /// A model summarises old messages, which it receives as JSON lines with their roles. The summary is data, not a user message.
+    /// A model summarises the old messages of the conversation, which it receives as JSON lines with their roles. The summary is data, not
+    /// a user message.
     Summarise,
 }
 
-/// Names of guardrails in the services, by the stage at which each guardrail checks.
+/// Names of the registered guardrails of a workflow, by the stage at which each guardrail checks.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct GuardrailNames {
-    /// Guardrails for requests to models.
+    /// Names of the guardrails that check requests to models.
     #[serde(default, deserialize_with = "list")]
     pub input: Vec<String>,
-    /// Guardrails for answers of models.
+    /// Names of the guardrails that check answers of models.
     #[serde(default)]
     pub output: Vec<String>,
-    /// Guardrails for calls of tools.
+    /// Names of the guardrails that check calls of tools.
     #[serde(default)]
     pub tool_call: Vec<String>,
-    /// Guardrails for results of tools.
+    /// Names of the guardrails that check results of tools.
     #[serde(default)]
     pub tool_result: Vec<String>,
 }
 
-/// Reads a list. Null is an empty list, although a field with this name can contain any JSON in other objects.
+/// Reads the list of `input` guardrails. Null is an empty list, although a field with this name can contain any JSON in other objects.
 fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// The fields of `limits` in a definition.
+/// The fields of `policies.limits` in a workflow definition.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 struct LimitFields {
-    /// Maximum number of steps that begin. Defaults to 10,000.
+    /// Maximum number of steps that begin in one run of a flow. Defaults to 10,000.
     #[serde(default, deserialize_with = "whole::<1, 1_000_000, _, _>")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000_000)))]
     steps: Option<u64>,
@@ -165,7 +166,7 @@ struct LimitFields {
     #[serde(default, deserialize_with = "whole::<1, 10_000, _, _>")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     items: Option<u64>,
-    /// Maximum size of one value as JSON, in bytes. Defaults to 262,144.
+    /// Maximum size of one value of a flow as JSON, in bytes. Defaults to 262,144.
     #[serde(default, deserialize_with = "whole::<1_024, 1_048_576, _, _>")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1_024, max = 1_048_576)))]
     value_bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! Compiler of `emit` and `wait_for` steps.
+//! Compiler of the `emit` and `wait_for` steps of a workflow definition.
 
 use crate::model::{Condition, DefinitionPath};
 use crate::workflow::ast::TaskForm;
@@ -8,7 +8,7 @@ use crate::workflow::expression::Expression;
 use crate::workflow::syntax::{Emit, Event, EventCondition, Written};
 use serde_json::Value;
 
-/// Returns the object in a required field of a step.
+/// Returns the object in a required field of a step of a workflow definition.
 fn object<'v>(step: &Written<'v>, field: &str) -> Result<Written<'v>, WorkflowLoadError> {
     let missing = || WorkflowLoadError::missing(step.path.field(field), "an object");
     step.field(field).ok_or_else(missing)
@@ -35,7 +35,7 @@ pub(super) fn wait_for(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError
     Ok(TaskForm::WaitFor { event })
 }
 
-/// Returns a compiled condition, or `None` if the condition has variables, and its fields as in the definition.
+/// Returns a compiled condition of `wait_for`, or `None` if it has variables, and the condition's fields as in the definition.
 fn event_condition(written: &Written<'_>) -> Result<(Option<Condition>, Value), WorkflowLoadError> {
     let condition: EventCondition = written.read()?;
     let fields = Value::Object(written.fields_of::<EventCondition>());
@@ -67,7 +67,8 @@ pub(super) fn emit(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError> {
     })
 }
 
-/// Refuses variables in a schema name, so that the definition lists all schemas that its flows read and write.
+/// Refuses variables in the schema name of an `emit` or `wait_for` step, so that the definition lists all schemas that its flows read and
+/// write.
 fn check_schema_name(schema: &str, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
     if schema.contains("${") {
         let reason = "a schema name cannot contain variables; write the name itself";

@@ -1,4 +1,4 @@
-//! Checks between the parts of a definition: unknown names, cycles, depth, and warnings.
+//! Checks between the parts of a workflow definition: unknown names, cycles, depth, and warnings.
 
 use super::{Instruction, Workflow, circle, variables};
 use crate::model::DefinitionPath;
@@ -6,10 +6,11 @@ use crate::workflow::ast::{Block, Body, Flow, Step, TaskForm, Work};
 use crate::workflow::error::{LoadProblem, Oddity, WorkflowLoadError, WorkflowWarning};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum depth of nested steps, including the steps of inner flows.
+/// Maximum depth of nested steps in a flow, including the steps of inner flows.
 const DEPTH: usize = 48;
 
-/// Maximum length of a chain of agents that call or delegate to the next one. Each agent of the chain holds a conversation.
+/// Maximum length of a chain of a workflow's agents, each of which calls or delegates to the next one. Each agent of the chain holds a
+/// conversation.
 const CHAIN: usize = 16;
 
 /// Checks a compiled workflow, and returns its warnings.
@@ -31,7 +32,7 @@ pub(super) fn check(workflow: &Workflow) -> Result<Vec<WorkflowWarning>, Workflo
     Ok(names.warnings)
 }
 
-/// Checks that each name exists, and records the used names.
+/// Checks that each name in a workflow definition refers to an existing entry, and records the entries that are used.
 struct Names<'w> {
     workflow: &'w Workflow,
     used: BTreeSet<(&'static str, String)>,
@@ -197,8 +198,8 @@ impl Names<'_> {
         self.find("model", &all.models, model, place.field("model"))
     }
 
-    /// Adds a warning for each unused entry. Flows are entry points of runs, and so are agents named `main` or `default` and all agents
-    /// of a workflow without flows.
+    /// Adds a warning for each entry of the definition to which no other part refers. Flows are entry points of runs, and so are agents
+    /// named `main` or `default` and all agents of a workflow without flows.
     fn unused(&mut self) {
         let all = self.workflow;
         let agents = all.agents.keys().filter(|_| !all.flows.is_empty());
@@ -265,7 +266,8 @@ fn positions<'n>(names: impl Iterator<Item = &'n String>, all: &[&str]) -> Vec<u
         .collect()
 }
 
-/// Refuses a cycle in a graph of named items. The names are sorted, and `edges` has the successors of each name in the same order.
+/// Refuses agents or flows that refer to each other in a cycle. The names are sorted, and `edges` has the successors of each name in the
+/// same order.
 ///
 /// # Errors
 /// Returns [`LoadProblem::Cycle`].
@@ -288,8 +290,8 @@ fn refuse_circle(
     ))
 }
 
-/// Refuses a chain of more than [`CHAIN`] agents. The parameters are those of [`refuse_circle`]. Each round of the loop finds chains
-/// that are one agent longer, so `CHAIN` rounds are enough.
+/// Refuses a chain of more than [`CHAIN`] agents that call or delegate to each other. The parameters are those of [`refuse_circle`]. Each
+/// round of the loop finds chains that are one agent longer, so `CHAIN` rounds are enough.
 ///
 /// # Errors
 /// Returns [`LoadProblem::TooMany`].
@@ -342,7 +344,8 @@ fn each_step(flow: &Flow, mut tell: impl FnMut(&Step, usize)) {
     }
 }
 
-/// Refuses steps that are nested deeper than [`DEPTH`]. Without cycles, each round finds the depth of at least one more flow.
+/// Refuses a workflow with steps that are nested deeper than [`DEPTH`]. Without cycles, each round finds the depth of at least one more
+/// flow.
 fn refuse_depth(workflow: &Workflow) -> Result<(), WorkflowLoadError> {
     let mut known: BTreeMap<&str, usize> = BTreeMap::new();
     while known.len() < workflow.flows.len() {

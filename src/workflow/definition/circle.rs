@@ -1,4 +1,5 @@
-/// Returns the nodes of a cycle in order, each once, or `None` if there is no cycle. `edges[n]` has the successors of node `n`.
+/// Returns the nodes of a cycle in a directed graph in order, each once, or `None` if the graph has no cycle. `edges[n]` has the successors
+/// of node `n`.
 ///
 /// The search does not recurse, so a long chain cannot overflow the stack.
 pub(super) fn find(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
@@ -41,7 +42,7 @@ pub(super) fn find(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
     None
 }
 
-/// Returns the names of the nodes on a cycle. The first name is repeated at the end.
+/// Returns the names of the nodes on a cycle of a directed graph, for an error message. The first name is repeated at the end.
 pub(super) fn names<'n>(circle: &[usize], name: impl Fn(usize) -> Option<&'n str>) -> Vec<String> {
     let round = circle.iter().chain(circle.first());
     round

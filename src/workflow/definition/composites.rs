@@ -1,4 +1,4 @@
-//! Compiler of steps that contain other steps.
+//! Compiler of the steps of a workflow definition that contain other steps, such as `parallel`, `loop` and `if`.
 
 use super::steps::{Compiler, check_variable, twice};
 use crate::workflow::ast::{Arm, Block, Branch, ForEach, Work};
@@ -27,7 +27,7 @@ impl Compiler<'_> {
         Ok(Work::Parallel { branches, join })
     }
 
-    /// Compiles a branch: a single step, or a list of steps with a separate ID and input.
+    /// Compiles a branch of a `parallel` step: a single step, or a list of steps with a separate ID and input.
     fn branch(&mut self, at: usize, written: &Written<'_>) -> Result<Branch, WorkflowLoadError> {
         let step = syntax::Step::read(written)?;
         let syntax::Step::Steps(branch) = step else {
@@ -136,10 +136,10 @@ impl Compiler<'_> {
     }
 }
 
-/// The variable that has the value of a `match`.
+/// Name of the variable that has the value of a `match` step while its cases are tested.
 pub(in crate::workflow) const MATCHED: &str = "matched";
 
-/// Returns the items of a list.
+/// Returns the branches of a `parallel` step, or the cases of a `match` step.
 ///
 /// # Errors
 /// Returns an error if the list is empty or has more than [`BRANCHES`] items.

@@ -1,4 +1,4 @@
-//! Compiler of graphs: steps with dependencies.
+//! Compiler of the flows of a workflow definition that are graphs: steps with dependencies.
 
 use super::circle;
 use super::steps::{Compiler, steps, twice};
@@ -8,7 +8,7 @@ use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::syntax::{self, GraphStep, Written};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A step with the positions of its dependencies.
+/// A compiled step of a graph, with the positions of the steps on which it depends.
 struct Node {
     step: Step,
     place: DefinitionPath,
@@ -16,7 +16,7 @@ struct Node {
 }
 
 impl Compiler<'_> {
-    /// Compiles the steps of a graph.
+    /// Compiles the steps of a flow that is a graph.
     pub(super) fn graph(
         &mut self,
         flow: &Written<'_>,
@@ -53,7 +53,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Refuses kinds of steps that a graph cannot have.
+/// Refuses a step that a graph cannot have: a graph contains only agent, tool, model and flow steps.
 fn check_kind(step: &syntax::Step, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
     use syntax::Step::{Agent, Flow, Model, Tool};
     if matches!(step, Agent(_) | Tool(_) | Model(_) | Flow(_)) {
@@ -63,7 +63,7 @@ fn check_kind(step: &syntax::Step, place: &DefinitionPath) -> Result<(), Workflo
     Err(WorkflowLoadError::fields(place.clone(), reason))
 }
 
-/// Returns the positions of the steps in `depends_on`, and of the steps whose results the input uses.
+/// Returns the positions of the steps on which a step of a graph depends: by `depends_on`, or because its input uses their results.
 fn dependencies(
     step: &Step,
     place: &DefinitionPath,
@@ -119,7 +119,7 @@ fn refuse_circle(written: &[Node]) -> Result<(), WorkflowLoadError> {
     ))
 }
 
-/// Sorts the nodes topologically, and otherwise keeps the order of the definition. The graph must be acyclic.
+/// Sorts the steps of a graph topologically, and otherwise keeps the order of the definition. The graph must be acyclic.
 fn in_order(written: Vec<Node>) -> Vec<GraphNode> {
     let mut left: Vec<(usize, Node)> = written.into_iter().enumerate().collect();
     let mut positions: BTreeMap<usize, usize> = BTreeMap::new();

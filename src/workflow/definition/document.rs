@@ -1,4 +1,4 @@
-//! The text of a definition: its value, and the line and column of each part.
+//! Parsed text of a definition: its JSON value, and the line and column of each part.
 
 #[cfg(feature = "yaml")]
 use super::yaml;
@@ -8,7 +8,7 @@ use crate::workflow::WorkflowLoadError;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// A text in JSON or, with the feature `yaml`, in YAML.
+/// The parsed text of a definition in JSON or, with the feature `yaml`, in YAML.
 #[derive(Debug)]
 pub(crate) enum Document<'t> {
     Json {
@@ -20,7 +20,7 @@ pub(crate) enum Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    /// Parses JSON of at most 1 MiB.
+    /// Parses the text of a definition in JSON of at most 1 MiB.
     ///
     /// # Errors
     /// Returns the problem with its position. A duplicate key in an object is an error.
@@ -29,7 +29,7 @@ impl<'t> Document<'t> {
         Ok(Self::Json { text, value })
     }
 
-    /// Parses one YAML document that JSON can represent too.
+    /// Parses the text of a definition in YAML, which is one document that JSON can represent too.
     ///
     /// # Errors
     /// Returns the problem with its position.
@@ -38,7 +38,7 @@ impl<'t> Document<'t> {
         yaml::read(text).map(Self::Yaml).map_err(unread)
     }
 
-    /// Parses JSON if the text starts with `{`, otherwise YAML if the feature `yaml` is enabled.
+    /// Parses the text of a definition as JSON if it starts with `{`, otherwise as YAML if the feature `yaml` is enabled.
     ///
     /// # Errors
     /// Returns the problem with its position.
@@ -58,7 +58,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Returns the line and column of a value, or of the innermost existing value on the path to a missing one.
+    /// Returns the line and column of a value in the definition's text, or of the innermost existing value on the path to a missing one.
     pub(crate) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         match self {
             Self::Json { text, .. } => Some(locate::locate(text, place)),

@@ -6,14 +6,14 @@ use crate::model::DefinitionPath;
 use crate::model::{MAX_CONDITIONS, MAX_REGEXES, Op};
 use serde_json::{Map, Value};
 
-/// Numbers of conditions and of regular expressions.
+/// Numbers of conditions and of regular expressions in a workflow definition.
 #[derive(Default)]
 struct Count {
     conditions: usize,
     regexes: usize,
 }
 
-/// Checks the number of conditions and regular expressions in the known fields of a definition.
+/// Checks the number of conditions and regular expressions in the known fields of a workflow definition.
 ///
 /// # Errors
 /// Returns the number and the limit that it exceeds.
@@ -46,7 +46,8 @@ pub(super) fn check(definition: &Value, fields: &[&str]) -> Result<(), WorkflowL
 }
 
 impl Count {
-    /// Counts an object as a condition if it has the fields of a condition, because many parts of a definition can have conditions.
+    /// Counts an object of the definition as a condition if it has the fields of a condition, because many parts of a definition can have
+    /// conditions.
     fn object(&mut self, fields: &Map<String, Value>) {
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
         if let (Some(_), Some(operator)) = (text("path"), text("op")) {

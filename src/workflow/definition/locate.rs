@@ -1,4 +1,4 @@
-//! Positions of paths in the JSON text of a definition.
+//! Finds the line and column of a path in the JSON text of a definition.
 
 use crate::model::{DefinitionPath, DefinitionPathPart, Position};
 
@@ -20,7 +20,7 @@ pub(super) fn locate(text: &str, place: &DefinitionPath) -> Position {
     }
 }
 
-/// Returns the offset of a field or item of the value at offset `at`, or `None` if that value does not contain the part.
+/// Returns the byte offset of a field or item of the JSON value at offset `at`, or `None` if that value does not contain the part.
 fn find(text: &str, at: usize, part: &DefinitionPathPart) -> Option<usize> {
     let open = match part {
         DefinitionPathPart::Field(_) => b'{',
@@ -62,7 +62,7 @@ fn skip_blanks(text: &str, at: usize) -> usize {
     at + blanks.count()
 }
 
-/// Returns the offset of the end of the value at offset `at`.
+/// Returns the byte offset of the end of the JSON value at offset `at` of a text.
 fn skip_value(text: &str, at: usize) -> usize {
     let mut depth = 0_usize;
     let mut in_string = false;

@@ -47,15 +47,15 @@ pub struct Workflow {
     pub name: Option<String>,
     /// Description of the workflow.
     pub description: Option<String>,
-    /// Models by name.
+    /// Models of the workflow, by name.
     pub models: BTreeMap<String, ModelSpec>,
-    /// Prompts of agents and models by name.
+    /// Prompts of the workflow's agents and model steps, by name.
     pub prompts: BTreeMap<String, String>,
-    /// JSON Schemas by name.
+    /// JSON Schemas of the workflow's inputs, outputs and answers, by name.
     pub schemas: BTreeMap<String, Json>,
     /// Tools that agents and steps may use, by name.
     pub tools: BTreeMap<String, WorkflowToolSpec>,
-    /// Agents by name.
+    /// Agents of the workflow, by name.
     pub agents: BTreeMap<String, AgentSpec>,
     /// Settings that apply to the whole workflow.
     pub policies: Policies,
@@ -74,14 +74,14 @@ pub struct FlowSummary<'w> {
     pub name: &'w str,
     /// Description of the flow.
     pub description: Option<&'w str>,
-    /// Name in `schemas` of the input's schema.
+    /// Name in `schemas` of the schema of the flow's input.
     pub input: Option<&'w str>,
-    /// Name in `schemas` of the output's schema.
+    /// Name in `schemas` of the schema of the flow's output.
     pub output: Option<&'w str>,
 }
 
 impl Workflow {
-    /// Reads a definition in strict mode, in which an unknown field is an error.
+    /// Reads a workflow definition in strict mode, in which an unknown field is an error.
     ///
     /// Every object can have comments: the fields `comment`, `metadata` and `$schema`, and fields that end with `_comment` or start
     /// with `x-`.
@@ -92,7 +92,7 @@ impl Workflow {
         Self::from_json_with(definition, &DefinitionOptions::default().strict())
     }
 
-    /// Reads a definition with options. Without [`DefinitionOptions::strict`], an unknown field has no effect.
+    /// Reads a workflow definition with options. Without [`DefinitionOptions::strict`], an unknown field has no effect.
     ///
     /// [`warnings`](Self::warnings) lists the unknown fields, and [`hash`](Self::hash) is the hash of the definition without them. The
     /// other options apply only to subscriptions.
@@ -143,7 +143,7 @@ impl Workflow {
         Ok(workflow)
     }
 
-    /// Parses a definition in JSON, in strict mode. Errors and warnings have a line and column.
+    /// Parses a workflow definition in JSON, in strict mode. Errors and warnings have a line and column.
     ///
     /// # Errors
     /// See [`from_json`](Self::from_json). Also returns an error if the text is not JSON, is larger than 1 MiB or has a duplicate key in
@@ -155,7 +155,7 @@ impl Workflow {
         )
     }
 
-    /// Reads a parsed document. Errors and warnings have a line and column.
+    /// Reads a workflow from the parsed text of its definition. Errors and warnings have a line and column.
     pub(crate) fn of_document(
         document: &Document<'_>,
         options: &DefinitionOptions,
@@ -171,7 +171,7 @@ impl Workflow {
         Ok(workflow)
     }
 
-    /// Adds a flow with the name of an agent. The only step of the flow runs the agent with the input of the flow.
+    /// Adds a flow to the workflow that has the name of an agent. The only step of the flow runs the agent with the input of the flow.
     ///
     /// # Errors
     /// Returns a [`WorkflowLoadError`] if the workflow has no agent with this name.
@@ -195,7 +195,7 @@ impl Workflow {
         Ok(self)
     }
 
-    /// Parses a definition in YAML, in strict mode. Errors and warnings have a line and column.
+    /// Parses a workflow definition in YAML, in strict mode. Errors and warnings have a line and column.
     ///
     /// The text is one document that JSON can represent too. It nests at most 32 levels deep, which is half of the limit for JSON,
     /// because the YAML parser needs more stack.
@@ -210,7 +210,7 @@ impl Workflow {
         )
     }
 
-    /// Returns a summary of each flow, ordered by name.
+    /// Returns a summary of each flow of the workflow, ordered by name.
     pub fn flows(&self) -> impl Iterator<Item = FlowSummary<'_>> {
         self.flows.iter().map(|(name, flow)| FlowSummary {
             name,
@@ -220,13 +220,13 @@ impl Workflow {
         })
     }
 
-    /// Returns the problems of the definition that do not prevent its use.
+    /// Returns the problems of the workflow definition that do not prevent its use.
     #[must_use]
     pub fn warnings(&self) -> &[WorkflowWarning] {
         &self.warnings
     }
 
-    /// Returns the SHA-256 of the definition in hex, which does not depend on the order of keys.
+    /// Returns the SHA-256 of the workflow definition in hex, which does not depend on the order of keys.
     ///
     /// A run continues only with the definition with which it began, which this hash identifies.
     #[must_use]
@@ -234,7 +234,7 @@ impl Workflow {
         &self.hash
     }
 
-    /// Returns the definition as JSON with sorted keys, the text that is hashed.
+    /// Returns the workflow definition as JSON with sorted keys, which is the text that is hashed.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -265,7 +265,7 @@ impl Workflow {
         names.filter(|name| !inner.contains(*name)).collect()
     }
 
-    /// Checks a value against the schema with this name. Accepts every value if `schema` is `None`.
+    /// Checks a value of a flow against a schema of the section `schemas`. Accepts every value if `schema` is `None`.
     ///
     /// # Errors
     /// Returns a description of the mismatch.
@@ -279,7 +279,7 @@ impl Workflow {
     }
 }
 
-/// Problem of a text that cannot be parsed, and its position if it is known.
+/// Problem of a definition's text that cannot be parsed, and its position if it is known.
 type Unread = (LoadProblem, Option<Position>);
 
 fn unread((problem, position): Unread) -> WorkflowLoadError {
@@ -305,7 +305,8 @@ fn problem(error: JsonError) -> Unread {
     }
 }
 
-/// Converts an error of the JSON parser. Removes the position from its message, because the load error shows the position first.
+/// Converts an error of the JSON parser to a problem of a definition's text. Removes the position from its message, because the load error
+/// shows the position first.
 fn not_json(error: &serde_json::Error) -> Unread {
     let (line, column) = (error.line(), error.column());
     let said = error.to_string();
@@ -336,7 +337,7 @@ fn check_compaction(definition: &Value, policies: &Policies) -> Result<(), Workf
     Err(WorkflowLoadError::fields(place.field("model"), reason))
 }
 
-/// Returns the section `schemas`. A JSON Schema is an object, `true` or `false`.
+/// Reads the section `schemas` of a workflow definition. A JSON Schema is an object, `true` or `false`.
 fn schemas(schemas: BTreeMap<String, Value>) -> Result<BTreeMap<String, Json>, WorkflowLoadError> {
     let read = schemas.into_iter().map(|(name, schema)| {
         if schema.is_object() || schema.is_boolean() {

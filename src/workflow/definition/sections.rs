@@ -1,4 +1,4 @@
-//! The named parts of a workflow, except its flows.
+//! Models, tools and agents of a workflow definition, as types.
 
 use crate::workflow::error::WorkflowLoadError;
 use crate::workflow::syntax::{Written, positive};
@@ -8,18 +8,18 @@ use serde::de::{self, Unexpected};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A model in the section `models`.
+/// A model in the section `models` of a workflow definition.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct ModelSpec {
-    /// Name of the model or provider in the services. Defaults to the default model of the services.
+    /// Name with which the services register the model or provider. Defaults to the default model of the services.
     pub provider: Option<String>,
-    /// Name of the model at its provider.
+    /// Name of the model at its provider, which requests contain.
     pub model: Option<String>,
-    /// Sampling temperature.
+    /// Sampling temperature of requests to the model.
     pub temperature: Option<f64>,
-    /// Maximum number of tokens in an answer.
+    /// Maximum number of tokens in an answer of the model.
     #[serde(default, deserialize_with = "positive")]
     #[cfg_attr(
         feature = "schema",
@@ -28,34 +28,34 @@ pub struct ModelSpec {
     pub max_tokens: Option<u64>,
 }
 
-/// A tool in the section `tools`.
+/// A tool in the section `tools` of a workflow definition.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct WorkflowToolSpec {
-    /// Name of the tool in the services. Defaults to the name in the workflow.
+    /// Name with which the services register the tool. Defaults to the name in the workflow.
     pub tool: Option<String>,
-    /// Description for models. Defaults to the description of the tool.
+    /// Description of the tool for models. Defaults to the description with which the tool is registered.
     pub description: Option<String>,
-    /// If `true`, every call needs the approval of a person. Defaults to `false`.
+    /// If `true`, every call of the tool needs the approval of a person. Defaults to `false`.
     #[serde(default)]
     pub approval: bool,
 }
 
-/// An agent in the section `agents`.
+/// An agent in the section `agents` of a workflow definition.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct AgentSpec {
-    /// Description for other agents.
+    /// Description of the agent for other agents that can call it.
     pub description: Option<String>,
-    /// Instructions to the model.
+    /// Instructions of the agent to its model.
     #[cfg_attr(
         feature = "schema",
         schemars(schema_with = "crate::workflow::syntax::instruction")
     )]
     pub instruction: Instruction,
-    /// Name of the model in `models`. Defaults to the default model of the services.
+    /// Name in `models` of the agent's model. Defaults to the default model of the services.
     pub model: Option<String>,
     /// Names in `tools` of the tools that the agent can call.
     #[serde(default)]
@@ -66,7 +66,7 @@ pub struct AgentSpec {
     /// Agents that this agent can call like tools: `use`.
     #[serde(default, rename = "use")]
     pub uses: Vec<String>,
-    /// Name in `schemas` of the schema of the answers. Without a schema, an answer can be any text.
+    /// Name in `schemas` of the schema of the agent's answers. Without a schema, an answer can be any text.
     pub output: Option<String>,
     /// Messages of the session that the agent receives: `all`, `none`, or the number of the last messages. Defaults to `all`.
     #[serde(default)]
@@ -75,7 +75,7 @@ pub struct AgentSpec {
         schemars(schema_with = "crate::workflow::syntax::history")
     )]
     pub history: History,
-    /// Permissions beyond the calls of the agent's tools.
+    /// Permissions of the agent beyond the calls of its tools.
     #[serde(default)]
     pub permissions: AgentPermissions,
 }
@@ -96,16 +96,16 @@ impl AgentSpec {
     }
 }
 
-/// Description of valid instructions, for errors.
+/// Description of a valid `instruction` of an agent, for error messages.
 const INSTRUCTION: &str = "a string, or {\"prompt\": name}";
 
-/// Instructions of an agent.
+/// Instructions of an agent in a workflow definition to its model.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[serde(untagged)]
 pub enum Instruction {
-    /// The text itself.
+    /// The text of the agent's instructions.
     Text(String),
-    /// Name of a text in `prompts`.
+    /// Name in `prompts` of the text of the agent's instructions.
     Prompt(#[serde(deserialize_with = "prompt")] String),
 }
 
@@ -118,16 +118,16 @@ fn prompt<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error
     PromptName::deserialize(deserializer).map(|named| named.prompt)
 }
 
-/// Messages of the session that an agent gets.
+/// Messages of the session that an agent of a workflow receives.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum History {
     /// All messages of the session and the step: `"all"`.
     #[default]
     All,
-    /// Only the request: `"none"`.
+    /// Only the request to the agent, without earlier messages: `"none"`.
     None,
-    /// A number of the last messages.
+    /// This number of the last messages of the session.
     Last(u64),
 }
 
@@ -152,7 +152,7 @@ impl<'de> Deserialize<'de> for History {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct AgentPermissions {
-    /// Schemas that the agent can write. Defaults to none.
+    /// Schemas of the breadcrumbs that the agent can write. Defaults to none.
     #[serde(default)]
     pub writes: Vec<String>,
     /// Tools of the agent whose calls all need the approval of a person.

@@ -1,4 +1,4 @@
-//! Compiler of steps.
+//! Compiler of the steps of a workflow definition.
 
 use super::breadcrumbs::{emit, wait_for};
 use crate::model::DefinitionPath;
@@ -11,16 +11,16 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Maximum number of steps in a definition, in all flows together.
+/// Maximum number of steps in a workflow definition, in all flows together.
 const STEPS: usize = 2_000;
 
-/// Compiles steps, and counts them.
+/// Compiles the steps of a workflow definition, and counts them for the limit [`STEPS`].
 pub(super) struct Compiler<'p> {
     policies: &'p Policies,
     steps: usize,
 }
 
-/// Attempts and timeout of a step, if the step has them.
+/// Attempts and timeout that the definition of a step sets, if any.
 struct Driven {
     retry: Option<StepRetry>,
     timeout: Option<Duration>,
@@ -31,7 +31,7 @@ impl<'p> Compiler<'p> {
         Self { policies, steps: 0 }
     }
 
-    /// Compiles the list of steps in a field of an object.
+    /// Compiles the list of steps in a field of a flow, step or branch.
     ///
     /// # Errors
     /// Returns an error if the list is empty, a step is invalid, or two steps have the same ID.
@@ -159,7 +159,7 @@ impl<'p> Compiler<'p> {
         })
     }
 
-    /// Creates the work of a step that runs an agent, a tool or a model. Its retry and timeout default to the policies.
+    /// Creates the compiled work of a step that runs an agent, a tool or a model. Its retry and timeout default to the policies.
     fn run(&self, task: TaskForm, driven: &Driven) -> Work {
         doing(task, self.policies.retry, self.policies.timeout, driven)
     }
@@ -180,7 +180,7 @@ impl<'p> Compiler<'p> {
     }
 }
 
-/// Returns the steps in a field of an object. An empty list is an error.
+/// Returns the definitions of the steps in a field of a flow, step or branch. An empty list is an error.
 pub(super) fn steps<'v>(
     object: &Written<'v>,
     field: &str,
@@ -193,7 +193,7 @@ pub(super) fn steps<'v>(
     Ok(steps)
 }
 
-/// Creates the work of a step that waits for a breadcrumb, asks a person or writes a breadcrumb. The policies do not apply to it.
+/// Creates the compiled work of a step that waits for a breadcrumb, asks a person or writes a breadcrumb. The policies do not apply to it.
 fn exchange(task: TaskForm, driven: &Driven) -> Work {
     doing(task, StepRetry::default(), None, driven)
 }

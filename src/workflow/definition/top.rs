@@ -1,4 +1,4 @@
-//! The type of a whole definition.
+//! The type of a whole workflow definition, with all its sections.
 
 #[cfg(feature = "schema")]
 use super::sections::{AgentSpec, ModelSpec, WorkflowToolSpec};
@@ -20,15 +20,15 @@ pub(in crate::workflow) struct Definition {
     pub(super) name: Option<String>,
     /// Description of the workflow.
     pub(super) description: Option<String>,
-    /// Models by name.
+    /// Models of the workflow, by name.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(schema_with = "named::<ModelSpec>"))]
     pub(super) models: BTreeMap<String, Value>,
-    /// Prompts of agents and models by name.
+    /// Prompts of the workflow's agents and model steps, by name.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(schema_with = "named::<String>"))]
     pub(super) prompts: BTreeMap<String, String>,
-    /// JSON Schemas by name.
+    /// JSON Schemas of the workflow's inputs, outputs and answers, by name.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(schema_with = "schemas"))]
     pub(super) schemas: BTreeMap<String, Value>,
@@ -39,11 +39,11 @@ pub(in crate::workflow) struct Definition {
         schemars(schema_with = "named::<WorkflowToolSpec>")
     )]
     pub(super) tools: BTreeMap<String, Value>,
-    /// Agents by name.
+    /// Agents of the workflow, by name.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(schema_with = "named::<AgentSpec>"))]
     pub(super) agents: BTreeMap<String, Value>,
-    /// Flows by name.
+    /// Flows of the workflow, by name.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(schema_with = "named::<Flow>"))]
     pub(super) flows: BTreeMap<String, Value>,

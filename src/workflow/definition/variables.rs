@@ -1,4 +1,5 @@
-//! Checks of variables: a variable that no step sets is an error, and one that hides an outer variable is a warning.
+//! Checks of the variables in the flows of a workflow definition: a variable that no step sets is an error, and one that hides an outer
+//! variable is a warning.
 
 use super::MATCHED;
 use crate::model::DefinitionPath;
@@ -30,7 +31,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the variables that a block sets. The variables of its branches are not visible in the block, so they are excluded.
+/// Returns the names of the variables that a list of steps sets. The variables of its branches are not visible in the list, so they are
+/// excluded.
 fn assigned(block: &Block) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut open: Vec<&Block> = vec![block];
@@ -153,7 +155,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks a block with separate variables, and adds a warning for each variable that hides an outer one.
+    /// Checks the steps of a branch, which has separate variables, and adds a warning for each variable that hides an outer one.
     fn branch(
         &mut self,
         block: &Block,

@@ -8,11 +8,11 @@ use serde_json::{Map, Number, Value};
 use serde_saphyr::{Location, Options, Spanned};
 use std::fmt;
 
-/// Maximum number of levels of lists and objects. Fewer than in JSON, because the parser needs 40 KiB of stack for each level
-/// without optimisation, and threads have 2 MiB.
+/// Maximum number of nested levels of lists and objects in a definition in YAML. Fewer than in JSON, because the parser needs 40 KiB of
+/// stack for each level without optimisation, and threads have 2 MiB.
 const MAX_LEVELS: usize = 32;
 
-/// A parsed document.
+/// A definition parsed from YAML, with the position of each value in the text.
 #[derive(Debug)]
 pub(crate) struct Document(Spanned<Node>);
 
@@ -23,7 +23,7 @@ enum Node {
     Object(Vec<(String, Spanned<Self>)>),
 }
 
-/// Parses one document. Only `true` and `false` are booleans.
+/// Parses the text of a definition in YAML, which is one document. Only `true` and `false` are booleans.
 ///
 /// # Errors
 /// Returns the problem, and its position if it is known. YAML that JSON cannot represent is refused: keys that are not strings,
@@ -52,7 +52,7 @@ pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position
     })
 }
 
-/// Returns the message of the parser without the position, which the load error shows first, and without advice to set options of the
+/// Returns the message of the YAML parser without the position, which the load error shows first, and without advice to set options of the
 /// parser, which users cannot set.
 fn reason(said: &str, position: Option<&Position>) -> String {
     if said.contains("budget breached: Depth") || said.contains("recursion limit exceeded") {
@@ -79,7 +79,7 @@ impl Document {
         self.0.value.to_value()
     }
 
-    /// Returns the line and column of a value, or of the innermost existing value on the path to a missing one.
+    /// Returns the line and column of a value in the YAML text, or of the innermost existing value on the path to a missing one.
     pub(super) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         let mut at = &self.0;
         for part in place.parts() {
@@ -111,7 +111,7 @@ fn position(location: Location) -> Option<Position> {
 }
 
 impl Node {
-    /// Converts the node to JSON. Recurses at most [`MAX_LEVELS`] levels, which the parser enforces.
+    /// Converts the YAML node to JSON. Recurses at most [`MAX_LEVELS`] levels, which the parser enforces.
     fn to_value(&self) -> Value {
         match self {
             Self::Scalar(value) => value.clone(),

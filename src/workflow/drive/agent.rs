@@ -1,4 +1,4 @@
-//! Builders of the agents of a workflow.
+//! Builds agents from the section `agents` of a workflow definition.
 
 use super::assembly::Assembly;
 use crate::agent::{Agent, AgentCapabilities, AgentExecutor, Provider, WaitSeconds};
@@ -9,7 +9,7 @@ use serde_json::json;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// Time in seconds for which an agent waits for the agents that it calls. They end by themselves, or wait for people.
+/// Time in seconds for which an agent of a workflow waits for the agents that it calls. They end by themselves, or wait for people.
 const MONTH: NonZeroU32 = match NonZeroU32::new(30 * 24 * 60 * 60) {
     Some(month) => month,
     None => NonZeroU32::MIN,

@@ -1,4 +1,4 @@
-//! Approvals of the calls of tool steps, by the rules of the tools.
+//! Approvals by people of the calls that the tool steps of a flow make, by the rules of the tools.
 
 use super::Assembly;
 use super::attempt::Drive;
@@ -36,7 +36,7 @@ impl Assembly {
 }
 
 impl Step<'_> {
-    /// Writes a question to a person whether the tool may be called, and waits for the answer.
+    /// Writes a question to a person whether the step may call its tool, and waits for the answer.
     pub(super) async fn ask_approval(
         &self,
         tool: &str,

@@ -1,4 +1,4 @@
-//! Agents of a step, and the agents of the workflow that they call, within the run of the flow.
+//! Executes the agent of a step, and the agents of the workflow that it calls, within the run of the flow.
 //!
 //! An agent calls another agent with a request breadcrumb, and is suspended until the response arrives. If both agents belong to the
 //! workflow, the request is not written: the other agent runs here, and its answer is passed to the caller in the form of the
@@ -24,12 +24,12 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Result of an agent's work.
+/// Result of the work of an agent in a step: an answer, a failure or a wait.
 enum Came {
-    /// Context of the agent's response.
+    /// The agent answered, with this context of its response.
     Answer(Json),
     Failed(StepOutcome),
-    /// The agent waits, but not for agents of this workflow.
+    /// The agent waits for breadcrumbs, but not for agents of this workflow.
     Waits(Wake),
 }
 
@@ -56,7 +56,7 @@ impl Step<'_> {
         })
     }
 
-    /// Runs an agent until it answers or waits.
+    /// Runs an agent of the step, or an agent that another agent called, until it answers or waits.
     ///
     /// The function recurses for each agent that an agent calls. These calls form no cycles, so the depth is at most the number of
     /// agents.
@@ -124,7 +124,7 @@ impl Step<'_> {
         .boxed()
     }
 
-    /// Passes the answer of an agent to the conversations, if there are any.
+    /// Passes the answer of an agent to the store of the agents' conversations, if the run has one.
     async fn remember(
         &self,
         key: &str,
@@ -146,7 +146,7 @@ impl Step<'_> {
         talk.answered(path, answered).await
     }
 
-    /// Continues an agent from its saved state, with an answer if there is one.
+    /// Continues an agent from its saved state, with the answer of an agent that it called, if there is one.
     async fn turn(
         &self,
         agent: &AgentExecutor,
@@ -219,7 +219,7 @@ impl Step<'_> {
         Ok(Ok(wake))
     }
 
-    /// Returns the request in a breadcrumb and its ID, if the request is to an agent of this workflow.
+    /// Returns the request in an agent's new breadcrumb and its ID, if the request is to an agent of this workflow.
     fn request_of(&self, new: &NewBreadcrumb, by: &str) -> Option<(String, AtWork)> {
         if new.schema_name.as_deref() != Some(agents::REQUEST) {
             return None;
@@ -241,7 +241,7 @@ impl Step<'_> {
         known.then(|| Some((new.context.text("requestId")?.to_owned(), asked)))?
     }
 
-    /// Runs a called agent, unless it has answered. Returns the condition that wakes it if it waits.
+    /// Runs an agent that another agent of the step called, unless it has answered. Returns the condition that wakes it if it waits.
     async fn work_of_asked(&self, key: &str, path: &StepPath) -> Result<Option<Wake>, BoxError> {
         let Some(at_work) = self
             .agents
@@ -286,7 +286,7 @@ impl Step<'_> {
         matches!(words, (Some(input), Some(message)) if input == message)
     }
 
-    /// Returns the trigger of an agent: a request breadcrumb with the input.
+    /// Returns the trigger of an agent in a step: a request breadcrumb with the agent's input.
     fn asked(&self, at_work: &AtWork) -> Breadcrumb {
         let mut context = json!({"agent": at_work.agent});
         if let Value::Object(fields) = &mut context {
@@ -335,7 +335,8 @@ impl Step<'_> {
         Ok(Came::Answer(output))
     }
 
-    /// Returns the idempotency key of an agent. The key is the same in each attempt, because all attempts continue one conversation.
+    /// Returns the idempotency key of an agent in a step. The key is the same in each attempt, because all attempts continue one
+    /// conversation.
     fn key_of(&self, agent: &str) -> String {
         let key = &self.ready.idempotency_key;
         match agent {

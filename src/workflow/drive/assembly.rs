@@ -23,17 +23,17 @@ use std::sync::atomic::AtomicBool;
 pub struct Assembly {
     pub(super) workflow: Arc<Workflow>,
     pub(super) store: Arc<dyn BreadcrumbStore>,
-    /// Tools by their names in the definition.
+    /// Tools of the workflow, by their names in the definition.
     pub(super) tools: ToolRegistry,
     pub(super) guardrails: Guardrails,
-    /// Expected answers of model steps, by schema name.
+    /// Expected answers of the workflow's model steps, by schema name.
     pub(super) outputs: BTreeMap<String, Output>,
     models: BTreeMap<String, Registered>,
     default_model: Option<Registered>,
     writes: BTreeSet<String>,
-    /// Services for the definitions of runs that began with another definition.
+    /// Registered services, for runs that began with another definition of the workflow.
     pub(super) services: Services,
-    /// If `true`, the definition is in the store, or the store refuses it permanently.
+    /// If `true`, the workflow's definition is saved in the store, or the store refuses it permanently.
     pub(super) is_kept: AtomicBool,
 }
 
@@ -73,14 +73,14 @@ impl Assembly {
         Ok(assembly)
     }
 
-    /// Returns the workflow.
+    /// Returns the workflow of the assembly.
     #[must_use]
     pub fn workflow(&self) -> &Arc<Workflow> {
         &self.workflow
     }
 
-    /// Returns the retry safety with which a tool was registered, by its name in the definition. The settings in `tools` can differ: for
-    /// a tool of another service, they describe only the request, which is idempotent.
+    /// Returns the retry safety with which a tool of the workflow was registered, by its name in the definition. The settings in `tools`
+    /// can differ: for a tool of another service, they describe only the request, which is idempotent.
     pub(super) fn safety(&self, name: &str) -> Option<RetrySafety> {
         let spec = self.workflow.tools.get(name)?;
         let registered = spec.tool.as_deref().unwrap_or(name);
@@ -93,8 +93,8 @@ impl Assembly {
         self.writes.iter().map(String::as_str)
     }
 
-    /// Returns `true` if runs need a store with a run ledger: flows wait for people or breadcrumbs, or call tools that need an approval,
-    /// belong to another service or run at most once.
+    /// Returns `true` if runs of the workflow need a store with a run ledger: flows wait for people or breadcrumbs, or call tools that need
+    /// an approval, belong to another service or run at most once.
     pub(crate) fn needs_a_ledger(&self) -> bool {
         let waits =
             |task: &&TaskForm| matches!(task, TaskForm::Ask { .. } | TaskForm::WaitFor { .. });
@@ -152,7 +152,7 @@ impl Assembly {
         &self.guardrails
     }
 
-    /// Returns the model that summarises long conversations, or `None` without a compaction policy or a model for it.
+    /// Returns the model that summarises long conversations of agents, or `None` without a compaction policy or a model for it.
     pub(crate) fn summariser(&self) -> Option<Arc<dyn ChatModel>> {
         let compaction = self.workflow.policies.compaction.as_ref()?;
         let found = match &compaction.model {
@@ -224,7 +224,7 @@ impl Assembly {
         })
     }
 
-    /// Prepares the models and outputs of steps, and collects the schemas that steps write.
+    /// Checks the models and output schemas of the workflow's steps, and collects the schemas that the steps write.
     fn settle_tasks(&mut self) -> Result<(), AssemblyError> {
         let workflow = Arc::clone(&self.workflow);
         for task in workflow.tasks() {
@@ -260,7 +260,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Checks that a model for summaries exists if the policies need it.
+    /// Checks that a model for summaries of conversations exists if the compaction policy needs it.
     fn settle_compaction(&self) -> Result<(), AssemblyError> {
         let Some(compaction) = &self.workflow.policies.compaction else {
             return Ok(());
@@ -370,7 +370,7 @@ fn models(
     models.collect()
 }
 
-/// Reports effects of an agent's state machine as events.
+/// Reports effects of an agent's state machine as events of the flow run.
 fn observe(by: &Listener, effect: &Effect) {
     match effect {
         Effect::Execute(call) => by.tell(StepEventKind::ToolCalled {

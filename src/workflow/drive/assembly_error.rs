@@ -8,85 +8,85 @@ use std::collections::BTreeMap;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssemblyError {
-    /// Item that the workflow names and the services do not have.
+    /// The workflow names a tool, model or guardrail that is not registered, or an agent that it does not define.
     #[error("no {what} named {name:?} is registered{}", instead(nearest.as_deref(), known))]
     NotRegistered {
-        /// Kind of the item: `tool`, `model`, `guardrail`; `agent` for an unknown agent of the workflow.
+        /// Kind of the missing item: `tool`, `model`, `guardrail`; `agent` for an unknown agent of the workflow.
         what: &'static str,
-        /// Name in the definition.
+        /// Name of the missing item in the definition.
         name: String,
-        /// Closest registered name.
+        /// Registered name that is closest to the missing name.
         nearest: Option<String>,
-        /// All registered names, separated by commas.
+        /// All registered names of items of this kind, separated by commas.
         known: String,
     },
-    /// Missing model: the definition names none, and the services have no default model.
+    /// An agent, a model or the compaction policy names no model, and the services have no default model.
     #[error(
         "{what} {name:?} names no model, and no default model is registered; name a model in the definition, or register one with \
          Services::default_model"
     )]
     NoDefaultModel {
-        /// `agent`, `model` or `compaction`.
+        /// Kind of the part that names no model: `agent`, `model` or `compaction`.
         what: &'static str,
-        /// Name of the agent or model in the definition, or `summarise`.
+        /// Name of the agent or model that names no model, or `summarise` for the compaction policy.
         name: String,
     },
-    /// Provider for agents that a step or the compaction policy uses as a model.
+    /// A step or the compaction policy uses a model that is registered as a provider, which only agents can use.
     #[error(
         "model {name:?} is used by a step or for summaries, but is registered as a provider for agents; register a model for it"
     )]
     NotForSteps {
-        /// Name in `models`.
+        /// Name of the model in the section `models`.
         name: String,
     },
-    /// Schemas in a build of the crate without the feature `validate`, which cannot check values against them.
+    /// The workflow has schemas, but the crate is built without the feature `validate`, so it cannot check values against them.
     #[error(
         "the workflow has schemas, which need the feature \"validate\"; enable the feature, or remove the schemas"
     )]
     NoValidation,
-    /// Limit in the definition that is above the maximum of the services.
+    /// A limit in `policies.limits` of the definition is above the maximum that the services allow.
     #[error(
         "policies.limits.{limit} is {found}, and the services allow at most {most}; lower the limit in the definition, or raise the \
          maximum with Services::limits"
     )]
     OverLimit {
-        /// `steps`, `items`, `value_bytes` or `total_bytes`.
+        /// Name of the limit: `steps`, `items`, `value_bytes` or `total_bytes`.
         limit: &'static str,
-        /// Limit in the definition, or its default.
+        /// Value of the limit in the definition, or its default.
         found: u64,
-        /// Maximum that the services allow.
+        /// Maximum value of the limit that the services allow.
         most: u64,
     },
-    /// Protected schema that a step or agent would write: requests, answers of people, definitions.
+    /// A step or agent would write a protected schema, such as a request, an answer of a person or a definition.
     #[error("the definition writes schema {schema:?}, which is protected; use another schema")]
     Protected {
-        /// The schema.
+        /// Name of the protected schema.
         schema: String,
     },
-    /// Other name for a tool of another service, which is requested by its own name.
+    /// The definition renames a tool of another service, which can only be requested by its own name.
     #[error(
         "tool {tool:?} belongs to another service and cannot be renamed to {name:?}; use its own name"
     )]
     CannotRename {
-        /// Name of the tool.
+        /// Name with which the tool is registered.
         tool: String,
-        /// Name in the definition.
+        /// Other name of the tool in the definition.
         name: String,
     },
-    /// Tool that cannot be used.
+    /// A registered tool cannot be used with its settings in the section `tools`.
     #[error("cannot use tool {name:?}")]
     Tool {
-        /// Name in `tools`.
+        /// Name of the tool in the section `tools`.
         name: String,
-        /// The cause.
+        /// Reason why the tool cannot be used.
         source: Box<ToolError>,
     },
-    /// Agent that cannot be created, or output schema of a model step that cannot be used.
+    /// An agent of the workflow cannot be created, or the output schema of a model step cannot be used.
     #[error("cannot set up agent or model {name:?}")]
     Agent {
-        /// Name in `agents`, or in `models` for a model step.
+        /// Name of the agent in `agents`, or name in `models` of the model of the step.
         name: String,
-        /// The cause.
+        /// Reason why the agent cannot be created or the output schema cannot be used.
         source: Box<AgentError>,
     },
 }
@@ -99,7 +99,7 @@ impl AssemblyError {
     }
 }
 
-/// Returns the error for a name that is not a key of a map.
+/// Returns the error for a name in a workflow definition that is not a key of a map of known items.
 pub(super) fn unknown<T>(
     what: &'static str,
     name: &str,
@@ -108,7 +108,7 @@ pub(super) fn unknown<T>(
     not_registered(what, name, known.keys().map(String::as_str))
 }
 
-/// Returns the error for a name that is not registered.
+/// Returns the error for a name in a workflow definition that is not registered.
 pub(super) fn not_registered<'n>(
     what: &'static str,
     name: &str,

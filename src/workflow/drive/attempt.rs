@@ -26,53 +26,53 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
-/// Maximum number of steps that run at a time.
+/// Maximum number of steps of one flow run that run at a time.
 const MOST_AT_ONCE: usize = 32;
 
-/// Longest delay for which an idle run sleeps. For a longer delay the run is suspended.
+/// Longest delay for which an idle flow run sleeps within its attempt. For a longer delay the run is suspended.
 const SHORT: Duration = Duration::from_secs(5);
 
 /// Result of a step's work, or `None` if the step was aborted.
 type Done = Option<(StepPath, Result<Worked, BoxError>)>;
 
-/// State of one attempt at a run.
+/// State of one attempt at a flow run.
 pub(super) struct Drive<'d> {
     pub(super) assembly: &'d Assembly,
     pub(super) context: &'d ExecutionContext,
     pub(super) emitter: Arc<Emitter>,
     pub(super) run: FlowRun,
     pub(super) finished: Option<Finish>,
-    /// Tasks of the steps in flight, including waiting steps.
+    /// Tasks of the run's steps in flight, including waiting steps.
     pub(super) ready: BTreeMap<StepPath, Arc<Ready>>,
-    /// Saved driver state of the steps in flight.
+    /// Saved driver state of the run's steps in flight.
     pub(super) kept: BTreeMap<StepPath, Kept>,
     /// Steps to start or to continue in this attempt.
     pub(super) queue: VecDeque<StepPath>,
     pub(super) running: FuturesUnordered<BoxFuture<'d, Done>>,
     pub(super) aborts: BTreeMap<StepPath, AbortHandle>,
-    /// Conditions that wake the suspended agents.
+    /// Conditions that wake the suspended agents, by the path of their step.
     pub(super) asleep: BTreeMap<StepPath, Wake>,
-    /// Handle with which running steps request a save.
+    /// Handle with which running steps request that the run's state is saved.
     pub(super) saver: Saver,
-    /// Requests for a save, each with the sender that reports it.
+    /// Requests of running steps to save the run's state, each with the sender that reports the save.
     pub(super) saves: mpsc::Receiver<oneshot::Sender<()>>,
-    /// If `true`, the current state is saved.
+    /// If `true`, the current state of the run is saved.
     pub(super) is_saved: bool,
-    /// If `true`, a step other than an agent step has ended since the last save.
+    /// If `true`, a step other than an agent step has ended since the last save of the run.
     pub(super) has_unkept: bool,
-    /// Senders that report the next save to the steps that requested it.
+    /// Senders that report the next save of the run to the steps that requested it.
     pub(super) unheard: Vec<oneshot::Sender<()>>,
-    /// Steps that were started since the last save, with their state before. Their futures are not polled before the next save.
+    /// Steps that were started since the last save of the run, with their state before. Their futures are not polled before the next save.
     pub(super) unsaved: Vec<(StepPath, Kept)>,
     pub(super) stores_progress: bool,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
-    /// The text of the user's message that started the turn.
+    /// The text of the user's message that started the turn of the workload's session.
     pub(super) user_message: Option<Arc<str>>,
-    /// Events that are not stored as breadcrumbs yet.
+    /// Events of the run that are not stored as breadcrumbs yet.
     pub(super) untold: Vec<FlowEvent>,
-    /// Position of the polls for answers and control orders.
+    /// Position up to which the store was polled for answers and control orders to the run.
     pub(super) looked: Looked,
-    /// Breadcrumbs that ended steps wrote or received.
+    /// Breadcrumbs that ended steps of the run wrote or received.
     pub(super) lines: Lines,
     pub(super) next_check: NextCheck,
     pub(super) leaving: Leaving,
@@ -207,7 +207,7 @@ impl<'d> Drive<'d> {
         }
     }
 
-    /// Yields to other tasks, then lets more steps begin.
+    /// Yields to other async tasks, then lets more steps of the flow begin.
     async fn stride(&mut self) -> Result<(), BoxError> {
         tokio::task::yield_now().await;
         if self.next_check.is_due() {
@@ -218,7 +218,7 @@ impl<'d> Drive<'d> {
         Ok(())
     }
 
-    /// Starts queued steps that are due and not held, up to [`MOST_AT_ONCE`] running steps, unless the attempt is about to end.
+    /// Starts queued steps of the run that are due and not held, up to [`MOST_AT_ONCE`] running steps, unless the attempt is about to end.
     fn begin_what_is_due(&mut self) {
         let now = self.context.now();
         self.leaving.goes_on_after_all(now);
@@ -289,7 +289,8 @@ impl<'d> Drive<'d> {
         self.is_saved = false;
     }
 
-    /// Saves the run, then handles the first of these: a save request, a result of a step, a time limit, or the next poll.
+    /// Saves the state of the run, then handles the first of these events: a save request, a result of a step, a time limit, or the next
+    /// poll.
     async fn go_on(&mut self) -> Result<(), BoxError> {
         self.save_or_leave().await?;
         // With the maximum number of running steps, a due step has to wait for the end of another step.
@@ -394,7 +395,7 @@ impl<'d> Drive<'d> {
         self.apply(next);
     }
 
-    /// Applies the result of an interpreter step.
+    /// Applies the actions that the interpreter returned: cancels and queues steps, and reports events.
     pub(super) fn apply(&mut self, next: Next) {
         self.is_saved = false;
         for path in next.cancel {

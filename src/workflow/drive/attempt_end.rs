@@ -1,4 +1,4 @@
-//! Ends an attempt before its flow ends: after a store error, or to yield to the next attempt.
+//! Ends an attempt at a flow run before the flow ends: after a store error, or to yield to the next attempt.
 
 use super::Driven;
 use super::attempt::Drive;
@@ -45,7 +45,7 @@ impl Drive<'_> {
         }
     }
 
-    /// Returns `true` if the steps that still run have to be stopped.
+    /// Returns `true` if the steps that still run have to be stopped, because the failed attempt has waited for them long enough.
     pub(super) fn has_waited_enough(&self) -> bool {
         match &self.leaving.how {
             Some(Leave::Fails { until, .. }) => Instant::now() >= *until,
@@ -72,8 +72,8 @@ impl Drive<'_> {
         self.broke(error)
     }
 
-    /// Ends the attempt. Returns `None` if the state was too large or too deep to save, so that a step failed and the
-    /// run continues.
+    /// Ends the attempt at the flow run. Returns `None` if the state was too large or too deep to save, so that a step failed and the run
+    /// continues.
     pub(super) async fn end(&mut self, leave: Leave) -> Result<Option<Driven>, BoxError> {
         match leave {
             Leave::Yields { .. } => {

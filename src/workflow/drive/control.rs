@@ -1,4 +1,4 @@
-//! Control orders to a run: cancel, pause and resume.
+//! Control orders to a flow run: cancel, pause and resume.
 
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use serde_json::json;
@@ -8,14 +8,14 @@ use serde_json::json;
 pub enum Control {
     /// Ends the run and stops its steps in flight: `cancel`.
     Cancel,
-    /// Prevents further steps from beginning. Steps in flight can end: `pause`.
+    /// Prevents further steps of the run from beginning. Steps in flight can end: `pause`.
     Pause,
-    /// Lets steps begin again: `resume`.
+    /// Lets steps of a paused run begin again: `resume`.
     Resume,
 }
 
 impl Control {
-    /// Schema of control orders.
+    /// Schema of the breadcrumbs with control orders to flow runs.
     pub const SCHEMA: &'static str = "workflow.control.v1";
 
     const ALL: [Self; 3] = [Self::Cancel, Self::Pause, Self::Resume];
@@ -28,7 +28,7 @@ impl Control {
         }
     }
 
-    /// Returns a breadcrumb with this order to the run of a trigger.
+    /// Returns a breadcrumb with this control order to the run of a trigger.
     ///
     /// Its context has `run`, the ID of the trigger, and `action`. Its tag is `run:<id>`.
     #[must_use]
@@ -44,7 +44,7 @@ impl Control {
         Selector::schema(Self::SCHEMA).all_tags([tag(trigger)])
     }
 
-    /// Returns the order in a breadcrumb, or `None` if its action is unknown.
+    /// Returns the control order in a breadcrumb, or `None` if its action is unknown.
     pub(super) fn read(order: &Breadcrumb) -> Option<Self> {
         let action = order.context.text("action")?;
         let mut all = Self::ALL.into_iter();

@@ -5,7 +5,7 @@ use crate::workflow::{History, StepPath};
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// Saves the conversations of the agents in a run, and provides them to later turns.
+/// Saves the conversations of the agents in a flow run, and provides them to later turns.
 #[async_trait]
 pub(crate) trait Conversations: Send + Sync {
     /// Returns a provider for the agent at a path that adds the agent's history to requests.
@@ -16,7 +16,7 @@ pub(crate) trait Conversations: Send + Sync {
         provider: Arc<dyn Provider>,
     ) -> Arc<dyn Provider>;
 
-    /// Saves the answer of an agent. After a crash, the same answer can be passed again.
+    /// Saves the answer of an agent in its conversation. After a crash, the same answer can be passed again.
     async fn answered(&self, path: &StepPath, answered: Answered<'_>) -> Result<(), BoxError>;
 
     /// Returns `true` if an error means that the conversations no longer exist. The agent itself has not failed then, and a retry of its
@@ -24,14 +24,14 @@ pub(crate) trait Conversations: Send + Sync {
     fn is_over(&self, error: &BoxError) -> bool;
 }
 
-/// Answer of an agent, with its request.
+/// Answer of an agent with the agent's request, to be saved in a conversation.
 pub(crate) struct Answered<'a> {
-    /// ID of the request if another agent called this one, otherwise empty.
+    /// ID of the request to the agent if another agent called it, otherwise empty.
     pub(crate) request: &'a str,
-    /// Input of the agent.
+    /// Input that the agent has answered.
     pub(crate) asked: &'a Json,
     /// Context of the agent's response.
     pub(crate) answer: &'a Json,
-    /// The provider's saved conversation, or `None` if the provider was never started.
+    /// The saved conversation of the agent's provider, or `None` if the provider was never started.
     pub(crate) session: Option<&'a Json>,
 }

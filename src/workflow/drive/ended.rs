@@ -13,7 +13,7 @@ use crate::workflow::{MayRetry, StepFailure, StepOutcome, StepTask};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Returns the outcome of an answer that does not match the requested output, with an excerpt of the answer.
+/// Returns the outcome of a step whose model or agent gave an answer that does not match the requested output, with an excerpt of it.
 pub(super) fn bad_output(problem: &str, raw: &str) -> StepOutcome {
     const RAW: usize = 2_048;
     let raw = excerpt(raw, RAW);
@@ -22,7 +22,7 @@ pub(super) fn bad_output(problem: &str, raw: &str) -> StepOutcome {
     StepOutcome::transient("bad_output", message)
 }
 
-/// Returns the outcome of a tool call.
+/// Returns the outcome of a tool step from the answer of its tool.
 pub(super) fn of_answer(answer: Answer, settings: &ToolSettings) -> StepOutcome {
     match answer {
         Answer::Success(output) => StepOutcome::Succeeded(output),
@@ -30,8 +30,8 @@ pub(super) fn of_answer(answer: Answer, settings: &ToolSettings) -> StepOutcome 
     }
 }
 
-/// Returns the outcome of a failed tool call. A tool that reports a failure can be called again, unless it runs at most once. If it is
-/// unknown whether the tool did its work, only an idempotent tool can be called again.
+/// Returns the outcome of a tool step whose call failed. A tool that reports a failure can be called again, unless it runs at most once. If
+/// it is unknown whether the tool did its work, only an idempotent tool can be called again.
 pub(super) fn of_error(answer: Answer, safety: Option<RetrySafety>) -> StepOutcome {
     let Answer::Error { code, message } = answer else {
         return StepOutcome::success(Value::Null);

@@ -1,4 +1,4 @@
-//! Events of a run, reported while the run is in progress.
+//! Events of a flow run, reported while the run is in progress.
 
 use crate::agent::Usage;
 use crate::workflow::{FlowEvent, FlowEventKind, StepPath};
@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Receives the events of a run while the run is in progress.
+/// Receives the events of a flow run while the run is in progress.
 ///
 /// The run calls the sink directly, so the sink must not block. A slow receiver should put the events into a bounded queue, and drop
 /// events that do not fit.
@@ -15,19 +15,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// reported again, and can differ, with the same number of the [`FlowEvent`]. The later event counts.
 pub type EventSink = Arc<dyn Fn(StepEvent) + Send + Sync>;
 
-/// An event of a run. Each process that works on the run reports an event once.
+/// An event of a flow run: progress of a step, a request or answer of a model, or a tool call. Each process that works on the run reports
+/// an event once.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepEvent {
-    /// ID of the run, as in [`Progress::run`](crate::workflow::Progress::run).
+    /// ID of the flow run, as in [`Progress::run`](crate::workflow::Progress::run).
     pub run: Arc<str>,
-    /// ID of the enclosing run, if there is one.
+    /// ID of the run that contains the flow run, if there is one.
     pub parent: Option<Arc<str>>,
-    /// Path of the step. For an agent that another agent called, the names of the called agents follow.
+    /// Path of the step to which the event belongs. For an agent that another agent called, the names of the called agents follow.
     pub path: StepPath,
     /// Number of the event among all events that this process reports of the run, counted from 1 without gaps.
     pub sequence: u64,
-    /// Kind of the event.
+    /// Kind of the event, with the data of this kind.
     pub kind: StepEventKind,
 }
 
@@ -35,14 +36,14 @@ pub struct StepEvent {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum StepEventKind {
-    /// Event of the flow itself.
+    /// Event of the flow itself: a step or the run started, ended, was retried, suspended or paused.
     Flow {
         /// Number of the [`FlowEvent`], the same in each process. Of two events with the same number, the later one counts.
         sequence: u64,
         /// Kind of the flow event.
         kind: FlowEventKind,
     },
-    /// A request to a model starts.
+    /// An agent or model step sends a request to a model.
     Asked,
     /// The next part of the text that a model answers.
     Text(String),
@@ -50,33 +51,33 @@ pub enum StepEventKind {
     Usage(Usage),
     /// The answer of a model is invalid. The model receives the problem and answers again.
     Repaired {
-        /// Problem of the answer.
+        /// Problem of the model's invalid answer.
         problem: String,
     },
     /// The conversation of a running agent was compacted, and the shorter conversation is saved.
     Compacted {
         /// Number of messages that the model no longer receives.
         left_out: u64,
-        /// If `true`, a summary replaces these messages.
+        /// If `true`, a summary replaces the messages that the model no longer receives.
         summed_up: bool,
     },
     /// An agent calls a tool.
     ToolCalled {
-        /// ID of the call.
+        /// ID of the agent's tool call.
         call: String,
         /// Tool name as the model wrote it, cut to 80 bytes.
         tool: String,
     },
-    /// An agent receives the result of a call.
+    /// An agent receives the result of a tool call.
     ToolAnswered {
-        /// ID of the call.
+        /// ID of the tool call to which the result belongs.
         call: String,
-        /// If `true`, the result is an error.
+        /// If `true`, the result of the tool call is an error.
         is_error: bool,
     },
 }
 
-/// Numbers the events of a run and reports them to the sink.
+/// Numbers the events of a flow run and reports them to the sink.
 pub(super) struct Emitter {
     run: Arc<str>,
     parent: Option<Arc<str>>,
@@ -94,7 +95,7 @@ impl Emitter {
         }
     }
 
-    /// Returns `true` if there is a sink.
+    /// Returns `true` if the run has a receiver of its events.
     pub(super) fn is_heard(&self) -> bool {
         self.sink.is_some()
     }

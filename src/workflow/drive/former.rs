@@ -1,4 +1,5 @@
-//! Saved definitions. A run can continue with its definition after the workflow was replaced by another version.
+//! Workflow definitions saved in the store, so that a run can continue with its definition after the workflow was replaced by another
+//! version.
 
 use super::Assembly;
 use crate::error::{Chain, Retry, excerpt};
@@ -9,20 +10,21 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Schema of saved definitions. The definition is a JSON string in the context, so that its hash can be checked.
+/// Schema of the breadcrumbs with saved workflow definitions. The definition is a JSON string in the context, so that its hash can be
+/// checked.
 const KEPT: &str = "workflow.kept.v1";
 
-/// Maximum size of a saved definition in bytes.
+/// Maximum size in bytes of a workflow definition that is saved in the store.
 const KEPT_BYTES: usize = Json::MAX_BYTES / 2;
 
-/// Number of saved definitions per query, and maximum number of queries. Any client can write breadcrumbs with the tag of a hash, so
-/// the hash of the content decides. Many wrong ones must not hide the right one.
+/// Number of saved workflow definitions per query of the store, and maximum number of these queries. Any client can write breadcrumbs with
+/// the tag of a hash, so the hash of the content decides. Many wrong ones must not hide the right one.
 const AT_ONCE: usize = 64;
 const MOST_LOOKS: usize = 64;
 
 impl Assembly {
-    /// Saves the definition in the store, unless it is saved, refused by the store or too large. Runs do not need the saved definition
-    /// while the workflow does not change.
+    /// Saves the workflow's definition in the store, unless it is already saved, refused by the store or too large. Runs do not need the
+    /// saved definition while the workflow does not change.
     pub(super) async fn keep_definition(&self) {
         if self.is_kept.load(Ordering::Relaxed) || self.workflow.text().len() > KEPT_BYTES {
             return;
@@ -80,7 +82,7 @@ impl Assembly {
         )
     }
 
-    /// Returns the saved definition with this hash, or `None` if the store does not have it.
+    /// Returns the workflow whose saved definition has this hash, or `None` if the store does not have it.
     async fn kept_definition(&self, hash: &str) -> Result<Option<Workflow>, StoreError> {
         let tagged = Selector::schema(KEPT).all_tags([tag(hash)]);
         let mut query = Query::new(tagged).limit(AT_ONCE);

@@ -1,4 +1,4 @@
-//! Guardrails of a definition, each limited to the stage for which the definition names it.
+//! Guardrails of a workflow definition, each limited to the stage for which the definition names it.
 
 use super::AssemblyError;
 use super::assembly_error::unknown;
@@ -12,7 +12,7 @@ use crate::workflow::GuardrailNames;
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// Returns the guardrails of a definition, in the order in which the definition names them.
+/// Returns the guardrails of a workflow definition, in the order in which the definition names them.
 pub(super) fn chain(
     names: &GuardrailNames,
     services: &Services,
@@ -43,7 +43,7 @@ enum Stage {
     ToolResult,
 }
 
-/// A guardrail that checks only one stage.
+/// A registered guardrail that checks only the stage for which the workflow definition names it.
 struct At {
     stage: Stage,
     guardrail: Arc<dyn Guardrail>,

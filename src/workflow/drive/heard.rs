@@ -1,4 +1,4 @@
-//! A model with the settings of its definition, which reports its requests and answers as events.
+//! A model of a workflow with the settings of its definition, which reports its requests and answers as events.
 
 use super::event::{Emitter, StepEventKind};
 use crate::agent::compaction::HearCost;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 /// A model that applies the settings in `models` to requests, and reports requests and answers to a listener.
 pub(super) struct Heard {
     pub(super) model: Arc<dyn ChatModel>,
-    /// Settings in `models`, or `None` for the default model of the services.
+    /// Settings of the model in the section `models`, or `None` for the default model of the services.
     pub(super) spec: Option<ModelSpec>,
-    /// Receiver of the events, or `None` if the run has no receiver.
+    /// Receiver of the events of the model's requests and answers, or `None` if the run has no receiver.
     pub(super) by: Option<Listener>,
 }
 
-/// Reports the events of a step, or of an agent in it, with their path.
+/// Reports the events of a step, or of an agent in a step, with their path.
 #[derive(Clone, Debug)]
 pub(super) struct Listener {
     pub(super) emitter: Arc<Emitter>,
@@ -30,8 +30,8 @@ impl Listener {
         self.emitter.tell(&self.path, kind);
     }
 
-    /// Returns a callback for the usage of summaries. It reports a request and its usage, but no text, because a summary is not an answer
-    /// of the step.
+    /// Returns a callback for the token usage of conversation summaries. It reports a request and its usage, but no text, because a summary
+    /// is not an answer of the step.
     pub(super) fn of_cost(self) -> HearCost {
         Arc::new(move |usage| {
             self.tell(StepEventKind::Asked);

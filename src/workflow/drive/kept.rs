@@ -1,4 +1,4 @@
-//! Saved state of a run: the progress of the flow, and the driver's state of the steps in flight.
+//! Saved state of a flow run: the progress of the flow, and the driver's state of the steps in flight.
 
 use super::event::StepEventKind;
 use super::heard::Listener;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
-/// Saved state of a run, for reading.
+/// Saved state of a flow run, as it is read when the run continues.
 #[derive(Debug, Deserialize)]
 pub(super) struct Saved {
     pub(super) progress: Progress,
@@ -26,7 +26,7 @@ pub(super) struct Saved {
     pub(super) lines: Lines,
 }
 
-/// Saved state of a run, for writing.
+/// Saved state of a flow run, as it is written when the run is saved.
 #[derive(Debug, Serialize)]
 pub(super) struct Saving<'s> {
     pub(super) progress: &'s Progress,
@@ -35,38 +35,38 @@ pub(super) struct Saving<'s> {
     pub(super) lines: &'s Lines,
 }
 
-/// Position of the polls for answers and control orders.
+/// Position up to which the store was polled for answers and control orders to a flow run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Looked {
     /// Time up to which answers and control orders have been read.
     pub(super) since: Timestamp,
     /// Order key of the last applied control order.
     pub(super) control: Option<(Timestamp, u64, BreadcrumbId)>,
-    /// Versions of breadcrumbs that look like answers and do not count.
+    /// Versions of breadcrumbs that look like answers to steps of the run and do not count.
     #[serde(skip)]
     pub(super) refused: HashSet<(BreadcrumbId, u64)>,
 }
 
-/// Driver state of a step in flight.
+/// State that the driver saves for a step in flight.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Kept {
     pub(super) attempt: u32,
     /// Time before which the step does not begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) due: Option<Timestamp>,
-    /// End of the step's timeout.
+    /// Time at which the timeout of the step ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) until: Option<Timestamp>,
-    /// If `true`, this attempt may have had effects.
+    /// If `true`, this attempt at the step has begun and may have had effects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) begun: bool,
-    /// Digest of the call that a person approved.
+    /// Digest of the step's tool call that a person approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) approved: Option<String>,
-    /// Input that a person changed. Replaces the input of the step.
+    /// Input of the step's tool call that an approver changed. Replaces the input of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) changed: Option<Json>,
-    /// Number of approvals of the call in this attempt.
+    /// Number of approvals of the step's tool call in this attempt.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) approvals: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ const fn is_zero(number: &u32) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agents(Arc<Mutex<BTreeMap<String, AtWork>>>);
 
-/// An agent that works on a step.
+/// State of an agent that works on a step.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct AtWork {
     pub(super) agent: String,
@@ -98,16 +98,16 @@ pub(super) struct AtWork {
     /// Saved state of the agent, or `None` before its first save.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<Json>,
-    /// Key of the calling agent.
+    /// Key of the agent that called this agent, or `None` for the agent of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asked_by: Option<String>,
-    /// Context of its response, until the calling agent has received it.
+    /// Context of the agent's response, until the calling agent has received it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answer: Option<Json>,
 }
 
 impl Kept {
-    /// Returns a lower bound of the saved size in bytes: the size of the values of the step's agents.
+    /// Returns a lower bound of the size in bytes of the step's saved state: the size of the values of the step's agents.
     pub(super) fn least_size(&self) -> usize {
         let agents = self.agents.all();
         let values = agents.values().flat_map(|agent| {
@@ -121,8 +121,8 @@ impl Kept {
         values.fold(0, usize::saturating_add)
     }
 
-    /// Returns the state for the next attempt: the agents with their conversations and the results of their calls, so that no call is
-    /// repeated.
+    /// Returns the state of the step for its next attempt: the agents with their conversations and the results of their calls, so that no
+    /// call is repeated.
     pub(super) fn for_another_attempt(self) -> Self {
         Self {
             attempt: self.attempt,
@@ -145,7 +145,7 @@ impl Agents {
         self.all().get(key).cloned()
     }
 
-    /// Adds an agent, unless the key exists.
+    /// Adds an agent that works on the step, unless the key exists.
     pub(super) fn add(&self, key: impl Into<String>, agent: AtWork) {
         self.all().entry(key.into()).or_insert(agent);
     }
@@ -198,12 +198,12 @@ impl<'de> Deserialize<'de> for Agents {
     }
 }
 
-/// Requests saves of the run from the driver, for a running step.
+/// Handle with which a running step requests saves of the run's state from the driver.
 #[derive(Clone, Debug)]
 pub(super) struct Saver(pub(super) mpsc::Sender<oneshot::Sender<()>>);
 
 impl Saver {
-    /// Waits until all changes made before the call are saved.
+    /// Waits until the driver has saved all changes of the run's state that were made before the call.
     pub(super) async fn save(&self) -> Result<(), ContextError> {
         let over = || ContextError::Unsupported {
             operation: "save",
@@ -242,21 +242,21 @@ impl KeepState for Keeper {
     }
 }
 
-/// Error of the saved state of a run.
+/// Error of the state of a flow run, which cannot be saved or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowStateError {
-    /// State that is larger than the maximum. Its variables and the conversations of its agents count.
+    /// The state of the flow run is larger than a saved state can be. Its variables and the conversations of its agents count.
     #[error(
         "the saved state of the run has {size} bytes where at most {limit} are allowed; store less in variables"
     )]
     TooLarge {
-        /// Size in bytes.
+        /// Size of the run's state in bytes.
         size: usize,
-        /// Maximum size in bytes.
+        /// Maximum size of a saved state in bytes.
         limit: usize,
     },
-    /// State that cannot be read, for example because another version of the crate wrote it.
+    /// The saved state of the flow run cannot be read, for example because another version of the crate wrote it.
     #[error("cannot read the saved state of the run")]
     Unreadable(#[source] serde_json::Error),
 }

@@ -1,4 +1,4 @@
-//! Decides when an attempt ends before its flow does. No further step begins then, and running steps have time to end.
+//! Decides when an attempt at a flow run ends before the flow does. No further step begins then, and running steps have time to end.
 
 use super::ended::code_of;
 use crate::classes::verdict;
@@ -14,16 +14,16 @@ use tokio::time::{Instant, sleep_until};
 /// Time in which running steps can end after a store error in one of them, and in which a failed attempt retries to save its outcomes.
 pub(super) const SIBLINGS: Duration = Duration::from_secs(60);
 
-/// Reason why an attempt ends before its flow does.
+/// Reason why an attempt at a flow run ends before the flow does.
 pub(super) enum Leave {
-    /// The run is suspended and due at once, so that its attempts and its time count from the start again. If steps are still
-    /// running at `until`, the attempt continues.
+    /// The attempt yields: the run is suspended and due at once, so that its attempts and its time count from the start again. If steps are
+    /// still running at `until`, the attempt continues.
     Yields { until: Option<Instant> },
     /// A step failed with a transient error of the store or run, and the run is retried. Running steps can end before `until`.
     Fails { error: BoxError, until: Instant },
 }
 
-/// State for the decision whether an attempt ends before its flow does.
+/// State for the decision whether an attempt at a flow run ends before the flow does.
 pub(super) struct Leaving {
     /// If `true`, a step has ended in this attempt.
     pub(super) came_further: bool,
@@ -35,15 +35,15 @@ pub(super) struct Leaving {
     pub(super) how: Option<Leave>,
 }
 
-/// Time limits of an attempt, in fifths of its time. After the first fifth the attempt yields as soon as no step is running, so a
-/// step that begins alone has the other four fifths. After the fourth fifth no step begins.
+/// Time limits of an attempt at a flow run, in fifths of its time. After the first fifth the attempt yields as soon as no step is running,
+/// so a step that begins alone has the other four fifths. After the fourth fifth no step begins.
 struct Time {
     fifth: Duration,
-    /// Time from which the attempt can yield.
+    /// Time from which the attempt can yield to the next one.
     early: Timestamp,
     /// Time from which no step begins for a while, so that the running steps can end and the attempt can yield.
     waits: Timestamp,
-    /// Time from which no step begins.
+    /// Time from which no further step begins in the attempt.
     late: Timestamp,
 }
 
@@ -77,7 +77,7 @@ impl Leaving {
         }
     }
 
-    /// Waits until the time of the running steps to end is over.
+    /// Waits until the time is over in which running steps can end before their attempt ends.
     pub(super) async fn patience(&self) {
         match &self.how {
             Some(Leave::Fails { until, .. } | Leave::Yields { until: Some(until) }) => {
@@ -118,8 +118,8 @@ impl Leaving {
     }
 }
 
-/// Waits for all futures and returns their results. After a transient error, the other futures have [`SIBLINGS`] to end, so that their
-/// outcomes are saved.
+/// Waits for the futures of all called agents and returns their results. After a transient error, the other futures have [`SIBLINGS`] to
+/// end, so that their outcomes are saved.
 ///
 /// # Errors
 /// Returns the first error.

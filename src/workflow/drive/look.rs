@@ -1,4 +1,4 @@
-//! Polls of the store for answers to waiting steps, and for control orders to the run.
+//! Polls of the store for answers to the waiting steps of a flow run, and for control orders to the run.
 
 use super::attempt::Drive;
 use super::control::Control;
@@ -34,8 +34,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Polls while steps are running. A transient store error does not stop them, because the next poll reads everything that this one
-    /// did not.
+    /// Polls the store for answers and control orders while steps are running. A transient store error does not stop them, because the next
+    /// poll reads everything that this one did not.
     pub(super) async fn look_meanwhile(&mut self) -> Result<(), BoxError> {
         let Err(error) = self.look().await else {
             return Ok(());
@@ -166,7 +166,7 @@ impl Drive<'_> {
         pending: Option<Pending<'_>>,
         found: &Breadcrumb,
     ) -> Result<bool, BoxError> {
-        /// Maximum number of refused versions in memory. Each poll checks further versions again.
+        /// Maximum number of versions of refused answers in memory. Each poll checks further versions again.
         const MOST_REFUSED: usize = 1_024;
         let Some(asked) = pending.map(Pending::asked) else {
             return Ok(true);
@@ -183,8 +183,8 @@ impl Drive<'_> {
         Ok(counts)
     }
 
-    /// Returns a wait whose end is a time of the store's clock. Outside of a run, a wait for an event or for a tool has no such end,
-    /// because it ends by the machine's clock.
+    /// Returns the wait of a step with its end as a time of the store's clock. Outside of a run, a wait for an event or for a tool has no
+    /// such end, because it ends by the machine's clock.
     fn as_heard(&self, wait: &Wait, task: &StepTask) -> Wait {
         let is_run = self.context.correlation_id().is_some();
         let of_person = |pending: Pending<'_>| pending.asked().of_person;
@@ -215,8 +215,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Returns the contents of a breadcrumb that a model may see. Only these enter the flow, because every value
-    /// of a flow can reach a model.
+    /// Returns the contents of an answering breadcrumb that a model may see. Only these enter the flow, because every value of a flow can
+    /// reach a model.
     async fn shown(
         &mut self,
         wait: &Wait,
@@ -237,8 +237,8 @@ impl Drive<'_> {
         })
     }
 
-    /// Returns the outcome of a step. The whole result of a tool of another service is checked like the result of a local
-    /// tool.
+    /// Returns the outcome of a step from the answer for which it waited. The whole result of a tool of another service is checked like the
+    /// result of a local tool.
     fn checked(&self, task: &StepTask, whole: &Answer, shown: Answer) -> StepOutcome {
         let (answer, safety) = match tool_of(task) {
             Some(tool) => {
@@ -308,7 +308,7 @@ impl Drive<'_> {
         })
     }
 
-    /// Returns the times at which waits expire.
+    /// Returns the times at which the waits of steps and agents expire.
     fn ends(&self) -> impl Iterator<Item = Timestamp> {
         let asleep = self.asleep.iter().flat_map(|(path, asleep)| {
             let own = self.kept.get(path).and_then(|kept| kept.until);
@@ -317,7 +317,7 @@ impl Drive<'_> {
         self.waits().map(|(wait, _)| wait.until).chain(asleep)
     }
 
-    /// Returns the condition that wakes the run: all its waits together.
+    /// Returns the condition that wakes the flow run: all its waits together.
     pub(super) fn wake(&self) -> Wake {
         let control = Control::selector(self.context.trigger().id);
         let mut wake = Wake::on(control).since(self.looked.since);

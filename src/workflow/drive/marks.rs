@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of tracked breadcrumbs of a schema, the newest ones. Older breadcrumbs no longer answer a step.
+/// Maximum number of breadcrumbs per schema that are tracked for `wait_for` steps: the newest that steps wrote or received. Older
+/// breadcrumbs no longer answer a step.
 const MOST: usize = 32;
 
 /// A breadcrumb that a step wrote or received as an answer.
@@ -33,10 +34,10 @@ impl Mark {
     }
 }
 
-/// Tracked breadcrumbs of one schema.
+/// Breadcrumbs of one schema that steps wrote or received, tracked for later `wait_for` steps.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct Known {
-    /// Time after which breadcrumbs count.
+    /// Time after which breadcrumbs of the schema can answer a `wait_for` step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -99,12 +100,12 @@ impl<'de> Deserialize<'de> for Marks {
     }
 }
 
-/// Marks of ended steps. Each mark is at the path of the innermost enclosing step that is still in flight.
+/// Breadcrumbs that ended steps wrote or received. Each mark is at the path of the innermost enclosing step that is still in flight.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Lines(BTreeMap<StepPath, Schemas>);
 
 impl Lines {
-    /// Adds the marks of an ended step.
+    /// Adds the marks of the breadcrumbs that an ended step wrote or received.
     pub(super) fn add(&mut self, path: &StepPath, marks: &Marks) {
         let marks = std::mem::take(&mut *marks.all());
         for (schema, known) in marks {
@@ -112,7 +113,7 @@ impl Lines {
         }
     }
 
-    /// Moves the marks at ended paths to the innermost enclosing step in flight.
+    /// Moves the marks of breadcrumbs from the paths of ended steps to the innermost enclosing step in flight.
     pub(super) fn fold(&mut self, progress: &Progress) {
         let over = |path: &&StepPath| !path.as_str().is_empty() && !progress.is_under_way(path);
         let over: Vec<StepPath> = self.0.keys().filter(over).cloned().collect();
@@ -127,7 +128,7 @@ impl Lines {
         }
     }
 
-    /// Sets the time after which breadcrumbs of a schema count, for all steps of the run.
+    /// Sets the time after which breadcrumbs of a schema can answer `wait_for` steps, for all steps of the run.
     pub(super) fn begin_after(&mut self, at: Timestamp, schema: String) {
         let known = Known {
             since: Some(at),
@@ -147,7 +148,7 @@ impl Lines {
         self.known(progress, path, of).since
     }
 
-    /// Retains the breadcrumbs that can answer a step. They are newer than all breadcrumbs that earlier steps of its sequence
+    /// Retains the breadcrumbs that can answer a `wait_for` step. They are newer than all breadcrumbs that earlier steps of its sequence
     /// wrote, and have not answered an earlier step since their last change.
     pub(super) fn retain_unused(
         &self,
@@ -171,8 +172,8 @@ impl Lines {
         schemas.entry(schema).or_default().merge(known);
     }
 
-    /// Returns the marks of the earlier steps in the sequence of a step, for one schema or for all. Excludes steps that run side by side
-    /// with it.
+    /// Returns the breadcrumbs that the earlier steps in the sequence of a step wrote or received, for one schema or for all. Excludes
+    /// steps that run side by side with it.
     fn known(&self, progress: &Progress, path: &StepPath, of: Option<&str>) -> Known {
         let around = progress.around(path).filter(|(_, is_line)| *is_line);
         let line = around.map(|(outer, _)| outer);

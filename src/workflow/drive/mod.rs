@@ -42,7 +42,7 @@ use attempt::Drive;
 use kept::Saved;
 use std::sync::Arc;
 
-/// Schema of the breadcrumbs with the events of a run.
+/// Schema of the breadcrumbs with the events of a flow run.
 pub(crate) const PROGRESS: &str = "workflow.progress.v1";
 
 /// Maximum number of steps that the interpreter begins before the driver yields to other tasks and polls for control orders.

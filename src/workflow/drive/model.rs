@@ -1,4 +1,4 @@
-//! Model steps: one request, and a second one if the answer does not match the requested output.
+//! Executes model steps: one request to the model, and a second one if the answer does not match the requested output.
 
 use super::ended::{bad_output, failed_with};
 use super::event::StepEventKind;
@@ -93,17 +93,17 @@ impl Step<'_> {
     }
 }
 
-/// Reason why the answer of a model is not accepted.
+/// Reason why the answer of a model is not accepted as the result of a model step.
 enum Objection {
     /// A guardrail denies the answer.
     Denied(Denied),
-    /// The model can correct the answer.
+    /// The model can correct the answer, which has this problem.
     Mend(String),
 }
 
 impl Step<'_> {
-    /// Returns the messages of a step to its model. The text of the definition and the user's own message are unchanged, and
-    /// all other values are fenced data. Next to the user's message, the schema of the answer is in the system message.
+    /// Returns the messages of a model step to its model. The text of the definition and the user's own message are unchanged, and all
+    /// other values are fenced data. Next to the user's message, the schema of the answer is in the system message.
     fn messages(
         &self,
         prompt: Option<&str>,
@@ -148,7 +148,7 @@ fn with_line(text: String, line: Option<String>) -> String {
     }
 }
 
-/// Returns the fenced values of variables, followed by the text of the definition with a label in place of each value.
+/// Returns the text of a model step: the fenced values of its variables, then the text of the definition with a label for each value.
 fn instruction(parts: &[TextPart]) -> String {
     let (mut text, mut values) = (String::new(), Vec::new());
     let mut known = BTreeSet::new();

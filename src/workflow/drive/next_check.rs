@@ -1,4 +1,4 @@
-//! Times of the polls for answers and control orders to a run.
+//! Times at which a flow run polls the store for answers and control orders.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -9,22 +9,24 @@ use tokio::time::{Instant, sleep_until};
 /// notifies of new breadcrumbs.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest interval between two polls of a run that a runtime notifies of new breadcrumbs, because a notification can be lost.
+/// Longest interval between two polls of the store for a flow run that a runtime notifies of new breadcrumbs, because a notification can be
+/// lost.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Shortest interval between two polls. Limits the number of queries when many steps start to wait one after another.
+/// Shortest interval between two polls of the store for a flow run. Limits the number of queries when many steps start to wait one after
+/// another.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The time of the next check for answers and orders.
+/// The time of a flow run's next poll of the store for answers and control orders.
 pub(super) struct NextCheck {
-    /// Time of the check, unless a runtime reports answers and orders.
+    /// Time of the next poll, unless a runtime reports answers and orders to the run.
     at: Instant,
-    /// Ends when a runtime reports an answer or an order. `None` if no runtime does.
+    /// Future that ends when a runtime reports an answer or an order to the run. `None` if no runtime does.
     announced: Option<BoxFuture<'static, ()>>,
 }
 
 impl NextCheck {
-    /// Creates the time of a check after the usual interval.
+    /// Creates the time of the first poll for answers and orders, after the usual interval.
     pub(super) fn new() -> Self {
         Self {
             at: Instant::now() + POLL_INTERVAL,
@@ -32,7 +34,7 @@ impl NextCheck {
         }
     }
 
-    /// Sets the time to the usual interval from now, without a runtime that reports answers and orders.
+    /// Sets the time of the next poll to the usual interval from now, without a runtime that reports answers and orders.
     pub(super) fn reset(&mut self) {
         *self = Self::new();
     }
@@ -42,13 +44,13 @@ impl NextCheck {
         self.announced = announced;
     }
 
-    /// Schedules the next check soon, because a step has begun to wait and its answer may already exist.
+    /// Schedules the next poll for answers soon, because a step has begun to wait and its answer may already exist.
     pub(super) fn soon(&mut self) {
         self.announced = None;
         self.at = self.at.min(Instant::now() + MIN_POLL_INTERVAL);
     }
 
-    /// Waits until there may be an answer or an order.
+    /// Waits until there may be an answer or an order to the run.
     pub(super) async fn due(&mut self) {
         match &mut self.announced {
             Some(announced) => announced.await,
@@ -56,7 +58,7 @@ impl NextCheck {
         }
     }
 
-    /// Returns `true` if there may be an answer or an order.
+    /// Returns `true` if there may be an answer or an order to the run.
     pub(super) fn is_due(&mut self) -> bool {
         match &mut self.announced {
             Some(announced) => announced.now_or_never().is_some(),

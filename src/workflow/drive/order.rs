@@ -9,35 +9,35 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// Name of the flow.
+    /// Name of the flow to run.
     pub flow: String,
     /// Input of the flow. Models can see the input: an executor that takes it from a breadcrumb uses
     /// [`for_model`](crate::ExecutionContext::for_model), which applies the breadcrumb's hints.
     pub input: Json,
-    /// ID of the enclosing run, which the events contain.
+    /// ID of the enclosing run, which the events of the flow run contain.
     pub parent: Option<String>,
-    /// Receiver of the events of the run.
+    /// Receiver of the events of the flow run.
     pub events: Option<EventSink>,
-    /// If `true`, the events of the run are also stored, as `workflow.progress.v1`. Defaults to `false`.
+    /// If `true`, the events of the flow run are also stored, as `workflow.progress.v1`. Defaults to `false`.
     pub stores_progress: bool,
-    /// The text of the user's message that started the turn. A model step whose whole input is this text sends it as the user's
-    /// message, not as data.
+    /// The text of the user's message that started the turn of the workload's session. A model step whose whole input is this text sends it
+    /// as the user's message, not as data.
     pub(crate) user_message: Option<Arc<str>>,
-    /// Store of the agents' conversations.
+    /// Store of the conversations of the agents in the flow run.
     pub(crate) conversations: Option<Arc<dyn Conversations>>,
 }
 
-/// Outcome of [`Assembly::drive`](crate::workflow::Assembly::drive).
+/// Outcome of an attempt at a flow run with [`Assembly::drive`](crate::workflow::Assembly::drive).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Driven {
-    /// The run did not begin, or cannot continue.
+    /// The flow run did not begin, or cannot continue.
     Refused(RunError),
-    /// The run ended.
+    /// The flow run ended: it completed, failed or was cancelled.
     Finished(Finish),
-    /// The run waits, or yields to [another attempt](crate::workflow#what-a-driver-does) and is due at once. It continues from this
+    /// The flow run waits, or yields to [another attempt](crate::workflow#what-a-driver-does) and is due at once. It continues from this
     /// state when it is woken.
     Suspended {
-        /// Condition that wakes the run.
+        /// Condition that wakes the suspended flow run.
         wake: Wake,
         /// State that [`ExecutionContext::resumed`](crate::ExecutionContext::resumed) must return when the run continues.
         state: Json,
@@ -55,14 +55,14 @@ impl RunOptions {
         }
     }
 
-    /// Sets the receiver of the events of the run.
+    /// Sets the receiver of the events of the flow run.
     #[must_use]
     pub fn events(mut self, sink: EventSink) -> Self {
         self.events = Some(sink);
         self
     }
 
-    /// Stores the events of the run as `workflow.progress.v1` breadcrumbs, each time the run is saved.
+    /// Stores the events of the flow run as `workflow.progress.v1` breadcrumbs, each time the run is saved.
     ///
     /// The context of such a breadcrumb has `run`, the ID of the trigger, and `events`, a list of
     /// [`FlowEvent`](crate::workflow::FlowEvent)s. After a crash, some events can be stored again with the same numbers. If an attempt
@@ -73,7 +73,7 @@ impl RunOptions {
         self
     }
 
-    /// Sets the ID of the enclosing run, which the events contain.
+    /// Sets the ID of the enclosing run, which the events of the flow run contain.
     #[must_use]
     pub fn parent(mut self, run: impl Into<String>) -> Self {
         self.parent = Some(run.into());

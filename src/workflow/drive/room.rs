@@ -1,4 +1,4 @@
-//! Size limit of the saved state of a run. If the state is too large or nests too deep, a step fails, and not the run.
+//! Size limit of the saved state of a flow run. If the state is too large or nests too deep, a step fails, and not the run.
 
 use super::attempt::Drive;
 use super::kept::{FlowStateError, Kept, Saving};
@@ -6,12 +6,12 @@ use crate::error::{BoxError, permanent};
 use crate::model::{Json, JsonError};
 use crate::workflow::{StepOutcome, StepPath};
 
-/// Result of the check of a run's state against the limits of a saved state.
+/// Result of the check of a flow run's state against the limits of a saved state.
 enum Room {
     Fits(Json),
-    /// The state has at least this number of bytes.
+    /// The state of the run is too large: it has at least this number of bytes.
     TooLarge(usize),
-    /// The part of this step nests too deep.
+    /// The part of this step in the state of the run nests too deep.
     TooDeep(StepPath),
 }
 
@@ -47,7 +47,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Returns the state if it fits. The state is serialised only if the sizes of its values allow it.
+    /// Returns the state of the run if it fits into the limits of a saved state. The state is serialised only if the sizes of its values
+    /// allow it.
     fn room(&self) -> Result<Room, BoxError> {
         let size = self.least_size();
         if size > Json::MAX_BYTES {
@@ -64,8 +65,8 @@ impl Drive<'_> {
         })
     }
 
-    /// Fails the steps in flight with the largest parts, or lets other steps begin if no step is in flight. Returns `true` if
-    /// the run was paused and continues for that.
+    /// Fails the steps in flight with the largest parts of the run's state, or lets other steps begin if no step is in flight. Returns
+    /// `true` if the run was paused and continues for that.
     ///
     /// # Errors
     /// Returns [`FlowStateError::TooLarge`] if no step is left that can fail or begin.
@@ -113,7 +114,7 @@ impl Drive<'_> {
         })
     }
 
-    /// Fails a step whose part of the state does not fit.
+    /// Fails a step whose part of the run's state does not fit.
     fn give_up(&mut self, path: &StepPath, outcome: StepOutcome) {
         if let Some(abort) = self.aborts.remove(path) {
             abort.abort();
@@ -122,7 +123,7 @@ impl Drive<'_> {
         self.tell(path, outcome);
     }
 
-    /// Returns a step in flight whose part nests too deep at its position in the state, two levels below the top.
+    /// Returns a step in flight whose part of the run's state nests too deep at its position in the state, two levels below the top.
     fn too_deep(&self) -> Option<StepPath> {
         let is_too_deep = |path: &&StepPath| {
             let kept = self.kept.get(*path).map(serde_json::to_string);
@@ -135,15 +136,15 @@ impl Drive<'_> {
         self.ready.keys().find(is_too_deep).cloned()
     }
 
-    /// Returns a lower bound of the state's size in bytes, from the sizes of its values.
+    /// Returns a lower bound of the size of the run's state in bytes, from the sizes of its values.
     fn least_size(&self) -> usize {
         let kept = self.kept.iter();
         let kept = kept.map(|(path, kept)| path.as_str().len().saturating_add(kept.least_size()));
         kept.fold(self.run.progress().least_size(), usize::saturating_add)
     }
 
-    /// Returns the steps in flight with the largest parts, which together take at least half of the excess, and the sizes of these
-    /// parts. A failed step can free less than its part or let others begin, so the caller measures the state again.
+    /// Returns the steps in flight with the largest parts of the run's state, which together take at least half of the excess, and the
+    /// sizes of these parts. A failed step can free less than its part or let others begin, so the caller measures the state again.
     fn largest(&self, excess: usize) -> Vec<(usize, StepPath)> {
         let parts = self.ready.keys().map(|path| {
             let kept = self.kept.get(path).map_or(0, Kept::least_size);

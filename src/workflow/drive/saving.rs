@@ -1,4 +1,4 @@
-//! Saves the state of a run, and stores its events.
+//! Saves the state of a flow run, and stores its events.
 
 use super::attempt::Drive;
 use super::leave::SIBLINGS;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Maximum number of events in one breadcrumb.
+/// Maximum number of events of a flow run in one progress breadcrumb.
 const TOLD_AT_ONCE: usize = 100;
 
-/// Delay before the first retry of a failed save at the end of an attempt. Each further delay is twice as long.
+/// Delay before the first retry of a failed save of a flow run at the end of an attempt. Each further delay is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 impl Drive<'_> {
-    /// Saves the run for all steps that requested it.
+    /// Saves the state of the run for all steps that requested a save.
     pub(super) async fn save_for(&mut self, first: oneshot::Sender<()>) -> Result<(), BoxError> {
         self.unheard.push(first);
         while let Ok(more) = self.saves.try_recv() {

@@ -1,4 +1,4 @@
-//! Work of one step: a future that ends with an outcome or a wait.
+//! Executes one step of a flow run: a future that ends with an outcome or a wait.
 
 use super::ended::{failed_with, of_answer, of_error};
 use super::event::Emitter;
@@ -18,48 +18,48 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time to wait for people and events if the step has no timeout.
+/// Time for which a step without a timeout waits for people and events.
 pub(super) const PATIENCE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// A running step.
+/// A running step of a flow run, with the data that its work needs.
 pub(super) struct Step<'d> {
     pub(super) assembly: &'d Assembly,
     pub(super) context: &'d ExecutionContext,
     pub(super) emitter: Arc<Emitter>,
     pub(super) ready: Arc<Ready>,
-    /// If `true`, a lost worker may have done part of the work.
+    /// If `true`, a lost worker may have done part of the step's work.
     pub(super) again: bool,
-    /// Digest of the call that a person approved.
+    /// Digest of the step's tool call that a person approved.
     pub(super) approved: Option<String>,
-    /// Input that a person changed. Replaces the input of the step.
+    /// Input of the step's tool call that an approver changed. Replaces the input of the step.
     pub(super) changed: Option<Json>,
-    /// Number of earlier approvals of the call.
+    /// Number of earlier approvals of the step's tool call.
     pub(super) approvals: u32,
-    /// Time after which a breadcrumb can answer a `wait_for`.
+    /// Time after which a breadcrumb can answer the step, if it is a `wait_for` step.
     pub(super) since: Timestamp,
-    /// End of the step's timeout, if it has one.
+    /// Time at which the timeout of the step ends, if it has one.
     pub(super) until: Option<Timestamp>,
     pub(super) agents: Agents,
     /// Breadcrumbs that the step writes.
     pub(super) marks: Marks,
     pub(super) saver: Saver,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
-    /// The text of the user's message that started the turn.
+    /// The text of the user's message that started the turn of the workload's session.
     pub(super) user_message: Option<Arc<str>>,
 }
 
-/// Result of the work on a step.
+/// Result of the work on a step of a flow run: an outcome or a wait.
 pub(super) enum Worked {
-    /// The step ended.
+    /// The step ended with this outcome.
     Told(StepOutcome),
-    /// The step waits for a breadcrumb.
+    /// The step waits for a breadcrumb, such as an answer or an event.
     Waits(Wait),
     /// The agents of the step wait for breadcrumbs, which `wake` selects.
     Asleep { ticket: String, wake: Wake },
 }
 
 impl Step<'_> {
-    /// Executes the step.
+    /// Executes the task of the step until the step ends or waits.
     ///
     /// # Errors
     /// Returns errors of the store and the run. A failure of the step itself is an outcome.
@@ -189,8 +189,8 @@ impl Step<'_> {
         }
     }
 
-    /// Returns the fields of a question. They include the people and the schema of the answer, because the service that shows the
-    /// question cannot see the definition.
+    /// Returns the fields of the question of an `ask` step. They include the people and the schema of the answer, because the service that
+    /// shows the question cannot see the definition.
     fn question(&self, question: &str, of: &[String], output: Option<&str>) -> Value {
         let mut asked = Map::from_iter([("question".to_owned(), Value::from(question))]);
         if !of.is_empty() {
@@ -246,7 +246,7 @@ impl Step<'_> {
         ends.unwrap_or(asked + PATIENCE)
     }
 
-    /// Creates a wait for breadcrumbs after `since`. The wait ends with the timeout of the step, or `lasts` after `begins`.
+    /// Creates the wait of the step for breadcrumbs after `since`. The wait ends with the timeout of the step, or `lasts` after `begins`.
     fn wait(
         &self,
         what: &str,
@@ -262,7 +262,7 @@ impl Step<'_> {
         })
     }
 
-    /// Returns the ID of a request of this attempt, which also identifies the answer.
+    /// Returns the ID of a request of this attempt at the step, which also identifies the answer.
     pub(super) fn ticket(&self, what: &str) -> String {
         let (key, attempt) = (&self.ready.idempotency_key, self.ready.attempt.to_string());
         human::hash(&[key, &attempt, what])
@@ -300,7 +300,8 @@ impl Step<'_> {
         Ok(written.created_at)
     }
 
-    /// Returns `true` if an earlier attempt may have written the breadcrumbs of this one. An attempt that timed out may have, too.
+    /// Returns `true` if an earlier attempt at the step may have written the breadcrumbs of this one. An attempt that timed out may have,
+    /// too.
     fn may_have_begun(&self) -> bool {
         self.again || self.ready.attempt > 1
     }

@@ -1,4 +1,4 @@
-//! Breadcrumbs that can answer the `wait_for` steps of a run.
+//! Breadcrumbs that can answer the `wait_for` steps of a flow run.
 
 use super::Assembly;
 use super::attempt::Drive;
@@ -9,7 +9,7 @@ use crate::workflow::{Ready, StepTask};
 use std::sync::Arc;
 
 impl Drive<'_> {
-    /// Returns the time after which a breadcrumb can answer a step.
+    /// Returns the time after which a breadcrumb can answer a `wait_for` step.
     pub(super) fn since(&self, ready: &Ready) -> Timestamp {
         let trigger = self.context.trigger().updated_at;
         let StepTask::WaitFor { event } = &ready.task else {
@@ -53,7 +53,7 @@ impl Drive<'_> {
     }
 }
 
-/// Returns the schemas that steps of a workflow wait for.
+/// Returns the names of the schemas that the `wait_for` steps of a workflow wait for.
 fn awaited(assembly: &Assembly) -> Vec<String> {
     let tasks = assembly.workflow().tasks();
     let mut schemas: Vec<String> = tasks

@@ -1,4 +1,4 @@
-//! Waits of steps, and the replies in the breadcrumbs that end them. Pure: no I/O and no clock.
+//! Waits of the steps of a flow run for breadcrumbs, and the replies in the breadcrumbs that end the waits. Pure: no I/O and no clock.
 
 use crate::executor::ContextError;
 use crate::machine::Answer;
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 /// A wait of a step for a breadcrumb.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Wait {
-    /// ID of the request, which its answer contains.
+    /// ID of the step's request, which the answer contains.
     pub(super) ticket: String,
-    /// Start of the wait. Earlier breadcrumbs are not answers.
+    /// Start of the step's wait. Earlier breadcrumbs are not answers.
     pub(super) since: Timestamp,
-    /// End of the wait. Later breadcrumbs are not answers.
+    /// End of the step's wait. Later breadcrumbs are not answers.
     pub(super) until: Timestamp,
     pub(super) on: Awaited,
 }
@@ -30,14 +30,14 @@ pub(super) enum Awaited {
     /// A person's answer to a question of the step or of its tool.
     Person {
         of: Vec<String>,
-        /// The schema in the question of a tool.
+        /// The schema of the answer, from the question of a tool.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<QuestionSchema>,
     },
     /// A person's approval of the step's tool call.
     Approval {
         digest: String,
-        /// The approvers.
+        /// The people who may approve the tool call.
         #[serde(default)]
         by: People,
         /// The digest of the definitions of the workflow and the tool.
@@ -49,7 +49,7 @@ pub(super) enum Awaited {
 }
 
 impl Wait {
-    /// Returns the request of a step, or `None` if the step waits for an event.
+    /// Returns the pending request of a waiting step, or `None` if the step waits for an event.
     pub(super) fn pending<'w>(&'w self, task: &'w StepTask) -> Option<Pending<'w>> {
         let expected = match &self.on {
             Awaited::Event => return None,
@@ -68,7 +68,7 @@ impl Wait {
         })
     }
 
-    /// Returns the selector of the breadcrumbs that may answer, or `None` if the step does not wait for a breadcrumb.
+    /// Returns the selector of the breadcrumbs that may answer a waiting step, or `None` if the step does not wait for a breadcrumb.
     pub(super) fn selector(&self, task: &StepTask) -> Option<Selector> {
         if let (Awaited::Event, StepTask::WaitFor { event }) = (&self.on, task) {
             return Some(event.clone());
@@ -76,8 +76,9 @@ impl Wait {
         self.pending(task).map(Pending::selector)
     }
 
-    /// Reads the reply in a breadcrumb, or returns `None` if the breadcrumb is not an answer. The contents of the reply come from `shown`,
-    /// the part of the breadcrumb's context that a model may see. The whole context decides whether the breadcrumb is an answer.
+    /// Reads the reply to a waiting step in a breadcrumb, or returns `None` if the breadcrumb is not an answer. The contents of the reply
+    /// come from `shown`, the part of the breadcrumb's context that a model may see. The whole context decides whether the breadcrumb is an
+    /// answer.
     pub(super) fn reply(&self, found: &Breadcrumb, shown: &Json, task: &StepTask) -> Option<Reply> {
         if found.updated_at > self.until {
             return None;
@@ -89,7 +90,7 @@ impl Wait {
         self.pending(task)?.reply(found, shown, None)
     }
 
-    /// Returns the answer to use if hints withhold the contents of the breadcrumb.
+    /// Returns the answer to a waiting step to use if hints withhold the contents of the answering breadcrumb.
     pub(super) fn withheld(&self, cause: Option<&ContextError>, task: &StepTask) -> Answer {
         let is_approval = matches!(self.on, Awaited::Approval { .. });
         match cause.filter(|_| !is_approval) {
@@ -102,7 +103,7 @@ impl Wait {
     }
 }
 
-/// Returns the tool that a step calls.
+/// Returns the name of the tool that a step calls, or `None` if the step is not a tool step.
 pub(super) fn tool_of(task: &StepTask) -> Option<&str> {
     match task {
         StepTask::Tool { tool, .. } => Some(tool),

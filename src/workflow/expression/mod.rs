@@ -1,4 +1,4 @@
-//! Expressions: JSON values with `${path}` references, and conditions on variables.
+//! Expressions in workflow definitions: JSON values with `${path}` references, and conditions on variables.
 
 mod reference;
 mod test;
@@ -14,7 +14,7 @@ use crate::model::{Json, Path, PathError, size_within};
 use serde_json::{Map, Value};
 use text::Part;
 
-/// A compiled JSON value that can contain variables.
+/// A compiled JSON value of a workflow definition that can contain variables.
 #[derive(Clone, Debug)]
 pub(super) enum Expression {
     /// A value without variables.
@@ -27,24 +27,24 @@ pub(super) enum Expression {
     Object(Vec<(String, Self)>),
 }
 
-/// Source of the values of variables, with a budget for expensive work.
+/// Source of the values of a flow's variables, with a budget for expensive work.
 pub(super) trait Variables {
     fn get(&self, name: &str) -> Option<Json>;
 
-    /// Counts the work to search a value by a path, before the search.
+    /// Counts the work to search a value by a JSONPath against the budget, before the search.
     ///
     /// # Errors
     /// Returns [`Unresolved::Searches`] if the search takes too many steps.
     fn search(&self, path: &Path, value: &Value) -> Result<(), Unresolved>;
 
-    /// Counts the work to compile a regular expression that has variables in it.
+    /// Counts the work to compile a regular expression that has variables in it against the budget.
     ///
     /// # Errors
     /// Returns [`Unresolved::Patterns`] if the run has compiled too many.
     fn compile_pattern(&self) -> Result<(), Unresolved>;
 }
 
-/// Reason why an expression has no value.
+/// Reason why an expression in a flow has no value.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unresolved {
     #[error("{0} has no value; write ? before the closing brace if the value is optional")]
@@ -65,11 +65,12 @@ pub(super) enum Unresolved {
     Condition(crate::model::ConditionError),
 }
 
-/// Maximum depth of a value. A store accepts 64 levels, and the saved state around the value needs some of them.
+/// Maximum depth of nested lists and objects in a value of a flow. A store accepts 64 levels, and the saved state around the value needs
+/// some of them.
 pub(super) const DEPTH: usize = 48;
 
 impl Expression {
-    /// Compiles a value. The caller has checked its depth.
+    /// Compiles a JSON value of a workflow definition into an expression. The caller has checked its depth.
     pub(super) fn compile(
         value: &Value,
         place: &DefinitionPath,
@@ -106,7 +107,7 @@ impl Expression {
         Self::Literal(value.clone().into())
     }
 
-    /// Converts a list or object without variables to a literal.
+    /// Converts an expression that is a list or object without variables to a literal.
     fn folded(self) -> Self {
         match self {
             Self::List(items) => match items.iter().map(Self::as_literal).collect() {
@@ -127,7 +128,8 @@ impl Expression {
         }
     }
 
-    /// Returns the string in a field of an object, or `None` if the field is absent, has variables or is not a string.
+    /// Returns the string in a field of an expression that is an object, or `None` if the field is absent, has variables or is not a
+    /// string.
     pub(super) fn literal_field(&self, field: &str) -> Option<String> {
         let found = match self {
             Self::Literal(json) => json.get(field).cloned(),
@@ -140,7 +142,7 @@ impl Expression {
         found?.as_str().map(str::to_owned)
     }
 
-    /// Returns `true` if the value is a variable or a part of the definition, so that no copy is made.
+    /// Returns `true` if the value of the expression is a whole variable or a part of the definition, so that no copy is made.
     pub(super) fn is_shared(&self) -> bool {
         match self {
             Self::Literal(_) => true,
@@ -242,7 +244,7 @@ pub(super) fn kept(json: Json, most: usize) -> Result<Json, Unresolved> {
     }
 }
 
-/// The bytes that can still be copied into a value that is being built.
+/// The number of bytes that can still be copied into a value of an expression that is being built.
 struct Room {
     left: usize,
     most: usize,

@@ -2,13 +2,13 @@ use super::{Unresolved, Variables};
 use crate::model::{Json, Path};
 use serde_json::Value;
 
-/// A reference to a variable, or to the value at a path in it.
+/// A reference in an expression to a variable of a flow, or to the value at a path in it.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) struct Reference {
     variable: String,
-    /// Path in the value of the variable, or `None` for the whole value.
+    /// JSONPath in the value of the variable, or `None` for the whole value.
     path: Option<Path>,
-    /// If `true`, a missing value is null. If `false`, it is an error.
+    /// If `true`, the reference resolves to null if the value is missing. If `false`, a missing value is an error.
     optional: bool,
     source: String,
 }
@@ -38,7 +38,7 @@ impl Reference {
         &self.variable
     }
 
-    /// Returns the variable and path as written between the braces in the definition.
+    /// Returns the variable and path of the reference as written between the braces in the definition.
     pub(super) fn source(&self) -> &str {
         &self.source
     }
@@ -47,7 +47,8 @@ impl Reference {
         self.path.is_none()
     }
 
-    /// Returns the value. The value of a whole variable is shared, and a path that can match several nodes gives a list.
+    /// Returns the value to which the reference resolves. The value of a whole variable is shared, and a path that can match several nodes
+    /// gives a list.
     pub(super) fn resolve(&self, variables: &dyn Variables) -> Result<Json, Unresolved> {
         let found = match (variables.get(&self.variable), &self.path) {
             (None, _) => None,

@@ -6,7 +6,7 @@ use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::syntax::{self, Written};
 use serde_json::{Map, Value};
 
-/// A compiled condition on variables: one comparison, or `all`, `any` or `not` of conditions.
+/// A compiled condition on the variables of a flow: one comparison, or `all`, `any` or `not` of conditions.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) enum Test {
     All(Vec<Self>),
@@ -15,18 +15,18 @@ pub(in crate::workflow) enum Test {
     Holds(Box<Comparison>),
 }
 
-/// Maximum size in bytes of a comparison value that has variables in it.
+/// Maximum size in bytes of the value in a condition, if the value has variables in it.
 const VALUE_BYTES: usize = 64 << 10;
 
-/// A comparison of one variable with a value.
+/// A compiled comparison of one variable of a flow with a value.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) struct Comparison {
     variable: String,
-    /// Condition on the value of the variable.
+    /// Condition on the value of the variable, for a variable that exists.
     within: Condition,
     /// Condition to use if the variable is absent. It is evaluated on an empty object.
     absent: Condition,
-    /// Value to compare with, if it has variables in it.
+    /// Value with which the variable is compared, if it has variables in it.
     value: Option<Expression>,
 }
 
@@ -49,7 +49,7 @@ impl Test {
         })
     }
 
-    /// Compiles the condition in a field of an object.
+    /// Compiles the condition in a required field of a step, escalation or condition.
     pub(in crate::workflow) fn of_field(
         written: &Written<'_>,
         field: &str,
@@ -63,7 +63,7 @@ impl Test {
         }
     }
 
-    /// Compiles a comparison of a variable with a constant value.
+    /// Compiles a condition that compares a variable with a constant value.
     pub(in crate::workflow) fn of_variable(
         variable: &str,
         path: &str,

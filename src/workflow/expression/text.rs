@@ -1,4 +1,4 @@
-//! Strings with `${path}` references. `$${` is a literal `${`.
+//! Parses and renders strings of workflow definitions with `${path}` references. `$${` is a literal `${`.
 
 use super::reference::Reference;
 use super::{Room, Unresolved, Variables};
@@ -63,7 +63,7 @@ pub(super) fn parse(text: &str, place: &DefinitionPath) -> Result<Parsed, Workfl
     })
 }
 
-/// Returns the position of the closing brace of an expression. Braces in quotes do not close it.
+/// Returns the byte position of the brace that closes a `${path}` reference. Braces in quotes do not close it.
 fn end(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut escaped = false;
@@ -103,7 +103,7 @@ pub(super) fn render(
     Ok(text)
 }
 
-/// Returns the parts with the values of their references.
+/// Returns the parts of a model step's text with the values of their references.
 pub(super) fn parts(
     parts: &[Part],
     variables: &dyn Variables,
@@ -128,7 +128,7 @@ pub(super) fn parts(
     parts.collect()
 }
 
-/// Appends a value to a text: a string unchanged, nothing for null, and any other value as JSON.
+/// Appends the value of a reference to a text: a string unchanged, nothing for null, and any other value as JSON.
 fn push(text: &mut String, value: &Value) {
     match value {
         Value::Null => {}

@@ -3,20 +3,21 @@ use crate::workflow::expression::Unresolved;
 use serde_json::Value;
 use std::cell::Cell;
 
-/// Maximum number of regular expressions with variables that one run compiles.
+/// Maximum number of regular expressions with variables that one flow run compiles.
 const MAX_PATTERNS: u64 = 1_000;
 
-/// Exchange rates between kinds of work: this number of bytes or search steps counts as one step, and a pattern counts as this number of
-/// steps.
+/// Exchange rates between the kinds of work of a flow run: this number of bytes or search steps counts as one step, and a pattern counts as
+/// this number of steps.
 const STEP_BYTES: usize = 4 << 10;
 const STEP_SEARCHES: usize = 1 << 12;
 const PATTERN_STEPS: usize = 16;
 
-/// The remaining work of a walk.
+/// The remaining work of one call of the interpreter, which walks once through the run.
 pub(super) struct WorkBudget {
-    /// Number of steps that can still begin. A large value, a search and a regular expression count as several steps.
+    /// Number of steps of the run that can still begin in this call. A large value, a search and a regular expression count as several
+    /// steps.
     left: Cell<u64>,
-    /// Number of search steps that the current step can still take.
+    /// Number of search steps that the JSONPaths of the current step can still take.
     searches: Cell<usize>,
     /// Number of regular expressions that the run has compiled.
     patterns: Cell<u64>,
@@ -35,22 +36,22 @@ impl WorkBudget {
         self.left.get() == 0
     }
 
-    /// Counts a step that begins.
+    /// Counts a step that begins against the work budget.
     pub(super) fn begin(&self) {
         self.spend(1);
     }
 
-    /// Resets the number of search steps for the next step.
+    /// Resets the number of search steps that JSONPaths can take, for the next step of the flow.
     pub(super) fn renew_searches(&self) {
         self.searches.set(MAX_SEARCH_STEPS);
     }
 
-    /// Counts a value that is built, by its size in bytes.
+    /// Counts a value that a step builds against the work budget, by its size in bytes.
     pub(super) fn build(&self, bytes: usize) {
         self.spend(bytes / STEP_BYTES);
     }
 
-    /// Counts a search.
+    /// Counts the search of a value by a JSONPath against the work budget.
     ///
     /// # Errors
     /// Returns [`Unresolved::Searches`] if the searches of the step take too many steps.
@@ -64,7 +65,7 @@ impl WorkBudget {
         Ok(())
     }
 
-    /// Counts a regular expression that is compiled for the run.
+    /// Counts a regular expression that is compiled for the run against the work budget.
     ///
     /// # Errors
     /// Returns [`Unresolved::Patterns`] if the run has compiled too many.

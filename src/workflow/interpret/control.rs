@@ -1,4 +1,4 @@
-//! Control flow: loops, choices, `try` and escalations.
+//! Interprets the control flow of a flow run: loops, choices, `try` and escalations.
 
 use super::path::StepPath;
 use super::progress::{Cursor, Node, Produced};
@@ -85,7 +85,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Returns the index of the first arm whose test holds, or `None` if no arm matches.
+    /// Returns the index of the first arm of an `if` or `match` whose test holds, or `None` if no arm matches.
     fn chosen(
         &self,
         on: Option<&Expression>,
@@ -149,7 +149,7 @@ impl<'r> Walk<'r> {
         Ok(walked)
     }
 
-    /// Applies the first escalation whose condition holds of a result. Without one, the result stays.
+    /// Applies the first escalation of a step whose condition holds for the step's result. Without such an escalation, the result stays.
     pub(super) fn escalate(
         &mut self,
         step: &'r Step,
@@ -209,7 +209,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Walks through the steps of an escalation. If they have no result, the original result stays.
+    /// Advances the steps of an escalation. If they have no result, the original result of the escalated step stays.
     pub(super) fn handler(
         &mut self,
         step: &'r Step,

@@ -1,4 +1,4 @@
-//! Steps that the driver executes.
+//! Interprets the steps of a flow run that the driver executes, such as agent and tool steps.
 
 use super::path::StepPath;
 use super::progress::{Leaf, Node, Phase, Produced};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Maximum size of a failure message in bytes. Longer messages are cut.
+/// Maximum size of the message of a step's failure in bytes. Longer messages are cut.
 const MESSAGE_BYTES: usize = 4_096;
 
 impl Walk<'_> {
@@ -148,7 +148,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the task of a step, and the bytes of its input that were built for the step.
+    /// Returns the task of a step with the values of its variables, and the bytes of its input that were built for the step.
     fn task(&self, form: &TaskForm, scope: &Scope<'_>) -> Result<(StepTask, usize), StepFailure> {
         let bytes = Cell::new(0);
         let value = |expression: &Expression| {

@@ -1,4 +1,4 @@
-//! Steps that run side by side: `parallel`, `for_each` and graphs.
+//! Interprets the steps of a flow run that run side by side: `parallel`, `for_each` and graphs.
 
 use super::path::StepPath;
 use super::progress::{BodyState, Cursor, Node, Produced, Settled, Vars};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-/// The branches or items that run side by side.
+/// The branches of a `parallel` step, or the items of a `for_each` step, that run side by side.
 enum Fan<'r> {
     Branches(&'r [Branch]),
     Items { each: &'r ForEach, list: Json },
@@ -131,7 +131,8 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Walks through one branch. Returns the end of the whole step if the end of this branch decides it.
+    /// Advances one branch of a `parallel` step or one item of a `for_each` step. Returns the end of the whole step if the end of this
+    /// branch decides it.
     fn branch(
         &mut self,
         fan: &Fan<'r>,
@@ -207,7 +208,8 @@ impl<'r> Walk<'r> {
         Ok(Vars::from([("input".to_owned(), input)]))
     }
 
-    /// Returns the end of the step once all branches have ended: their results in order, or the first failure in this order.
+    /// Returns the end of a `parallel` or `for_each` step once all branches have ended: their results in order, or the first failure in
+    /// this order.
     fn joined(&mut self, count: usize, path: &StepPath) -> Walked {
         let most = self.workflow.policies.limits.value_bytes;
         let Some((_, settled)) = self.fan_state(path) else {
@@ -303,7 +305,8 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Returns the result of the step on which no other step depends. If there are several, returns an object of their results by ID.
+    /// Returns the result of a graph, which is the result of the step on which no other step depends. If there are several, returns an
+    /// object of their results by ID.
     fn results(&self, graph: &Graph, scope: &Scope<'_>) -> Walked {
         let needed = graph.nodes.iter().flat_map(|node| &node.depends_on);
         let needed: BTreeSet<usize> = needed.copied().collect();

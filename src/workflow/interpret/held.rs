@@ -2,7 +2,7 @@ use super::progress::{Vars, variable_bytes};
 use super::protocol::StepFailure;
 use crate::model::Json;
 
-/// The total size of all values of a run, and the limit of this size.
+/// The total size of all values of a flow run, and the limit of this size.
 ///
 /// A value counts each time that the saved state contains it. Copies share memory only until a restart, so counting them once would let
 /// the outcome of a run depend on restarts.
@@ -20,7 +20,7 @@ impl Held {
         self.bytes
     }
 
-    /// Checks that `more` bytes can be added without exceeding the limit.
+    /// Checks that `more` bytes of values can be added to the run without exceeding the limit.
     ///
     /// # Errors
     /// Returns a failure with the code `too_large` that names the limit.
@@ -37,7 +37,7 @@ impl Held {
         Err(StepFailure::new("too_large", message))
     }
 
-    /// Sets a variable. The caller has checked the size of the value.
+    /// Sets a variable of a flow, and updates the total size. The caller has checked the size of the value.
     pub(super) fn set(&mut self, vars: &mut Vars, name: &str, value: Json) {
         self.add(variable_bytes(name, &value));
         if let Some(before) = vars.insert(name.to_owned(), value) {

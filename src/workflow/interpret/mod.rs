@@ -36,47 +36,47 @@ use walk::Walk;
 pub struct FlowRun {
     workflow: Arc<Workflow>,
     progress: Progress,
-    /// Maximum number of steps that begin in one call.
+    /// Maximum number of steps of the run that begin in one call.
     stride: u64,
-    /// If `true`, more steps could begin than the last call started.
+    /// If `true`, more steps of the run could begin than the last call started.
     goes_on: bool,
 }
 
-/// Error of a run that cannot begin or continue.
+/// Error of a flow run that cannot begin or continue.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Flow that the workflow does not have.
+    /// The workflow has no flow with the requested name.
     #[error("the workflow has no flow {name:?}{}", nearest.as_ref().map_or(String::new(), |name| format!("; did you mean {name:?}?")))]
     NoSuchFlow {
-        /// Requested name.
+        /// Name of the requested flow.
         name: String,
-        /// Closest name that exists.
+        /// Name of the existing flow that is closest to the requested name.
         nearest: Option<String>,
     },
-    /// Request that names a flow that requests cannot start.
+    /// A request names a flow that requests cannot start.
     #[error("a request cannot start flow {name:?}; flows that requests can start: {}", entries.join(", "))]
     NotAnEntry {
-        /// Flow that the request names.
+        /// Name of the flow in the request.
         name: String,
-        /// Flows that requests can start.
+        /// Names of the flows that requests can start.
         entries: Vec<String>,
     },
-    /// Input that is larger than `policies.limits.value_bytes` or nests too deep.
+    /// The input of the flow is larger than `policies.limits.value_bytes` or nests too deep.
     #[error("the input of the flow is larger than {most} bytes or nests too deep")]
     InputTooLarge {
-        /// Maximum size in bytes.
+        /// Maximum size of the flow's input in bytes.
         most: usize,
     },
-    /// Input that does not match the schema of the flow.
+    /// The input does not match the schema for inputs of the flow.
     #[error("the input does not match the schema of flow {flow:?}: {reason}")]
     BadInput {
-        /// Name of the flow.
+        /// Name of the flow whose schema the input does not match.
         flow: String,
-        /// Description of the mismatch.
+        /// Description of the mismatch between the input and the schema.
         reason: String,
     },
-    /// Run whose definition was replaced and is no longer available or usable.
+    /// The definition with which the run began was replaced, and is no longer available or usable.
     #[error("the run began with definition {began}, which {reason}; start a new run")]
     DefinitionGone {
         /// Hash of the definition with which the run began.
@@ -84,14 +84,14 @@ pub enum RunError {
         /// Reason why the run cannot continue with that definition.
         reason: String,
     },
-    /// Run that began with another definition.
+    /// The saved run began with another definition than the given one.
     #[error(
         "the run began with definition {began} and cannot continue with definition {found}; load the original definition"
     )]
     OtherDefinition {
         /// Hash of the definition with which the run began.
         began: String,
-        /// Hash of the given definition.
+        /// Hash of the given definition, with which the run cannot continue.
         found: String,
     },
 }
@@ -189,8 +189,8 @@ impl FlowRun {
         })
     }
 
-    /// Sets the maximum number of steps that begin per call. [`go_on`](Self::go_on) then lets steps begin that could already begin when
-    /// the run was saved.
+    /// Sets the maximum number of steps of the run that begin per call. [`go_on`](Self::go_on) then lets steps begin that could already
+    /// begin when the run was saved.
     pub(super) fn in_strides(self, stride: u64) -> Self {
         Self {
             stride,
@@ -199,12 +199,12 @@ impl FlowRun {
         }
     }
 
-    /// Returns `true` if more steps could begin than the last call started.
+    /// Returns `true` if more steps of the run could begin than the last call started.
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on && self.progress.finished.is_none()
     }
 
-    /// Lets the steps begin that exceeded the maximum of the last call.
+    /// Lets the steps of the run begin that exceeded the maximum of the last call.
     pub(super) fn go_on(&mut self) -> Next {
         self.walk(|_| {})
     }
@@ -215,7 +215,7 @@ impl FlowRun {
         &self.progress
     }
 
-    /// Returns the definition of the run.
+    /// Returns the workflow whose flow the run executes.
     #[must_use]
     pub fn workflow(&self) -> &Arc<Workflow> {
         &self.workflow
@@ -290,7 +290,7 @@ impl FlowRun {
         walk.next
     }
 
-    /// Returns the steps that were handed to the driver and have not ended, with [`again`](Ready::again) set.
+    /// Returns the steps of the run that were handed to the driver and have not ended, with [`again`](Ready::again) set.
     ///
     /// A driver calls this method after a restart. [`waiting`](Self::waiting) returns the suspended steps. The run does not change.
     #[must_use]
@@ -298,7 +298,7 @@ impl FlowRun {
         self.handed_out(|phase| *phase == Phase::Doing)
     }
 
-    /// Returns the suspended steps, with [`again`](Ready::again) set. The run does not change.
+    /// Returns the suspended steps of the run, with [`again`](Ready::again) set. The run does not change.
     #[must_use]
     pub fn waiting(&self) -> Vec<Ready> {
         self.handed_out(|phase| matches!(phase, Phase::Suspended { .. }))
@@ -372,7 +372,7 @@ impl FlowRun {
     }
 }
 
-/// Returns the result of a report that was ignored.
+/// Returns the result of a call that the run ignored, with the reason.
 fn odd(anomaly: FlowAnomaly) -> Next {
     Next {
         anomaly: Some(anomaly),

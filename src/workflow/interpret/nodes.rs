@@ -1,4 +1,4 @@
-//! Begins, ends and cancels steps, with an event for each.
+//! Begins, ends and cancels the steps of a flow run, with an event for each.
 
 use super::path::StepPath;
 use super::progress::Node;
@@ -6,7 +6,7 @@ use super::protocol::{FlowEvent, FlowEventKind, StepFailure};
 use super::walk::{End, Walk, Walked};
 
 impl Walk<'_> {
-    /// Returns `true` if no step may start now: the run is paused, or the walk has used up its work budget.
+    /// Returns `true` if no step of the run may start now: the run is paused, or the walk has used up its work budget.
     pub(super) fn is_held(&mut self) -> bool {
         if self.progress.paused {
             return true;
@@ -16,8 +16,8 @@ impl Walk<'_> {
         is_over
     }
 
-    /// Starts a step. The walk stops here if it is held. The run fails with `too_many_steps` if this step exceeds
-    /// the limit of steps.
+    /// Starts a step of the run. If no step may start now, the walk through the run stops here. The run fails with `too_many_steps` if this
+    /// step exceeds the limit of steps.
     pub(super) fn begin(&mut self, path: &StepPath, node: Option<Node>) -> Result<(), Walked> {
         if self.is_held() {
             return Err(Walked::Open);
@@ -38,7 +38,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Adds a node, or replaces the one at its path.
+    /// Adds the state of a step in flight, or replaces the state at its path.
     pub(super) fn insert(&mut self, path: &StepPath, node: Node) {
         self.held.add(node.bytes());
         let before = self.progress.nodes.insert(path.clone(), node);
@@ -51,7 +51,7 @@ impl Walk<'_> {
         Some(node)
     }
 
-    /// Starts a step that contains other steps, unless it has already started.
+    /// Starts a step of the run with this state, unless the step has already started.
     pub(super) fn enter(&mut self, path: &StepPath, node: Node) -> Result<(), Walked> {
         if self.progress.nodes.contains_key(path) {
             return Ok(());
@@ -59,7 +59,7 @@ impl Walk<'_> {
         self.begin(path, Some(node))
     }
 
-    /// Ends a step that has started. Cancels the steps in it that are still running.
+    /// Ends a step of the run that has started. Cancels the steps in it that are still running.
     pub(super) fn close(&mut self, path: &StepPath, end: &End) {
         self.cancel_below(path);
         self.remove(path);

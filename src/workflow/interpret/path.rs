@@ -13,19 +13,19 @@ use std::sync::Arc;
 pub struct StepPath(Arc<str>);
 
 impl StepPath {
-    /// Creates a path from its text, without a check.
+    /// Creates a step path from its text, without a check.
     #[must_use]
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// Returns the path as text.
+    /// Returns the text of the step path.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the enclosing paths, the innermost first.
+    /// Returns the paths of the enclosing steps and flows, the innermost first.
     pub(super) fn outer(&self) -> impl Iterator<Item = Self> + '_ {
         let ends = self.0.rmatch_indices(['/', '#']);
         ends.filter_map(|(end, _)| Some(Self::new(self.0.get(..end)?)))
@@ -35,12 +35,12 @@ impl StepPath {
         Self(format!("{}/{segment}", self.0).into())
     }
 
-    /// Returns the path of an iteration, counted from 1.
+    /// Returns the path of an iteration of this step, counted from 1.
     pub(super) fn iteration(&self, number: u64) -> Self {
         Self(format!("{}#{number}", self.0).into())
     }
 
-    /// Returns the two ranges that contain exactly the paths below this one.
+    /// Returns the two ranges of step paths that contain exactly the paths below this one.
     pub(super) fn below(&self) -> [(Bound<Self>, Bound<Self>); 2] {
         // `$` follows `#` and `0` follows `/` in byte order, so they end the ranges of the paths that continue with `#` or `/`.
         [("#", "$"), ("/", "0")].map(|(first, end)| {

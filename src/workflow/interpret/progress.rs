@@ -6,35 +6,35 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Returns the size in bytes of a variable: its name and its value.
+/// Returns the size in bytes of a flow's variable: its name and its value.
 pub(super) fn variable_bytes(name: &str, value: &Json) -> usize {
     name.len().saturating_add(value.size())
 }
 
-/// Variables by name. Clones share the values.
+/// Variables of a flow or branch, by name. Clones share the values.
 pub(super) type Vars = BTreeMap<String, Json>;
 
-/// Progress of a run: plain data, to be saved after each call of a [`FlowRun`](super::FlowRun).
+/// Progress of a flow run: plain data, to be saved after each call of a [`FlowRun`](super::FlowRun).
 ///
 /// It contains the steps in flight and the variables. Of the ended steps it retains only results that can still be used, so its
 /// size does not depend on the number of ended steps.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Progress {
-    /// ID of the run, with which idempotency keys start.
+    /// ID of the flow run, with which the idempotency keys of its steps start.
     pub(super) run: String,
-    /// Hash of the definition.
+    /// Hash of the definition with which the run began.
     pub(super) definition: String,
     pub(super) flow: String,
     pub(super) paused: bool,
     pub(super) finished: Option<Finish>,
-    /// Number of started steps.
+    /// Number of steps that the run has started.
     pub(super) steps: u64,
-    /// Number of the last event.
+    /// Number of the last event of the run.
     pub(super) sequence: u64,
     /// Number of regular expressions with variables that the run has compiled.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(super) patterns: u64,
-    /// State of the steps in flight, by path.
+    /// State of the run's steps in flight, by path.
     pub(super) nodes: BTreeMap<StepPath, Node>,
 }
 
@@ -69,13 +69,13 @@ impl Progress {
         self.finished.as_ref()
     }
 
-    /// Returns the number of started steps, including ended steps.
+    /// Returns the number of steps that the run has started, including ended steps.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Returns the number of the last event, or 0 before the first event.
+    /// Returns the number of the last event of the run, or 0 before the first event.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
@@ -125,13 +125,13 @@ impl Progress {
         nodes.fold(0, usize::saturating_add)
     }
 
-    /// Returns a lower bound of the saved size in bytes, without serialising the run.
+    /// Returns a lower bound of the size in bytes of the saved progress, without serialising the progress.
     pub(in crate::workflow) fn least_size(&self) -> usize {
         let paths = self.nodes.keys().map(|path| path.as_str().len());
         paths.fold(self.bytes_in_state(), usize::saturating_add)
     }
 
-    /// Returns the size in bytes of the values in the saved state, which does not contain the inputs of steps.
+    /// Returns the size in bytes of the values in the saved state of the run, which does not contain the inputs of steps.
     fn bytes_in_state(&self) -> usize {
         let nodes = self.nodes.values().map(|node| match node {
             Node::Leaf(_) => 0,
@@ -146,7 +146,7 @@ impl Progress {
         nodes.fold(0, usize::saturating_add)
     }
 
-    /// Returns the suspended steps with their tickets, ordered by path.
+    /// Returns the suspended steps of the run with their tickets, ordered by path.
     pub fn suspended(&self) -> impl Iterator<Item = (&StepPath, &str)> {
         self.nodes.iter().filter_map(|(path, node)| {
             let Node::Leaf(Leaf {
@@ -161,23 +161,23 @@ impl Progress {
     }
 }
 
-/// State of a step in flight.
+/// State of a step in flight in a flow run.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Node {
     /// A step that the driver executes.
     Leaf(Leaf),
-    /// A flow, with separate variables.
+    /// A flow, with its variables and the state of its steps.
     Flow {
         vars: Vars,
         body: BodyState,
     },
-    /// A branch of steps that run side by side, with the variables that it set.
+    /// A branch of a `parallel` step or an item of a `for_each` step, with the variables that it set.
     Branch {
         vars: Vars,
         cursor: Cursor,
     },
-    /// Steps that run side by side: the number of started branches, and the outcomes of ended ones.
+    /// A `parallel` or `for_each` step: the number of started branches, and the outcomes of ended branches.
     Fan {
         begun: usize,
         settled: BTreeMap<usize, Settled>,
@@ -207,20 +207,20 @@ pub(super) enum Node {
 #[serde(rename_all = "snake_case")]
 pub(super) enum BodyState {
     Steps(Cursor),
-    /// Positions in the graph of the ended steps, whose results are variables.
+    /// Positions of the ended steps of a flow that is a graph, whose results are variables.
     Graph(BTreeSet<usize>),
 }
 
-/// Position in a sequence of steps.
+/// Position of a flow run in a sequence of steps.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Cursor {
-    /// Index of the current step.
+    /// Index of the current step in the sequence.
     pub(super) at: usize,
-    /// Last result of the steps before the current one.
+    /// Last result of the steps in the sequence before the current step.
     pub(super) value: Produced,
 }
 
-/// Result of a step. Some steps, `set` for example, have no result.
+/// Result of a step of a flow run. Some steps, `set` for example, have no result.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Produced {
@@ -251,7 +251,7 @@ impl Produced {
     }
 }
 
-/// Outcome of a branch that has ended.
+/// Outcome of a branch of a `parallel` step or an item of a `for_each` step that has ended.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Settled {
@@ -271,7 +271,7 @@ impl Settled {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Leaf {
     pub(super) attempt: u32,
-    /// Delay before this attempt.
+    /// Delay before this attempt at the step.
     pub(super) after: Duration,
     pub(super) phase: Phase,
     /// Size in bytes of the input that was built for the step, while the driver has the input.
@@ -298,21 +298,21 @@ fn is_none(patterns: &u64) -> bool {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
-    /// Ready for the driver. With `again`, the driver may have started the step before.
+    /// The step is ready for the driver. With `again`, the driver may have started the step before.
     Due {
         again: bool,
     },
-    /// Handed to the driver.
+    /// The step was handed to the driver, which executes it.
     Doing,
     Suspended {
         ticket: String,
     },
-    /// Reported by the driver. The walk of the same call handles the outcome.
+    /// The driver has reported this outcome of the step. The walk of the same call handles the outcome.
     Told(StepOutcome),
 }
 
 impl Node {
-    /// Creates the node of a flow before its first step.
+    /// Creates the state of a flow before its first step.
     pub(super) fn of_flow(flow: &Flow, input: Json) -> Self {
         let body = match &flow.body {
             Body::Steps(_) => BodyState::Steps(Cursor::default()),
@@ -322,7 +322,7 @@ impl Node {
         Self::Flow { vars, body }
     }
 
-    /// Returns the size in bytes of the node's values.
+    /// Returns the size in bytes of the values in the state of the step.
     pub(super) fn bytes(&self) -> usize {
         let of = |vars: &Vars, cursor: usize| {
             let vars = vars.iter().map(|(name, value)| variable_bytes(name, value));

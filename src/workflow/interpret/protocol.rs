@@ -7,11 +7,11 @@ use std::time::Duration;
 /// Actions for the driver after a call of a [`FlowRun`](super::FlowRun). The driver carries them out in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Next {
-    /// Steps in flight to stop. The driver must not report their outcomes.
+    /// Steps in flight for the driver to stop. The driver must not report their outcomes.
     pub cancel: Vec<StepPath>,
-    /// Steps to execute. The driver reports each outcome with [`FlowRun::tell`](super::FlowRun::tell).
+    /// Steps for the driver to execute. The driver reports each outcome with [`FlowRun::tell`](super::FlowRun::tell).
     pub ready: Vec<Ready>,
-    /// Events of this call, in order.
+    /// Events of the run that this call caused, in order.
     pub events: Vec<FlowEvent>,
     /// End of the run, if this call ended the run.
     pub finished: Option<Finish>,
@@ -19,71 +19,71 @@ pub struct Next {
     pub anomaly: Option<FlowAnomaly>,
 }
 
-/// A step for the driver to execute.
+/// A step of a flow run for the driver to execute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ready {
-    /// Path of the step.
+    /// Path of the step to execute.
     pub path: StepPath,
-    /// Idempotency key for external systems: run ID and path. It is the same in each attempt and after each restart.
+    /// Idempotency key of the step for external systems: run ID and path. It is the same in each attempt and after each restart.
     pub idempotency_key: String,
-    /// Number of the attempt, counted from 1.
+    /// Number of the attempt at the step, counted from 1.
     pub attempt: u32,
-    /// If `true`, a lost worker may have started this attempt. The driver decides whether to execute the step again, because it knows the
-    /// effects of the step.
+    /// If `true`, a lost worker may have started this attempt at the step. The driver decides whether to execute the step again, because it
+    /// knows the effects of the step.
     pub again: bool,
-    /// Delay before the attempt. A driver may wait less, to spread attempts.
+    /// Delay before the attempt at the step. A driver may wait less, to spread attempts.
     pub after: Duration,
-    /// Timeout of the attempt, if the definition sets one.
+    /// Timeout of the attempt at the step, if the definition sets one.
     pub timeout: Option<Duration>,
-    /// Task of the step.
+    /// Task of the step, which the driver executes.
     pub task: StepTask,
 }
 
-/// Task of a step.
+/// Task of a step of a flow, with the values of its variables.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepTask {
-    /// Run an agent. Its answer is the result.
+    /// Run an agent, whose answer is the result of the step.
     Agent {
         /// Name of the agent in `agents`.
         agent: String,
         /// Input of the agent.
         input: Json,
     },
-    /// Call a tool. Its output is the result.
+    /// Call a tool, whose output is the result of the step.
     Tool {
         /// Name of the tool in `tools`.
         tool: String,
-        /// Arguments of the call.
+        /// Arguments of the tool call.
         input: Json,
     },
-    /// Call a model. Its answer is the result.
+    /// Call a model, whose answer is the result of the step.
     Model {
         /// Name of the model in `models`.
         model: String,
-        /// Name in `prompts` of the system message.
+        /// Name in `prompts` of the system message to the model.
         prompt: Option<String>,
-        /// The task, and the data for the task.
+        /// Input of the model: the task, and the data for the task.
         input: ModelInput,
-        /// Name in `schemas` of the schema of the answer.
+        /// Name in `schemas` of the schema of the model's answer.
         output: Option<String>,
     },
-    /// Wait for a breadcrumb. Its context is the result.
+    /// Wait for a breadcrumb, whose context is the result of the step.
     WaitFor {
-        /// Selector of the breadcrumb.
+        /// Selector of the breadcrumb for which the step waits.
         event: Selector,
     },
-    /// Ask people. The answer is the result.
+    /// Ask people a question, whose answer is the result of the step.
     Ask {
-        /// The question.
+        /// The question that the step asks people.
         question: String,
-        /// People allowed to answer. Everyone if empty.
+        /// People allowed to answer the question. Everyone if empty.
         of: Vec<String>,
-        /// Name in `schemas` of the schema of the answer.
+        /// Name in `schemas` of the schema of the answer to the question.
         output: Option<String>,
     },
-    /// Write a breadcrumb. There is no result.
+    /// Write a breadcrumb. The step has no result.
     Emit {
-        /// The new breadcrumb.
+        /// The new breadcrumb that the step writes.
         breadcrumb: NewBreadcrumb,
     },
 }
@@ -92,32 +92,32 @@ pub enum StepTask {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepOutcome {
-    /// The step has a result.
+    /// The step succeeded with this result.
     Succeeded(Json),
-    /// The attempt failed.
+    /// The attempt at the step failed.
     Failed {
-        /// Description of the failure.
+        /// Code and message of the step's failure.
         failure: StepFailure,
-        /// Permission to retry the step.
+        /// Permission to retry the failed step.
         retry: MayRetry,
     },
-    /// The attempt took longer than its timeout. The step can be retried.
+    /// The attempt at the step took longer than its timeout. The step can be retried.
     TimedOut,
-    /// The result comes later, through [`FlowRun::resume`](super::FlowRun::resume).
+    /// The result of the step comes later, through [`FlowRun::resume`](super::FlowRun::resume).
     Suspended {
-        /// ID with which the result is reported. Must be unique within the run.
+        /// ID with which the result of the suspended step is reported. Must be unique within the run.
         ticket: String,
     },
 }
 
 impl StepOutcome {
-    /// Creates a success with a result.
+    /// Creates the outcome of a step that succeeded with a result.
     #[must_use]
     pub fn success(value: impl Into<Json>) -> Self {
         Self::Succeeded(value.into())
     }
 
-    /// Creates a failure that a retry cannot fix.
+    /// Creates the outcome of a step with a failure that a retry cannot fix.
     #[must_use]
     pub fn failure(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Failed {
@@ -126,7 +126,7 @@ impl StepOutcome {
         }
     }
 
-    /// Creates a transient failure, which can be retried after the delay in the definition.
+    /// Creates the outcome of a step with a transient failure, which can be retried after the delay in the definition.
     #[must_use]
     pub fn transient(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Failed {
@@ -142,14 +142,14 @@ impl StepOutcome {
 pub enum MayRetry {
     /// The step can be retried if its definition allows another attempt, after this delay at the earliest.
     After(Duration),
-    /// A retry would fail again.
+    /// A retry of the step would fail again.
     Never,
     /// The step did not begin, because something is missing on this worker. A worker that has it can continue the run. The step itself is
     /// not retried.
     Elsewhere,
 }
 
-/// Failure of a step or a run.
+/// Failure of a step or of a whole flow run.
 ///
 /// The interpreter itself uses these codes:
 ///
@@ -167,7 +167,7 @@ pub enum MayRetry {
 /// | `misfit` | the saved progress does not match the definition |
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct StepFailure {
-    /// Kind of the failure, for programs.
+    /// Code for the kind of the failure, for programs.
     pub code: String,
     /// Description of the failure, for people and models.
     pub message: String,
@@ -176,7 +176,7 @@ pub struct StepFailure {
 }
 
 impl StepFailure {
-    /// Creates a failure without a path.
+    /// Creates the failure of a step without the path of the step.
     #[must_use]
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
@@ -193,32 +193,32 @@ impl StepFailure {
     }
 }
 
-/// End of a run.
+/// End of a flow run: it completed, failed or was cancelled.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
-    /// The run completed.
+    /// The flow run completed, without an unhandled failure.
     Completed {
         /// The value that the flow returned, otherwise the last result of its steps, otherwise null.
         output: Json,
     },
-    /// The run failed, because no step handled a failure.
+    /// The flow run failed, because no step handled a failure.
     Failed {
-        /// The failure.
+        /// The failure that ended the run.
         failure: StepFailure,
     },
-    /// The run was cancelled from outside.
+    /// The flow run was cancelled from outside.
     Cancelled,
 }
 
-/// An event of a run.
+/// An event of a flow run, such as the start, end, retry or suspension of a step.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct FlowEvent {
-    /// Number of the event, counted from 1 without gaps. An event that is reported again after a crash has the same number.
+    /// Number of the event in the run, counted from 1 without gaps. An event that is reported again after a crash has the same number.
     pub sequence: u64,
-    /// Path of the step, or of the flow for an event of the whole run.
+    /// Path of the step of the event, or of the flow for an event of the whole run.
     pub path: StepPath,
-    /// Kind of the event.
+    /// Kind of the event, with the data of this kind.
     pub kind: FlowEventKind,
 }
 
@@ -229,32 +229,33 @@ pub struct FlowEvent {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowEventKind {
-    /// The step or run began.
+    /// The step or the whole flow run began.
     Started,
-    /// The step or run succeeded.
+    /// The step or the whole flow run succeeded.
     Finished,
-    /// The step or run failed. An enclosing `try` can handle the failure of a step.
+    /// The step or the whole flow run failed. An enclosing `try` can handle the failure of a step.
     Failed(StepFailure),
-    /// The step or run was cancelled.
+    /// The step or the whole flow run was cancelled.
     Cancelled,
     /// An attempt at the step failed, and the step is retried.
     Retried {
-        /// Number of the next attempt.
+        /// Number of the next attempt at the step.
         attempt: u32,
-        /// Failure of the previous attempt.
+        /// Failure of the previous attempt at the step.
         failure: StepFailure,
-        /// Delay before the next attempt.
+        /// Delay before the next attempt at the step.
         after: Duration,
     },
     /// The step waits for a person, a tool, an agent or a breadcrumb.
     Suspended {
-        /// Ticket of the result. If the step, or an agent in it, asks a person, this is the ID of the question: the `requestId` of
-        /// its `human.request.v1` breadcrumb. An agent that asks again is suspended again, with the ID of the next question.
+        /// Ticket of the result for which the step waits. If the step, or an agent in it, asks a person, this is the ID of the question:
+        /// the `requestId` of its `human.request.v1` breadcrumb. An agent that asks again is suspended again, with the ID of the next
+        /// question.
         ticket: String,
     },
     /// The result of the suspended step arrived.
     Resumed {
-        /// Ticket of the result.
+        /// Ticket of the result that arrived for the suspended step.
         ticket: String,
     },
     /// An escalation of the step handles its result.
@@ -264,7 +265,7 @@ pub enum FlowEventKind {
     },
     /// The loop ended because it reached its maximum number of iterations, and not because `until` held.
     LoopExhausted {
-        /// Number of iterations.
+        /// Number of iterations of the loop that ran.
         iterations: u32,
     },
     /// The run was paused, so no further steps begin.
@@ -278,26 +279,26 @@ pub enum FlowEventKind {
 pub enum FlowAnomaly {
     /// No step with this path is in flight: it has ended, was cancelled, or never began.
     NotUnderWay {
-        /// Path in the report.
+        /// Path of the step in the driver's report.
         path: StepPath,
     },
     /// The reported attempt is not the current attempt of the step.
     StaleAttempt {
-        /// Path in the report.
+        /// Path of the step in the driver's report.
         path: StepPath,
-        /// Attempt in the report.
+        /// Number of the attempt in the driver's report.
         attempt: u32,
     },
     /// No step waits for this ticket.
     UnknownTicket {
-        /// The ticket.
+        /// The ticket for which no step waits.
         ticket: String,
     },
     /// Another step already waits for this ticket.
     TicketInUse {
-        /// The ticket.
+        /// The ticket for which another step waits.
         ticket: String,
     },
-    /// The run has ended.
+    /// The flow run has ended, so a call can no longer change it.
     AfterEnd,
 }

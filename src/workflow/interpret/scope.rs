@@ -8,7 +8,7 @@ use std::rc::Rc;
 /// The variables that a step can read: the variables of the interpreter, of the step's flow or branch and, in a branch, the outer ones.
 pub(super) struct Scope<'s> {
     pub(super) vars: Vars,
-    /// Variables of the interpreter, the innermost last.
+    /// Variables that the interpreter sets, such as `item` and `error`, the innermost last.
     locals: Vec<(String, Json)>,
     outside: Option<&'s Self>,
     work: Rc<WorkBudget>,
@@ -33,7 +33,7 @@ impl<'s> Scope<'s> {
         }
     }
 
-    /// Adds a variable of the interpreter, until [`pop`](Self::pop) removes it.
+    /// Adds a variable that the interpreter sets, such as `item` or `error`, until [`pop`](Self::pop) removes it.
     pub(super) fn push(&mut self, name: &str, value: impl Into<Json>) {
         self.locals.push((name.to_owned(), value.into()));
     }

@@ -1,4 +1,4 @@
-//! State transition of a run: each call of the interpreter walks once through the steps in flight.
+//! State transition of a flow run: each call of the interpreter walks once through the steps in flight.
 //!
 //! The walk recurses as deep as steps are nested, which the loader limits. Ended steps are not walked again, because a cursor has the
 //! position in each list of steps.
@@ -20,30 +20,30 @@ pub(super) struct Walk<'r> {
     pub(super) workflow: &'r Workflow,
     pub(super) progress: &'r mut Progress,
     pub(super) next: Next,
-    /// Remaining work of this walk, shared with the scopes.
+    /// Remaining work of this walk through the run, shared with the scopes of variables.
     pub(super) work: Rc<WorkBudget>,
-    /// If `true`, a step did not begin because the work budget is used up.
+    /// If `true`, a step of the run did not begin because the work budget is used up.
     pub(super) left_out: bool,
-    /// Total size of all values of the run.
+    /// Total size of all values of the flow run.
     pub(super) held: Held,
 }
 
-/// Result of a walk through a step.
+/// State of a step after a walk through the run: in flight, or ended.
 pub(super) enum Walked {
     /// The step is still in flight.
     Open,
     Ended(End),
 }
 
-/// End of a step.
+/// End of a step of a flow run: with a result, with a failure, or with the end of its flow.
 #[derive(Clone)]
 pub(super) enum End {
     Produced(Produced),
-    /// Ends the flow with a value.
+    /// The step ended its flow with this value.
     Return(Json),
-    /// Fails the step. An enclosing `try` can handle the failure.
+    /// The step failed. An enclosing `try` can handle the failure.
     Failed(StepFailure),
-    /// Fails the run. No `try` handles the failure.
+    /// The whole run failed. No `try` handles the failure.
     Broken(StepFailure),
 }
 
@@ -65,7 +65,7 @@ impl Walked {
 }
 
 impl End {
-    /// Adds a path to a failure that has none.
+    /// Adds the path of the failed step to a failure without a path.
     pub(super) fn of(self, path: &StepPath) -> Self {
         match self {
             Self::Failed(failure) => Self::Failed(failure.of(path)),
@@ -80,7 +80,7 @@ impl<'r> Walk<'r> {
         Self::in_stride(workflow, progress, u64::MAX)
     }
 
-    /// Creates a walk in which at most `stride` steps begin.
+    /// Creates a walk through a flow run in which at most `stride` steps begin.
     pub(super) fn in_stride(
         workflow: &'r Workflow,
         progress: &'r mut Progress,
@@ -98,7 +98,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Walks through the run, and ends it if no step is left.
+    /// Advances all steps in flight of the run, and ends the run if no step is left.
     pub(super) fn run(&mut self) {
         if self.progress.finished.is_some() {
             return;
@@ -167,7 +167,7 @@ impl<'r> Walk<'r> {
         walked
     }
 
-    /// Walks through a sequence of steps. The cursor of the sequence is in the node at `node`.
+    /// Advances the steps of a sequence in a flow run. The cursor of the sequence is in the node at `node`.
     pub(super) fn block(
         &mut self,
         block: &'r Block,
@@ -380,7 +380,7 @@ impl<'r> Walk<'r> {
         Walked::Ended(End::Broken(StepFailure::new("misfit", message)))
     }
 
-    /// Walks through a step that the driver executes.
+    /// Advances a step that the driver executes.
     fn leaf(&mut self, doing: &'r Doing, path: &StepPath, scope: &Scope<'_>) -> Walked {
         match self.driven(doing, path, scope) {
             Ok(walked) | Err(walked) => walked,
@@ -397,7 +397,7 @@ pub(super) fn unresolved(error: &Unresolved) -> StepFailure {
     StepFailure::new(code, error.to_string())
 }
 
-/// Formats a value for people: a string unchanged, any other value as JSON.
+/// Formats a value of a flow for people: a string unchanged, any other value as JSON.
 pub(super) fn text(value: &Json) -> String {
     match value.as_str() {
         Some(text) => text.to_owned(),

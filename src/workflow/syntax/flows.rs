@@ -1,4 +1,4 @@
-//! Flows: steps one after another, and graphs of steps.
+//! Syntax of the flows of a workflow definition: sequences of steps, and graphs of steps.
 
 use super::read::{Written, names};
 use super::steps::{Step, at_once};
@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A flow: a sequence of steps, or a graph of steps. A step of a graph begins when all steps on which it depends have ended.
+/// A flow of a workflow: a sequence of steps, or a graph of steps. A step of a graph begins when all steps on which it depends have ended.
 #[derive(Debug)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(untagged))]
 pub(in crate::workflow) enum Flow {
@@ -19,7 +19,7 @@ pub(in crate::workflow) enum Flow {
 }
 
 impl Flow {
-    /// Reads a flow. It is a graph if `dag` is true, or if one of its steps has `depends_on`.
+    /// Reads a flow of a workflow definition. The flow is a graph if `dag` is true, or if one of its steps has `depends_on`.
     pub(in crate::workflow) fn read(written: &Written<'_>) -> Result<Self, WorkflowLoadError> {
         let (value, path) = (written.value, &written.path);
         let steps = value.get("steps").and_then(Value::as_array);
@@ -71,24 +71,24 @@ impl GraphStep {
 }
 
 objects! {
-    /// A sequence of steps.
+    /// A flow whose steps run one after another.
     Sequence {
         /// Description of the flow.
         description: Option<String>,
-        /// Name of the input's schema in `schemas`.
+        /// Name in `schemas` of the schema of the flow's input.
         input: Option<String>,
-        /// Name of the output's schema in `schemas`.
+        /// Name in `schemas` of the schema of the flow's output.
         output: Option<String>,
         /// If `true`, the flow is a graph. Defaults to `true` if a step has `depends_on`.
         #[expect(dead_code, reason = "`Flow::read` has read it")]
         #[cfg_attr(feature = "schema", schemars(extend("enum" = [false, null])))]
         dag: Option<bool>,
-        /// The steps.
+        /// The steps of the flow, in the order in which they run.
         #[expect(dead_code, reason = "the compiler reads each step on its own")]
         steps: Nested<Vec<Step>>,
     }
 
-    /// A graph of steps.
+    /// A flow that is a graph of steps, each of which begins when all steps on which it depends have ended.
     #[cfg_attr(feature = "schema", schemars(extend("anyOf" = [
         {"properties": {"dag": {"const": true}}, "required": ["dag"]},
         {"properties": {"steps": {"contains": {"required": ["depends_on"]}}}},
@@ -96,24 +96,24 @@ objects! {
     Graph {
         /// Description of the flow.
         description: Option<String>,
-        /// Name of the input's schema in `schemas`.
+        /// Name in `schemas` of the schema of the flow's input.
         input: Option<String>,
-        /// Name of the output's schema in `schemas`.
+        /// Name in `schemas` of the schema of the flow's output.
         output: Option<String>,
         /// If `true`, the flow is a graph. Defaults to `true` if a step has `depends_on`.
         #[expect(dead_code, reason = "`Flow::read` has read it")]
         #[cfg_attr(feature = "schema", schemars(extend("enum" = [true, null])))]
         dag: Option<bool>,
-        /// Maximum number of steps in flight. Defaults to 8.
+        /// Maximum number of steps of the graph in flight. Defaults to 8.
         #[serde(default = "at_once", deserialize_with = "whole::<1, 256, _, _>")]
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 256)))]
         at_once: usize,
-        /// The steps.
+        /// The steps of the graph, in any order.
         #[expect(dead_code, reason = "the compiler reads each step on its own")]
         steps: Nested<Vec<GraphStep>>,
     }
 
-    /// A step of a graph.
+    /// A step of a flow that is a graph.
     #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::graph_step"))]
     GraphStep {
         /// IDs of the steps that must end before this step begins, in addition to the steps whose results the input uses.

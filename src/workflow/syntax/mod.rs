@@ -1,4 +1,4 @@
-//! The syntax of definitions, as types.
+//! The syntax of workflow definitions, as types.
 //!
 //! The types derive `Deserialize`. With the feature `schema` they also derive `JsonSchema`, and their doc comments are the
 //! descriptions in the JSON Schema of the language. The module `definition` compiles the types.
@@ -9,7 +9,7 @@
 //! - A field that is null is absent, unless the field can have any JSON.
 //! - A field that the struct does not have is a comment, an error, or recorded in [`UnknownFields`].
 
-/// Declares structs of the syntax.
+/// Declares structs for the objects of a workflow definition.
 macro_rules! objects {
     ($(
         $(#[$about:meta])*
@@ -26,7 +26,8 @@ macro_rules! objects {
     )+};
 }
 
-/// Declares an object of several kinds. A kind is a field and the struct of the objects that have this field.
+/// Declares an enum for an object of a workflow definition that has several kinds, such as a step. A kind is a field and the struct of the
+/// objects that have this field.
 macro_rules! kinds {
     (
         $(#[$about:meta])*
@@ -81,16 +82,16 @@ use crate::model::DefinitionPath;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Maximum number of names in one section of a definition.
+/// Maximum number of names in one section of a workflow definition.
 pub(super) const NAMES: usize = 256;
 
-/// Maximum size of a name in bytes.
+/// Maximum size in bytes of the name of an entry, step or variable in a workflow definition.
 pub(super) const NAME_BYTES: usize = 64;
 
-/// Maximum number of branches of one `parallel`, and of cases of one `match`.
+/// Maximum number of branches of one `parallel` step, and of cases of one `match` step.
 pub(super) const BRANCHES: usize = 64;
 
-/// Maximum number of variables of one `set`.
+/// Maximum number of variables that one `set` step sets.
 pub(super) const VARIABLES: usize = 64;
 
 /// Names of the variables that only the interpreter sets.
@@ -105,7 +106,7 @@ pub(super) const RESERVED: [&str; 8] = [
     "matched",
 ];
 
-/// Reads the objects of a section.
+/// Reads the named objects in a section of a workflow definition.
 pub(super) fn section<T>(
     section: &str,
     named: &BTreeMap<String, Value>,
@@ -121,7 +122,7 @@ pub(super) fn section<T>(
     objects.collect()
 }
 
-/// Checks the names of a section. Names are also parts of step paths, and of paths in messages.
+/// Checks the names in a section of a workflow definition. Names are also parts of step paths, and of paths in messages.
 pub(super) fn check_names<T>(
     section: &str,
     named: &BTreeMap<String, T>,

@@ -1,4 +1,4 @@
-//! The parts of a step that contain no other steps: retries, conditions and breadcrumbs.
+//! Syntax of the parts of a step that contain no other steps: retries, conditions and breadcrumbs.
 
 #![expect(
     dead_code,
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Attempts of a step: a number, or an object that can also set the delays between attempts.
+/// Attempts at a step: a number, or an object that can also set the delays between attempts.
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
@@ -22,7 +22,7 @@ use std::time::Duration;
 )]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub(in crate::workflow) enum Retry {
-    /// Maximum number of attempts.
+    /// Maximum number of attempts at the step.
     Number(
         #[serde(deserialize_with = "whole::<1, 100, _, _>")]
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
@@ -58,96 +58,96 @@ kinds! {
 
 // The JSON Schema of an inline struct is a part of the schema of its enum.
 objects! {
-    /// Attempts and delays.
+    /// Attempts at a step, and the delays between them.
     #[cfg_attr(feature = "schema", schemars(inline))]
     Attempts {
-        /// Maximum number of attempts.
+        /// Maximum number of attempts at the step.
         #[serde(deserialize_with = "whole::<1, 100, _, _>")]
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
         attempts: u32,
-        /// Delay before the second attempt in seconds. Each further delay is twice as long. Defaults to 1.
+        /// Delay before the second attempt at the step in seconds. Each further delay is twice as long. Defaults to 1.
         #[serde(default, deserialize_with = "seconds")]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::seconds"))]
         base_seconds: Option<Duration>,
-        /// Maximum delay in seconds. Defaults to 60.
+        /// Maximum delay between two attempts at the step in seconds. Defaults to 60.
         #[serde(default, deserialize_with = "seconds")]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::seconds"))]
         cap_seconds: Option<Duration>,
     }
 
-    /// Compares a variable.
+    /// A condition that compares a variable of the flow with a value.
     #[cfg_attr(feature = "schema", schemars(inline))]
     Comparison {
-        /// A variable, or the JSONPath of a value in it.
+        /// The variable to compare, or the JSONPath of a value in it.
         path: String,
-        /// The operator, as in subscriptions.
+        /// The operator of the comparison, as in subscriptions.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
         op: String,
-        /// The value to compare with.
+        /// The value with which the variable is compared.
         #[serde(default, deserialize_with = "some")]
         value: Option<Value>,
     }
 
-    /// Holds if all conditions hold.
+    /// A condition that holds if all of several conditions hold.
     #[cfg_attr(feature = "schema", schemars(inline))]
     AllOf {
-        /// The conditions.
+        /// The conditions, all of which must hold.
         all: Nested<Vec<Condition>>,
     }
 
-    /// Holds if one of the conditions holds.
+    /// A condition that holds if at least one of several conditions holds.
     #[cfg_attr(feature = "schema", schemars(inline))]
     AnyOf {
-        /// The conditions.
+        /// The conditions, at least one of which must hold.
         any: Nested<Vec<Condition>>,
     }
 
-    /// Holds if the condition does not hold.
+    /// A condition that holds if another condition does not hold.
     #[cfg_attr(feature = "schema", schemars(inline))]
     NotOf {
-        /// The condition.
+        /// The condition that must not hold.
         not: Nested<Condition>,
     }
 
-    /// A breadcrumb that a step waits for, as in a subscription.
+    /// A breadcrumb that a `wait_for` step waits for, selected as in a subscription.
     Event {
-        /// Schema of the breadcrumb.
+        /// Schema of the awaited breadcrumb.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::schema_name"))]
         schema_name: String,
-        /// Tags. The breadcrumb must have at least one of them.
+        /// Tags, at least one of which the awaited breadcrumb must have.
         #[serde(default)]
         any_tags: Vec<String>,
-        /// Tags. The breadcrumb must have all of them.
+        /// Tags, all of which the awaited breadcrumb must have.
         #[serde(default)]
         all_tags: Vec<String>,
-        /// Conditions on the context of the breadcrumb. All of them must hold.
+        /// Conditions on the context of the awaited breadcrumb. All of them must hold.
         #[serde(default)]
         context_match: Nested<Vec<EventCondition>>,
     }
 
-    /// A condition on the context of a breadcrumb.
+    /// A condition on the context of a breadcrumb that a `wait_for` step waits for.
     EventCondition {
-        /// JSONPath in the context.
+        /// JSONPath of the value to compare in the context of the breadcrumb.
         path: String,
-        /// The operator, as in subscriptions.
+        /// The operator of the comparison, as in subscriptions.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
         op: String,
-        /// The value to compare with.
+        /// The value with which the value in the context is compared.
         #[serde(default, deserialize_with = "some")]
         value: Option<Value>,
     }
 
-    /// A breadcrumb that a step writes.
+    /// A breadcrumb that an `emit` step writes.
     Emit {
-        /// Schema of the breadcrumb.
+        /// Schema of the new breadcrumb.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::schema_name"))]
         schema_name: String,
-        /// Title of the breadcrumb.
+        /// Title of the new breadcrumb.
         title: Option<String>,
-        /// Tags of the breadcrumb.
+        /// Tags of the new breadcrumb.
         #[serde(default)]
         tags: Vec<String>,
-        /// Context of the breadcrumb. Defaults to an empty object.
+        /// Context of the new breadcrumb. Defaults to an empty object.
         #[serde(default)]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::context"))]
         context: Option<Value>,

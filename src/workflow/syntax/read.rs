@@ -1,4 +1,4 @@
-//! Reads objects of a definition into structs that derive `Deserialize`, each object on its own.
+//! Reads objects of a workflow definition into structs that derive `Deserialize`, each object on its own.
 
 use super::unknown::{UnknownField, UnknownFields, unknown_field};
 use crate::model::{DefinitionPath, KnownFields, is_comment, nearest};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 use std::cell::Cell;
 
-/// Names of fields.
+/// Names of the fields of an object in a workflow definition.
 pub(in crate::workflow) type Names = &'static [&'static str];
 
 /// Name of a field with an inner object, and the function that checks this object.
@@ -19,12 +19,12 @@ type Part = (
     fn(&Written<'_>) -> Result<(), WorkflowLoadError>,
 );
 
-/// Fields that can have any JSON, also null. Other fields that are null are absent.
+/// Names of the fields of steps and conditions that can have any JSON, also null. Other fields that are null are absent.
 const NULL_IS_A_VALUE: [&str; 7] = [
     "continue", "for_each", "input", "is", "match", "return", "value",
 ];
 
-/// Wrong field names that occur in practice, with the right names.
+/// Wrong field names that occur in workflow definitions in practice, with the right names.
 const ALIASES: [(&str, &[&str]); 4] = [
     ("prompt", &["instruction"]),
     ("instructions", &["instruction"]),
@@ -32,7 +32,7 @@ const ALIASES: [(&str, &[&str]); 4] = [
     ("on_error", &["on_failure"]),
 ];
 
-/// A value of a definition with its path, and the unknown fields of the definition.
+/// A value of a workflow definition with its path, and the unknown fields of the definition.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) struct Written<'v> {
     pub(in crate::workflow) value: &'v Value,
@@ -56,13 +56,13 @@ impl<'v> Written<'v> {
         }
     }
 
-    /// Returns the value of a field, or `None` if it is absent or null.
+    /// Returns the value of a field of the object, or `None` if it is absent or null.
     pub(in crate::workflow) fn field(&self, name: &str) -> Option<Self> {
         let value = self.value.get(name).filter(|value| !value.is_null())?;
         Some(Self::new(value, self.path.field(name), self.unknown))
     }
 
-    /// Returns the items of a list in a field, or none if the field is absent.
+    /// Returns the items of a list in a field of the object, or none if the field is absent.
     pub(in crate::workflow) fn list(&self, name: &str) -> Result<Vec<Self>, WorkflowLoadError> {
         let Some(list) = self.field(name) else {
             return Ok(Vec::new());
@@ -83,12 +83,13 @@ impl<'v> Written<'v> {
         }
     }
 
-    /// Reads a struct. An unknown field is an error if its name is similar to that of a known field. Other unknown fields are recorded.
+    /// Reads a struct from the fields of the object. An unknown field is an error if its name is similar to that of a known field. Other
+    /// unknown fields are recorded.
     pub(in crate::workflow) fn read<T: DeserializeOwned>(&self) -> Result<T, WorkflowLoadError> {
         self.read_kind(None, &Vec::<&'static str>::new)
     }
 
-    /// Reads one kind of an object. A field that only other kinds have is an error.
+    /// Reads the struct of one kind of an object, such as a tool step. A field that only other kinds have is an error.
     pub(super) fn read_kind<T: DeserializeOwned>(
         &self,
         kind: Option<&str>,
@@ -99,7 +100,7 @@ impl<'v> Written<'v> {
         Ok(read)
     }
 
-    /// Reads a struct, and ignores fields that the struct does not have.
+    /// Reads a struct from the fields of the object, and ignores fields that the struct does not have.
     pub(in crate::workflow) fn read_some<T: DeserializeOwned>(
         &self,
     ) -> Result<T, WorkflowLoadError> {
@@ -111,8 +112,8 @@ impl<'v> Written<'v> {
         read.map_err(|error| self.error(&error, names::<T>()))
     }
 
-    /// Reads a struct with inner structs. Each inner object is checked separately first, because one read finds null and unknown fields
-    /// in one object only.
+    /// Reads a struct with inner structs from the fields of the object. Each inner object is checked separately first, because one read
+    /// finds null and unknown fields in one object only.
     pub(in crate::workflow) fn read_with_parts<T: DeserializeOwned>(
         &self,
         parts: &[Part],
@@ -129,12 +130,12 @@ impl<'v> Written<'v> {
         Written::new(&value, self.path.clone(), self.unknown).read()
     }
 
-    /// Checks that a struct can be read.
+    /// Checks that a struct can be read from the fields of the object.
     pub(in crate::workflow) fn check<T: DeserializeOwned>(&self) -> Result<(), WorkflowLoadError> {
         self.read::<T>().map(drop)
     }
 
-    /// Returns the fields of a struct as written in the definition.
+    /// Returns the fields of a struct as written in the object of the definition.
     pub(in crate::workflow) fn fields_of<T: DeserializeOwned>(&self) -> Map<String, Value> {
         let fields = self.value.as_object().into_iter().flatten();
         let fields = fields.filter(|(name, _)| names::<T>().contains(&name.as_str()));
@@ -142,7 +143,7 @@ impl<'v> Written<'v> {
         fields.collect()
     }
 
-    /// Returns the kind of an object: the one field of `kinds` that it has.
+    /// Returns the kind of an object of a workflow definition, such as a step: the one field of `kinds` that it has.
     pub(super) fn kind(&self, kinds: Names) -> Result<Option<&'static str>, WorkflowLoadError> {
         let object = self.object()?;
         let given = kinds.iter().copied();
@@ -158,7 +159,7 @@ impl<'v> Written<'v> {
         Ok(given.first().copied())
     }
 
-    /// Returns the error for an object that has no field of a kind.
+    /// Returns the error for an object of a workflow definition, such as a step, that has no field of a kind.
     pub(super) fn without_kind(&self, kinds: Names, others: &[&str]) -> WorkflowLoadError {
         let names = self.value.as_object().into_iter().flat_map(Map::keys);
         let mut names = names.filter(|name| !others.contains(&name.as_str()) && !is_comment(name));
@@ -273,7 +274,7 @@ pub(in crate::workflow) fn names<T: DeserializeOwned>() -> Names {
     names.get()
 }
 
-/// Deserializer of one object. A struct receives only its own fields, without nulls that mean absent fields.
+/// Deserializer of one object of a workflow definition. A struct receives only its own fields, without nulls that mean absent fields.
 struct Fields<'de, 'n> {
     object: &'de Map<String, Value>,
     /// The names of the struct's fields, once the struct has asked for them.
@@ -309,7 +310,7 @@ impl<'de> Deserializer<'de> for Fields<'de, '_> {
     }
 }
 
-/// Returns the description of a valid value, which is the last part of a message of serde.
+/// Returns the description of a valid value from an error message of serde, which ends with this description.
 fn expected(message: &str) -> String {
     let expected = message.rsplit_once(", expected ");
     let expected = match expected.map_or(message, |(_, expected)| expected) {

@@ -1,4 +1,4 @@
-//! The JSON Schema of the language, from the types of the syntax.
+//! The JSON Schema of workflow definitions, generated from the types of their syntax.
 
 use super::steps::{AgentStep, Branch, FlowStep, ModelStep, Step, ToolStep};
 use super::values::YEAR_SECONDS;
@@ -9,17 +9,17 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-/// The fields that are comments in every object.
+/// The pattern of the names of fields that are comments in every object of a workflow definition.
 const COMMENTS: &str = r"^(comment|metadata|\$schema|x-.*|.*_comment)$";
 
-/// Returns the JSON Schema of definitions, whose top is a `T`.
+/// Returns the JSON Schema of workflow definitions, whose top-level type is `T`.
 pub(in crate::workflow) fn json_schema<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(finish));
     settings.into_generator().into_root_schema_for::<T>()
 }
 
-/// Completes a schema. Removes annotations about Rust types, forbids other fields than comments, allows null in optional fields, and
-/// requires at least one item in lists of steps.
+/// Completes a generated schema of a part of a workflow definition. Removes annotations about Rust types, forbids other fields than
+/// comments, allows null in optional fields, and requires at least one item in lists of steps.
 fn finish(schema: &mut Schema) {
     let Some(keywords) = schema.as_object_mut() else {
         return;
@@ -55,7 +55,7 @@ fn finish(schema: &mut Schema) {
     keywords.insert("additionalProperties".to_owned(), false.into());
 }
 
-/// Allows null in a schema, unless the schema already allows any JSON.
+/// Allows null in the schema of an optional field, unless the schema already allows any JSON.
 fn allow_null(schema: &mut Map<String, Value>) {
     if let Some(reference) = schema.remove("$ref") {
         schema.insert("anyOf".to_owned(), json!([{"$ref": reference}]));
@@ -82,12 +82,12 @@ fn schema(keywords: Value) -> Schema {
     }
 }
 
-/// Objects of a type by name.
+/// Returns the JSON Schema of a section of objects of a type by name.
 pub(in crate::workflow) fn named<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     by_name(&generator.subschema_for::<T>())
 }
 
-/// JSON Schemas by name.
+/// Returns the JSON Schema of the section `schemas`.
 pub(in crate::workflow) fn schemas(_: &mut SchemaGenerator) -> Schema {
     by_name(&schema(json!({"type": ["object", "boolean"]})))
 }
@@ -100,18 +100,18 @@ fn by_name(value: &Schema) -> Schema {
     }))
 }
 
-/// The name of a variable that a step can set.
+/// Returns the JSON Schema of the name of a variable that a step can set.
 pub(super) fn variable(_: &mut SchemaGenerator) -> Schema {
     let pattern = format!("^[A-Za-z_][A-Za-z0-9_-]{{0,{}}}$", NAME_BYTES - 1);
     schema(json!({"type": "string", "pattern": pattern, "not": {"enum": RESERVED}}))
 }
 
-/// The variable of a `for_each`.
+/// Returns the JSON Schema of the variable name of a `for_each` step.
 pub(super) fn item(generator: &mut SchemaGenerator) -> Schema {
     schema(json!({"anyOf": [{"const": "item"}, variable(generator)]}))
 }
 
-/// Values by variable name.
+/// Returns the JSON Schema of a `set` step's values by variable name.
 pub(super) fn variables(generator: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "object", "propertyNames": variable(generator), "minProperties": 1,
@@ -119,7 +119,7 @@ pub(super) fn variables(generator: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// Branches: each a step, or several steps with an input.
+/// Returns the JSON Schema of the branches of a `parallel` step: each a step, or several steps with an input.
 pub(super) fn branches(generator: &mut SchemaGenerator) -> Schema {
     let branch = json!([
         generator.subschema_for::<Step>(),
@@ -130,7 +130,7 @@ pub(super) fn branches(generator: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// A step of a graph: of some kinds, with an ID and without `as` and `escalate`.
+/// Returns the JSON Schema of a step of a graph: of some kinds, with an ID and without `as` and `escalate`.
 pub(super) fn graph_step(generator: &mut SchemaGenerator) -> Schema {
     let kinds = [
         AgentStep::json_schema(generator),
@@ -153,27 +153,27 @@ pub(super) fn graph_step(generator: &mut SchemaGenerator) -> Schema {
     schema(json!({"anyOf": kinds}))
 }
 
-/// A number of seconds.
+/// Returns the JSON Schema of a number of seconds in a workflow definition.
 pub(in crate::workflow) fn seconds(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "number", "exclusiveMinimum": 0, "maximum": YEAR_SECONDS}))
 }
 
-/// An operator of conditions.
+/// Returns the JSON Schema of an operator of conditions.
 pub(super) fn op(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"enum": Op::ALL.map(Op::as_str)}))
 }
 
-/// The schema of a breadcrumb, without variables.
+/// Returns the JSON Schema of the schema name of a breadcrumb, without variables.
 pub(super) fn schema_name(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "string", "not": {"pattern": r"\$\{"}}))
 }
 
-/// The context of a breadcrumb: an object, or a string with a variable whose value is an object.
+/// Returns the JSON Schema of the context of an emitted breadcrumb: an object, or a string with a variable whose value is an object.
 pub(super) fn context(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": ["object", "string"]}))
 }
 
-/// The instruction of an agent.
+/// Returns the JSON Schema of the `instruction` of an agent.
 pub(in crate::workflow) fn instruction(_: &mut SchemaGenerator) -> Schema {
     let prompt = json!({"type": "string", "description": "Name of the text in `prompts`."});
     schema(json!({"anyOf": [
@@ -182,7 +182,7 @@ pub(in crate::workflow) fn instruction(_: &mut SchemaGenerator) -> Schema {
     ]}))
 }
 
-/// The history of an agent.
+/// Returns the JSON Schema of the `history` of an agent.
 pub(in crate::workflow) fn history(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"anyOf": [
         {"enum": ["all", "none"]},

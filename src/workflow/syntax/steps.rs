@@ -1,4 +1,4 @@
-//! The kinds of steps, and the parts of steps that contain other steps.
+//! Syntax of the kinds of steps of a workflow definition, and the parts of steps that contain other steps.
 
 #![expect(
     dead_code,
@@ -34,14 +34,14 @@ kinds! {
         "emit" => Emit(EmitStep),
         "return" => Return(ReturnStep),
         "fail" => Fail(FailStep),
-        /// Only in `parallel`.
+        /// Several steps with an input, allowed only as a branch of `parallel`.
         #[cfg_attr(feature = "schema", schemars(skip))]
         "steps" => Steps(Branch),
     }
 }
 
 kinds! {
-    /// A case of a `match`.
+    /// A case of a `match` step.
     Case {
         "is" => Is(EqualCase),
         "op" => Op(OpCase),
@@ -49,7 +49,7 @@ kinds! {
 }
 
 kinds! {
-    /// An action for a result that is not as it should be.
+    /// An escalation of a step: an action for a result that meets a condition.
     Escalation {
         "return" => Return(ReturnEscalation),
         "continue" => Continue(ContinueEscalation),
@@ -60,90 +60,90 @@ kinds! {
 
 // The JSON Schema of an inline struct is a part of the schema of its enum.
 objects! {
-    /// Matches if the value equals another value.
+    /// A case that matches if the value of the `match` step equals another value.
     #[cfg_attr(feature = "schema", schemars(inline))]
     EqualCase {
-        /// The other value.
+        /// The other value, which the value of the `match` step must equal.
         is: Value,
-        /// The steps of the case.
+        /// The steps that run if the case matches.
         then: Nested<Vec<Step>>,
     }
 
-    /// Matches if a comparison holds.
+    /// A case that matches if a comparison of the value of the `match` step holds.
     #[cfg_attr(feature = "schema", schemars(inline))]
     OpCase {
-        /// JSONPath in the value. Defaults to the whole value.
+        /// JSONPath of the value to compare in the value of the `match` step. Defaults to the whole value.
         path: Option<String>,
-        /// The operator, as in subscriptions.
+        /// The operator of the comparison, as in subscriptions.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
         op: String,
-        /// The value to compare with.
+        /// The value with which the value of the `match` step is compared.
         #[serde(default, deserialize_with = "some")]
         value: Option<Value>,
-        /// The steps of the case.
+        /// The steps that run if the case matches.
         then: Nested<Vec<Step>>,
     }
 
-    /// Ends the flow.
+    /// An escalation that ends the flow with a value.
     #[cfg_attr(feature = "schema", schemars(inline))]
     ReturnEscalation {
-        /// Condition on the variable `result`.
+        /// Condition on the variable `result` under which the flow ends.
         when: Nested<Condition>,
-        /// Result of the flow.
+        /// Result of the flow that the escalation ends.
         r#return: Value,
     }
 
-    /// Replaces the result.
+    /// An escalation that replaces the result of the step.
     #[cfg_attr(feature = "schema", schemars(inline))]
     ContinueEscalation {
-        /// Condition on the variable `result`.
+        /// Condition on the variable `result` under which the result is replaced.
         when: Nested<Condition>,
-        /// Result of the step.
+        /// Value that replaces the result of the step.
         r#continue: Value,
     }
 
-    /// Fails the step with a message.
+    /// An escalation that fails the step with a message.
     #[cfg_attr(feature = "schema", schemars(inline))]
     AbortEscalation {
-        /// Condition on the variable `result`.
+        /// Condition on the variable `result` under which the step fails.
         when: Nested<Condition>,
-        /// Message of the failure.
+        /// Message of the step's failure.
         abort: String,
     }
 
-    /// Runs steps, whose result is the result of the step.
+    /// An escalation that runs steps, whose result is the result of the escalated step.
     #[cfg_attr(feature = "schema", schemars(inline))]
     StepsEscalation {
-        /// Condition on the variable `result`.
+        /// Condition on the variable `result` under which the steps run.
         when: Nested<Condition>,
-        /// The steps.
+        /// The steps that handle the result.
         steps: Nested<Vec<Step>>,
     }
 
-    /// The steps of a branch, with a separate input.
+    /// A branch of a `parallel` step: several steps, with a separate input.
     Branch {
-        /// ID of the branch: its part of the path.
+        /// ID of the branch, which is its segment of step paths.
         #[serde(default)]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::variable"))]
         id: Option<String>,
         /// Input of the branch. Defaults to the input of the flow.
         #[serde(default, deserialize_with = "some")]
         input: Option<Value>,
-        /// The steps.
+        /// The steps of the branch.
         steps: Nested<Vec<Step>>,
     }
 }
 
-/// Rule for the end of branches or items that run side by side.
+/// Rule for the end of the branches of a `parallel` step, or of the items of a `for_each` step.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub(in crate::workflow) enum Join {
-    /// Every branch ends. One failure fails the step.
+    /// The step ends when every branch has ended. One failure fails the step.
     All,
-    /// The first failure cancels the other branches.
+    /// The first failure of a branch fails the step and cancels the other branches.
     FailFast,
-    /// The first success cancels the other branches.
+    /// The first success of a branch is the result of the step and cancels the other branches.
     First,
 }
 
@@ -156,13 +156,13 @@ pub(in crate::workflow) struct Common {
     pub(in crate::workflow) timeout_seconds: Option<Duration>,
 }
 
-/// Declares the kinds of steps. Every step has the fields of `every`, a `composite` step contains other steps or runs a flow, and
-/// the interpreter hands out a `driven` step.
+/// Declares the structs of the kinds of steps of a workflow definition. Every step has the fields of `every`, a `composite` step contains
+/// other steps or runs a flow, and the interpreter hands out a `driven` step.
 macro_rules! steps {
     (@driven $head:tt $($field:tt)*) => {
         steps! { @composite $head
             $($field)*
-            /// Attempts of the step. Defaults to the policies of the workflow for agents, tools and models, otherwise to one.
+            /// Attempts at the step. Defaults to the policies of the workflow for agents, tools and models, otherwise to one.
             retry: Option<Nested<Retry>>,
             /// Timeout of the step in seconds. Defaults to the policies for agents, tools and models, to one week for waits.
             #[serde(default, deserialize_with = "seconds")]
@@ -173,7 +173,7 @@ macro_rules! steps {
     (@composite $head:tt $($field:tt)*) => {
         steps! { @every $head
             $($field)*
-            /// Actions for results that are not as they should be. The first action whose condition holds is taken.
+            /// Escalations of the step: actions for results that meet a condition. The first action whose condition holds is taken.
             #[serde(default)]
             escalate: Nested<Vec<Escalation>>,
         }
@@ -182,11 +182,11 @@ macro_rules! steps {
         objects! {
             $($head)* {
                 $($field)*
-                /// ID of the step: its part of the path, and the variable that takes its result.
+                /// ID of the step: its segment of step paths, and the variable that takes its result.
                 #[serde(default)]
                 #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::variable"))]
                 id: Option<String>,
-                /// The variable that takes the result. Defaults to the ID.
+                /// Name of the variable that takes the step's result. Defaults to the ID.
                 #[serde(default)]
                 #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::variable"))]
                 r#as: Option<String>,
@@ -199,7 +199,7 @@ macro_rules! steps {
 }
 
 steps! {
-    /// Runs an agent.
+    /// A step that runs an agent.
     driven AgentStep {
         /// Name of the agent in `agents`.
         agent: String,
@@ -208,7 +208,7 @@ steps! {
         input: Option<Value>,
     }
 
-    /// Runs a tool.
+    /// A step that calls a tool.
     driven ToolStep {
         /// Name of the tool in `tools`.
         tool: String,
@@ -217,62 +217,62 @@ steps! {
         input: Option<Value>,
     }
 
-    /// Calls a model.
+    /// A step that calls a model.
     driven ModelStep {
         /// Name of the model in `models`.
         model: String,
-        /// Name of the system message in `prompts`.
+        /// Name in `prompts` of the system message to the model.
         prompt: Option<String>,
         /// Task and data of the model: a string is the task, values of variables are fenced data. Defaults to the input of the flow.
         #[serde(default, deserialize_with = "some")]
         input: Option<Value>,
-        /// Name of the answer's schema in `schemas`.
+        /// Name in `schemas` of the schema of the model's answer.
         output: Option<String>,
     }
 
-    /// Runs another flow, with its own variables.
+    /// A step that runs another flow, with its own variables.
     composite FlowStep {
         /// Name of the flow in `flows`.
         flow: String,
-        /// Input of that flow. Defaults to the input of this flow.
+        /// Input of the flow that the step runs. Defaults to the input of the flow that contains the step.
         #[serde(default, deserialize_with = "some")]
         input: Option<Value>,
     }
 
-    /// Runs branches side by side.
+    /// A step that runs branches side by side.
     composite ParallelStep {
-        /// The branches.
+        /// The branches that run side by side.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::branches"))]
         parallel: Nested<Vec<Step>>,
-        /// Rule for the end of the branches. Defaults to `all`.
+        /// Rule for the end of the branches and of the step. Defaults to `all`.
         #[serde(default = "all", deserialize_with = "word")]
         join: Join,
     }
 
-    /// Runs steps for each item of a list.
+    /// A step that runs other steps for each item of a list.
     composite ForEachStep {
-        /// The list.
+        /// The list, for each item of which the steps run.
         for_each: Value,
-        /// Variable of the current item. Defaults to `item`.
+        /// Name of the variable that has the current item. Defaults to `item`.
         #[serde(default)]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::item"))]
         item: Option<String>,
-        /// Maximum number of items in flight. Defaults to 8.
+        /// Maximum number of items of the list in flight. Defaults to 8.
         #[serde(default = "at_once", deserialize_with = "whole::<1, 256, _, _>")]
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 256)))]
         at_once: usize,
-        /// Rule for the end of the items. Defaults to `fail_fast`.
+        /// Rule for the end of the items and of the step. Defaults to `fail_fast`.
         #[serde(default = "fail_fast", deserialize_with = "word")]
         join: Join,
-        /// The steps for each item.
+        /// The steps that run for each item.
         steps: Nested<Vec<Step>>,
     }
 
-    /// Repeats steps.
+    /// A step that repeats other steps.
     composite LoopStep {
-        /// The steps.
+        /// The steps that the loop repeats.
         r#loop: Nested<Vec<Step>>,
-        /// Maximum number of repetitions.
+        /// Maximum number of repetitions of the loop.
         #[serde(deserialize_with = "whole::<1, 10_000, _, _>")]
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
         max: u32,
@@ -280,81 +280,81 @@ steps! {
         until: Option<Nested<Condition>>,
     }
 
-    /// Runs steps if a condition holds.
+    /// A step that runs other steps if a condition holds.
     composite IfStep {
-        /// The condition.
+        /// The condition that decides which steps run.
         r#if: Nested<Condition>,
-        /// The steps if the condition holds.
+        /// The steps that run if the condition holds.
         then: Nested<Vec<Step>>,
-        /// The steps if the condition does not hold.
+        /// The steps that run if the condition does not hold.
         r#else: Option<Nested<Vec<Step>>>,
     }
 
-    /// Runs the first case that matches a value.
+    /// A step that runs the first case that matches a value.
     composite MatchStep {
-        /// The value.
+        /// The value with which the cases are compared.
         r#match: Value,
-        /// The cases.
+        /// The cases, of which the first that matches runs.
         #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
         cases: Nested<Vec<Case>>,
-        /// The steps if no case matches.
+        /// The steps that run if no case matches.
         r#else: Option<Nested<Vec<Step>>>,
     }
 
-    /// Runs steps that may fail.
+    /// A step that runs other steps, and handles their failure.
     composite TryStep {
-        /// The steps.
+        /// The steps that may fail.
         r#try: Nested<Vec<Step>>,
-        /// The steps after a failure.
+        /// The steps that run after a failure.
         on_failure: Nested<Vec<Step>>,
     }
 
-    /// Sets variables.
+    /// A step that sets variables of the flow.
     every SetStep {
-        /// Values by variable name.
+        /// The values to set, by variable name.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::variables"))]
         set: Map<String, Value>,
     }
 
-    /// Waits for a breadcrumb.
+    /// A step that waits for a breadcrumb.
     driven WaitForStep {
-        /// The breadcrumb.
+        /// The breadcrumb that the step waits for.
         wait_for: Nested<Event>,
     }
 
-    /// Asks people.
+    /// A step that asks people a question.
     driven AskStep {
-        /// The question.
+        /// The question that the step asks.
         ask: String,
-        /// People with the right to answer. Defaults to everyone.
+        /// People with the right to answer the question. Defaults to everyone.
         #[serde(default)]
         of: Vec<String>,
-        /// Name of the answer's schema in `schemas`.
+        /// Name in `schemas` of the schema of the answer to the question.
         output: Option<String>,
     }
 
-    /// Writes a breadcrumb.
+    /// A step that writes a breadcrumb.
     driven EmitStep {
-        /// The breadcrumb.
+        /// The breadcrumb that the step writes.
         emit: Nested<Emit>,
     }
 
-    /// Ends the flow.
+    /// A step that ends the flow with a value.
     every ReturnStep {
-        /// Result of the flow.
+        /// Result of the flow that the step ends.
         r#return: Value,
     }
 
-    /// Fails with a message, which an enclosing `try` can handle.
+    /// A step that fails with a message, which an enclosing `try` can handle.
     every FailStep {
-        /// Message of the failure.
+        /// Message of the step's failure.
         fail: String,
-        /// Code of the failure. Defaults to `failed`.
+        /// Code of the step's failure. Defaults to `failed`.
         code: Option<String>,
     }
 }
 
-/// Default number of steps or items in flight.
+/// Returns the default maximum number of steps of a graph, or of items of a `for_each` step, in flight.
 pub(super) const fn at_once() -> usize {
     8
 }

@@ -1,4 +1,4 @@
-//! Unknown fields of a definition.
+//! Collects the unknown fields of a workflow definition.
 
 use crate::model::{DefinitionPath, DefinitionPathPart};
 use crate::workflow::error::{LoadProblem, Oddity, WorkflowLoadError, WorkflowWarning};
@@ -6,22 +6,22 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 
-/// The unknown fields of a definition. Stores at most [`MAX`](Self::MAX) of them and counts all.
+/// The unknown fields of a workflow definition. Stores at most [`MAX`](Self::MAX) of them and counts all.
 #[derive(Debug, Default)]
 pub(in crate::workflow) struct UnknownFields {
-    /// If `true`, an unknown field is an error.
+    /// If `true`, an unknown field of the definition is an error.
     is_strict: bool,
     fields: RefCell<Vec<UnknownField>>,
-    /// The number of all unknown fields.
+    /// The number of all unknown fields of the definition.
     count: Cell<usize>,
 }
 
-/// An unknown field, which has no effect.
+/// An unknown field of a workflow definition, which has no effect.
 #[derive(Debug)]
 pub(super) struct UnknownField {
     pub(super) path: DefinitionPath,
     pub(super) name: String,
-    /// The fields that the author can mean.
+    /// The known fields that the author can mean instead of the unknown one.
     pub(super) nearest: Vec<&'static str>,
 }
 
@@ -35,12 +35,12 @@ impl UnknownFields {
         }
     }
 
-    /// Returns `true` if further fields are only counted.
+    /// Returns `true` if further unknown fields are only counted, and not stored.
     pub(super) fn is_full(&self) -> bool {
         self.fields.borrow().len() >= Self::MAX
     }
 
-    /// Records an unknown field.
+    /// Records an unknown field of the definition.
     ///
     /// # Errors
     /// In strict mode, returns an error that names the field.
@@ -81,7 +81,7 @@ impl UnknownFields {
     }
 }
 
-/// Returns the error for an unknown field.
+/// Returns the error for an unknown field of a workflow definition.
 pub(super) fn unknown_field(path: DefinitionPath, nearest: Option<&str>) -> WorkflowLoadError {
     let nearest = nearest.map(str::to_owned);
     WorkflowLoadError::new(path, LoadProblem::UnknownField { nearest })

@@ -1,4 +1,4 @@
-//! Values with limits, for `#[serde(deserialize_with = "..")]`.
+//! Functions for `#[serde(deserialize_with = "..")]` that read values of a workflow definition and reject values outside of limits.
 
 #[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -12,7 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// A part of an object that the compiler reads separately, as a `T`.
+/// A part of an object in a workflow definition that the compiler reads separately, as a `T`.
 #[derive(Debug, Default)]
 pub(in crate::workflow) struct Nested<T>(PhantomData<T>);
 
@@ -41,7 +41,7 @@ impl<T: JsonSchema> JsonSchema for Nested<T> {
     }
 }
 
-/// Reads any JSON. Null is a value, and not an absent field.
+/// Reads any JSON in a field of a workflow definition. Null is a value, and not an absent field.
 pub(super) fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
@@ -58,7 +58,7 @@ where
     T::deserialize(word.into_deserializer())
 }
 
-/// Reads a whole number within a range.
+/// Reads a whole number within a range from a field of a workflow definition.
 pub(in crate::workflow) fn whole<'de, const FROM: u64, const TO: u64, D, T>(
     deserializer: D,
 ) -> Result<T, D::Error>
@@ -72,7 +72,7 @@ where
     read.map_err(|_| D::Error::invalid_value(Unexpected::Unsigned(number), &range))
 }
 
-/// Reads a whole number that is at least 1.
+/// Reads a whole number that is at least 1 from a field of a workflow definition.
 pub(in crate::workflow) fn positive<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -102,7 +102,7 @@ impl<const FROM: u64, const TO: u64> Visitor<'_> for Whole<FROM, TO> {
     }
 }
 
-/// Reads a number of seconds, rounded down to milliseconds, but at least one millisecond.
+/// Reads a number of seconds from a field of a workflow definition, rounded down to milliseconds, but at least one millisecond.
 pub(in crate::workflow) fn seconds<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {
@@ -123,5 +123,5 @@ pub(in crate::workflow) fn seconds<'de, D: Deserializer<'de>>(
     }
 }
 
-/// Maximum number of seconds in a field.
+/// Maximum number of seconds in a field of a workflow definition: 366 days.
 pub(super) const YEAR_SECONDS: u32 = 366 * 24 * 60 * 60;
