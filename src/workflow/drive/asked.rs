@@ -65,7 +65,7 @@ impl Step<'_> {
             let Some(at_work) = self.agents.get(&key) else {
                 return Ok(Came::Failed(StepOutcome::failure(
                     "misfit",
-                    "the saved state has no such agent",
+                    "the saved state of the step has no such agent",
                 )));
             };
             let talk = self.conversations.as_deref();

@@ -33,7 +33,8 @@ pub enum AssemblyError {
     },
     /// A step or the compaction policy uses a model that is registered as a provider, which only agents can use.
     #[error(
-        "model {name:?} is used by a step or for summaries, but is registered as a provider for agents; register a model for it"
+        "model {name:?} is used by a step or for summaries, but is registered as a provider, which only agents can use; register a chat \
+         model in its place"
     )]
     NotForSteps {
         /// Name of the model in the section `models`.
@@ -58,7 +59,9 @@ pub enum AssemblyError {
         most: u64,
     },
     /// A step or agent would write a protected schema, such as a request, an answer of a person or a definition.
-    #[error("the definition writes schema {schema:?}, which is protected; use another schema")]
+    #[error(
+        "a step or agent of the workflow writes schema {schema:?}, which is protected; use another schema"
+    )]
     Protected {
         /// Name of the protected schema.
         schema: String,
@@ -74,7 +77,9 @@ pub enum AssemblyError {
         name: String,
     },
     /// A registered tool cannot be used with its settings in the section `tools`.
-    #[error("cannot use tool {name:?}")]
+    #[error(
+        "cannot use tool {name:?} of the workflow with its settings in \"tools\"; see the cause"
+    )]
     Tool {
         /// Name of the tool in the section `tools`.
         name: String,
@@ -82,7 +87,9 @@ pub enum AssemblyError {
         source: Box<ToolError>,
     },
     /// An agent of the workflow cannot be created, or the output schema of a model step cannot be used.
-    #[error("cannot set up agent or model {name:?}")]
+    #[error(
+        "cannot create agent {name:?} of the workflow, or the output schema of a step with model {name:?}; see the cause"
+    )]
     Agent {
         /// Name of the agent in `agents`, or name in `models` of the model of the step.
         name: String,

@@ -165,7 +165,7 @@ impl<'d> Drive<'d> {
                 if self.has_unkept
                     && let Err(error) = self.save().await
                 {
-                    tracing::debug!(error = %Chain(&*error), "cannot save the final state of a flow, a retry repeats its last step");
+                    tracing::debug!(error = %Chain(&*error), "cannot save the final state of a flow run; a retry repeats its last step");
                 }
                 self.tell_progress().await?;
                 return Ok(Driven::Finished(finish));

@@ -18,7 +18,7 @@ impl Drive<'_> {
             let is_at_work = !self.running.is_empty();
             self.leaving.how = self.leaving.makes_way(now, is_at_work);
             if self.leaving.how.is_some() {
-                tracing::debug!("a run yields to its next attempt");
+                tracing::debug!("an attempt at a flow run yields to the next attempt");
             }
         }
         self.leaving.how.is_some()
@@ -37,7 +37,10 @@ impl Drive<'_> {
                 Verdict::Transient(_) | Verdict::RateLimited(_),
                 Some(Leave::Yields { .. }) | None,
             ) => {
-                tracing::debug!(code = code_of(&error), "a step failed, will retry the run");
+                tracing::debug!(
+                    code = code_of(&error),
+                    "a step of a flow run failed with a transient error; the run will be retried"
+                );
                 let until = Instant::now() + SIBLINGS;
                 self.leaving.how = Some(Leave::Fails { error, until });
                 Ok(())

@@ -32,7 +32,7 @@ impl Assembly {
         match self.write_definition().await {
             Ok(()) => self.is_kept.store(true, Ordering::Relaxed),
             Err(error) => {
-                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the definition of a workflow, its runs cannot continue after a new version");
+                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the definition of a workflow in the store; its runs cannot continue after the workflow has a new version");
                 // A permanent refusal of the store is not retried.
                 let is_settled = error.retry() == Retry::Never;
                 self.is_kept.store(is_settled, Ordering::Relaxed);

@@ -248,7 +248,7 @@ impl KeepState for Keeper {
 pub enum FlowStateError {
     /// The state of the flow run is larger than a saved state can be. Its variables and the conversations of its agents count.
     #[error(
-        "the saved state of the run has {size} bytes where at most {limit} are allowed; store less in variables"
+        "cannot save the state of the flow run, which has {size} bytes where at most {limit} are allowed; store less in variables"
     )]
     TooLarge {
         /// Size of the run's state in bytes.
@@ -257,6 +257,8 @@ pub enum FlowStateError {
         limit: usize,
     },
     /// The saved state of the flow run cannot be read, for example because another version of the crate wrote it.
-    #[error("cannot read the saved state of the run")]
+    #[error(
+        "cannot read the saved state of the flow run, which another version of the crate may have written; see the cause"
+    )]
     Unreadable(#[source] serde_json::Error),
 }

@@ -139,7 +139,11 @@ pub(super) async fn all_end<T>(
         let others = work.for_each(|_| std::future::ready(()));
         let has_ended = within(SIBLINGS, others).await.is_some();
         let code = code_of(&error);
-        tracing::debug!(code, has_ended, "an agent that another agent asked failed");
+        tracing::debug!(
+            code,
+            has_ended,
+            "an agent in a flow run failed while another agent waits for its answer"
+        );
     }
     Err(error)
 }

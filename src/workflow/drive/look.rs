@@ -48,7 +48,7 @@ impl Drive<'_> {
         tracing::warn!(
             %trigger,
             error = %Chain(&*error),
-            "cannot read answers and cancel, pause or resume orders for a running flow from the store, will retry; its steps continue"
+            "cannot read answers and control orders for a running flow from the store; its steps continue, and the next poll will retry"
         );
         self.next_check.reset();
         Ok(())

@@ -79,7 +79,7 @@ impl Drive<'_> {
                     path = path.as_str(),
                     size,
                     part,
-                    "a step failed, because its part of the run's saved state is the largest and the state is too large"
+                    "a step of a flow run failed because the run's state is too large to be saved and the step has the largest part"
                 );
                 self.give_up(&path, too_large(size, limit, part));
             }
@@ -92,7 +92,9 @@ impl Drive<'_> {
         }
         // A run that has ended does not continue, paused or not.
         if self.is_paused() {
-            tracing::warn!("a paused run continues, because its state is too large to be saved");
+            tracing::warn!(
+                "a paused flow run continues because its state is too large to be saved; store less in its variables"
+            );
             let next = self.run.unpause();
             self.apply(next);
             return Ok(true);

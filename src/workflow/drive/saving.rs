@@ -74,7 +74,7 @@ impl Drive<'_> {
                     && ends.is_none_or(|ends| *next < ends.since(now))
             };
             let Some(next) = next.filter(has_time) else {
-                tracing::warn!(error = %Chain(&*error), "cannot save the progress of a failed attempt at a flow, the retry repeats its last steps");
+                tracing::warn!(error = %Chain(&*error), "cannot save the progress of a failed attempt at a flow run; the retry of the run repeats its last steps");
                 return;
             };
             tokio::time::sleep(next).await;

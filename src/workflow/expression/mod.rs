@@ -51,7 +51,7 @@ pub(super) enum Unresolved {
     Missing(String),
     #[error("{0}")]
     Path(PathError),
-    #[error("the value is larger than {0} bytes or nests too deep")]
+    #[error("a value of the flow is larger than {0} bytes or nests too deep; use a smaller value")]
     TooLarge(usize),
     #[error(
         "the JSONPaths of the step take more than {0} steps to search values; search smaller values, or use only names and indexes"
@@ -61,7 +61,7 @@ pub(super) enum Unresolved {
         "the run would compile more than {0} regular expressions with variables in them; write patterns without variables, or compare with another operator"
     )]
     Patterns(u64),
-    #[error("the condition cannot be evaluated: {0}")]
+    #[error("cannot evaluate a condition of the step: {0}")]
     Condition(crate::model::ConditionError),
 }
 

@@ -127,7 +127,7 @@ fn a_value_over_its_limit_is_refused_before_it_is_built() {
 
     assert_eq!(
         error,
-        "the value is larger than 1000 bytes or nests too deep"
+        "a value of the flow is larger than 1000 bytes or nests too deep; use a smaller value"
     );
 }
 

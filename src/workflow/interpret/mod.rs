@@ -63,13 +63,15 @@ pub enum RunError {
         entries: Vec<String>,
     },
     /// The input of the flow is larger than `policies.limits.value_bytes` or nests too deep.
-    #[error("the input of the flow is larger than {most} bytes or nests too deep")]
+    #[error(
+        "the input of the flow is larger than {most} bytes or nests too deep; pass a smaller input"
+    )]
     InputTooLarge {
         /// Maximum size of the flow's input in bytes.
         most: usize,
     },
     /// The input does not match the schema for inputs of the flow.
-    #[error("the input does not match the schema of flow {flow:?}: {reason}")]
+    #[error("the input does not match the input schema of flow {flow:?}: {reason}")]
     BadInput {
         /// Name of the flow whose schema the input does not match.
         flow: String,
@@ -77,7 +79,7 @@ pub enum RunError {
         reason: String,
     },
     /// The definition with which the run began was replaced, and is no longer available or usable.
-    #[error("the run began with definition {began}, which {reason}; start a new run")]
+    #[error("the flow run began with definition {began}, which {reason}; start a new run")]
     DefinitionGone {
         /// Hash of the definition with which the run began.
         began: String,
@@ -86,7 +88,7 @@ pub enum RunError {
     },
     /// The saved run began with another definition than the given one.
     #[error(
-        "the run began with definition {began} and cannot continue with definition {found}; load the original definition"
+        "the flow run began with definition {began} and cannot continue with definition {found}; load the original definition"
     )]
     OtherDefinition {
         /// Hash of the definition with which the run began.

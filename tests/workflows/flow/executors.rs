@@ -66,7 +66,7 @@ fn a_definition_names_only_what_is_registered_and_is_told_the_nearest_name() {
                 &json!({}),
                 json!([{"emit": {"schema_name": "tool.request.v1"}}]),
             ),
-            "the definition writes schema \"tool.request.v1\", which is protected; use another schema",
+            "a step or agent of the workflow writes schema \"tool.request.v1\", which is protected; use another schema",
         ),
     ];
     for (definition, expected) in cases {
