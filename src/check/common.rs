@@ -21,7 +21,7 @@ pub(super) struct Context<'v> {
     pub(super) found: Findings,
 }
 
-/// The fields of a breadcrumb, as a server or a store returns it.
+/// The known fields of a breadcrumb around a definition, as a server or a store returns it.
 static ENVELOPE: KnownFields<'static> = KnownFields {
     names: &[
         "checksum",
@@ -81,7 +81,7 @@ impl<'v> Context<'v> {
         }
     }
 
-    /// Adds a finding about a value in the context of the definition.
+    /// Adds a finding of the check about a value in the definition.
     pub(super) fn push(&mut self, mut finding: Finding) {
         finding.path = finding.path.below(&self.prefix);
         self.found.push(finding);
@@ -186,12 +186,12 @@ impl<'v> Context<'v> {
     }
 }
 
-/// Returns an error in subscriptions as a finding.
+/// Returns an error in the subscriptions of a definition as a finding of the check.
 fn of_definition(value: &Value, error: &DefinitionError) -> Finding {
     Finding::error(error.path(value), error.problem().to_string())
 }
 
-/// Returns an error in a workflow, or in the syntax of a text, as a finding.
+/// Returns an error in a workflow definition, or in the syntax of a definition's text, as a finding of the check.
 pub(super) fn of_load(error: &WorkflowLoadError) -> Finding {
     let mut finding = Finding::error(error.path().clone(), error.problem().to_string());
     finding.position = error.position().cloned();

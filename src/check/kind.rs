@@ -7,15 +7,15 @@ use serde_json::Value;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Kind {
-    /// An agent: `agent.def.v1`.
+    /// Definition of an agent: `agent.def.v1`.
     Agent,
-    /// A tool that a registered function serves: `tool.v1`.
+    /// Definition of a tool that a registered function serves: `tool.v1`.
     Tool,
-    /// A tool whose code runs on an RCRT server: `tool.code.v1`.
+    /// Definition of a tool whose code runs on an RCRT server: `tool.code.v1`.
     RemoteTool,
-    /// A schema with display hints: `schema.def.v1`.
+    /// Definition of a breadcrumb schema with hints for its display: `schema.def.v1`.
     Schema,
-    /// A workflow, which is also a workload: `workflow.def.v1`, or a file with `flows` or `agents`.
+    /// Definition of a workflow, which is also a workload: `workflow.def.v1`, or a file with `flows` or `agents`.
     Workflow,
     /// Subscriptions without an executor.
     Subscriptions,

@@ -46,7 +46,7 @@ impl Report {
         all.filter(|finding| finding.severity == severity).count()
     }
 
-    /// Returns `true` if at least one definition does not load.
+    /// Returns `true` if at least one checked definition does not load.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.count(Severity::Error) > 0

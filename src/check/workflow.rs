@@ -19,7 +19,7 @@ pub(super) fn check(context: &mut Context<'_>, source: &str) -> Option<Declarati
     }
 }
 
-/// Checks a workflow in a file. Requests with its name trigger the workload.
+/// Checks a workflow definition in a file. Requests with its name trigger the workload.
 fn check_file(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
     let workflow = check_workflow(context, &DefinitionPath::default(), context.value)?;
     let entry = select_entry(&workflow, None, EntryPolicy::default());
@@ -69,7 +69,7 @@ fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
     declare(id?, subscriptions?)
 }
 
-/// Reads a workflow from an object or a string. Paths in a string start at the field that contains the string.
+/// Reads a workflow from a definition that is an object or a string. Paths in a string start at the field that contains the string.
 fn check_workflow(
     context: &mut Context<'_>,
     place: &DefinitionPath,

@@ -165,7 +165,7 @@ pub(super) enum Handler {
     Return(Expression),
     /// Replaces the result of the step with this value.
     Continue(Expression),
-    /// Fails the step with this message.
+    /// Fails the escalated step with this message.
     Abort(Expression),
     /// Runs these steps, whose result becomes the result of the escalated step.
     Steps(Block),

@@ -72,7 +72,7 @@ pub enum LoadProblem {
     Name {
         /// The name in the definition that is not allowed.
         name: String,
-        /// Rule that the name breaks.
+        /// Rule for names that the name breaks.
         reason: &'static str,
     },
     /// The fields of an object in the definition exclude each other, or a required choice of fields is missing.

@@ -44,7 +44,7 @@ impl Policies {
     }
 }
 
-/// Attempts of a step, and the delays between them.
+/// Number of attempts at a step of a flow, and the delays between them.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StepRetry {
@@ -102,7 +102,7 @@ pub struct Compaction {
     /// Method by which the old messages of a conversation are removed or summarised.
     #[serde(deserialize_with = "word")]
     pub method: CompactionMethod,
-    /// Estimated number of tokens from which a conversation is compacted. Messages that must stay count, too.
+    /// Estimated number of tokens of a conversation from which a conversation is compacted. Messages that must stay count, too.
     #[serde(deserialize_with = "positive")]
     #[cfg_attr(
         feature = "schema",
@@ -162,7 +162,7 @@ struct LimitFields {
     #[serde(default, deserialize_with = "whole::<1, 1_000_000, _, _>")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000_000)))]
     steps: Option<u64>,
-    /// Maximum number of items of one `for_each`. Defaults to 1,000.
+    /// Maximum number of items of one `for_each` step. Defaults to 1,000.
     #[serde(default, deserialize_with = "whole::<1, 10_000, _, _>")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     items: Option<u64>,

@@ -253,7 +253,7 @@ fn set(variables: &Map<String, Value>, place: &DefinitionPath) -> Result<Work, W
     ))
 }
 
-/// Compiles the input of a step. Defaults to the input of the flow.
+/// Compiles the input of a step of a workflow definition. Defaults to the input of the flow.
 fn input(given: Option<Value>, place: &DefinitionPath) -> Result<Expression, WorkflowLoadError> {
     match given {
         Some(input) => Expression::compile(&input, &place.field("input")),

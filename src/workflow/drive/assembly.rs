@@ -147,7 +147,7 @@ impl Assembly {
         })
     }
 
-    /// Returns the guardrails of the workflow.
+    /// Returns the guardrails that check requests, answers and tool calls of the workflow.
     pub(crate) const fn guardrails(&self) -> &Guardrails {
         &self.guardrails
     }

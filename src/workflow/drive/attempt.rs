@@ -46,7 +46,7 @@ pub(super) struct Drive<'d> {
     pub(super) ready: BTreeMap<StepPath, Arc<Ready>>,
     /// Saved driver state of the run's steps in flight.
     pub(super) kept: BTreeMap<StepPath, Kept>,
-    /// Steps to start or to continue in this attempt.
+    /// Steps to start or to continue in this attempt at the flow run.
     pub(super) queue: VecDeque<StepPath>,
     pub(super) running: FuturesUnordered<BoxFuture<'d, Done>>,
     pub(super) aborts: BTreeMap<StepPath, AbortHandle>,

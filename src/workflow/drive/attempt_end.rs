@@ -24,8 +24,8 @@ impl Drive<'_> {
         self.leaving.how.is_some()
     }
 
-    /// Handles an error of the store or run in a step. After a transient error, the attempt ends once the other running steps
-    /// have ended, so that their outcomes are saved. They have at most [`SIBLINGS`] to end.
+    /// Handles an error of the store or of the run that ended the work of a step. After a transient error, the attempt ends once the other
+    /// running steps have ended, so that their outcomes are saved. They have at most [`SIBLINGS`] to end.
     ///
     /// # Errors
     /// The error itself if it is permanent.
@@ -56,8 +56,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Saves the progress of the run. If the store fails, the steps that were about to start go back to the queue, and
-    /// the attempt ends.
+    /// Saves the progress of the flow run. If the store fails, the steps that were about to start go back to the queue, and the attempt
+    /// ends.
     pub(super) async fn save_or_leave(&mut self) -> Result<(), BoxError> {
         let Err(error) = self.save().await else {
             return Ok(());

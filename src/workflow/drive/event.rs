@@ -40,7 +40,7 @@ pub enum StepEventKind {
     Flow {
         /// Number of the [`FlowEvent`], the same in each process. Of two events with the same number, the later one counts.
         sequence: u64,
-        /// Kind of the flow event.
+        /// Kind of the event of the flow.
         kind: FlowEventKind,
     },
     /// An agent or model step sends a request to a model.
@@ -56,7 +56,7 @@ pub enum StepEventKind {
     },
     /// The conversation of a running agent was compacted, and the shorter conversation is saved.
     Compacted {
-        /// Number of messages that the model no longer receives.
+        /// Number of messages of the conversation that the model no longer receives.
         left_out: u64,
         /// If `true`, a summary replaces the messages that the model no longer receives.
         summed_up: bool,
@@ -65,7 +65,7 @@ pub enum StepEventKind {
     ToolCalled {
         /// ID of the agent's tool call.
         call: String,
-        /// Tool name as the model wrote it, cut to 80 bytes.
+        /// Name of the called tool as the model wrote it, cut to 80 bytes.
         tool: String,
     },
     /// An agent receives the result of a tool call.

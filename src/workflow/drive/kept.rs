@@ -40,7 +40,7 @@ pub(super) struct Saving<'s> {
 pub(super) struct Looked {
     /// Time up to which answers and control orders have been read.
     pub(super) since: Timestamp,
-    /// Order key of the last applied control order.
+    /// Order key of the last control order that was applied to the run.
     pub(super) control: Option<(Timestamp, u64, BreadcrumbId)>,
     /// Versions of breadcrumbs that look like answers to steps of the run and do not count.
     #[serde(skip)]
@@ -215,7 +215,7 @@ impl Saver {
     }
 }
 
-/// Saves the state of an agent that works on a step.
+/// Saves the state of an agent that works on a step, as part of the run's state.
 #[derive(Debug)]
 pub(super) struct Keeper {
     pub(super) agents: Agents,

@@ -25,11 +25,11 @@ pub(super) enum Leave {
 
 /// State for the decision whether an attempt at a flow run ends before the flow does.
 pub(super) struct Leaving {
-    /// If `true`, a step has ended in this attempt.
+    /// If `true`, a step has ended in this attempt at the flow run.
     pub(super) came_further: bool,
     /// If `true`, the store has saved the state of the run in this attempt.
     pub(super) is_durable: bool,
-    /// Time limits of the attempt, or `None` outside of a run.
+    /// Time limits of the attempt, or `None` if the flow runs outside of an executor's run.
     time: Option<Time>,
     /// Decided end of the attempt, which happens once no step is running. No further step begins then.
     pub(super) how: Option<Leave>,
@@ -66,7 +66,7 @@ impl Time {
 }
 
 impl Leaving {
-    /// Creates the state of an attempt that starts now.
+    /// Creates the state of an attempt at a flow run that starts now, for the decision when the attempt ends.
     pub(super) fn new(context: &ExecutionContext) -> Self {
         let time = context.deadline();
         Self {

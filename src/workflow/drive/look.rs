@@ -300,7 +300,7 @@ impl Drive<'_> {
         Ok(found)
     }
 
-    /// Returns the waits of the steps in flight.
+    /// Returns the waits of the run's steps in flight, with the tasks of the steps.
     fn waits(&self) -> impl Iterator<Item = (&Wait, &StepTask)> {
         self.kept.iter().filter_map(|(path, kept)| {
             let ready = self.ready.get(path)?;

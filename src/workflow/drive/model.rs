@@ -95,7 +95,7 @@ impl Step<'_> {
 
 /// Reason why the answer of a model is not accepted as the result of a model step.
 enum Objection {
-    /// A guardrail denies the answer.
+    /// A guardrail denies the answer of the model.
     Denied(Denied),
     /// The model can correct the answer, which has this problem.
     Mend(String),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct RunOptions {
     /// Name of the flow to run.
     pub flow: String,
-    /// Input of the flow. Models can see the input: an executor that takes it from a breadcrumb uses
+    /// Input of the flow to run. Models can see the input: an executor that takes it from a breadcrumb uses
     /// [`for_model`](crate::ExecutionContext::for_model), which applies the breadcrumb's hints.
     pub input: Json,
     /// ID of the enclosing run, which the events of the flow run contain.

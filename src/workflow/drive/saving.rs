@@ -31,7 +31,7 @@ impl Drive<'_> {
         self.save_or_leave().await
     }
 
-    /// Saves the state of the run, unless the current state is saved.
+    /// Saves the state of the flow run, unless the current state is saved.
     pub(super) async fn save(&mut self) -> Result<(), BoxError> {
         if self.is_saved {
             return Ok(());
@@ -57,8 +57,8 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Saves the outcomes of an attempt that has failed. Retries with exponential backoff for at most [`SIBLINGS`], within the time of
-    /// the attempt.
+    /// Saves the outcomes of the steps in an attempt at a flow run that has failed. Retries with exponential backoff for at most
+    /// [`SIBLINGS`], within the time of the attempt.
     pub(super) async fn save_at_last(&mut self) {
         let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
         while let Err(error) = self.save().await {

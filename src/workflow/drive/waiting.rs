@@ -9,7 +9,7 @@ use crate::tool::{self, People};
 use crate::workflow::StepTask;
 use serde::{Deserialize, Serialize};
 
-/// A wait of a step for a breadcrumb.
+/// The wait of a step of a flow run for a breadcrumb.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Wait {
     /// ID of the step's request, which the answer contains.
@@ -25,16 +25,16 @@ pub(super) struct Wait {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Awaited {
-    /// A breadcrumb that matches the step's `wait_for`.
+    /// The step waits for a breadcrumb that matches its `wait_for`.
     Event,
-    /// A person's answer to a question of the step or of its tool.
+    /// The step waits for a person's answer to its question or to a question of its tool.
     Person {
         of: Vec<String>,
         /// The schema of the answer, from the question of a tool.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<QuestionSchema>,
     },
-    /// A person's approval of the step's tool call.
+    /// The step waits for a person's approval of its tool call.
     Approval {
         digest: String,
         /// The people who may approve the tool call.
@@ -44,7 +44,7 @@ pub(super) enum Awaited {
         #[serde(default)]
         definition: String,
     },
-    /// The result of a tool of another service.
+    /// The step waits for the result of a tool of another service.
     Tool,
 }
 

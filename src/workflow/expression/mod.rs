@@ -17,11 +17,11 @@ use text::Part;
 /// A compiled JSON value of a workflow definition that can contain variables.
 #[derive(Clone, Debug)]
 pub(super) enum Expression {
-    /// A value without variables.
+    /// An expression that is a value without variables.
     Literal(Json),
-    /// A string that is only one `${path}`. The result has the type of the referenced value.
+    /// An expression that is a string with only one `${path}`. The result has the type of the referenced value.
     Reference(Reference),
-    /// A string with variables in it.
+    /// An expression that is a string with variables in it.
     Text(Vec<Part>),
     List(Vec<Self>),
     Object(Vec<(String, Self)>),

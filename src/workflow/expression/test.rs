@@ -24,7 +24,7 @@ pub(in crate::workflow) struct Comparison {
     variable: String,
     /// Condition on the value of the variable, for a variable that exists.
     within: Condition,
-    /// Condition to use if the variable is absent. It is evaluated on an empty object.
+    /// Condition to use if the compared variable is absent. It is evaluated on an empty object.
     absent: Condition,
     /// Value with which the variable is compared, if it has variables in it.
     value: Option<Expression>,

@@ -172,7 +172,7 @@ impl FlowRun {
         Ok((begun, next))
     }
 
-    /// Restores a run from saved progress.
+    /// Restores a run of a flow from its saved progress.
     ///
     /// # Errors
     /// Returns [`RunError::OtherDefinition`] if the run began with another definition.
@@ -211,7 +211,7 @@ impl FlowRun {
         self.walk(|_| {})
     }
 
-    /// Returns the progress of the run, to be saved.
+    /// Returns the progress of the flow run, to be saved.
     #[must_use]
     pub fn progress(&self) -> &Progress {
         &self.progress
@@ -266,7 +266,7 @@ impl FlowRun {
         self.walk(|walk| walk.event(&path, FlowEventKind::Resumed { ticket }))
     }
 
-    /// Pauses the run: no further steps begin, and steps in flight can end. Does nothing if the run is paused.
+    /// Pauses the flow run: no further steps begin, and steps in flight can end. Does nothing if the run is paused.
     #[must_use = "the driver has to carry out the returned actions"]
     pub fn pause(&mut self) -> Next {
         self.set_paused(true, FlowEventKind::Paused)
@@ -278,7 +278,7 @@ impl FlowRun {
         self.set_paused(false, FlowEventKind::Unpaused)
     }
 
-    /// Ends the run and cancels its steps in flight.
+    /// Ends the flow run and cancels its steps in flight.
     #[must_use = "the driver has to carry out the returned actions"]
     pub fn cancel(&mut self) -> Next {
         if self.progress.finished.is_some() {

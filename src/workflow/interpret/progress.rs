@@ -45,7 +45,7 @@ impl Progress {
         &self.run
     }
 
-    /// Returns the name of the flow with which the run began.
+    /// Returns the name of the outermost flow, with which the run began.
     #[must_use]
     pub fn flow(&self) -> &str {
         &self.flow
@@ -57,13 +57,13 @@ impl Progress {
         &self.definition
     }
 
-    /// Returns `true` if the run is paused, so that no further steps begin.
+    /// Returns `true` if the flow run is paused, so that no further steps begin.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Returns the end of the run, or `None` if the run has not ended.
+    /// Returns the end of the flow run, or `None` if the run has not ended.
     #[must_use]
     pub fn finished(&self) -> Option<&Finish> {
         self.finished.as_ref()
@@ -119,7 +119,7 @@ impl Progress {
         nodes.map(Node::bytes).sum()
     }
 
-    /// Returns the size in bytes of all values of the run. A value counts each time that the saved state contains it.
+    /// Returns the size in bytes of all values of the flow run. A value counts each time that the saved state contains it.
     pub(super) fn bytes(&self) -> usize {
         let nodes = self.nodes.values().map(Node::bytes);
         nodes.fold(0, usize::saturating_add)

@@ -13,9 +13,9 @@ pub struct Next {
     pub ready: Vec<Ready>,
     /// Events of the run that this call caused, in order.
     pub events: Vec<FlowEvent>,
-    /// End of the run, if this call ended the run.
+    /// End of the flow run, if this call ended the run.
     pub finished: Option<Finish>,
-    /// Reason why the call was ignored, if it did not match the state of the run.
+    /// Reason why the call of the [`FlowRun`](super::FlowRun) was ignored, if it did not match the state of the run.
     pub anomaly: Option<FlowAnomaly>,
 }
 
@@ -44,21 +44,21 @@ pub struct Ready {
 pub enum StepTask {
     /// Run an agent, whose answer is the result of the step.
     Agent {
-        /// Name of the agent in `agents`.
+        /// Name in `agents` of the agent to run.
         agent: String,
-        /// Input of the agent.
+        /// Input of the agent to run.
         input: Json,
     },
     /// Call a tool, whose output is the result of the step.
     Tool {
-        /// Name of the tool in `tools`.
+        /// Name in `tools` of the tool to call.
         tool: String,
         /// Arguments of the tool call.
         input: Json,
     },
     /// Call a model, whose answer is the result of the step.
     Model {
-        /// Name of the model in `models`.
+        /// Name in `models` of the model to call.
         model: String,
         /// Name in `prompts` of the system message to the model.
         prompt: Option<String>,
@@ -144,8 +144,8 @@ pub enum MayRetry {
     After(Duration),
     /// A retry of the step would fail again.
     Never,
-    /// The step did not begin, because something is missing on this worker. A worker that has it can continue the run. The step itself is
-    /// not retried.
+    /// The step did not begin, because something that it needs is missing on this worker. A worker that has it can continue the run. The
+    /// step itself is not retried.
     Elsewhere,
 }
 
@@ -169,7 +169,7 @@ pub enum MayRetry {
 pub struct StepFailure {
     /// Code for the kind of the failure, for programs.
     pub code: String,
-    /// Description of the failure, for people and models.
+    /// Description of the step's failure, for people and models.
     pub message: String,
     /// Path of the failed step. The interpreter sets it.
     pub step: Option<StepPath>,
@@ -268,9 +268,9 @@ pub enum FlowEventKind {
         /// Number of iterations of the loop that ran.
         iterations: u32,
     },
-    /// The run was paused, so no further steps begin.
+    /// The flow run was paused, so no further steps begin.
     Paused,
-    /// The pause ended, so steps begin again.
+    /// The pause of the flow run ended, so steps begin again.
     Unpaused,
 }
 
@@ -289,12 +289,12 @@ pub enum FlowAnomaly {
         /// Number of the attempt in the driver's report.
         attempt: u32,
     },
-    /// No step waits for this ticket.
+    /// No step of the run waits for the result with this ticket.
     UnknownTicket {
         /// The ticket for which no step waits.
         ticket: String,
     },
-    /// Another step already waits for this ticket.
+    /// Another step of the run already waits for the result with this ticket.
     TicketInUse {
         /// The ticket for which another step waits.
         ticket: String,

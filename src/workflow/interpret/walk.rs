@@ -137,7 +137,7 @@ impl<'r> Walk<'r> {
         self.next.finished = Some(finish);
     }
 
-    /// Checks the output of a flow against its schema. Returns a failure if it does not match.
+    /// Checks the output of a flow against the flow's output schema. Returns a failure if it does not match.
     fn checked(&self, flow: &Flow, walked: Walked) -> Walked {
         let Walked::Ended(End::Produced(Produced::Value(value)) | End::Return(value)) = &walked
         else {

@@ -60,7 +60,7 @@ impl Flow {
 }
 
 impl GraphStep {
-    /// Reads a step of a graph. Returns it with the IDs of `depends_on`.
+    /// Reads a step of a flow that is a graph. Returns it with the IDs of `depends_on`.
     pub(in crate::workflow) fn read(
         written: &Written<'_>,
     ) -> Result<(Step, Vec<String>), WorkflowLoadError> {

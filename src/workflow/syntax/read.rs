@@ -38,7 +38,7 @@ pub(in crate::workflow) struct Written<'v> {
     pub(in crate::workflow) value: &'v Value,
     pub(in crate::workflow) path: DefinitionPath,
     unknown: &'v UnknownFields,
-    /// Fields of the object that another struct reads.
+    /// Names of the fields of the object that another struct reads.
     apart: Names,
 }
 

@@ -126,7 +126,7 @@ objects! {
         #[serde(default)]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::variable"))]
         id: Option<String>,
-        /// Input of the branch. Defaults to the input of the flow.
+        /// Input of the branch of a `parallel` step. Defaults to the input of the flow.
         #[serde(default, deserialize_with = "some")]
         input: Option<Value>,
         /// The steps of the branch.
@@ -201,25 +201,25 @@ macro_rules! steps {
 steps! {
     /// A step that runs an agent.
     driven AgentStep {
-        /// Name of the agent in `agents`.
+        /// Name in `agents` of the agent that the step runs.
         agent: String,
-        /// Input of the agent. Defaults to the input of the flow.
+        /// Input of the agent that the step runs. Defaults to the input of the flow.
         #[serde(default, deserialize_with = "some")]
         input: Option<Value>,
     }
 
     /// A step that calls a tool.
     driven ToolStep {
-        /// Name of the tool in `tools`.
+        /// Name in `tools` of the tool that the step calls.
         tool: String,
-        /// Input of the tool. Defaults to the input of the flow.
+        /// Input of the tool that the step calls. Defaults to the input of the flow.
         #[serde(default, deserialize_with = "some")]
         input: Option<Value>,
     }
 
     /// A step that calls a model.
     driven ModelStep {
-        /// Name of the model in `models`.
+        /// Name in `models` of the model that the step calls.
         model: String,
         /// Name in `prompts` of the system message to the model.
         prompt: Option<String>,
@@ -232,7 +232,7 @@ steps! {
 
     /// A step that runs another flow, with its own variables.
     composite FlowStep {
-        /// Name of the flow in `flows`.
+        /// Name in `flows` of the flow that the step runs.
         flow: String,
         /// Input of the flow that the step runs. Defaults to the input of the flow that contains the step.
         #[serde(default, deserialize_with = "some")]

@@ -46,7 +46,7 @@ pub(super) fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Reads an enum without fields from a string. Serde would also accept `{"word": null}`.
+/// Reads an enum without fields from a string in a workflow definition. Serde would also accept `{"word": null}`.
 pub(in crate::workflow) fn word<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
