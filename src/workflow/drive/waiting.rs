@@ -37,7 +37,7 @@ pub(super) enum Awaited {
     /// The step waits for a person's approval of its tool call.
     Approval {
         digest: String,
-        /// The people who may approve the tool call.
+        /// The people with the right to approve the tool call.
         #[serde(default)]
         by: People,
         /// The digest of the definitions of the workflow and the tool.

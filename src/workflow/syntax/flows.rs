@@ -88,7 +88,7 @@ objects! {
         steps: Nested<Vec<Step>>,
     }
 
-    /// A flow that is a graph of steps, each of which begins when all steps on which it depends have ended.
+    /// A flow that is a graph of steps. A step begins when all steps on which it depends have ended.
     #[cfg_attr(feature = "schema", schemars(extend("anyOf" = [
         {"properties": {"dag": {"const": true}}, "required": ["dag"]},
         {"properties": {"steps": {"contains": {"required": ["depends_on"]}}}},
