@@ -28,19 +28,20 @@ impl Deliveries {
         }
     }
 
-    /// Sets the position that [`start`](Self::start) returns.
+    /// Sets the source position of the last event before this subscription, which [`start`](Self::start) returns.
     pub fn starting_after(mut self, position: impl Into<Option<u64>>) -> Self {
         self.start = position.into();
         self
     }
 
-    /// Sets the time that [`delivered_after`](Self::delivered_after) returns.
+    /// Sets the time after which this subscription delivers every event, which
+    /// [`delivered_after`](Self::delivered_after) returns.
     pub fn delivering_after(mut self, time: impl Into<Option<Timestamp>>) -> Self {
         self.delivered_after = time.into();
         self
     }
 
-    /// Replaces the stream by the stream that `wrapper` returns. Keeps [`start`](Self::start) and
+    /// Replaces the stream of deliveries by the stream that `wrapper` returns. Keeps [`start`](Self::start) and
     /// [`delivered_after`](Self::delivered_after). Use this in an [`EventSource`](super::EventSource) that wraps
     /// another one.
     pub fn wrap<S>(self, wrapper: impl FnOnce(Self) -> S) -> Self

@@ -8,38 +8,40 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The subscriber was too slow, and the source dropped events. Search the store for the missed triggers. The stream
-    /// continues.
+    /// The subscriber was too slow, and the event source dropped events. Search the store for the missed triggers. The
+    /// stream continues.
     #[error("event source dropped {missed} events because the subscriber was too slow")]
     Lagged {
-        /// Number of dropped events.
+        /// Number of events that the source dropped because the subscriber was too slow.
         missed: u64,
         /// Lower bound of the commit times of the dropped events: all events up to this time were delivered,
         /// acknowledged, or committed before the subscription. `None` if the source does not know such a time.
         after: Option<Timestamp>,
     },
-    /// The source does not redeliver a nacked event. The caller has to process or redeliver the event itself.
-    #[error("cannot redeliver the nacked event: {reason}")]
+    /// The event source does not redeliver a nacked event. The caller has to process or redeliver the event itself.
+    #[error("event source cannot redeliver the nacked event: {reason}; the caller must process it")]
     NotTakenBack {
-        /// The cause, for example a source without acknowledgements.
+        /// Reason why the source cannot redeliver the nacked event, for example a source without acknowledgements.
         reason: &'static str,
     },
-    /// The source rejects the subscription. A retry does not help: the configuration has to change.
-    #[error("event source rejected the subscription")]
+    /// The event source rejects the subscription. A retry does not help: the configuration has to change.
+    #[error(
+        "event source rejected the subscription; fix the source's configuration (see the cause)"
+    )]
     Refused(#[source] BoxError),
-    /// The source is unreachable or its server failed. A retry can succeed.
+    /// The event source is unreachable, or its server failed. A retry can succeed.
     #[error("event source is unavailable; retry in {retry_after:?}")]
     Unavailable {
-        /// Minimum delay before a retry.
+        /// Minimum delay before the next attempt to reach the event source.
         retry_after: Duration,
-        /// The error of the connection or the driver.
+        /// The error of the event source's connection or driver.
         source: BoxError,
     },
 }
 
 impl SourceError {
-    /// Returns whether and when a retry can succeed: at once after [`Lagged`](Self::Lagged), after the requested delay
-    /// (at most one hour) after [`Unavailable`](Self::Unavailable), and never for the other variants.
+    /// Returns whether and when a retry of the source operation can succeed: at once after [`Lagged`](Self::Lagged), after the requested
+    /// delay (at most one hour) after [`Unavailable`](Self::Unavailable), and never for the other variants.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -49,7 +51,8 @@ impl SourceError {
         }
     }
 
-    /// Returns a short name for records and metrics: `lagged`, `not_taken_back`, `refused` or `unavailable`.
+    /// Returns a short name of the error for records and metrics: `lagged`, `not_taken_back`, `refused` or
+    /// `unavailable`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -50,7 +50,8 @@ pub struct FallbackSource {
 }
 
 impl FallbackSource {
-    /// Combines a quick source with a sure source. Polls the sure source every 60 s while the quick source delivers.
+    /// Combines a quick event source, which may lose events, with a sure source, which loses none. Polls the sure
+    /// source every 60 s while the quick source delivers.
     #[must_use]
     pub fn new(quick: impl EventSource, sure: impl EventSource) -> Self {
         Self {
@@ -60,7 +61,8 @@ impl FallbackSource {
         }
     }
 
-    /// Sets the interval at which the sure source is polled while the quick source delivers. Defaults to 60 s.
+    /// Sets the interval at which the sure (lossless) event source is polled while the quick one delivers. Defaults to
+    /// 60 s.
     #[must_use]
     pub fn ask_every(mut self, interval: Duration) -> Self {
         self.interval = interval;
@@ -70,7 +72,7 @@ impl FallbackSource {
 
 #[async_trait]
 impl EventSource for FallbackSource {
-    /// Subscribes to both sources. Retries the quick source until it succeeds.
+    /// Subscribes to the quick and the sure event source. Retries the quick one until it succeeds.
     ///
     /// # Errors
     /// Fails if the subscription to the sure source fails.
@@ -121,13 +123,14 @@ impl EventSource for FallbackSource {
         format!("{quick}, backed by {sure}")
     }
 
-    /// Returns `true`: the sure source is only polled at intervals, and does not repeat an event that another worker
-    /// with the same consumer name acknowledged in the meantime.
+    /// Returns `true`, because workers share the events: the sure event source is only polled at intervals, and does
+    /// not repeat an event that another worker with the same consumer name acknowledged in the meantime.
     fn is_shared(&self) -> bool {
         true
     }
 
-    /// Returns the quick source's count, or the sure source's count if the quick source is unreachable or cannot count.
+    /// Returns the number of unacknowledged events of the quick event source, or of the sure source if the quick source
+    /// is unreachable or cannot count.
     ///
     /// # Errors
     /// Fails if the sure source cannot be reached, as [`subscribe`](EventSource::subscribe) does.
@@ -142,10 +145,10 @@ impl EventSource for FallbackSource {
 
 struct Quick {
     source: Arc<dyn EventSource>,
-    /// Start of the next subscription.
+    /// Start position of the next subscription to the quick event source.
     from: StartAt,
     is_out: watch::Sender<bool>,
-    /// Number of consecutive failures.
+    /// Number of consecutive failures of the quick event source.
     failures: u32,
     open: Option<Deliveries>,
 }
@@ -186,12 +189,13 @@ impl Quick {
         }
     }
 
-    /// Switches to the sure source, and waits before the next attempt: at most 5 s, with exponential backoff.
+    /// Switches to the sure event source, and waits before the next attempt to read the quick one: at most 5 s, with
+    /// exponential backoff.
     async fn failed(&mut self, error: &str) {
         const LONGEST: Duration = Duration::from_secs(5);
         tracing::warn!(
             error,
-            "quick event source failed, will retry; reading from the sure source"
+            "quick event source of a FallbackSource failed, will retry; the sure source delivers the events until then"
         );
         self.is_out.send_replace(true);
         self.failures = self.failures.saturating_add(1);
@@ -204,13 +208,13 @@ struct Sure {
     from: StartAt,
     interval: Duration,
     quick_is_out: watch::Receiver<bool>,
-    /// Start of the last poll.
+    /// Time at which the last poll of the sure event source started.
     asked: Instant,
     open: Option<Deliveries>,
 }
 
 impl Sure {
-    /// Time without an event after which a poll ends, while the quick source delivers.
+    /// Time without an event after which a poll of the sure event source ends, while the quick source delivers.
     const SILENCE: Duration = Duration::from_secs(1);
 
     async fn begin(mut self) -> Result<Self, SourceError> {
@@ -259,14 +263,15 @@ impl Sure {
     }
 }
 
-/// Waits until the quick source is unreachable. Never returns if the quick half of the stream was dropped.
+/// Waits until the quick event source is unreachable. Never returns if the quick half of the stream was dropped.
 async fn wait_until_out(quick_is_out: &mut watch::Receiver<bool>) {
     if quick_is_out.wait_for(|out| *out).await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Waits until the quick source is reachable, then for `time`. Never returns if the quick half of the stream was dropped.
+/// Waits until the quick event source is reachable, then for `time`. Never returns if the quick half of the stream was
+/// dropped.
 async fn silence(quick_is_out: &mut watch::Receiver<bool>, time: Duration) {
     if quick_is_out.wait_for(|out| !*out).await.is_err() {
         std::future::pending::<()>().await;

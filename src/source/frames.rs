@@ -1,4 +1,4 @@
-//! Incremental parser for `text/event-stream`, independent of the chunk boundaries. Pure.
+//! Incremental parser for `text/event-stream` bodies (server-sent events), independent of chunk boundaries and I/O.
 //!
 //! Follows the [HTML standard](https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation).
 
@@ -9,42 +9,42 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Frames {
     line: Vec<u8>,
-    /// Data of the current frame so far, or `None` without a `data` field.
+    /// Data of the server-sent event in progress so far, or `None` without a `data` field.
     data: Option<Vec<u8>>,
     name: Vec<u8>,
     id: Option<String>,
-    /// If `true`, the current frame has at least one line.
+    /// If `true`, the server-sent event in progress has at least one line.
     begun: bool,
     after_return: bool,
-    /// If `true`, a byte order mark may precede the next line.
+    /// If `true`, a byte order mark may precede the next line of the event stream.
     is_first_line: bool,
     max_line: usize,
     max_event: usize,
 }
 
-/// An item that a stream contains.
+/// One item of an event stream: an event, a frame without data, or a requested reconnection delay.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Heard {
-    /// A frame with data.
+    /// A server-sent event with data.
     Event(Frame),
-    /// A frame without data, for example a comment.
+    /// A frame of the event stream without data, for example a comment.
     Nothing,
-    /// The reconnection delay that the server requests.
+    /// The delay before a reconnect that the server of the event stream requests.
     Retry(Duration),
 }
 
-/// An event of a stream.
+/// One server-sent event of a `text/event-stream` body.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Frame {
-    /// Event name. Defaults to `message`.
+    /// Name of the server-sent event. Defaults to `message`.
     pub(crate) name: String,
-    /// Event data, with lines joined by a line feed.
+    /// Data of the server-sent event, with lines joined by a line feed.
     pub(crate) data: Vec<u8>,
-    /// The last event ID of the stream.
+    /// The last event ID that the stream sent, in this event or before.
     pub(crate) id: Option<String>,
 }
 
-/// Error for a line or an event that is longer than its limit.
+/// Error for a line or an event of a `text/event-stream` body that is longer than its limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{what} of the event stream is longer than {limit} bytes")]
 pub(crate) struct TooLong {
@@ -52,11 +52,12 @@ pub(crate) struct TooLong {
     limit: usize,
 }
 
-/// Maximum length of an event ID in bytes. A reconnect sends the ID in a header.
+/// Maximum length of the ID of a server-sent event in bytes. A reconnect sends the ID in a header.
 const MAX_ID: usize = 1 << 10;
 
 impl Frames {
-    /// Creates a parser for a new stream. `max_line` limits a line, and `max_event` the data of an event, in bytes.
+    /// Creates a parser for a new `text/event-stream` body. `max_line` limits a line, and `max_event` the data of an
+    /// event, in bytes.
     pub(crate) fn new(max_line: usize, max_event: usize) -> Self {
         Self {
             line: Vec::new(),
@@ -71,7 +72,7 @@ impl Frames {
         }
     }
 
-    /// Parses a chunk, and appends the completed items to `heard`, also those before an error.
+    /// Parses a chunk of the event stream, and appends the completed items to `heard`, also those before an error.
     pub(crate) fn read(
         &mut self,
         chunk: &[u8],

@@ -56,7 +56,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A stream of events that can be subscribed to any number of times.
+/// A stream of events about changed breadcrumbs that can be subscribed to any number of times.
 ///
 /// # Contract
 /// Every source keeps these promises. `source::conformance` (feature `conformance`) has tests for them.
@@ -86,7 +86,7 @@ use std::time::Duration;
 /// - **Cancel safe.** No event is lost if the future for the next event is dropped.
 #[async_trait]
 pub trait EventSource: Send + Sync + 'static {
-    /// Subscribes to the events from a start position on.
+    /// Subscribes to the events of this source from a start position on.
     ///
     /// The [start](Deliveries::start) is fixed when this method returns: the stream delivers the events of all later
     /// commits.
@@ -108,8 +108,8 @@ pub trait EventSource: Send + Sync + 'static {
         false
     }
 
-    /// Describes this source in log lines, for example `SqliteStore, consumer "orders"`. It must not contain credentials.
-    /// Defaults to the type name.
+    /// Describes this event source in log lines, for example `SqliteStore, consumer "orders"`. It must not contain
+    /// credentials. Defaults to the type name.
     fn description(&self) -> String {
         let name = std::any::type_name::<Self>();
         let generics = name.find('<').unwrap_or(name.len());
@@ -162,19 +162,19 @@ macro_rules! forward {
 forward!(Arc);
 forward!(Box);
 
-/// Start position of a subscription.
+/// Start position of a subscription to an event source.
 ///
 /// A runtime whose executors have a [saved position](crate::RunLedger::save_positions) also reads the store for
 /// everything committed between that position and the start of the subscription.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum StartAt {
-    /// Events of later commits only.
+    /// The next commit: events from before the subscription are not delivered.
     #[default]
     Now,
     /// The oldest event that the source retains, and all later ones.
     Beginning,
-    /// All events after this position; see [`Delivery::position`].
+    /// The first event after this position in the source, and all later ones; see [`Delivery::position`].
     After(u64),
     /// The oldest event after this time by the store's clock, and all later ones. A source that does not know the times
     /// of its events starts as for [`Beginning`](Self::Beginning).
@@ -188,40 +188,40 @@ pub enum StartAt {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Delivery {
-    /// The event.
+    /// The delivered event, which announces a change of a breadcrumb.
     pub event: Event,
     /// Position of the event in the source, or `None` if the source has no positions.
     pub position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
-    /// If `true`, the source has not yet delivered all earlier events.
+    /// If `true`, the source delivered this event before some earlier events.
     is_ahead: bool,
 }
 
 /// Acknowledgement handle of a [`Delivery`], implemented by an event source.
 #[async_trait]
 pub trait Receipt: Send + Sync {
-    /// Acknowledges the event. The source must not deliver the event again by itself.
+    /// Acknowledges the delivered event. The source must not deliver the event again by itself.
     ///
     /// # Errors
     /// Returns [`SourceError::Unavailable`] if the source cannot be reached. The source then delivers the event again.
     async fn ack(&self) -> Result<(), SourceError>;
 
-    /// Requests redelivery of the event after `delay`.
+    /// Requests that the source delivers the nacked event again after `delay`.
     ///
     /// # Errors
     /// Returns [`SourceError::Unavailable`] if the source cannot be reached, and [`SourceError::NotTakenBack`] if it
     /// cannot redeliver the event, for example because too many nacked events wait.
     async fn nack(&self, delay: Duration) -> Result<(), SourceError>;
 
-    /// Returns `true` if [`ack`](Self::ack) has an effect. The runtime does not call the `ack` of other receipts.
-    /// Defaults to `true`.
+    /// Returns `true` if the source needs the acknowledgement, so that [`ack`](Self::ack) has an effect. The runtime
+    /// does not call the `ack` of other receipts. Defaults to `true`.
     fn needs_ack(&self) -> bool {
         true
     }
 }
 
 impl Delivery {
-    /// Creates a delivery without a position and without an acknowledgement.
+    /// Creates the delivery of an event, without a position and without an acknowledgement handle.
     #[must_use]
     pub fn new(event: Event) -> Self {
         Self {
@@ -257,7 +257,7 @@ impl Delivery {
         self
     }
 
-    /// Replaces the receipt by the one that `between` returns. Does nothing without a receipt.
+    /// Replaces the delivery's acknowledgement handle by the one that `between` returns. Does nothing without a handle.
     pub(crate) fn map_receipt(
         mut self,
         between: impl FnOnce(Arc<dyn Receipt>) -> Arc<dyn Receipt>,
@@ -266,13 +266,13 @@ impl Delivery {
         self
     }
 
-    /// Returns the event, its position and its receipt.
+    /// Splits the delivery into its event, its position and its acknowledgement handle.
     pub(crate) fn into_parts(self) -> (Event, Option<u64>, Option<Arc<dyn Receipt>>) {
         (self.event, self.position, self.receipt)
     }
 
-    /// Acknowledges the event: its runs are in a ledger that outlives the process, or have ended. Does nothing if the
-    /// delivery needs no acknowledgement.
+    /// Acknowledges the delivered event: its runs are in a ledger that outlives the process, or have ended. Does
+    /// nothing if the delivery needs no acknowledgement.
     ///
     /// # Errors
     /// Returns [`SourceError::Unavailable`] if the source cannot be reached. The source then delivers the event again,

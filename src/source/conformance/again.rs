@@ -5,9 +5,9 @@ use crate::model::Event;
 use crate::source::{SourceError, StartAt};
 use std::time::Duration;
 
-/// Nack delay that expires during the test.
+/// Nack delay of the redelivery tests that expires during a test.
 const SHORT: Duration = Duration::from_millis(50);
-/// Time to advance the clock by so that [`SHORT`] has expired.
+/// Time by which the redelivery tests advance the clock, so that a nack delay of [`SHORT`] has expired.
 const OVER: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -77,7 +77,8 @@ pub async fn an_acknowledged_event_does_not_come_again<S: SourceUnderTest>(
     Ok(())
 }
 
-/// Reads exactly these events, with no other event between them, and acknowledges each.
+/// Reads exactly the wanted events from the tested subscription, with no other event between them, and acknowledges
+/// each.
 async fn only(reader: &mut Reader, wanted: &[Event]) -> Result<(), Broken> {
     for wanted in wanted {
         let delivery = reader.any().await?;

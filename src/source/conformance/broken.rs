@@ -8,16 +8,17 @@ use std::panic::Location;
 #[error("conformance check failed at {at}: expected that {expected}")]
 #[non_exhaustive]
 pub struct Broken {
-    /// The expectation, with both values if values were compared. At most 2,000 bytes.
+    /// The expectation that the tested source or store did not meet, with both values of a comparison. At most 2,000
+    /// bytes.
     pub expected: String,
-    /// Location in the suite of the failed check.
+    /// Code location of the failed check in the conformance suite.
     pub at: &'static Location<'static>,
-    /// The error of the operation that had to succeed, or `None` if another check failed.
+    /// The error of the source or store operation that had to succeed, or `None` if another check failed.
     pub source: Option<BoxError>,
 }
 
 impl Broken {
-    /// Maximum length of `expected` in bytes, because a compared breadcrumb can have megabytes.
+    /// Maximum length in bytes of a failed check's `expected` text, because a compared breadcrumb can have megabytes.
     const MOST_SAID: usize = 2_000;
 
     #[track_caller]
@@ -30,7 +31,7 @@ impl Broken {
         }
     }
 
-    /// Returns the failure of an operation that had to succeed.
+    /// Returns the failed conformance check for a source or store operation that had to succeed.
     #[track_caller]
     pub(crate) fn failed(error: impl Into<BoxError>) -> Self {
         Self {
@@ -47,7 +48,7 @@ impl From<SourceError> for Broken {
     }
 }
 
-/// Checks a condition. `expected` describes the condition as a clause.
+/// Fails the conformance check unless `holds` is `true`. `expected` describes the condition as a clause.
 #[track_caller]
 pub(crate) fn expect(holds: bool, expected: &str) -> Result<(), Broken> {
     if holds {
@@ -57,7 +58,7 @@ pub(crate) fn expect(holds: bool, expected: &str) -> Result<(), Broken> {
     }
 }
 
-/// Checks that two values are equal. `what` names the value.
+/// Fails the conformance check unless two values are equal. `what` names the value.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "callers pass values or references"
@@ -76,7 +77,7 @@ pub(crate) fn same<T: Debug + PartialEq<U>, U: Debug>(
     )))
 }
 
-/// Returns the value of an option that must not be `None`. `what` names the value.
+/// Returns the value of an option, or a failed conformance check for `None`. `what` names the value.
 #[track_caller]
 pub(crate) fn some<T>(found: Option<T>, what: &str) -> Result<T, Broken> {
     found.ok_or_else(|| Broken::new(&format!("there is {what}")))

@@ -112,7 +112,7 @@ pub async fn a_context_is_that_of_its_version<S: SourceUnderTest>(
     reader.expect(&announced).await
 }
 
-/// Creates a note and updates it until it has `n` versions.
+/// Creates a test breadcrumb, updates it until it has `n` versions, and returns the announced events.
 async fn versions<S: SourceUnderTest>(
     subject: &S,
     place: &S::Backend,
@@ -127,7 +127,7 @@ async fn versions<S: SourceUnderTest>(
     Ok(announced)
 }
 
-/// Name of a second tenant: a UUID, because some servers accept only UUIDs.
+/// Name of the second tenant in the test of tenant isolation: a UUID, because some servers accept only UUIDs.
 const THEIRS: &str = "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4";
 
 /// **Tenants apart.** A subscription delivers no event of another tenant.

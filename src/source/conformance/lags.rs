@@ -4,18 +4,18 @@ use super::reader::{Reader, Said, commit, commits, same_event, version};
 use crate::model::{Event, Timestamp};
 use crate::source::StartAt;
 
-/// Number of events that the backend under test retains.
+/// Maximum number of events that the tested backend retains in the tests of event loss.
 const KEPT: usize = 8;
 
-/// Counts of the items that a subscriber received up to an event.
+/// Numbers of events that the tested subscription delivered and reported as missed, up to a given event.
 struct Told {
     delivered: usize,
     missed: u64,
-    /// The latest of the reported times after which events were missed.
+    /// The latest time after which the tested source reported missed events.
     after: Option<Timestamp>,
 }
 
-/// Reads and counts items up to the event `last`.
+/// Reads the tested subscription up to the event `last`, and counts delivered and missed events.
 async fn until(reader: &mut Reader, last: &Event) -> Result<Told, Broken> {
     // No test commits this many events, so the limit stops a source that reports losses without end.
     const MOST: u64 = 100_000;

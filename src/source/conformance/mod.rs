@@ -107,78 +107,81 @@ use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Event, NewBreadcrumb, Patch};
 use std::time::Duration;
 
-/// A source under test, with the backend whose events the source delivers.
+/// An event source that the conformance suite tests, with the backend whose events the source delivers.
 pub trait SourceUnderTest: Send + Sync {
-    /// The origin of the events: a store, or a connection to the server that announces its commits.
+    /// The origin of the tested source's events: a store, or a connection to the server that announces its commits.
     type Backend: Send + Sync;
 
-    /// Returns the optional abilities of the source.
+    /// Returns the optional abilities of the tested event source.
     fn abilities(&self) -> Abilities;
 
-    /// Creates a backend without events, isolated from other tests that run at the same time.
+    /// Creates a backend of the tested source without events, isolated from other tests that run at the same time.
     fn fresh(&self) -> impl Future<Output = Self::Backend> + Send;
 
-    /// Creates a backend that retains at most `events` events. Returns `None` if the source retains all events.
+    /// Creates a backend of the tested source that retains at most `events` events. Returns `None` if the source
+    /// retains all events.
     fn keeping(&self, events: usize) -> impl Future<Output = Option<Self::Backend>> + Send;
 
-    /// Returns the same backend, bound to another tenant, or `None` if the backend has one tenant only.
+    /// Returns the tested source's backend, bound to another tenant, or `None` if the backend has one tenant only.
     fn in_tenant(
         &self,
         backend: &Self::Backend,
         tenant: &str,
     ) -> impl Future<Output = Option<Self::Backend>> + Send;
 
-    /// Closes a backend and opens it again, as after a restart of the process. Returns `None` if nothing outlives a restart. All
-    /// subscriptions have ended by then.
+    /// Closes a backend of the tested source and opens it again, as after a restart of the process. Returns `None` if
+    /// nothing outlives a restart. All subscriptions have ended by then.
     fn restart(&self, backend: Self::Backend)
     -> impl Future<Output = Option<Self::Backend>> + Send;
 
-    /// Returns the events of a backend, for a consumer with a name. A source without saved consumers ignores the name.
+    /// Returns the event source of a backend, for a consumer with a name. A source without saved consumers ignores the
+    /// name.
     fn source(&self, backend: &Self::Backend, consumer: &str) -> Box<dyn EventSource>;
 
-    /// Commits all changes in one step, and returns one event per change. Each event has the schema, tags and context
-    /// of the version that it announces. For a store, call `store::conformance::announce`.
+    /// Commits all changes to the backend in one step, and returns one event per change. Each event has the schema,
+    /// tags and context of the version that it announces. For a store, call `store::conformance::announce`.
     fn commit(
         &self,
         backend: &Self::Backend,
         changes: Vec<Change>,
     ) -> impl Future<Output = Result<Vec<Event>, BoxError>> + Send;
 
-    /// Advances the clock of the source by at least `duration`. The suite passes 100 ms.
+    /// Advances the clock of the tested source by at least `duration`. The suite passes 100 ms.
     fn advance_clock(&self, duration: Duration) -> impl Future<Output = ()> + Send;
 }
 
-/// Optional abilities of a source. A source without any of them delivers only the events of the time of a subscription.
+/// Optional abilities of an event source, which decide the applicable conformance tests. A source without any of them
+/// delivers only the events of the time of a subscription.
 ///
 /// [`EventSource::is_complete`] states whether the source reports each loss.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Abilities {
-    /// If `true`, the source retains events for some time: each event has a position, and [`StartAt`](super::StartAt)
-    /// is supported in full.
+    /// If `true`, the tested source retains events for some time: each event has a position, and
+    /// [`StartAt`](super::StartAt) is supported in full.
     pub history: bool,
-    /// If `true`, the source saves the acknowledgements of each consumer under the consumer's name.
+    /// If `true`, the tested source saves the acknowledgements of each consumer under the consumer's name.
     pub remembers: bool,
-    /// If `true`, the source delivers a nacked event again.
+    /// If `true`, the tested source delivers a nacked event again.
     pub takes_back: bool,
 }
 
 impl Abilities {
-    /// Sets whether the source retains events. Defaults to `false`.
+    /// Sets whether the tested event source retains events. Defaults to `false`.
     #[must_use]
     pub const fn history(mut self, yes: bool) -> Self {
         self.history = yes;
         self
     }
 
-    /// Sets whether the source saves the acknowledgements of each named consumer. Defaults to `false`.
+    /// Sets whether the tested event source saves the acknowledgements of each named consumer. Defaults to `false`.
     #[must_use]
     pub const fn remembers(mut self, yes: bool) -> Self {
         self.remembers = yes;
         self
     }
 
-    /// Sets whether the source delivers a nacked event again. Defaults to `false`.
+    /// Sets whether the tested event source delivers a nacked event again. Defaults to `false`.
     #[must_use]
     pub const fn takes_back(mut self, yes: bool) -> Self {
         self.takes_back = yes;
@@ -186,7 +189,7 @@ impl Abilities {
     }
 }
 
-/// A change that [`SourceUnderTest::commit`] commits and the source announces.
+/// A change of a breadcrumb that [`SourceUnderTest::commit`] commits and the tested source announces.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {
@@ -194,16 +197,16 @@ pub enum Change {
     Create(NewBreadcrumb),
     /// Updates a breadcrumb.
     Update {
-        /// ID of the breadcrumb.
+        /// ID of the breadcrumb to update.
         id: BreadcrumbId,
-        /// Current version of the breadcrumb.
+        /// Current version of the breadcrumb to update.
         version: u64,
-        /// Changed fields.
+        /// The breadcrumb fields to change.
         patch: Patch,
     },
     /// Deletes a breadcrumb.
     Delete {
-        /// ID of the breadcrumb.
+        /// ID of the breadcrumb to delete.
         id: BreadcrumbId,
     },
 }

@@ -1,4 +1,4 @@
-//! Helpers of the conformance functions: commits of notes, and a reader of a subscription.
+//! Helpers of the conformance tests of event sources: commits of test breadcrumbs, and a reader of a subscription.
 
 use super::broken::{Broken, same, some};
 use super::{Change, SourceUnderTest};
@@ -10,12 +10,13 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Timeout for one answer or item of a source.
+/// Time that a tested event source has for one answer or one item of its stream.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum number of consecutive [`SourceError::Unavailable`] errors of one operation.
+/// Maximum number of consecutive [`SourceError::Unavailable`] errors that a test accepts from one operation of a
+/// source.
 const FAILURES: usize = 20;
 
-/// ID and version that an event announces.
+/// Breadcrumb ID and version that an event announces.
 pub(super) type Version = (BreadcrumbId, u64);
 
 pub(super) fn version(event: &Event) -> Version {
@@ -35,7 +36,7 @@ pub(super) fn update(of: &Event, n: usize) -> Change {
     }
 }
 
-/// Creates `notes` notes in one commit.
+/// Creates `notes` test breadcrumbs in one commit, and returns the announced events.
 pub(super) async fn commit<S: SourceUnderTest>(
     subject: &S,
     place: &S::Backend,
@@ -44,7 +45,7 @@ pub(super) async fn commit<S: SourceUnderTest>(
     change(subject, place, (0..notes).map(create).collect()).await
 }
 
-/// Creates `n` notes, each in its own commit.
+/// Creates `n` test breadcrumbs, each in its own commit, and returns the announced events.
 pub(super) async fn commits<S: SourceUnderTest>(
     subject: &S,
     place: &S::Backend,
@@ -57,7 +58,7 @@ pub(super) async fn commits<S: SourceUnderTest>(
     Ok(announced)
 }
 
-/// Commits changes, and checks that the backend returns one event per change.
+/// Commits changes to the tested backend, and checks that the backend returns one event per change.
 pub(super) async fn change<S: SourceUnderTest>(
     subject: &S,
     place: &S::Backend,
@@ -70,20 +71,20 @@ pub(super) async fn change<S: SourceUnderTest>(
     Ok(announced)
 }
 
-/// A subscription, and the versions that it delivered so far.
+/// A subscription under test, and the breadcrumb versions that it delivered so far.
 pub(super) struct Reader {
     deliveries: Deliveries,
     seen: HashSet<Version>,
 }
 
-/// An item of a subscription.
+/// One item of a tested subscription: a delivered event, or a report of missed events.
 pub(super) enum Said {
     Delivered(Delivery),
     Lagged(u64, Option<Timestamp>),
 }
 
 impl Reader {
-    /// Subscribes. Retries while the source is unavailable.
+    /// Subscribes to the tested source. Retries while the source is unavailable.
     pub(super) async fn open<S: SourceUnderTest>(
         subject: &S,
         place: &S::Backend,
@@ -104,12 +105,12 @@ impl Reader {
         }
     }
 
-    /// Returns the position after which the subscription starts.
+    /// Returns the source position after which the tested subscription starts.
     pub(super) fn start(&self) -> Option<u64> {
         self.deliveries.start()
     }
 
-    /// Returns the next item. Skips pings and [`SourceError::Unavailable`].
+    /// Returns the next item of the tested subscription. Skips pings and [`SourceError::Unavailable`].
     pub(super) async fn said(&mut self) -> Result<Said, Broken> {
         let mut failures = 0;
         loop {
@@ -130,7 +131,7 @@ impl Reader {
         }
     }
 
-    /// Returns the next delivery, including repeated deliveries.
+    /// Returns the next delivery of the tested subscription, including repeated deliveries of an event.
     pub(super) async fn any(&mut self) -> Result<Delivery, Broken> {
         match self.said().await? {
             Said::Delivered(delivery) => Ok(delivery),
@@ -151,7 +152,7 @@ impl Reader {
         }
     }
 
-    /// Checks that the next new deliveries are these events in this order, and acknowledges them.
+    /// Checks that the tested subscription delivers the wanted events next, in this order, and acknowledges them.
     pub(super) async fn expect(&mut self, wanted: &[Event]) -> Result<(), Broken> {
         for wanted in wanted {
             let delivery = self.next().await?;
@@ -191,7 +192,7 @@ pub(super) async fn give_back(
     }
 }
 
-/// Waits for `answer`, for at most [`PATIENCE`].
+/// Waits for an answer of the tested source, for at most [`PATIENCE`].
 #[track_caller]
 pub(super) fn in_time<T>(
     answer: impl Future<Output = T>,
@@ -200,7 +201,8 @@ pub(super) fn in_time<T>(
     async move { timeout(PATIENCE, answer).await.map_err(|_| late) }
 }
 
-/// Checks that `found` is the event `wanted`. `found` may omit the context, but must not have another one.
+/// Checks that the delivered event `found` is the committed event `wanted`. `found` may omit the context, but must not
+/// have another one.
 #[track_caller]
 pub(super) fn same_event(found: &Event, wanted: &Event) -> Result<(), Broken> {
     let kind = found.effective_kind();

@@ -121,7 +121,7 @@ pub async fn cancel_safe<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> 
     Ok(())
 }
 
-/// Polls the stream once, and records the delivery if there is one.
+/// Polls the tested subscription once, and records the delivered event if there is one.
 async fn glance(reader: &mut Reader, seen: &mut Vec<Event>) -> Result<(), Broken> {
     match reader.stream().next().now_or_never() {
         Some(Some(Ok(delivery))) => note(delivery, seen).await,

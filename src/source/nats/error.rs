@@ -5,58 +5,60 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NatsError {
-    /// The server cannot be reached.
+    /// The NATS server cannot be reached.
     #[error("cannot connect to the NATS server; check that it runs and can be reached")]
     Unreachable(#[source] BoxError),
-    /// The server rejected the login, or the client does not trust the server's certificate.
-    #[error("NATS server rejected the login, or its TLS certificate is not trusted")]
+    /// The NATS server rejected the login, or the client does not trust the server's certificate.
+    #[error(
+        "NATS server rejected the login, or its TLS certificate is not trusted; check the login and the root certificates"
+    )]
     Refused(#[source] BoxError),
     /// A setting of the [`NatsServer`](super::NatsServer) or the tenant is invalid.
-    #[error("invalid {setting} for NATS")]
+    #[error("invalid {setting} for the NATS connection; see the cause")]
     Setting {
-        /// Name of the setting, for example `address`.
+        /// Name of the invalid NATS setting, for example `address`.
         setting: &'static str,
-        /// Reason why the value is invalid.
+        /// Reason why the value of the NATS setting is invalid.
         source: BoxError,
     },
-    /// The server is too old: it does not support the JetStream features that this crate uses.
+    /// The NATS server is too old: it does not support the JetStream features that this crate uses.
     #[error("NATS server version {version:?} is not supported; use {oldest} or later")]
     TooOld {
-        /// Version that the server reports.
+        /// Version that the NATS server reports.
         version: String,
-        /// Oldest supported version.
+        /// Oldest supported version of the NATS server.
         oldest: &'static str,
     },
-    /// JetStream is not enabled on the server, or not for this account.
+    /// JetStream is not enabled on the NATS server, or not for this account.
     #[error(
         "JetStream is not enabled on the NATS server for this account; start the server with -js"
     )]
     NoJetStream(#[source] BoxError),
-    /// The existing stream, or the existing consumer of the group, has settings that this crate cannot use.
+    /// The existing NATS stream, or the existing consumer of the group, has settings that this crate cannot use.
     #[error(
         "NATS {what} {name:?} has other settings: {difference}; delete the {what}, or use another name"
     )]
     OtherSettings {
-        /// `stream` or `consumer`.
+        /// Kind of the NATS object that has other settings: `stream` or `consumer`.
         what: &'static str,
-        /// Name of the stream or the consumer.
+        /// Name of the NATS stream or consumer that has other settings.
         name: String,
-        /// The setting that differs, with the expected value.
+        /// Setting of the NATS stream or consumer that differs, with the expected value.
         difference: String,
     },
-    /// A request to the server failed. A retry can succeed.
-    #[error("NATS failed to {operation}")]
+    /// A request to the NATS server failed. A retry can succeed.
+    #[error("NATS failed to {operation}; see the cause")]
     Failed {
-        /// The operation, for example `create the stream`.
+        /// The NATS operation that failed, for example `create the stream`.
         operation: &'static str,
-        /// The error of the client or the server.
+        /// The error of the NATS client or server.
         source: BoxError,
     },
 }
 
 impl NatsError {
-    /// Returns a delay of one second for [`Unreachable`](Self::Unreachable) and [`Failed`](Self::Failed), and
-    /// [`Retry::Never`] for the other variants.
+    /// Returns the delay before a retry: one second for [`Unreachable`](Self::Unreachable) and
+    /// [`Failed`](Self::Failed), and [`Retry::Never`] for the other variants.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -69,7 +71,7 @@ impl NatsError {
         }
     }
 
-    /// Returns the error of a failed operation.
+    /// Returns the error for a failed NATS operation.
     pub(super) fn failed(operation: &'static str, source: impl Into<BoxError>) -> Self {
         Self::Failed {
             operation,

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Logs that the connection was opened or lost. The client reconnects by itself.
+/// Logs that the NATS connection was opened or lost. The client reconnects by itself.
 async fn log_event(event: Event) {
     match event {
         Event::Connected => tracing::info!("connected to NATS"),
@@ -38,17 +38,18 @@ pub(super) struct Link {
     pub(super) stream: String,
     replicas: usize,
     max_bytes: Option<u64>,
-    /// Maximum message size of the stream in bytes, headers included. Negative if the stream has no limit.
+    /// Maximum message size of the NATS stream in bytes, headers included. Negative if the stream has no limit.
     largest: Arc<AtomicI32>,
 }
 
 impl Link {
-    /// The oldest supported server version.
+    /// The oldest supported version of the NATS server.
     const OLDEST: (i64, i64, i64) = (2, 9, 0);
-    /// The oldest server version without known losses of messages or consumers.
+    /// The oldest NATS server version without known losses of messages or consumers.
     const SOUND: (i64, i64, i64) = (2, 10, 23);
 
-    /// Connects, and creates the stream if it does not exist. Retries an unreachable server for the configured time.
+    /// Connects to the NATS server, and creates the event stream if it does not exist. Retries an unreachable server
+    /// for the configured time.
     pub(super) async fn open(server: &NatsServer) -> Result<Self, NatsError> {
         let until = later(Instant::now(), server.patience);
         let mut attempts = 0;
@@ -89,7 +90,7 @@ impl Link {
             let stream = &link.stream;
             tracing::warn!(
                 stream,
-                "NATS stream has one replica in a cluster, set replicas to survive the loss of a server"
+                "NATS stream has only one replica in a cluster; increase its replicas so that it survives the loss of a server"
             );
         }
         Ok(link)
@@ -111,13 +112,14 @@ impl Link {
             let version = version();
             tracing::warn!(
                 version,
-                "NATS server is older than 2.10.23 and may lose messages or consumers, upgrade the server"
+                "NATS server is older than 2.10.23 and may lose messages or consumers; upgrade the server"
             );
         }
         Ok(())
     }
 
-    /// Returns the number of messages that a consumer has not acknowledged, or `None` if the consumer does not exist.
+    /// Returns the number of messages that a NATS consumer has not acknowledged, or `None` if the consumer does not
+    /// exist.
     pub(super) async fn behind(&self, consumer: &str) -> Result<Option<u64>, NatsError> {
         const ASK: &str = "read the state of the consumer";
         let stream = self.jetstream.get_stream_no_info(&self.stream).await;
@@ -132,7 +134,7 @@ impl Link {
         }
     }
 
-    /// Creates the stream, or checks the settings of the existing one.
+    /// Creates the NATS stream for events, or checks the settings of the existing one.
     pub(super) async fn make_stream(&self) -> Result<Stream, NatsError> {
         let config = stream::Config {
             name: self.stream.clone(),
@@ -176,7 +178,7 @@ impl Link {
 }
 
 impl Link {
-    /// Returns the maximum message size in bytes that the server and the stream accept, headers included.
+    /// Returns the maximum message size in bytes that the NATS server and its stream accept, headers included.
     pub(super) fn largest(&self) -> usize {
         let of_stream = usize::try_from(self.largest.load(Ordering::Relaxed));
         let of_server = self.client.max_payload();
@@ -188,7 +190,7 @@ impl Link {
     }
 }
 
-/// Returns `true` if the error means that the consumer does not exist.
+/// Returns `true` if the error means that the NATS consumer does not exist.
 pub(super) fn is_unknown(error: &ConsumerInfoError) -> bool {
     match error.kind() {
         ConsumerInfoErrorKind::NotFound => true,
@@ -199,7 +201,7 @@ pub(super) fn is_unknown(error: &ConsumerInfoError) -> bool {
     }
 }
 
-/// Returns the setting that makes a stream unsuitable for events, or `None` if the stream is suitable.
+/// Returns the setting that makes a NATS stream unsuitable for events, or `None` if the stream is suitable.
 fn difference(found: &stream::Config) -> Option<String> {
     let wanted = subject::of_all();
     let has_all = |subject: &String| *subject == wanted || subject == ">";
@@ -234,14 +236,14 @@ fn not_connected(error: ConnectError) -> NatsError {
     }
 }
 
-/// Returns `true` if the client does not trust the server's certificate, which the client reports as invalid data.
+/// Returns `true` if the NATS client does not trust the server's certificate, which the client reports as invalid data.
 fn is_mistrust(error: &ConnectError) -> bool {
     let source = std::error::Error::source(error);
     let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::InvalidData)
 }
 
-/// Returns the delay before a retry: exponential backoff with full jitter, between 50 ms and 30 s.
+/// Returns the delay before a retry of a NATS operation: exponential backoff with full jitter, between 50 ms and 30 s.
 pub(super) fn pause(attempts: u32) -> Duration {
     const SHORTEST: Duration = Duration::from_millis(50);
     const FIRST: Duration = Duration::from_millis(200);

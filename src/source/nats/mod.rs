@@ -48,8 +48,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum message size in bytes: the maximum context, and 64 KiB for the other fields. The source skips larger
-/// messages.
+/// Maximum size of a NATS message with an event in bytes: the maximum context, and 64 KiB for the other fields. The
+/// source skips larger messages.
 const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
 
 /// An event source that reads the events of one tenant from a NATS JetStream stream (feature `nats`).
@@ -108,7 +108,7 @@ impl NatsSource {
         }
     }
 
-    /// Returns the JetStream settings of a consumer.
+    /// Returns the JetStream settings of the consumer that a subscription to this source creates.
     fn config(&self, from: StartAt) -> pull::Config {
         let deliver_policy = match from {
             StartAt::Now => DeliverPolicy::New,
@@ -139,13 +139,14 @@ impl NatsSource {
 }
 
 impl NatsSourceBuilder {
-    /// Shares one durable consumer with all subscriptions of this name, in all processes. Defaults to no group.
+    /// Shares the events of one durable NATS consumer with all subscriptions of this group name, in all processes.
+    /// Defaults to no group.
     pub fn group(mut self, name: impl Into<Arc<str>>) -> Self {
         self.group = Some(name.into());
         self
     }
 
-    /// Sets the time after which the server delivers an unacknowledged event again. Defaults to 30 s.
+    /// Sets the time after which the NATS server delivers an unacknowledged event again. Defaults to 30 s.
     pub fn ack_wait(mut self, wait: Duration) -> Self {
         self.ack_wait = wait;
         self
@@ -157,7 +158,7 @@ impl NatsSourceBuilder {
         self
     }
 
-    /// Connects to the server, and creates the stream if it does not exist.
+    /// Connects to the NATS server, and creates the event stream if it does not exist.
     ///
     /// # Errors
     /// Returns a [`NatsError`] if a setting is invalid, the server cannot be reached or used, or the existing stream
@@ -192,8 +193,8 @@ impl EventSource for NatsSource {
         self.group.is_some()
     }
 
-    /// Returns the group's number of unacknowledged events. Returns `None` before the group's first subscription, and
-    /// for a source without a group.
+    /// Returns the NATS group's number of unacknowledged events. Returns `None` before the group's first subscription,
+    /// and for a source without a group.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         match &self.group {
             Some(group) => {

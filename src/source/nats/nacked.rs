@@ -1,20 +1,21 @@
-//! Nacked messages that are not due.
+//! Nacked NATS messages that are not yet due for redelivery.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Due times of nacked messages by stream position. The server receives only short delays, which are renewed until a message is due:
-/// a delay on the server outlives this worker, and would delay the message for the next worker of the group.
+/// Due times of nacked NATS messages by stream position. The server receives only short delays, which are renewed until a message is due: a
+/// delay on the server outlives this worker, and would delay the message for the next worker of the group.
 #[derive(Default)]
 pub(super) struct Nacked(Mutex<BTreeMap<u64, Instant>>);
 
 impl Nacked {
-    /// Maximum number of due times in memory.
+    /// Maximum number of nacked NATS messages whose due times are in memory.
     const MOST: usize = 16_384;
 
-    /// Records the due time of a message. Returns `false` if [`MOST`](Self::MOST) other messages are not due.
+    /// Records the due time of a nacked NATS message. Returns `false` if [`MOST`](Self::MOST) other messages are not
+    /// due.
     pub(super) fn set(&self, position: u64, due: Instant) -> bool {
         let mut open = self.open();
         if open.len() >= Self::MOST {
@@ -29,7 +30,7 @@ impl Nacked {
         has_room
     }
 
-    /// Returns the time until a message is due. Removes the entry and returns `None` if the message is due.
+    /// Returns the time until a nacked NATS message is due. Removes the entry and returns `None` if the message is due.
     pub(super) fn early(&self, position: u64) -> Option<Duration> {
         let mut open = self.open();
         let left = open
@@ -46,7 +47,7 @@ impl Nacked {
         self.open().remove(&position);
     }
 
-    /// Returns the lowest position of the nacked messages.
+    /// Returns the lowest stream position of the nacked NATS messages.
     pub(super) fn first(&self) -> Option<u64> {
         self.open().keys().next().copied()
     }

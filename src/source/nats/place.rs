@@ -1,18 +1,18 @@
-//! Start position of a consumer, at its first creation and after a loss.
+//! Start position of a NATS consumer, at its first creation and after a loss.
 
 use crate::source::StartAt;
 use async_nats::datetime::DateTime;
 
-/// Position of a subscription in a stream. The stream may be lost and created again.
+/// Position of a subscription in a NATS stream. The stream may be lost and created again.
 pub(super) struct Place {
     asked: StartAt,
     known: Option<Known>,
 }
 
 struct Known {
-    /// Creation time of the stream, which distinguishes streams of the same name.
+    /// Creation time of the NATS stream, which distinguishes streams of the same name.
     stream: DateTime,
-    /// Position up to which all events were delivered, or precede the subscription.
+    /// Stream position up to which all events were delivered to the NATS subscription, or precede it.
     reached: u64,
 }
 
@@ -21,9 +21,9 @@ impl Place {
         Self { asked, known: None }
     }
 
-    /// Returns the start position of a consumer that has to be created in a stream whose last position is `last`. The
-    /// consumer delivers the nacked events again, from `returned` on. An event that another worker of the group holds
-    /// is not repeated; if that worker dies, a sweep of the store finds the trigger.
+    /// Returns the start position of a NATS consumer that has to be created in a stream whose last position is `last`.
+    /// The consumer delivers the nacked events again, from `returned` on. An event that another worker of the group
+    /// holds is not repeated; if that worker dies, a sweep of the store finds the trigger.
     pub(super) fn begin(&mut self, stream: DateTime, last: u64, returned: Option<u64>) -> StartAt {
         let begin = match (&self.known, self.asked) {
             (Some(known), _) if known.stream == stream => {
@@ -45,25 +45,25 @@ impl Place {
         begin
     }
 
-    /// Returns the position after which the consumer starts, or `None` before the consumer exists.
+    /// Returns the stream position after which the NATS consumer starts, or `None` before the consumer exists.
     pub(super) fn start(&self) -> Option<u64> {
         self.known.as_ref().map(|known| known.reached)
     }
 
-    /// Returns `true` if the stream is not the one of the last consumer.
+    /// Returns `true` if the NATS stream was created again after the subscription's last consumer.
     pub(super) fn is_of_another(&self, stream: DateTime) -> bool {
         let known = self.known.as_ref();
         known.is_some_and(|known| known.stream != stream)
     }
 
-    /// Records that the consumer exists, and that all events up to a position are acknowledged.
+    /// Records that the NATS consumer exists, and that all events up to a position are acknowledged.
     pub(super) fn goes_on_after(&mut self, acknowledged: u64) {
         if let Some(known) = &mut self.known {
             known.reached = acknowledged;
         }
     }
 
-    /// Records that all events up to a position were delivered.
+    /// Records that all events up to a position in the NATS stream were delivered.
     pub(super) fn reached(&mut self, position: u64) {
         if let Some(known) = &mut self.known {
             known.reached = known.reached.max(position);

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Maximum number of events that are published at the same time.
+/// Maximum number of events that a relay publishes to NATS at the same time.
 const AT_ONCE: usize = 64;
 
-/// Part of the server's maximum message size that is reserved for headers, in bytes.
+/// Part of the NATS server's maximum message size that is reserved for headers, in bytes.
 const HEADERS: usize = 1 << 10;
 
 /// Relay that publishes the events of a store to NATS JetStream (feature `nats`). The store must save consumers by
@@ -52,8 +52,8 @@ impl NatsRelay {
         })
     }
 
-    /// Publishes the events of a source until its stream ends. Retries an event that cannot be published, with an
-    /// exponential backoff of at most 30 s.
+    /// Publishes the events of a source to NATS until its stream ends. Retries an event that cannot be published, with
+    /// an exponential backoff of at most 30 s.
     ///
     /// # Errors
     /// Returns a [`SourceError`] if the subscription to the source fails.
@@ -81,12 +81,16 @@ impl NatsRelay {
             drop(self.link.make_stream().await);
         }
         if let Err(error) = delivery.ack().await {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot acknowledge a published event, will publish it again");
+            tracing::warn!(
+                code = error.code(),
+                error = %Chain(&error),
+                "cannot acknowledge an event that is published to NATS; will publish the event again"
+            );
         }
     }
 
-    /// Publishes one event, and waits until JetStream has stored it. Skips an event that is too large for the server,
-    /// with a warning.
+    /// Publishes one event to NATS, and waits until JetStream has stored it. Skips an event that is too large for the
+    /// server, with a warning.
     ///
     /// # Errors
     /// Returns [`NatsError::Failed`] if the event cannot be published.
@@ -99,7 +103,10 @@ impl NatsRelay {
         let payload = self.payload(event);
         let payload = payload.map_err(|error| NatsError::failed(PUBLISH, error))?;
         let Some(payload) = payload else {
-            tracing::warn!(breadcrumb = %event.breadcrumb_id, "event is too large for NATS, not published");
+            tracing::warn!(
+                breadcrumb = %event.breadcrumb_id,
+                "event is too large for NATS and is not published; a sweep of the store finds its trigger"
+            );
             return Ok(());
         };
         let subject = subject::of_event(&self.tenant, event.schema_name.as_deref());
@@ -118,15 +125,18 @@ impl NatsRelay {
         match stored {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
-                tracing::warn!(breadcrumb = %event.breadcrumb_id, "NATS server rejected an event as too large, not published");
+                tracing::warn!(
+                    breadcrumb = %event.breadcrumb_id,
+                    "NATS server rejected an event as too large; a sweep of the store finds its trigger"
+                );
                 Ok(())
             }
             Err(error) => Err(NatsError::failed(PUBLISH, error)),
         }
     }
 
-    /// Returns the event as JSON, without its context or its tags if the server or the stream does not accept the
-    /// whole. Returns `None` if the event is still too large.
+    /// Returns an event as JSON for NATS, without its context or its tags if the server or the stream does not accept
+    /// the whole. Returns `None` if the event is still too large.
     fn payload(&self, event: &Event) -> Result<Option<Vec<u8>>, serde_json::Error> {
         let takes = self.link.largest().saturating_sub(HEADERS);
         smallest(event, takes.min(LARGEST_MESSAGE))
@@ -150,13 +160,13 @@ fn smallest(event: &Event, largest: usize) -> Result<Option<Vec<u8>>, serde_json
     Ok(Some(serde_json::to_vec(&less)?).filter(fits))
 }
 
-/// Returns the delivery. After an error, waits for the delay before a retry and returns `None`.
+/// Returns the event to publish to NATS. After an error of its source, waits for the retry delay and returns `None`.
 async fn delivered(next: Result<Delivery, SourceError>) -> Option<Delivery> {
     let error = match next {
         Ok(delivery) => return Some(delivery),
         Err(error) => error,
     };
-    tracing::warn!(error = %Chain(&error), "reading events to publish failed, will retry");
+    tracing::warn!(error = %Chain(&error), "reading events for the NATS relay failed, will retry");
     sleep(match error.retry() {
         Retry::After(delay) => delay,
         Retry::Never => Duration::from_secs(1),

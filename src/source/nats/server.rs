@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Default stream name.
+/// Default name of the NATS stream for events.
 const STREAM: &str = "BREADCRUMBS";
 
 /// Address, login and stream of a NATS server.
@@ -34,7 +34,7 @@ pub struct NatsServer {
 
 #[derive(Clone)]
 enum Login {
-    /// The login in the addresses, if any.
+    /// The login that the NATS server addresses contain, if any.
     OfAddress,
     Password(String, String),
     Token(String),
@@ -42,7 +42,7 @@ enum Login {
 }
 
 impl NatsServer {
-    /// Returns the settings for a server, or for a cluster with several addresses separated by commas:
+    /// Returns the settings for a NATS server, or for a cluster with several addresses separated by commas:
     /// `nats://host:4222`, or `tls://host:4222` to require TLS.
     ///
     /// An address can contain a user name and a password (`nats://name:password@host`), or a token
@@ -62,7 +62,7 @@ impl NatsServer {
         }
     }
 
-    /// Logs in with a user name and a password, instead of a login in an address.
+    /// Logs in to the NATS server with a user name and a password, instead of a login in an address.
     pub fn user_and_password(
         mut self,
         user: impl Into<String>,
@@ -72,27 +72,27 @@ impl NatsServer {
         self
     }
 
-    /// Logs in with a token, instead of a login in an address.
+    /// Logs in to the NATS server with a token, instead of a login in an address.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.login = Login::Token(token.into());
         self
     }
 
-    /// Logs in with a credentials file (`.creds`: a JWT and its key). Each `connect` of a source or relay reads the
-    /// file.
+    /// Logs in to the NATS server with a credentials file (`.creds`: a JWT and its key). Each `connect` of a source or
+    /// relay reads the file.
     pub fn credentials_file(mut self, path: impl AsRef<Path>) -> Self {
         self.login = Login::CredentialsFile(path.as_ref().to_owned());
         self
     }
 
-    /// Trusts the certificates in a PEM file, in addition to the certificates of the machine. Does not enable TLS, see
-    /// [`require_tls`](Self::require_tls).
+    /// Trusts the root certificates in a PEM file for the NATS connection, in addition to the certificates of the
+    /// machine. Does not enable TLS, see [`require_tls`](Self::require_tls).
     pub fn root_certificates(mut self, path: impl AsRef<Path>) -> Self {
         self.root_certificates.push(path.as_ref().to_owned());
         self
     }
 
-    /// Presents a client certificate to the server, from PEM files with the certificate and with its key.
+    /// Presents a client certificate to the NATS server, from PEM files with the certificate and with its key.
     pub fn client_certificate(
         mut self,
         certificate: impl AsRef<Path>,
@@ -103,35 +103,36 @@ impl NatsServer {
         self
     }
 
-    /// Requires TLS, also for an address with `nats://`. By default, TLS is used if the server requires it.
+    /// Requires TLS for the NATS connection, also for an address with `nats://`. By default, TLS is used if the server
+    /// requires it.
     pub fn require_tls(mut self) -> Self {
         self.requires_tls = true;
         self
     }
 
-    /// Sets the time for which `connect` retries an unreachable server, with an exponential backoff of at most 30 s.
-    /// Defaults to zero, which means no retry. A connection that is lost later is reopened without a time limit.
+    /// Sets the time for which `connect` retries an unreachable NATS server, with an exponential backoff of at most 30
+    /// s. Defaults to zero, which means no retry. A connection that is lost later is reopened without a time limit.
     pub fn wait_for(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets the stream name. Defaults to `BREADCRUMBS`. The stream is created if it does not exist. It contains all
-    /// subjects of `breadcrumbs.>`, so an account can have only one such stream.
+    /// Sets the name of the NATS stream for events. Defaults to `BREADCRUMBS`. The stream is created if it does not
+    /// exist. It contains all subjects of `breadcrumbs.>`, so an account can have only one such stream.
     pub fn stream(mut self, name: impl Into<String>) -> Self {
         self.stream = name.into();
         self
     }
 
-    /// Sets the number of servers of a cluster that store the stream, if the stream has to be created. Defaults to 1,
-    /// at least 1.
+    /// Sets the number of servers of a NATS cluster that store the stream, if the stream has to be created. Defaults to
+    /// 1, at least 1.
     pub fn replicas(mut self, servers: usize) -> Self {
         self.replicas = servers.max(1);
         self
     }
 
-    /// Sets the maximum size of the stream in bytes, if the stream has to be created. Defaults to no limit: only the
-    /// limits of the account apply.
+    /// Sets the maximum size of the NATS stream in bytes, if the stream has to be created. Defaults to no limit: only
+    /// the limits of the account apply.
     ///
     /// At the limit the server deletes the oldest events. A runtime finds their triggers when it sweeps the store.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
@@ -139,7 +140,7 @@ impl NatsServer {
         self
     }
 
-    /// Returns the addresses without logins, and the connection options.
+    /// Returns the NATS server addresses without logins, and the connection options.
     pub(super) async fn options(&self) -> Result<(Vec<String>, ConnectOptions), NatsError> {
         let (addresses, said) = addresses(&self.addresses)?;
         let mut options = ConnectOptions::new();
@@ -166,7 +167,8 @@ impl NatsServer {
     }
 }
 
-/// Separates addresses from their logins. The client ignores a login in an address, and would show it in its logs.
+/// Separates NATS server addresses from their logins. The client ignores a login in an address, and would show it in
+/// its logs.
 fn addresses(text: &str) -> Result<(Vec<String>, Option<Login>), NatsError> {
     let mut login = None;
     let mut bare = Vec::new();
@@ -187,7 +189,7 @@ fn addresses(text: &str) -> Result<(Vec<String>, Option<Login>), NatsError> {
     Ok((bare, login))
 }
 
-/// Decodes the percent-encoded characters of a login.
+/// Decodes the percent-encoded characters of a login in a NATS server address.
 fn plain(escaped: &str) -> Result<String, NatsError> {
     let wrong = || {
         setting(
@@ -232,7 +234,7 @@ impl From<String> for NatsServer {
 }
 
 impl fmt::Debug for NatsServer {
-    /// Omits the addresses and the login, which may contain secrets.
+    /// Formats the NATS settings without the addresses and the login, which may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsServer")
             .field("stream", &self.stream)

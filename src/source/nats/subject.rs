@@ -1,19 +1,20 @@
-//! Names in NATS. A character that is not allowed is written as `=` and two hex digits, so that different names stay
-//! different. The escape character is not `%`, because a server of version 2.9 reads the name of a consumer as a format
-//! string.
+//! Names of NATS subjects and consumers. A character that is not allowed is written as `=` and two hex digits, so that
+//! different names stay different. The escape character is not `%`, because a server of version 2.9 reads the name of a
+//! consumer as a format string.
 
 use super::NatsError;
 use crate::model::{Event, EventKind};
 use std::fmt::Write as _;
 
-/// The first token of all subjects.
+/// The first token of all NATS subjects that carry events.
 pub(super) const PREFIX: &str = "breadcrumbs";
 
-/// Maximum lengths of the names in a subject in bytes, because a server limits a protocol line to 4 KiB.
+/// Maximum lengths of the names in a NATS subject in bytes, because a server limits a protocol line to 4 KiB.
 const LONGEST_SCHEMA: usize = 1_024;
 const LONGEST_TENANT: usize = 200;
 
-/// Returns the subject of an event: `breadcrumbs.<tenant>.<schema>`, with `_` for a missing or a very long schema name.
+/// Returns the NATS subject of an event: `breadcrumbs.<tenant>.<schema>`, with `_` for a missing or a very long schema
+/// name.
 pub(super) fn of_event(tenant: &str, schema: Option<&str>) -> String {
     let schema = schema.filter(|schema| !schema.is_empty()).map(tokens);
     let schema = schema.filter(|schema| schema.len() <= LONGEST_SCHEMA);
@@ -21,7 +22,7 @@ pub(super) fn of_event(tenant: &str, schema: Option<&str>) -> String {
     format!("{PREFIX}.{}.{schema}", token(tenant))
 }
 
-/// Checks that the tenant name is short enough for subjects and consumer names.
+/// Checks that the tenant name is short enough for NATS subjects and consumer names.
 pub(super) fn check_tenant(tenant: &str) -> Result<(), NatsError> {
     let length = token(tenant).len();
     match length <= LONGEST_TENANT {
@@ -33,8 +34,8 @@ pub(super) fn check_tenant(tenant: &str) -> Result<(), NatsError> {
     }
 }
 
-/// Returns the message ID by which the server detects a duplicate. The ID is sent in a header, so the tenant name is
-/// escaped.
+/// Returns the NATS message ID of an event, by which the server detects a duplicate. The ID is sent in a header, so the
+/// tenant name is escaped.
 pub(super) fn message_id(tenant: &str, event: &Event) -> String {
     let kind = match event.kind {
         EventKind::Created | EventKind::Updated => "written",
@@ -45,22 +46,22 @@ pub(super) fn message_id(tenant: &str, event: &Event) -> String {
     format!("{tenant}:{id}:{version}:{kind}")
 }
 
-/// Returns the subject filter for all events of a tenant.
+/// Returns the NATS subject filter for all events of a tenant.
 pub(super) fn of_tenant(tenant: &str) -> String {
     format!("{PREFIX}.{}.>", token(tenant))
 }
 
-/// Returns the subject filter for all events of all tenants.
+/// Returns the NATS subject filter for all events of all tenants.
 pub(super) fn of_all() -> String {
     format!("{PREFIX}.>")
 }
 
-/// Returns the name of a durable consumer, which must not contain dots.
+/// Returns the name of a group's durable NATS consumer, which must not contain dots.
 pub(super) fn durable(group: &str, tenant: &str) -> String {
     format!("{}@{}", token(group), token(tenant))
 }
 
-/// Escapes a name as one subject token, without dots, wildcards, spaces and control characters.
+/// Escapes a name as one NATS subject token, without dots, wildcards, spaces and control characters.
 fn token(name: &str) -> String {
     match name.is_empty() {
         true => "=".to_owned(),
@@ -68,7 +69,7 @@ fn token(name: &str) -> String {
     }
 }
 
-/// Escapes a name with dots as subject tokens, without empty ones.
+/// Escapes a name with dots as NATS subject tokens, without empty ones.
 fn tokens(name: &str) -> String {
     let tokens: Vec<_> = name.split('.').map(token).collect();
     tokens.join(".")

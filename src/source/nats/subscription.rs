@@ -21,12 +21,12 @@ use tokio::time::{Instant, sleep_until};
 
 struct Subscription {
     source: NatsSource,
-    /// Start of the next consumer to create.
+    /// Stream position at which the next NATS consumer starts.
     place: Place,
     messages: Option<pull::Stream>,
-    /// Number of consecutive failures.
+    /// Number of consecutive failures of the NATS subscription.
     failures: u32,
-    /// Time of the next attempt.
+    /// Time of the next attempt to receive messages from NATS.
     again: Instant,
     returned: Arc<Nacked>,
 }
@@ -77,7 +77,7 @@ impl Subscription {
         }
     }
 
-    /// Creates the consumer, or continues with the group's existing consumer, and requests messages.
+    /// Creates the NATS consumer, or continues with the group's existing consumer, and requests messages.
     async fn open(&mut self) -> Result<(), NatsError> {
         let stream = self.source.link.make_stream().await?;
         let (created, last) = {
@@ -114,8 +114,8 @@ impl Subscription {
         Ok(())
     }
 
-    /// Reads the event in a message. Returns `None` and naks the message if a nacked message arrives before it is due. Returns `None` and
-    /// terminates the message if its payload is not an event.
+    /// Reads the event in a NATS message. Returns `None` and naks the message if a nacked message arrives before it is
+    /// due. Returns `None` and terminates the message if its payload is not an event.
     async fn delivery(&mut self, message: Message) -> Option<Delivery> {
         let position = message.info().ok().map(|info| info.stream_sequence);
         if let Some(left) = position.and_then(|position| self.returned.early(position)) {
@@ -133,7 +133,7 @@ impl Subscription {
                     position,
                     bytes,
                     why,
-                    "message in the NATS stream is not an event, skipped"
+                    "skipped a message in the NATS stream that is not an event"
                 );
                 drop(message.ack_with(AckKind::Term).await);
                 return None;
@@ -159,7 +159,7 @@ impl Subscription {
     }
 }
 
-/// Reason why a message is not an event. Omits the payload, which may be confidential.
+/// Reason why a NATS message is not an event. Omits the payload, which may be confidential.
 struct Unreadable {
     why: &'static str,
     bytes: usize,
@@ -176,7 +176,7 @@ fn read(payload: &[u8]) -> Result<Event, Unreadable> {
     serde_json::from_slice(payload).map_err(|_| unreadable("payload is not the JSON of an event"))
 }
 
-/// Returns the pull consumer with this name, or `None` if it does not exist.
+/// Returns the NATS pull consumer with this name, or `None` if it does not exist.
 async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsError> {
     const FIND: &str = "find the consumer";
     match stream.consumer_info(name).await {
@@ -196,8 +196,8 @@ async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsE
     }
 }
 
-/// Creates a consumer. If that fails and the consumer has a name, returns the existing consumer: another worker may have created it a
-/// moment before, with another start position.
+/// Creates a NATS consumer. If that fails and the consumer has a name, returns the existing consumer: another worker
+/// may have created it a moment before, with another start position.
 async fn make(stream: &Stream, wanted: &pull::Config) -> Result<PullConsumer, NatsError> {
     let made = stream.create_consumer(wanted.clone()).await;
     let error = match made {
@@ -210,8 +210,8 @@ async fn make(stream: &Stream, wanted: &pull::Config) -> Result<PullConsumer, Na
     }
 }
 
-/// Checks that a consumer has the settings that delivery depends on. An existing consumer may have other settings, and an old server
-/// ignores settings that it does not support.
+/// Checks that a NATS consumer has the settings that delivery depends on. An existing consumer may have other settings,
+/// and an old server ignores settings that it does not support.
 fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
     let difference = if found.filter_subject != wanted.filter_subject {
         format!(
@@ -238,7 +238,7 @@ fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
             tracing::warn!(
                 ?found,
                 ?wanted,
-                "existing NATS consumer has another acknowledgement timeout than configured"
+                "existing NATS consumer has another acknowledgement timeout than configured; the existing timeout applies"
             );
         }
         return Ok(());
@@ -253,14 +253,14 @@ fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
 struct NatsReceipt {
     message: Message,
     position: Option<u64>,
-    /// Maximum delay of a nak that is sent to the server.
+    /// Maximum delay of a nak (negative acknowledgement) that is sent to the NATS server.
     longest: Duration,
     returned: Arc<Nacked>,
 }
 
 #[async_trait]
 impl Receipt for NatsReceipt {
-    /// Acknowledges the message, and waits until the server confirms it.
+    /// Acknowledges the NATS message, and waits until the server confirms the acknowledgement.
     async fn ack(&self) -> Result<(), SourceError> {
         if let Some(position) = self.position {
             self.returned.forget(position);

@@ -5,7 +5,8 @@ use async_trait::async_trait;
 /// A list of changes that an [`SseSource`](super::SseSource) queries for events that the stream did not deliver.
 #[async_trait]
 pub trait Backfill: Send + Sync + 'static {
-    /// Returns the time of the newest change by the server's clock, or [`Timestamp::UNIX_EPOCH`] without a change.
+    /// Returns the time of the newest breadcrumb change by the server's clock, or [`Timestamp::UNIX_EPOCH`] without a
+    /// change.
     ///
     /// The returned time must not be later than the server's current time. After [`since`](Self::since) has returned, the source
     /// regards all changes up to this time as delivered, so a time in the future would hide the changes before it.
@@ -14,7 +15,7 @@ pub trait Backfill: Send + Sync + 'static {
     /// Fails if the time cannot be read from the server.
     async fn newest(&self) -> Result<Timestamp, BoxError>;
 
-    /// Returns the changes after a time, oldest first: one event per breadcrumb, with its current version.
+    /// Returns the breadcrumb changes after a time, oldest first: one event per breadcrumb, with its current version.
     ///
     /// Call `wanted` with the ID and version of each breadcrumb before reading the rest of it, and omit the breadcrumb if `wanted`
     /// returns `false`. After a connect, the source holds the events of the stream until the first call returns, at most 5 s.

@@ -28,19 +28,19 @@ pub struct SseSourceBuilder {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SseError {
-    /// The URL is invalid.
+    /// The URL of the event stream is invalid.
     #[error("the event stream URL {problem}; use one like http://localhost:8080/events/stream")]
     BadUrl {
-        /// Description of the error. Omits the URL, because a URL can contain credentials.
+        /// Description of the error in the event stream URL. Omits the URL, because a URL can contain credentials.
         problem: &'static str,
     },
-    /// The HTTP client cannot be created.
-    #[error("cannot create the HTTP client")]
+    /// The HTTP client of the event source cannot be created.
+    #[error("cannot create the HTTP client of the event source; see the cause")]
     Http(#[source] BoxError),
 }
 
 impl SseError {
-    /// Returns [`Retry::Never`], because the configuration must change first.
+    /// Returns [`Retry::Never`], because the configuration of the event source must change first.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -50,7 +50,7 @@ impl SseError {
 }
 
 impl SseSource {
-    /// Returns a builder for a source with the stream at the URL.
+    /// Returns a builder for an event source that reads server-sent events at a URL.
     pub fn builder(url: impl Into<String>) -> SseSourceBuilder {
         SseSourceBuilder::new(url.into())
     }
@@ -73,27 +73,28 @@ impl SseSourceBuilder {
         }
     }
 
-    /// Sets the token that the source sends with each connect. Defaults to no token.
+    /// Sets the bearer token that the event source sends with each connect. Defaults to no token.
     pub fn token(mut self, token: BearerToken) -> Self {
         self.token = token;
         self
     }
 
-    /// Sets the list from which the source reads missing events, after each connect and every [`check_every`](Self::check_every).
-    /// Defaults to none: the source then does not deliver events that were written while it had no connection.
+    /// Sets the list of changes from which the source reads missing events, after each connect and every
+    /// [`check_every`](Self::check_every). Defaults to none: the source then does not deliver events that were written
+    /// while it had no connection.
     pub fn backfill(mut self, backfill: Arc<dyn Backfill>) -> Self {
         self.backfill = Some(backfill);
         self
     }
 
-    /// Sets the timeout for opening a connection. Defaults to 10 s.
+    /// Sets the timeout for opening a connection to the event stream. Defaults to 10 s.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// Sets the maximum time between two complete frames, after which the source reconnects. Bytes of an incomplete frame do not
-    /// extend this time. Defaults to 15 s, three ping intervals of a server of RCRT (Right Context Right Time).
+    /// Sets the maximum time between two complete frames of the event stream, after which the source reconnects. Bytes of an incomplete
+    /// frame do not extend this time. Defaults to 15 s, three ping intervals of a server of RCRT (Right Context Right Time).
     pub fn watchdog(mut self, limit: Duration) -> Self {
         self.watchdog = limit;
         self
@@ -136,7 +137,7 @@ impl SseSourceBuilder {
         self
     }
 
-    /// Builds the source. The source connects at the first subscription.
+    /// Builds the event source. The source connects at the first subscription.
     ///
     /// # Errors
     /// Returns an [`SseError`] if the URL is invalid or the HTTP client cannot be created.

@@ -1,30 +1,31 @@
-//! State of the backfill queries of a connection, which run next to the event stream.
+//! State of the queries for events that an event stream omitted (backfill queries), which run next to the stream.
 
 use crate::error::BoxError;
 use crate::model::{Event, Timestamp};
 use futures::future::{BoxFuture, pending};
 use tokio::time::{Instant, sleep_until};
 
-/// Result of a backfill query.
+/// Result of a backfill query for events that the event stream omitted.
 pub(super) struct Found {
     pub(super) events: Vec<Event>,
-    /// Time of the newest change when the query started. All changes up to this time are known after the query.
+    /// Time of the newest breadcrumb change when the backfill query started. All changes up to this time are known
+    /// after the query.
     pub(super) newest: Timestamp,
 }
 
-/// State of the backfill queries of one connection.
+/// State of the backfill queries of one event stream connection.
 pub(super) enum Look {
-    /// No backfill is configured.
+    /// No backfill queries are configured for the event stream.
     Never,
-    /// The next query starts at this time.
+    /// The next backfill query starts at this time.
     Waits(Instant),
-    /// A query is in flight.
+    /// A backfill query is in flight.
     Asks(BoxFuture<'static, Result<Found, BoxError>>),
-    /// The query has returned. The stream may still deliver the found events until `until`.
+    /// The backfill query has returned. The stream may still deliver the found events until `until`.
     Settles { found: Found, until: Instant },
 }
 
-/// Event that changes a [`Look`].
+/// Step of the backfill queries of a connection, which changes a [`Look`].
 pub(super) enum Step {
     Begin,
     Answered(Result<Found, BoxError>),
@@ -32,7 +33,7 @@ pub(super) enum Step {
 }
 
 impl Look {
-    /// Waits for the next step. Cancel safe.
+    /// Waits for the next step of the connection's backfill queries. Cancel safe.
     pub(super) async fn next(&mut self) -> Step {
         match self {
             Self::Never => pending().await,

@@ -1,4 +1,4 @@
-//! One connection: opened with the token and the last event ID, and read chunk by chunk.
+//! One connection to an event stream: opened with the token and the last event ID, and read chunk by chunk.
 
 use super::settings::Settings;
 use super::token::TokenError;
@@ -11,13 +11,13 @@ use reqwest::{Response, StatusCode};
 /// Error that ended the event stream, or prevented its opening.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broke {
-    #[error("cannot get a token for the event stream")]
+    #[error("cannot get a bearer token for the event stream; see the cause")]
     Token(#[from] TokenError),
     #[error("server refused to open the event stream with status {status}: {said}{}", remedy(*status))]
     Status { status: u16, said: String },
     #[error("response is not an event stream (text/event-stream); check the URL")]
     NoStream,
-    #[error("connection of the event stream failed")]
+    #[error("connection of the event stream failed; see the cause")]
     Broken(#[source] BoxError),
     #[error("server closed the event stream")]
     Ended,
@@ -25,11 +25,13 @@ pub(super) enum Broke {
     Silent,
     #[error(transparent)]
     TooLong(#[from] crate::source::frames::TooLong),
-    #[error("cannot read the latest changes from the server before opening the event stream")]
+    #[error(
+        "cannot read the latest changes from the server before opening the event stream; see the cause"
+    )]
     Unseeded(#[source] BoxError),
 }
 
-/// Returns the remedy for an HTTP status, or an empty string.
+/// Returns the remedy for the HTTP status of a refused event stream, or an empty string.
 const fn remedy(status: u16) -> &'static str {
     match status {
         401 => "; check the token of the service",
@@ -39,7 +41,7 @@ const fn remedy(status: u16) -> &'static str {
 }
 
 impl Broke {
-    /// Returns `true` if an operator has to correct the credentials before the stream can be opened.
+    /// Returns `true` if an operator has to correct the credentials before the event stream can be opened.
     pub(super) fn is_unauthorized(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 401 | 403),
@@ -60,7 +62,7 @@ impl From<reqwest::Error> for Broke {
     }
 }
 
-/// Opens the stream. Renews the token once if the server refuses it.
+/// Opens the event stream. Renews the bearer token once if the server refuses it.
 pub(super) async fn open(settings: &Settings, last_id: Option<&str>) -> Result<Response, Broke> {
     let mut renewed = false;
     loop {
@@ -86,7 +88,7 @@ pub(super) async fn open(settings: &Settings, last_id: Option<&str>) -> Result<R
     }
 }
 
-/// Returns the body of an open stream, chunk by chunk.
+/// Returns the body of an open event stream, chunk by chunk.
 pub(super) fn chunks(response: Response) -> BoxStream<'static, Result<Vec<u8>, Broke>> {
     let next = |mut response: Response| async {
         let chunk = response.chunk().await.map_err(Broke::from).transpose()?;

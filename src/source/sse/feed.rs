@@ -1,4 +1,4 @@
-//! Events of one connection, sent to all subscribers.
+//! Events of one event stream connection, sent to all subscribers.
 
 use super::health::SseHealth;
 use super::recent::Recent;
@@ -7,19 +7,19 @@ use crate::model::{BreadcrumbId, Event};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{broadcast, watch};
 
-/// Message to a subscriber.
+/// Message to a subscriber of the event stream: an event, or the end of the connection.
 #[derive(Clone, Debug)]
 pub(super) enum Said {
     Event(Event),
-    /// The connection ended, with the cause.
+    /// The event stream connection ended, with the cause.
     Broke(Arc<str>),
 }
 
-/// State of the connection attempts.
+/// State of the attempts to connect to the event stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     pub(super) is_ready: bool,
-    /// Number of failed connections. `why` has the cause of the last failure.
+    /// Number of failed connections to the event stream. `why` has the cause of the last failure.
     pub(super) failures: u64,
     pub(super) why: Option<Arc<str>>,
 }
@@ -42,8 +42,8 @@ impl Feed {
         }
     }
 
-    /// Removes a context that is too large. Returns `None` for an event whose tags and schema name are too large, and
-    /// records the event's version, so that backfill queries do not find it again.
+    /// Removes the context of an event if it is too large. Returns `None` for an event whose tags and schema name are
+    /// too large, and records the event's version, so that backfill queries do not find it again.
     pub(super) fn fit(&self, event: Event) -> Option<Event> {
         let (id, version) = (event.breadcrumb_id, event.version);
         let fits = fitting(event);

@@ -17,19 +17,21 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Duration of a connection after which a failure resets the reconnect backoff.
+/// Duration of an event stream connection after which a failure resets the reconnect backoff.
 const STEADY: Duration = Duration::from_secs(30);
 
-/// Delay after a refusal of the credentials. An operator has to act, and a server may count failed logins.
+/// Delay before a reconnect to the event stream after a refusal of the credentials. An operator has to act, and a
+/// server may count failed logins.
 const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(60);
 
-/// Maximum time for which events of the stream wait for earlier events, because a slow server takes long to list them.
+/// Maximum time for which new events of the stream wait for the earlier events of a backfill query, because a slow
+/// server takes long to list them.
 const MOST_WAIT: Duration = Duration::from_secs(5);
 
-/// Number of consecutive backfill queries with omitted events after which the stream counts as deaf.
+/// Number of consecutive backfill queries with omitted events after which the event stream is reported as faulty.
 const PATIENCE: u32 = 2;
 
-/// Follows the stream until `stop` is cancelled.
+/// Reads the event stream, with reconnects, until `stop` is cancelled.
 pub(super) async fn follow(settings: Arc<Settings>, feed: Arc<Feed>, stop: CancellationToken) {
     let mut follower = Follower::new(settings, feed);
     tokio::select! {
@@ -41,11 +43,12 @@ pub(super) async fn follow(settings: Arc<Settings>, feed: Arc<Feed>, stop: Cance
 struct Follower {
     settings: Arc<Settings>,
     feed: Arc<Feed>,
-    /// The last event ID of the stream.
+    /// The last event ID that the event stream sent.
     last_id: Option<String>,
-    /// First delay between two connection attempts.
+    /// First delay between two attempts to connect to the event stream.
     base: Duration,
-    /// Time up to which all changes were delivered, or `None` before the first connection.
+    /// Time up to which all breadcrumb changes were delivered to the subscribers, or `None` before the first
+    /// connection.
     caught_up: Option<Timestamp>,
     /// Number of backfill queries with omitted events since the last new event of the stream.
     left_out: u32,
@@ -86,7 +89,7 @@ impl Follower {
         }
     }
 
-    /// Returns the delay before the next connection.
+    /// Returns the delay before the next connection to the event stream.
     fn pause(&self, why: &Broke, attempt: u32) -> Duration {
         match why.is_unauthorized() {
             true => UNAUTHORIZED_PAUSE,
@@ -134,7 +137,7 @@ impl Follower {
         }
     }
 
-    /// Records the changes from before the first connection, which are not delivered.
+    /// Records the breadcrumb changes from before the first connection to the event stream, which are not delivered.
     async fn begin(&mut self) -> Result<(), BoxError> {
         let Some(backfill) = self
             .settings
@@ -202,7 +205,7 @@ impl Follower {
         }
     }
 
-    /// Delivers an event that the stream sent.
+    /// Delivers an event of the event stream to the subscribers.
     fn tell_live(&mut self, event: Event) {
         if self.feed.tell(event) {
             self.left_out = 0;
@@ -256,7 +259,7 @@ impl Follower {
         }
     }
 
-    /// Delivers the found events that the stream did not deliver in the meantime.
+    /// Delivers the events of a backfill query that the event stream did not deliver in the meantime.
     fn settle(&mut self, found: Found) {
         let missed = self.tell_found(found);
         if missed == 0 {
@@ -268,7 +271,7 @@ impl Follower {
         if self.left_out >= PATIENCE && !std::mem::replace(&mut health.is_deaf, true) {
             tracing::error!(
                 missed = health.missed,
-                "event stream is connected but omits events, backfill queries deliver them late; restart the server"
+                "event stream is connected but omits events, which backfill queries deliver late; restart the server"
             );
         }
     }

@@ -1,18 +1,18 @@
-/// State and counters of an event stream.
+/// State and counters of an event source over server-sent events.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SseHealth {
     /// If `true`, the source is connected and has read the events from before the connection.
     pub is_connected: bool,
-    /// Number of connections that the source opened.
+    /// Number of connections to the event stream that the source opened.
     pub connections: u64,
     /// Number of events that the source sent to its subscribers.
     pub told: u64,
-    /// Number of sent events that the stream omitted while it was connected.
+    /// Number of events that the stream omitted while it was connected, and that the source sent late.
     pub missed: u64,
-    /// Number of frames without a valid event, and of events whose tags and schema name are too large.
+    /// Number of event stream frames without a valid event, and of events whose tags and schema name are too large.
     pub unreadable: u64,
-    /// If `true`, the stream is connected but repeatedly omits events. Backfill queries deliver these events late, and
-    /// the server needs a restart.
+    /// If `true`, the event stream is connected but repeatedly omits events. Backfill queries deliver these events
+    /// late, and the server needs a restart.
     pub is_deaf: bool,
 }

@@ -1,4 +1,4 @@
-//! State of one connection.
+//! State of one connection to an event stream.
 
 use super::catch_up::Look;
 use super::connect::Broke;
@@ -7,24 +7,25 @@ use crate::source::frames::Frames;
 use futures::stream::BoxStream;
 use tokio::time::Instant;
 
-/// Maximum length of a line and of an event in bytes. A frame contains a whole breadcrumb.
+/// Maximum length of a line and of an event in an event stream in bytes. A frame contains a whole breadcrumb.
 const MAX_FRAME: usize = 4 << 20;
 
-/// State of an open connection.
+/// State of an open connection to an event stream.
 pub(super) struct Line {
     pub(super) chunks: BoxStream<'static, Result<Vec<u8>, Broke>>,
     pub(super) frames: Frames,
-    /// Time of the last complete frame, or the time at which reading resumed after a pause.
+    /// Time of the last complete frame of the event stream, or the time at which reading resumed after a pause.
     pub(super) alive: Instant,
-    /// If `true`, no backfill query of this connection has succeeded yet.
+    /// If `true`, no backfill query of this event stream connection has succeeded yet.
     pub(super) is_behind: bool,
-    /// Events that wait for the first backfill query, or `None` once events are delivered at once.
+    /// Events of the stream that wait for the connection's first backfill query, or `None` once events are delivered at
+    /// once.
     pub(super) waiting: Option<Waiting>,
     pub(super) look: Look,
 }
 
 impl Line {
-    /// Creates the state of a new connection, with its first backfill query.
+    /// Creates the state of a new event stream connection, with its first backfill query.
     pub(super) fn new(chunks: BoxStream<'static, Result<Vec<u8>, Broke>>, look: Look) -> Self {
         let is_behind = !matches!(look, Look::Never);
         Self {
@@ -37,7 +38,7 @@ impl Line {
         }
     }
 
-    /// Returns `true` if a further event of the stream can be stored.
+    /// Returns `true` if a further event of the stream can wait for the first backfill query.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.as_ref().is_none_or(Waiting::has_room)
     }

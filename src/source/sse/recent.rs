@@ -1,9 +1,10 @@
-//! Recently delivered versions, to detect duplicates.
+//! Recently delivered breadcrumb versions, to detect duplicate events.
 
 use crate::model::BreadcrumbId;
 use std::collections::{HashSet, VecDeque};
 
-/// The most recently delivered versions. An older version may be delivered again, which is harmless.
+/// The breadcrumb versions that the event source delivered most recently. An older version may be delivered again,
+/// which is harmless.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     known: HashSet<(BreadcrumbId, u64)>,
@@ -11,14 +12,14 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Maximum number of versions in memory.
+    /// Maximum number of delivered breadcrumb versions in memory.
     const MOST: usize = 65_536;
 
     pub(super) fn knows(&self, id: BreadcrumbId, version: u64) -> bool {
         self.known.contains(&(id, version))
     }
 
-    /// Records a version. Returns `false` if the version is already recorded.
+    /// Records a delivered breadcrumb version. Returns `false` if the version is already recorded.
     pub(super) fn note(&mut self, id: BreadcrumbId, version: u64) -> bool {
         if !self.known.insert((id, version)) {
             return false;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Settings of an SSE source.
+/// Settings of an event source over server-sent events.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) client: Client,
@@ -24,13 +24,14 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Returns the delay before the next attempt: half of the exponential delay, plus a random part of the other half.
+    /// Returns the delay before the next connection attempt or backfill query: half of the exponential delay, plus a
+    /// random part of the other half.
     pub(super) fn pause(&self, attempt: u32, base: Duration) -> Duration {
         let half = |chance| full_jitter(attempt, base, self.longest_pause, chance) / 2;
         half(1.0) + half(chance())
     }
 
-    /// Returns the reconnection delay that a server requests, clamped to between 0.5 s and 60 s.
+    /// Returns the reconnection delay that the event stream's server requests, clamped to between 0.5 s and 60 s.
     pub(super) fn asked_pause(&self, asked: Duration) -> Duration {
         asked.clamp(Duration::from_millis(500), Duration::from_secs(60))
     }

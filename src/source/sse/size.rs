@@ -2,14 +2,14 @@
 
 use crate::model::{Breadcrumb, Event};
 
-/// Maximum size of a delivered context in bytes. A larger context is omitted.
+/// Maximum size in bytes of the context in an event of an event stream. A larger context is omitted.
 const MAX_CONTEXT: usize = 16 << 10;
 
-/// Memory overhead of a string in bytes.
+/// Estimated memory overhead of an event's tag or schema name in bytes.
 const PER_TEXT: usize = 64;
 
-/// Maximum memory size of the tags and the schema name: the size for the largest breadcrumb that a store of this crate
-/// accepts, about 80 KiB.
+/// Maximum memory size of an event's tags and schema name: the size for the largest breadcrumb that a store of this
+/// crate accepts, about 80 KiB.
 const MAX_LABELS: usize = Breadcrumb::MAX_TAGS * (PER_TEXT + Breadcrumb::MAX_TAG_BYTES)
     + PER_TEXT
     + Breadcrumb::MAX_SCHEMA_BYTES;
@@ -22,8 +22,8 @@ pub(crate) fn event_size(event: &Event) -> usize {
         .saturating_add(context)
 }
 
-/// Removes a context that is larger than [`MAX_CONTEXT`]. Returns `None` if the tags and the schema name are larger
-/// than [`MAX_LABELS`].
+/// Removes the context of an event that is larger than [`MAX_CONTEXT`]. Returns `None` if the tags and the schema name
+/// are larger than [`MAX_LABELS`].
 pub(super) fn fitting(mut event: Event) -> Option<Event> {
     event.context = event
         .context

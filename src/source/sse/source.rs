@@ -68,7 +68,7 @@ struct Inner {
     running: Mutex<Option<Arc<Running>>>,
 }
 
-/// A connection that stays open until this value is dropped.
+/// A connection to the event stream that stays open until this value is dropped.
 struct Running {
     feed: Arc<Feed>,
     task: JoinHandle<()>,
@@ -76,7 +76,7 @@ struct Running {
 }
 
 impl SseSource {
-    /// Returns the state and the counters of the stream. Returns default values before the first subscription.
+    /// Returns the state and the counters of the event stream. Returns default values before the first subscription.
     #[must_use]
     pub fn health(&self) -> SseHealth {
         let running = self.lock().clone();
@@ -90,8 +90,8 @@ impl SseSource {
         }))
     }
 
-    /// Returns the current connection. Opens a new connection before the first subscription, or after the tokio runtime
-    /// of the current connection has ended.
+    /// Returns the current connection to the event stream. Opens a new connection before the first subscription, or
+    /// after the tokio runtime of the current connection has ended.
     fn running(&self) -> Arc<Running> {
         let mut running = self.lock();
         if let Some(running) = running
@@ -149,7 +149,7 @@ impl EventSource for SseSource {
         Ok(Deliveries::new(stream::unfold((said, running), next)))
     }
 
-    /// Returns `Ok(None)`, because the server does not count events.
+    /// Returns `Ok(None)`, because the server of the event stream does not count unacknowledged events.
     ///
     /// # Errors
     /// Returns [`SourceError::Unavailable`] while subscribers exist and the connection is down.
@@ -168,7 +168,7 @@ impl EventSource for SseSource {
     }
 }
 
-/// Waits until the source is connected. Fails if an attempt to connect fails before.
+/// Waits until the source is connected to the event stream. Fails if an attempt to connect fails before.
 async fn ready(feed: &Feed) -> Result<(), SourceError> {
     let mut progress = feed.progress.subscribe();
     let failures = progress.borrow().failures;

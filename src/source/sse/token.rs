@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Timeout for a request for a token.
+/// Timeout for a request for a bearer token.
 const LONGEST_ASK: Duration = Duration::from_secs(30);
 
 /// Bearer token for requests to a server, sent in the `Authorization` header only. Clones share the token and its
@@ -36,7 +36,7 @@ pub struct BearerToken(Arc<Inner>);
 struct Inner {
     origin: Origin,
     held: Mutex<Option<Held>>,
-    /// Permit to renew the token. Only one caller renews it at a time.
+    /// Permit to renew the bearer token. Only one caller renews it at a time.
     renewing: Semaphore,
 }
 
@@ -46,7 +46,7 @@ enum Origin {
     Asked(Box<Ask>),
 }
 
-/// A token and its lifetime.
+/// A bearer token and its lifetime.
 type Given = (Secret, Option<Duration>);
 type Ask = dyn Fn() -> BoxFuture<'static, Result<Given, TokenError>> + Send + Sync;
 
@@ -65,16 +65,16 @@ pub enum TokenError {
         "token request refused with status {status}: {said}; check owner, ID and roles of the agent"
     )]
     Refused {
-        /// HTTP status of the response.
+        /// HTTP status of the token server's response.
         status: u16,
-        /// Start of the response body, at most 200 bytes.
+        /// Start of the token server's response body, at most 200 bytes.
         said: String,
     },
-    /// The token contains characters that are not allowed in an HTTP header.
+    /// The bearer token contains characters that are not allowed in an HTTP header.
     #[error("bearer token contains characters that are not allowed in an HTTP header")]
     Unsendable,
-    /// The token server or the function does not answer, or its answer is invalid. A retry can succeed.
-    #[error("cannot obtain a bearer token")]
+    /// The token server or the token function does not answer, or its answer is invalid. A retry can succeed.
+    #[error("cannot obtain a bearer token; see the cause")]
     Unavailable(#[source] BoxError),
 }
 
@@ -91,7 +91,7 @@ impl TokenError {
 }
 
 impl BearerToken {
-    /// Returns `true` if requests carry no token.
+    /// Returns `true` for an empty bearer token: requests carry no `Authorization` header.
     pub(super) fn is_absent(&self) -> bool {
         match self.0.origin {
             Origin::None => true,
@@ -99,19 +99,19 @@ impl BearerToken {
         }
     }
 
-    /// Creates an empty token: requests carry no `Authorization` header.
+    /// Creates an empty bearer token: requests carry no `Authorization` header.
     #[must_use]
     pub fn none() -> Self {
         Self::of(Origin::None)
     }
 
-    /// Creates a token that is never renewed.
+    /// Creates a bearer token that is never renewed.
     #[must_use]
     pub fn fixed(token: Secret) -> Self {
         Self::of(Origin::Fixed(token))
     }
 
-    /// Creates a token that a function returns, with its lifetime if that is known.
+    /// Creates a bearer token that a function returns, with its lifetime if that is known.
     ///
     /// The function is called again shortly before the token expires, and after the server refuses the token. A call
     /// has 30 s to answer. The returned error must not contain the token.
@@ -127,7 +127,7 @@ impl BearerToken {
         })))
     }
 
-    /// Creates a token that a server issues at `/auth/token` for an agent of an owner.
+    /// Creates a bearer token that a server issues at `/auth/token` for an agent of an owner.
     pub(crate) fn issued(client: Client, base: &Url, agent: Agent) -> Self {
         let (url, agent) = (http::below(base, &["auth", "token"]), Arc::new(agent));
         Self::of(Origin::Asked(Box::new(move || {
@@ -143,8 +143,8 @@ impl BearerToken {
         }))
     }
 
-    /// Returns the `Authorization` header, with a renewed token if the current one expires soon. Returns `None` for an
-    /// empty token.
+    /// Returns the `Authorization` header for a request, with a renewed token if the current one expires soon. Returns
+    /// `None` for an empty token.
     pub(crate) async fn header(&self) -> Result<Option<HeaderValue>, TokenError> {
         let ask = match &self.0.origin {
             Origin::None => return Ok(None),
@@ -173,7 +173,7 @@ impl BearerToken {
         Ok(Some(header))
     }
 
-    /// Discards a token that the server refused. Returns `false` if no other token can be obtained.
+    /// Discards a bearer token that the server refused. Returns `false` if no other token can be obtained.
     pub(crate) fn refused(&self, header: Option<&HeaderValue>) -> bool {
         match &self.0.origin {
             Origin::None | Origin::Fixed(_) => false,
@@ -204,7 +204,7 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// The agent for which a token is requested.
+/// The agent for which a bearer token is requested from the token server.
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
     pub(crate) owner: String,
@@ -212,7 +212,7 @@ pub(crate) struct Agent {
     pub(crate) roles: Vec<String>,
 }
 
-/// Returns how long before its expiry a token is renewed: a fifth of its lifetime, at most one minute.
+/// Returns how long before its expiry a bearer token is renewed: a fifth of its lifetime, at most one minute.
 fn margin(lasts: Duration) -> Duration {
     (lasts / 5).min(Duration::from_secs(60))
 }

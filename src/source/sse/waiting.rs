@@ -1,14 +1,14 @@
-//! Events of a new connection that wait for the first backfill query.
+//! Events of a new event stream connection that wait for the first backfill query.
 
 use super::size::event_size;
 use crate::model::Event;
 
-/// Maximum number of waiting events, and their maximum size in bytes. At either limit, the source stops reading the
-/// stream.
+/// Maximum number of events that wait for the first backfill query, and their maximum size in bytes. At either limit,
+/// the source stops reading the stream.
 const MAX_EVENTS: usize = 2_048;
 const MAX_BYTES: usize = 8 << 20;
 
-/// Waiting events, in the order of their arrival.
+/// Events of a new connection that wait for the first backfill query, in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     events: Vec<Event>,
@@ -16,7 +16,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Returns `true` if the source may read more of the stream.
+    /// Returns `true` if the source may read more of the event stream.
     pub(super) fn has_room(&self) -> bool {
         self.events.len() < MAX_EVENTS && self.bytes < MAX_BYTES
     }
