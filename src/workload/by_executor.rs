@@ -21,17 +21,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Maximum time after which a run that another worker holds, or that is paused, is checked again.
+/// Maximum delay before a turn checks its inner executor run again, if another worker holds that run or it is paused.
 const LOOKS: Duration = Duration::from_secs(5);
 
-/// Maximum wait of a run that continues within the turn, as a run that only yields to another attempt. Clocks may
-/// differ by about this much.
+/// Maximum wait of an inner executor run that continues within the turn, as a run that only yields to another attempt.
+/// Clocks may differ by about this much.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Minimum delay before such a run continues.
+/// Minimum delay before an inner executor run that yielded continues within the turn.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Version of the breadcrumb that a run writes for the executor.
+/// Version of the trigger breadcrumb that a workload run writes for its inner executor.
 const FIRST: u64 = 1;
 
 /// Definition that runs any executor as a workload. Each message is written to the store as a trigger of the executor,
@@ -66,8 +66,8 @@ pub struct ExecutorDefinition {
 }
 
 impl ExecutorDefinition {
-    /// Creates a definition for an executor that `user.message.v1` triggers, with the message as `message` in its
-    /// context. Its name is the executor ID.
+    /// Creates a workload definition for an executor that `user.message.v1` triggers, with the message as `message` in
+    /// its context. Its name is the executor ID.
     #[must_use]
     pub fn new(executor: Arc<dyn UniversalExecutor>) -> Self {
         Self {
@@ -77,14 +77,14 @@ impl ExecutorDefinition {
         }
     }
 
-    /// Sets the schema of the trigger. Defaults to `user.message.v1`.
+    /// Sets the schema of the trigger that the workload writes for the executor. Defaults to `user.message.v1`.
     #[must_use]
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = schema.into();
         self
     }
 
-    /// Sets the description.
+    /// Sets the description of the workload.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.meta = self.meta.description(description);
@@ -132,7 +132,8 @@ impl fmt::Debug for ExecutorDefinition {
 }
 
 impl WorkloadMessage {
-    /// Returns the message as the trigger of an executor: an object as it is, anything else as `message`.
+    /// Returns the workload's message as the trigger breadcrumb of an executor: an object as it is, anything else as
+    /// `message`.
     pub(super) fn breadcrumb(&self, schema: &str) -> NewBreadcrumb {
         let context = match &*self.content {
             Value::Object(_) => self.content.clone(),
@@ -151,7 +152,7 @@ impl WorkloadMessage {
 }
 
 struct ByExecutor {
-    /// The store of the run.
+    /// The store to which the workload's run writes the trigger.
     store: Arc<dyn BreadcrumbStore>,
     executor: Arc<dyn UniversalExecutor>,
     schema: String,
@@ -227,7 +228,7 @@ impl ByExecutor {
         })
     }
 
-    /// Processes the trigger until the executor's run ends or waits.
+    /// Processes the trigger until the inner executor's run ends or waits.
     ///
     /// If the outer run has a deadline, this method also returns when the inner run yields to another attempt. The
     /// outer run then yields too, because the deadline would interrupt the steps of the inner run.
@@ -302,7 +303,7 @@ impl ByExecutor {
         })
     }
 
-    /// Returns the end of a run that wrote these breadcrumbs.
+    /// Returns the last event of a workload run whose inner executor run wrote these breadcrumbs.
     async fn end_of(
         &self,
         cx: &RunCx,

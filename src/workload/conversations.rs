@@ -17,18 +17,18 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Maximum number of bytes of one tool result that are saved.
+/// Maximum number of bytes of one tool result that a session saves for later turns.
 const RESULT: usize = 16 << 10;
 
-/// Maximum size in bytes of the saved calls and results of a running agent. The newest are retained. They are saved
-/// next to the provider's conversation, and a log entry has room for them with the question and the answer.
+/// Maximum size in bytes of the saved tool calls and results of a running agent. The newest are retained. They are
+/// saved next to the provider's conversation, and a log entry has room for them with the question and the answer.
 const SAID: usize = 256 << 10;
 
 /// Maximum number of attempts to add the answer of an agent to its conversation. If several answers are added at the
 /// same time, one of them succeeds with each attempt.
 const TRIES: usize = 64;
 
-/// The conversations of one run.
+/// The conversations of the agents in one workload run.
 #[derive(Clone)]
 pub(super) struct Talk {
     session: Conversation,
@@ -217,14 +217,14 @@ impl Provider for Remembering {
     }
 }
 
-/// The saved form of [`Remembered`].
+/// The saved state of a provider session with the tool calls of its agent and their results.
 #[derive(Deserialize, Serialize)]
 struct Saved {
     inner: Json,
     said: Vec<ChatMessage>,
 }
 
-/// A provider session, with the calls of its agent and their results.
+/// A provider session, with the tool calls of its agent and their results.
 struct Remembered {
     inner: Box<dyn ProviderSession>,
     said: Vec<ChatMessage>,
@@ -299,7 +299,8 @@ impl ProviderSession for Remembered {
     }
 }
 
-/// Returns the ID that a call has in the answer of the model. The ID in the run has the number of the answer before that.
+/// Returns the ID that a tool call has in the answer of the model. The ID in the run has the number of the answer
+/// before that.
 fn id_in(answer: Option<&ChatMessage>, id: &str) -> String {
     let calls = answer.map(ChatMessage::tool_calls).unwrap_or_default();
     let has = |id: &str| calls.iter().any(|call| call.id == id);
@@ -309,7 +310,8 @@ fn id_in(answer: Option<&ChatMessage>, id: &str) -> String {
     }
 }
 
-/// Removes the oldest messages until the rest has at most `most` bytes. The results of a removed call are removed too.
+/// Removes the oldest messages of an agent until the rest has at most `most` bytes. The results of a removed call are
+/// removed too.
 fn fit(said: &mut Vec<ChatMessage>, most: usize) {
     let mut size: usize = said.iter().map(written).sum();
     let mut left_out = 0;

@@ -15,24 +15,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkloadMessage {
-    /// The content: a string, or any other JSON value.
+    /// The content of the message: a string, or any other JSON value.
     pub content: Json,
-    /// The name of the author, if known.
+    /// The name of the message's author, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The flow to start, if a request names one.
+    /// The name of the flow to start, if the workflow request has one.
     #[serde(skip)]
     pub(super) flow: Option<String>,
     /// If `true`, the progress of the run is stored as breadcrumbs.
     #[serde(skip)]
     pub(super) tells: bool,
-    /// The words of the user, if the content has more than these.
+    /// The text that the user wrote, if the message content has more than this text.
     #[serde(skip)]
     pub(super) words: Option<String>,
 }
 
 impl WorkloadMessage {
-    /// Creates a message without an author.
+    /// Creates a message for a workload, without an author.
     #[must_use]
     pub fn new(content: impl Into<Json>) -> Self {
         Self {
@@ -41,14 +41,14 @@ impl WorkloadMessage {
         }
     }
 
-    /// Sets the name of the author.
+    /// Sets the name of the message's author.
     #[must_use]
     pub fn by(mut self, name: impl Into<String>) -> Self {
         self.from = Some(name.into());
         self
     }
 
-    /// Returns the content as text: a string as it is, any other value as JSON.
+    /// Returns the content of the message as text: a string as it is, any other value as JSON.
     #[must_use]
     pub fn text(&self) -> String {
         display_text(&self.content)
@@ -75,12 +75,12 @@ pub struct RunCx {
     run: Arc<str>,
     pub(super) outlet: Outlet,
     said: Arc<Mutex<Vec<agent::ChatMessage>>>,
-    /// The error that ended the run, if the workload did not end it.
+    /// The error that ended the workload run, or `None` if the workload itself reported the end.
     cause: Arc<Mutex<Option<BoxError>>>,
 }
 
 impl RunCx {
-    /// Creates the context of a run, without a session.
+    /// Creates the context of a workload run, without a session.
     ///
     /// `context` has the trigger of the workload and the [state](ExecutionContext::with_resumed) of a suspended run
     /// that continues. It saves the progress of the run if it belongs to a run of an executor.
@@ -97,33 +97,33 @@ impl RunCx {
         }
     }
 
-    /// Sets the outer run that this run belongs to.
+    /// Sets the outer run within which this workload run was started.
     #[must_use]
     pub fn parent(mut self, run: impl Into<Arc<str>>) -> Self {
         self.outlet = Outlet::new(Arc::clone(&self.run), Some(run.into()));
         self
     }
 
-    /// Sets the listeners for events of runs within this run.
+    /// Sets the listeners for events of runs within this workload run.
     pub(super) fn listeners(mut self, sink: Sink) -> Self {
         self.outlet.listeners = sink;
         self
     }
 
-    /// Sets the session whose conversation the run continues.
+    /// Sets the session whose conversation the workload run continues.
     #[must_use]
     pub fn session(mut self, session: Conversation) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// Returns the name of the run.
+    /// Returns the name of the workload run.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
     }
 
-    /// Returns the execution context, which has the trigger and saves the progress.
+    /// Returns the execution context of the workload run, which has its trigger and saves its progress.
     #[must_use]
     pub fn context(&self) -> &ExecutionContext {
         &self.context
@@ -138,8 +138,8 @@ impl RunCx {
         self.session.as_ref()
     }
 
-    /// Emits an event of a step. Waits while the buffer of the stream is full. Ignores start and end events, because
-    /// the stream emits these itself.
+    /// Emits an event of a step to the stream of the run. Waits while the buffer of the stream is full. Ignores start
+    /// and end events, because the stream emits these itself.
     ///
     /// # Cancel safety
     /// If the future is dropped while it waits, the event is not emitted.
@@ -149,7 +149,7 @@ impl RunCx {
         }
     }
 
-    /// Emits a further part of the answer's text. Waits while the buffer of the stream is full.
+    /// Emits a further part of the text of the run's answer. Waits while the buffer of the stream is full.
     ///
     /// # Cancel safety
     /// If the future is dropped while it waits, the text is not emitted.
@@ -158,8 +158,8 @@ impl RunCx {
         self.tell(&StepPath::new(""), kind).await;
     }
 
-    /// Returns the event stream of a run that does `work`, as [`Workload::run`](super::Workload::run) returns it. The
-    /// output of `work` is the last event.
+    /// Returns the event stream of a workload run that does `work`, as [`Workload::run`](super::Workload::run) returns
+    /// it. The output of `work` is the last event.
     pub fn stream<'w>(
         &self,
         work: impl Future<Output = WorkloadEventKind> + Send + 'w,
@@ -167,7 +167,8 @@ impl RunCx {
         EventStream::new(self.outlet.clone(), work)
     }
 
-    /// Saves the tool calls and their results for the session, which contains them between the message and the answer.
+    /// Stores the tool calls of the run and their results for the session, which contains them between the message and
+    /// the answer.
     pub(super) fn keep(&self, messages: Vec<agent::ChatMessage>) {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = messages;
     }

@@ -5,20 +5,20 @@ use crate::workflow::Workflow;
 /// The flow or agent that a run of a definition starts with.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Entry {
-    /// A flow, by its name.
+    /// The name of the flow that a run starts with.
     Flow(String),
-    /// An agent, by its name.
+    /// The name of the agent that a run starts with.
     Agent(String),
 }
 
-/// Start of a run if neither the caller nor the definition names a flow or agent.
+/// Choice of the flow or agent that starts a run if neither the caller nor the definition names one.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum EntryPolicy {
     /// Fails with [`EntryError::Ambiguous`]: the caller has to select a flow or agent.
     #[default]
     Ask,
-    /// The first flow in alphabetical order, otherwise the first agent, because a definition is not ordered.
+    /// Selects the first flow in alphabetical order, otherwise the first agent, because a definition is not ordered.
     First,
 }
 
@@ -26,14 +26,14 @@ pub enum EntryPolicy {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// No flow or agent has the requested name.
+    /// No flow or agent of the workflow has the requested name.
     #[error("unknown flow or agent {name:?}{}; known: {candidates}", nearest.as_ref().map_or(String::new(), |name| format!("; did you mean {name:?}?")))]
     Unknown {
-        /// The requested name, at most 80 bytes of it.
+        /// The requested flow or agent name, at most 80 bytes of it.
         name: String,
-        /// The most similar known name, if there is one.
+        /// The most similar name of a flow or agent, if there is one.
         nearest: Option<String>,
-        /// All known names, separated by commas.
+        /// The names of all flows and agents of the workflow, separated by commas.
         candidates: String,
     },
     /// Several flows or agents can start a run, and none is selected or named `main` or `default`.
@@ -43,16 +43,16 @@ pub enum EntryError {
          workflow.def.v1; candidates: {candidates}"
     )]
     Ambiguous {
-        /// The names of the flows and agents, separated by commas.
+        /// The names of the flows and agents that can start the run, separated by commas.
         candidates: String,
     },
-    /// The definition has no flows and no agents.
-    #[error("the definition has neither flows nor agents; add one")]
+    /// The workflow definition has no flows and no agents.
+    #[error("the workflow definition has neither flows nor agents; add one")]
     Empty,
 }
 
 impl EntryError {
-    /// Returns [`Retry::Never`]: the definition or the name has to change.
+    /// Returns [`Retry::Never`]: the workflow definition or the requested name has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
@@ -112,8 +112,8 @@ pub(crate) fn select_entry(
     }
 }
 
-/// Returns the flow or agent that a request starts. Without a name, it is the flow `main`, the flow `default` or the only flow, and an
-/// agent only in a workflow without flows.
+/// Returns the flow or agent that a request to a workflow starts. Without a name, it is the flow `main`, the flow
+/// `default` or the only flow, and an agent only in a workflow without flows.
 ///
 /// # Errors
 /// Returns the errors of [`select_entry`].

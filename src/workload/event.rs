@@ -13,9 +13,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WorkloadEvent {
-    /// The name of the run.
+    /// The name of the workload run that emitted the event.
     pub run: Arc<str>,
-    /// The name of the outer run, if this run is within another one.
+    /// The name of the outer run, if the run that emitted the event is within another one.
     pub parent: Option<Arc<str>>,
     /// Path of the step that the event is about, followed by the names of the agents that its agent called. Empty for
     /// the run itself.
@@ -28,7 +28,7 @@ pub struct WorkloadEvent {
     pub kind: WorkloadEventKind,
 }
 
-/// Kinds of events of a run.
+/// Kinds of events of a workload run.
 ///
 /// The first event of a stream is [`Started`](Self::Started). Only the last one [ends it](Self::is_end). Between them, each step that
 /// starts ends once, after the steps below it, unless the run is suspended first. A suspended run continues in a new stream, in which
@@ -41,82 +41,82 @@ pub struct WorkloadEvent {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WorkloadEventKind {
-    /// The run starts, or continues after a wait.
+    /// The workload run starts, or continues after a wait.
     Started,
-    /// The run failed with a temporary error and starts again from the beginning. Discard its earlier events. An attempt that could
-    /// not read its session has no such event.
+    /// The workload run failed with a temporary error and starts again from the beginning. Discard its earlier events.
+    /// An attempt that could not read its session has no such event.
     Restarted {
-        /// The number of the next attempt.
+        /// The number of the run's next attempt.
         attempt: u32,
-        /// The error of the previous attempt.
+        /// The error of the run's previous attempt.
         failure: StepFailure,
-        /// The delay before the next attempt.
+        /// The delay before the run's next attempt.
         after: Duration,
     },
-    /// A change of a step, for example its start, its end or its wait for a person.
+    /// A change of a step in the run's flow, for example its start, its end or its wait for a person.
     Step(FlowEventKind),
     /// A model call started.
     Asked,
     /// A further part of the text of a model's answer.
     Text(String),
-    /// Usage of the current model call so far.
+    /// Token usage of the current model call so far.
     Usage(Usage),
     /// The answer of a model was invalid. The model receives the problem and answers again.
     Repaired {
-        /// The problem of the answer.
+        /// The reason why the model's answer was invalid.
         problem: String,
     },
     /// An agent calls a tool.
     ToolCalled {
-        /// ID of the call.
+        /// ID of the tool call.
         call: String,
-        /// Tool name, as the model wrote it.
+        /// Name of the called tool, as the model wrote it.
         tool: String,
     },
     /// An agent received the result of a tool call.
     ToolAnswered {
-        /// ID of the call.
+        /// ID of the tool call.
         call: String,
-        /// If `true`, the result is an error.
+        /// If `true`, the result of the tool call is an error.
         is_error: bool,
     },
     /// A conversation was too long and was shortened. The shortened form is saved.
     Compacted {
         /// Number of omitted turns, or number of omitted messages if a running agent shortened its own turn.
         left_out: u64,
-        /// If `true`, a summary replaces the omitted part.
+        /// If `true`, a summary replaces the omitted part of the conversation.
         summed_up: bool,
     },
-    /// Details were dropped, because the reader of the stream is slow.
+    /// Details of the run were dropped, because the reader of its event stream is slow.
     Missed {
-        /// Number of dropped events.
+        /// Number of events that were dropped from the run's event stream.
         events: u64,
     },
-    /// The run succeeded.
+    /// The workload run succeeded.
     Final {
         /// The value that the run returned, otherwise the last result of its steps.
         output: Json,
     },
-    /// The run failed.
+    /// The workload run failed.
     Error {
-        /// The code and the message of the failure.
+        /// The code and the message of the run's failure.
         failure: StepFailure,
-        /// The decision on a retry of the run.
+        /// The decision whether and when the run is retried.
         retry: MayRetry,
     },
-    /// The run waits for others, or is due at once for [another attempt](crate::workflow#what-a-driver-does). The run
-    /// continues when the workload runs again with a context that is [resumed](crate::ExecutionContext::with_resumed)
-    /// with this state.
+    /// The workload run waits for others, or is due at once for [another attempt](crate::workflow#what-a-driver-does).
+    /// The run continues when the workload runs again with a context that is
+    /// [resumed](crate::ExecutionContext::with_resumed) with this state.
     Suspended {
-        /// The breadcrumbs or the time that the run waits for.
+        /// The breadcrumbs or the time that the suspended run waits for.
         wake: Wake,
-        /// The saved state from which the run continues.
+        /// The saved state from which the suspended run continues.
         state: Json,
     },
 }
 
 impl WorkloadEventKind {
-    /// Returns `true` for the last event of a stream.
+    /// Returns `true` for the last event of a run's event stream.
     #[must_use]
     pub const fn is_end(&self) -> bool {
         matches!(
@@ -125,12 +125,12 @@ impl WorkloadEventKind {
         )
     }
 
-    /// Returns `true` for an event that starts a run, or starts it again.
+    /// Returns `true` for an event that starts a workload run, or starts it again.
     pub(super) const fn begins(&self) -> bool {
         matches!(self, Self::Started | Self::Restarted { .. })
     }
 
-    /// Returns the end of a run that failed and would fail again.
+    /// Returns the last event of a workload run that failed and would fail again.
     #[must_use]
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Error {
@@ -139,8 +139,8 @@ impl WorkloadEventKind {
         }
     }
 
-    /// Returns the end of a run that an error ended. Omits the message of an error from outside this crate, because
-    /// events have many readers.
+    /// Returns the last event of a workload run that an error ended. Omits the message of an error from outside this
+    /// crate, because events have many readers.
     pub(super) fn of_error(error: &BoxError) -> Self {
         let retry = match class_of(error.as_ref()).retry() {
             Retry::Never => MayRetry::Never,
@@ -182,8 +182,8 @@ impl WorkloadEventKind {
         }
     }
 
-    /// Returns `true` for details of a run, which may be dropped when the buffer is full. Starts and ends of steps and
-    /// runs are no details.
+    /// Returns `true` for an event with details of a run, which may be dropped when the buffer of the event stream is
+    /// full. Starts and ends of steps and runs are no details.
     pub(super) const fn is_detail(&self) -> bool {
         match self {
             Self::Asked

@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub struct FlowDefinition {
     meta: Meta,
     workflow: Arc<Workflow>,
-    /// The flows that a request can start.
+    /// The names of the flows that a request can start.
     entries: Arc<BTreeSet<String>>,
     /// The step whose conversation is that of the session, if the run starts with an agent.
     speaker: Option<StepPath>,
@@ -56,7 +56,7 @@ impl FlowDefinition {
         Self::begin(name, workflow, entry, named)
     }
 
-    /// Returns the workload that starts with an entry of the workflow.
+    /// Returns the workload that starts with the given flow or agent of a workflow.
     pub(super) fn begin(
         name: impl Into<String>,
         workflow: Workflow,
@@ -94,7 +94,7 @@ impl FlowDefinition {
         })
     }
 
-    /// Returns the workflow.
+    /// Returns the workflow that the workload runs.
     #[must_use]
     pub fn workflow(&self) -> &Arc<Workflow> {
         &self.workflow
@@ -190,7 +190,7 @@ impl fmt::Debug for FlowDefinition {
     }
 }
 
-/// A definition whose services were looked up, with its store.
+/// A flow definition whose models, tools and guardrails were looked up, with its store.
 struct Prepared {
     definition: FlowDefinition,
     assembly: Arc<Assembly>,

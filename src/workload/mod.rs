@@ -137,7 +137,7 @@ use std::sync::Arc;
 ///   [`close`](Self::close) does nothing.
 #[async_trait]
 pub trait Workload: Send {
-    /// Runs one turn with a message. Without a message, continues a suspended run.
+    /// Runs one turn of the workload with a message. Without a message, continues a suspended run.
     fn run(&mut self, cx: RunCx, message: Option<WorkloadMessage>) -> EventStream<'_>;
 
     /// Stops all work of the workload, and waits until it has stopped.
@@ -151,10 +151,10 @@ pub trait Workload: Send {
 ///
 /// Its methods receive the services that the definition can name, and the store that its workloads read and write.
 pub trait Definition: Send + Sync {
-    /// Returns the name and other data of the definition.
+    /// Returns the name, description, hash and entry of the workload.
     fn meta(&self) -> &Meta;
 
-    /// Checks that a workload can be created.
+    /// Checks that a workload can be created from this definition.
     ///
     /// Executors and supervisors do not call this method if [`prepare`](Self::prepare) returns a definition: that call has the same
     /// errors.
@@ -203,7 +203,8 @@ pub trait Definition: Send + Sync {
         Ok(true)
     }
 
-    /// Returns warnings about the definition. `has_sessions` is `false` for runs without a conversation. Defaults to none.
+    /// Returns warnings about the workload definition. `has_sessions` is `false` for runs without a conversation.
+    /// Defaults to none.
     fn warnings(&self, _has_sessions: bool) -> Vec<WorkflowWarning> {
         Vec::new()
     }
@@ -224,7 +225,7 @@ pub trait Definition: Send + Sync {
         Ok(None)
     }
 
-    /// Creates a workload.
+    /// Creates a workload from this definition.
     ///
     /// # Errors
     /// Returns the errors of [`check`](Self::check).
@@ -243,14 +244,14 @@ pub struct Meta {
     pub name: String,
     /// The purpose of the workload, if the definition states it.
     pub description: Option<String>,
-    /// Hash of the definition, which changes with its content. Empty if unknown.
+    /// Hash of the workload definition, which changes with its content. Empty if unknown.
     pub hash: String,
     /// The flow or agent that a run starts with. Empty for a workload that is not a flow.
     pub entry: String,
 }
 
 impl Meta {
-    /// Creates a description with a name.
+    /// Creates the description of a workload with a name.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {

@@ -60,7 +60,7 @@ pub struct NativeDefinition {
 }
 
 impl NativeDefinition {
-    /// Creates a definition with a name and a closure.
+    /// Creates a workload definition with a name and a closure.
     #[must_use]
     pub fn new<F, W, J>(name: impl Into<String>, work: F) -> Self
     where
@@ -141,8 +141,8 @@ impl Workload for Native {
     }
 }
 
-/// Error of a closure, whose text can contain secrets. The response to a trigger has only this message. The log and the
-/// dead letter also have the source.
+/// Error of a workload's closure, whose text can contain secrets. The response to a trigger has only this message. The
+/// log and the dead letter also have the source.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the closure of workload {name:?} failed; for the cause, see the log of the worker or the dead letter of the run"

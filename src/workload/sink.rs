@@ -1,4 +1,4 @@
-//! Listeners to the events of runs.
+//! Listeners for the events of workload runs.
 
 use super::event::WorkloadEvent;
 use crate::executor::{Record, TurnEvents};
@@ -7,26 +7,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A listener, and a flag that is set once it has panicked.
+/// A listener for workload events, and a flag that is set once the listener has panicked.
 struct Listener<F: ?Sized = dyn Fn(WorkloadEvent) + Send + Sync> {
     has_panicked: AtomicBool,
     hear: F,
 }
 
 impl Listener {
-    /// Calls the listener. A panic of the listener affects neither the turn nor other listeners, and the listener still
-    /// receives the next events.
+    /// Calls the listener with a workload event. A panic of the listener affects neither the turn nor other listeners,
+    /// and the listener still receives the next events.
     fn hear(&self, event: WorkloadEvent) {
         let heard = catch_unwind(AssertUnwindSafe(|| (self.hear)(event)));
         if heard.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "listener for workload events panicked, later events will still be sent to it"
-            );
+            tracing::warn!("listener for workload events panicked; it still receives later events");
         }
     }
 }
 
-/// The listeners of a run.
+/// The listeners for the events of a workload run.
 #[derive(Clone, Default)]
 pub(super) struct Sink(Vec<Arc<Listener>>);
 
@@ -38,7 +36,8 @@ impl Sink {
         })])
     }
 
-    /// Sends the events to the client of a chat turn, without the text of models unless `with_text`.
+    /// Returns a sink that sends workload events to the client of a chat turn, without the text of models unless
+    /// `with_text`.
     pub(super) fn of_turn(events: Arc<TurnEvents>, with_text: bool) -> Self {
         Self::new(move |event| {
             let record = event.kind.into_record();
@@ -49,7 +48,7 @@ impl Sink {
         })
     }
 
-    /// Returns a sink with these listeners and those of another sink.
+    /// Returns a sink with these listeners for workload events and those of another sink.
     pub(super) fn and(mut self, others: Self) -> Self {
         self.0.extend(others.0);
         self

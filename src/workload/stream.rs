@@ -16,26 +16,27 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::Notify;
 use tokio::task::coop;
 
-/// Maximum number of buffered events. In a full buffer, text events are joined and other details are dropped.
+/// Maximum number of events in the buffer of a workload run. In a full buffer, text events are joined and other details
+/// are dropped.
 pub(super) const ROOM: usize = 1_024;
 
-/// Maximum size in bytes of a joined text.
+/// Maximum size in bytes of a text event that joins several texts of a full buffer.
 const TEXT: usize = 64 << 10;
 
-/// Stream of the events of one run.
+/// Stream of the events of one workload run.
 ///
 /// Reading the stream drives the run: the run makes no progress while the stream is not read. Dropping the stream stops
 /// the run. A run that always has a next event still yields to other tasks, so that its reader can be cancelled.
 pub struct EventStream<'w> {
     outlet: Outlet,
-    /// The work of the run, or `None` once it has ended.
+    /// The work of the workload run, or `None` once it has ended.
     work: Option<BoxFuture<'w, WorkloadEventKind>>,
-    /// If `true`, the work has returned `Pending` and the reader has received an event since.
+    /// If `true`, the work of the run has returned `Pending` and the reader has received an event since.
     yields: bool,
 }
 
 impl<'w> EventStream<'w> {
-    /// Creates the stream of `work`, which emits events through `outlet` and returns the last event.
+    /// Creates the event stream of a run's `work`, which emits events through `outlet` and returns the last event.
     pub(super) fn new(
         outlet: Outlet,
         work: impl Future<Output = WorkloadEventKind> + Send + 'w,
@@ -102,7 +103,7 @@ impl fmt::Debug for EventStream<'_> {
     }
 }
 
-/// Emitter of the events of a run. A clone is another handle on the same buffer.
+/// Emitter of the events of a workload run. A clone is another handle on the same buffer.
 #[derive(Clone)]
 pub(super) struct Outlet {
     run: Arc<str>,
@@ -134,7 +135,7 @@ impl Outlet {
         }
     }
 
-    /// Emits an event at once. Drops a detail if the buffer is full.
+    /// Emits an event of the run at once. Drops a detail if the buffer is full.
     pub(super) fn tell(&self, path: &StepPath, kind: WorkloadEventKind) {
         let mut buffer = self.buffer();
         if buffer.is_over {
@@ -149,7 +150,7 @@ impl Outlet {
         self.waker.wake();
     }
 
-    /// Emits an event once the buffer is not full.
+    /// Emits an event of the run once the buffer is not full.
     pub(super) async fn tell_in_turn(&self, path: &StepPath, kind: WorkloadEventKind) {
         loop {
             let taken = self.taken.notified();
@@ -200,7 +201,8 @@ impl Outlet {
 }
 
 impl Buffer {
-    /// Joins a text to the previous event if that is a text of the same step, and counts any other event as dropped.
+    /// Joins a text event to the previous event in a full buffer if that is a text of the same step, and counts any
+    /// other event as dropped.
     fn squeeze(&mut self, path: &StepPath, kind: &WorkloadEventKind) {
         if let (WorkloadEventKind::Text(more), Some(last)) = (kind, self.queue.back_mut())
             && let WorkloadEventKind::Text(text) = &mut last.kind

@@ -23,7 +23,8 @@ pub(super) struct Telling {
     /// If `true`, the name of the run is final.
     #[cfg(feature = "workloads")]
     is_named: bool,
-    /// The running steps. The path of an outer step is a prefix of its inner steps' paths, and sorts before them.
+    /// The running steps of the turn. The path of an outer step is a prefix of its inner steps' paths, and sorts before
+    /// them.
     open: BTreeSet<StepPath>,
     is_over: bool,
 }
@@ -54,7 +55,7 @@ impl Telling {
         &self.sink
     }
 
-    /// Emits an event of an attempt, except for the start and the end of the attempt.
+    /// Emits an event of an attempt of the turn, except for the start and the end of the attempt.
     pub(super) fn tell(&mut self, event: WorkloadEvent) {
         let WorkloadEvent { path, at, kind, .. } = event;
         self.begin(at);
@@ -104,7 +105,7 @@ impl Telling {
         }
     }
 
-    /// Emits a cancellation for each running step.
+    /// Emits a cancellation event for each running step of the turn.
     fn close_steps(&mut self) {
         while let Some(path) = self.open.pop_last() {
             let kind = WorkloadEventKind::Step(FlowEventKind::Cancelled);
@@ -150,12 +151,12 @@ tokio::task_local! {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outer {
     pub(super) run: Option<Arc<str>>,
-    /// Listeners of the run.
+    /// Listeners for the events of the outer run.
     pub(super) sink: Sink,
 }
 
 impl Outer {
-    /// Runs a future within this run.
+    /// Runs a future within this outer run.
     #[cfg(feature = "workloads")]
     pub(super) async fn around<T>(self, work: impl Future<Output = T>) -> T {
         OUTER.scope(self, work).await

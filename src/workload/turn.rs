@@ -20,19 +20,19 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// The outcome of a turn.
+/// The outcome of one turn of a workload.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TurnOutcome {
-    /// The name of the run.
+    /// The name of the turn's run.
     pub run: Arc<str>,
     /// The status at the end of the turn.
     pub status: TurnStatus,
     /// The workloads that could not be closed after the turn.
     pub not_closed: Option<CloseError>,
-    /// The error that ended the run, if the workload did not end it.
+    /// The error that ended the turn's run, or `None` if the workload itself reported the end.
     pub(super) cause: Option<BoxError>,
-    /// The panic that ended the run.
+    /// The panic of the workload that ended the turn's run.
     pub(super) panic: Option<Panic>,
 }
 
@@ -41,7 +41,7 @@ pub struct TurnOutcome {
 pub(super) struct Panic(Mutex<Box<dyn Any + Send>>);
 
 impl Panic {
-    /// Panics again, so that the caller handles this panic as its own.
+    /// Panics again with the panic of a workload, so that the caller handles this panic as its own.
     pub(super) fn resume(self) -> ! {
         resume_unwind(self.0.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
@@ -81,7 +81,7 @@ impl TurnOutcome {
     }
 }
 
-/// A turn to run.
+/// The inputs of a turn to run: definition, services, store, session and message.
 pub(super) struct TurnOf<'t> {
     pub(super) definition: &'t dyn Definition,
     pub(super) services: &'t Services,
@@ -101,20 +101,20 @@ pub(super) struct Place {
     pub(super) added: u64,
 }
 
-/// Cancellation of a turn from outside.
+/// Cancellation of a turn from outside its workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Halt<'t> {
     pub(super) stop: &'t CancellationToken,
-    /// Maximum time to wait for work that must not be interrupted.
+    /// Maximum time that a cancelled turn waits for work that must not be interrupted.
     pub(super) patience: Duration,
 }
 
-/// The result of a run, before the session has its messages.
+/// The result of a turn's run, before its messages are added to the session.
 struct Ran {
     end: WorkloadEventKind,
-    /// The messages of the run.
+    /// The messages of the run, which the session stores.
     said: Vec<agent::ChatMessage>,
-    /// The error that ended the run, if the workload did not end it.
+    /// The error that ended the turn's run, or `None` if the workload itself reported the end.
     cause: Option<BoxError>,
 }
 

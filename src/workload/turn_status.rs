@@ -6,27 +6,27 @@ use crate::store::Wake;
 use crate::workflow::{MayRetry, StepFailure};
 use std::time::Duration;
 
-/// The end of a turn.
+/// The status of a turn of a workload at its end.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TurnStatus {
-    /// The turn has an output.
+    /// The turn completed with an output.
     Completed {
-        /// The output: the value that the workload returned, otherwise the last result of its steps.
+        /// The output of the turn: the value that the workload returned, otherwise the last result of its steps.
         output: Json,
     },
     /// The turn failed.
     Failed {
-        /// The code and the message of the failure.
+        /// The code and the message of the turn's failure.
         failure: StepFailure,
-        /// The decision on a retry of the turn.
+        /// The decision whether and when the turn is retried.
         retry: MayRetry,
     },
     /// The turn waits for others, or is due immediately for another attempt.
     Suspended {
-        /// The breadcrumbs or the time that the turn waits for.
+        /// The breadcrumbs or the time that the suspended turn waits for.
         wake: Wake,
-        /// The saved state from which the turn resumes.
+        /// The saved state from which the suspended turn resumes.
         state: Json,
     },
     /// The turn was stopped from outside.
@@ -41,7 +41,7 @@ impl TurnStatus {
         }
     }
 
-    /// Returns the status of a turn whose code panicked. A retry can succeed.
+    /// Returns the status of a turn whose workload panicked. A retry can succeed.
     pub(super) fn panicked() -> Self {
         let retry = MayRetry::After(Duration::ZERO);
         Self::failed("panic", "the workload panicked", retry)
@@ -67,7 +67,7 @@ impl TurnStatus {
         tracing::warn!(
             run,
             code,
-            "cannot save the end of a failed turn in its session"
+            "cannot save the end of a failed turn; its session still counts as suspended: resume or give up the turn"
         );
     }
 

@@ -8,57 +8,59 @@ use crate::workload::EntryError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
-    /// A field of the definition breadcrumb is missing or has the wrong type.
+    /// A field of the workflow definition breadcrumb is missing or has the wrong type.
     #[error("field {field:?} of the workflow definition must be {expected}")]
     Field {
-        /// The field name.
+        /// The name of the missing or wrong field of the workflow definition.
         field: &'static str,
-        /// The expected value.
+        /// The description of the value that the field must have.
         expected: &'static str,
     },
-    /// A field of the definition breadcrumb does not exist, and the definition is read in
+    /// A field of the workflow definition breadcrumb is not known, and the definition is read in
     /// [strict](crate::model::DefinitionOptions::strict) mode.
     #[error("{path} of the workflow definition: {problem}")]
     UnknownField {
-        /// The path of the field in the context of the definition.
+        /// The path of the unknown field in the context of the workflow definition.
         path: DefinitionPath,
-        /// The field name and the nearest known fields.
+        /// The name of the unknown field, and the nearest known fields.
         problem: String,
     },
     /// The workflow has no flow or agent to start with.
-    #[error("cannot determine the flow or agent that starts a run of workflow {workflow:?}")]
+    #[error(
+        "cannot determine the flow or agent that starts a run of workflow {workflow:?}; see the cause"
+    )]
     Entry {
-        /// The workflow ID.
+        /// The ID of the workflow that has no flow or agent to start with.
         workflow: String,
-        /// The names that exist.
+        /// The reason why none can start a run, with the names of the flows and agents.
         source: EntryError,
     },
     /// The workflow in the definition breadcrumb cannot be read.
-    #[error("cannot read the definition of workflow {workflow:?}")]
+    #[error("cannot read the definition of workflow {workflow:?}; see the cause")]
     Load {
-        /// The workflow ID.
+        /// The ID of the workflow that cannot be read.
         workflow: String,
-        /// The position and the problem.
+        /// The problem of the workflow definition, with its position.
         source: WorkflowLoadError,
     },
     /// The definition names a model, tool or guardrail that the services do not have.
-    #[error("cannot create workload {workload:?} from its definition")]
+    #[error("cannot create workload {workload:?} from its definition; see the cause")]
     Definition {
-        /// The workload name.
+        /// The name of the workload that cannot be created.
         workload: String,
-        /// The missing name.
+        /// The error that names the missing model, tool or guardrail.
         source: BoxError,
     },
-    /// The subscriptions in the definition breadcrumb cannot be used.
-    #[error("cannot use the subscriptions of workflow {workflow:?}")]
+    /// The subscriptions in the workflow definition breadcrumb cannot be used.
+    #[error("cannot use the subscriptions of workflow {workflow:?}; see the cause")]
     Subscriptions {
-        /// The workflow ID.
+        /// The ID of the workflow whose subscriptions cannot be used.
         workflow: String,
-        /// The subscription and its problem.
+        /// The subscription that cannot be used, and its problem.
         source: DefinitionError,
     },
-    /// The executor cannot work, for example because its ID is invalid or its store has no ledger.
-    #[error("invalid executor for a workload")]
+    /// The executor of the workload cannot work, for example because its ID is invalid or its store has no ledger.
+    #[error("cannot create the executor of a workload; see the cause")]
     Invalid(#[from] InvalidExecutor),
 }
 

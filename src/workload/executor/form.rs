@@ -9,7 +9,7 @@ use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
 use crate::workflow::StepFailure;
 use serde_json::{Value, json};
 
-/// The form of triggers and responses.
+/// The form of a workload executor's triggers and responses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Form {
     /// Triggers are requests to a workflow, without a session.
@@ -19,7 +19,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Returns the kind of the executor, which is also the response field with the executor ID.
+    /// Returns the kind of the workload executor, which is also the response field with the executor ID.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Request => "workflow",
@@ -27,7 +27,7 @@ impl Form {
         }
     }
 
-    /// Returns the schema of the responses.
+    /// Returns the schema of the workload executor's responses.
     pub(super) const fn result(self) -> &'static str {
         match self {
             Self::Request => WorkloadExecutor::REQUEST_RESULT,
@@ -42,7 +42,7 @@ impl Form {
         }
     }
 
-    /// Returns the outcome of a run that ended with an output.
+    /// Returns the response context for a workload run that ended with an output.
     pub(super) fn success(self, flow: &str, output: &Json) -> Value {
         match self {
             Self::Request => {
@@ -52,7 +52,7 @@ impl Form {
         }
     }
 
-    /// Returns the outcome of a run that failed.
+    /// Returns the response context for a workload run that failed.
     pub(super) fn failed(self, flow: &str, failure: &StepFailure) -> Value {
         let flow = excerpt(flow, 80);
         match self {
@@ -64,7 +64,7 @@ impl Form {
         }
     }
 
-    /// Returns the response that has the outcome of a run.
+    /// Returns the response to a trigger, with the outcome of its workload run.
     pub(super) fn response(self, id: &str, trigger: &Breadcrumb, mut context: Value) -> Response {
         let now = Timestamp::from_micros(clock::wall_micros());
         if let Value::Object(fields) = &mut context {

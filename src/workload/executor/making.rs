@@ -108,7 +108,8 @@ impl WorkloadExecutor {
         Self::from_definition_with(definition, services, store, &DefinitionOptions::default())
     }
 
-    /// Creates the executor of a definition with options, for example in [strict](DefinitionOptions::strict) mode.
+    /// Creates the executor of a workflow definition with options, for example in [strict](DefinitionOptions::strict)
+    /// mode.
     ///
     /// # Errors
     /// Returns the errors of [`from_definition`](Self::from_definition). In strict mode, every unknown field is an
@@ -151,7 +152,7 @@ impl WorkloadExecutor {
         Ok(executor)
     }
 
-    /// Replaces the triggers. The forms of input and response do not change.
+    /// Replaces the triggers of the workload executor. The forms of input and response do not change.
     ///
     /// # Errors
     /// Returns [`WorkloadError::Invalid`] if the store does not support a trigger.
@@ -197,7 +198,7 @@ impl WorkloadExecutor {
         Ok(executor)
     }
 
-    /// Reads the requirements of the definition, and the schemas that runs may write.
+    /// Reads the requirements of the executor's workload definition, and the schemas that runs may write.
     fn settle(&mut self) -> Result<(), WorkloadError> {
         let (definition, services, store) = (&*self.definition, &self.services, &self.store);
         let fault = |source| broken(definition, source);
@@ -244,7 +245,7 @@ fn flow_definition(
     })
 }
 
-/// Reads the workflow in the context of a definition.
+/// Reads the workflow in the context of a workflow definition breadcrumb.
 fn workflow_of(
     id: &str,
     context: &Value,
@@ -283,7 +284,7 @@ pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Find
     found
 }
 
-/// The fields of the context of a `workflow.def.v1` breadcrumb.
+/// The known fields of the context of a `workflow.def.v1` breadcrumb.
 static RECORD: KnownFields<'static> = KnownFields {
     names: &[
         "definition",
@@ -301,7 +302,7 @@ static RECORD: KnownFields<'static> = KnownFields {
     ],
 };
 
-/// Returns the trigger for requests to a workflow.
+/// Returns the trigger subscription for requests to a workflow.
 fn requests(id: &str) -> Result<Subscriptions, WorkloadError> {
     check_id(id)?;
     let request = Subscription::trigger(WorkloadExecutor::REQUEST);

@@ -1,4 +1,4 @@
-//! The message that a trigger contains for a workload.
+//! The message for a workload, as its trigger breadcrumb contains it.
 
 use super::{Form, WorkloadExecutor, WorkloadMessage};
 use crate::executor::{
@@ -8,11 +8,12 @@ use crate::model::{Breadcrumb, Json};
 use crate::workload::telling::PARENT;
 use serde_json::Value;
 
-/// The field of a context that names the run that wrote it.
+/// The field of a breadcrumb's context that names the run that wrote the breadcrumb.
 const CREATOR: &str = "creator";
 
 impl WorkloadExecutor {
-    /// Returns the message of a trigger as its hints shape it, because models see it and the session stores it.
+    /// Returns the workload message of a trigger as its hints shape it, because models see it and the session stores
+    /// it.
     pub(super) async fn message(
         &self,
         trigger: &Breadcrumb,
@@ -27,7 +28,7 @@ impl WorkloadExecutor {
         }
     }
 
-    /// Returns the input of a request.
+    /// Returns the workload message with the input of a workflow request.
     async fn request(
         &self,
         trigger: &Breadcrumb,
@@ -52,7 +53,7 @@ impl WorkloadExecutor {
     }
 }
 
-/// Returns the words of the user, if the trigger is a chat message from outside.
+/// Returns the text that the user wrote, if the trigger is a chat message from outside.
 async fn words(
     executor: &WorkloadExecutor,
     trigger: &Breadcrumb,
@@ -68,7 +69,7 @@ async fn words(
     }
 }
 
-/// Returns the message of a trigger, from the part of its context that a model may see.
+/// Returns the workload message of a trigger, from the part of its context that a model may see.
 fn message_of(trigger: &Breadcrumb, shown: &Json) -> WorkloadMessage {
     let is_chat = trigger.schema_name.as_deref() == Some(CHAT_MESSAGE);
     let words = match is_chat {
@@ -99,7 +100,7 @@ fn without_creator(trigger: &Breadcrumb, shown: &Json) -> Json {
     context
 }
 
-/// Returns the rest of the first tag with this prefix.
+/// Returns the rest of the trigger's first tag with this prefix.
 pub(super) fn tag_of<'b>(trigger: &'b Breadcrumb, prefix: &str) -> Option<&'b str> {
     let mut tags = trigger.tags.iter();
     tags.find_map(|tag| tag.strip_prefix(prefix))

@@ -118,14 +118,14 @@ impl WorkloadExecutor {
     /// The schema of requests to a workflow: `workflow` (its ID), and optionally `flow`, `input` and `progress`.
     pub const REQUEST: &'static str = "workflow.request.v1";
 
-    /// The schema of responses to requests.
+    /// The schema of responses to requests to a workflow.
     pub const REQUEST_RESULT: &'static str = "workflow.result.v1";
 
-    /// The schema of responses to messages.
+    /// The schema of a workload's responses to messages.
     pub const RESULT: &'static str = WORKLOAD_RESULT;
 
-    /// Lets tools and closures write further schemas than the definition names. No tool of a step can write requests,
-    /// answers and other records of the run, even if they are listed here.
+    /// Lets tools and closures of the workload write further schemas than its definition names. No tool of a step can
+    /// write requests, answers and other records of the run, even if they are listed here.
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         // Without a list, all schemas are allowed.
@@ -157,8 +157,8 @@ impl WorkloadExecutor {
         self
     }
 
-    /// Returns the warnings about the definition. For example, an executor for requests warns about an agent with a
-    /// number as its `history`, because a request has no session with earlier messages.
+    /// Returns the warnings about the workload definition. For example, an executor for requests warns about an agent
+    /// with a number as its `history`, because a request has no session with earlier messages.
     #[must_use]
     pub fn warnings(&self) -> &[WorkflowWarning] {
         &self.warnings
@@ -209,7 +209,7 @@ impl WorkloadExecutor {
         outcome
     }
 
-    /// Returns the conversation of the session that a trigger belongs to.
+    /// Returns the conversation of the session that a trigger's turn belongs to.
     async fn place(
         &self,
         trigger: &Breadcrumb,

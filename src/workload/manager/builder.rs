@@ -20,7 +20,8 @@ pub struct WorkloadManagerBuilder {
 }
 
 impl WorkloadManagerBuilder {
-    /// Creates a builder with the loader for JSON, and with the feature `yaml` the loader for YAML.
+    /// Creates a builder for a workload manager, with the loader for JSON, and with the feature `yaml` the loader for
+    /// YAML.
     pub(super) fn new() -> Self {
         let roots = Roots {
             roots: Vec::new(),
@@ -44,14 +45,14 @@ impl WorkloadManagerBuilder {
         builder
     }
 
-    /// Adds a folder to search, after the folders added before. A folder that does not exist is skipped.
+    /// Adds a folder to search for workloads, after the folders added before. A folder that does not exist is skipped.
     pub fn root(mut self, folder: impl Into<PathBuf>) -> Self {
         self.manager.roots.roots.push(folder.into());
         self
     }
 
-    /// Adds the usual folders of an application: `agents` in the project folder, then `<app>/agents` in the user's
-    /// configuration folder (`$XDG_CONFIG_HOME`, otherwise `~/.config`).
+    /// Adds the usual workload folders of an application: `agents` in the project folder, then `<app>/agents` in the
+    /// user's configuration folder (`$XDG_CONFIG_HOME`, otherwise `~/.config`).
     pub fn usual_roots(self, project: &Path, app: &str) -> Self {
         let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
         let config = config.filter(|folder| folder.is_absolute());
@@ -63,13 +64,15 @@ impl WorkloadManagerBuilder {
         }
     }
 
-    /// Excludes all files and folders of this name below the roots. `node_modules` and `target` are always excluded.
+    /// Excludes all files and folders of this name below the roots from the search for workloads. `node_modules` and
+    /// `target` are always excluded.
     pub fn exclude(mut self, name: impl Into<String>) -> Self {
         self.manager.roots.excluded.push(name.into());
         self
     }
 
-    /// Adds a loader for a file format. If several loaders read the same file extension, the last one is used.
+    /// Adds a loader for a file format of workload definitions. If several loaders read the same file extension, the
+    /// last one is used.
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
         let endings = loader
             .extensions()
@@ -97,28 +100,28 @@ impl WorkloadManagerBuilder {
         self
     }
 
-    /// Sets the store for `store:<id>`. The definitions are breadcrumbs of the schema `workflow.def.v1`, whose context
-    /// has a workflow as `definition` (an object or a string), and optionally the `flow` that a run starts with.
-    /// Everyone with permission to write these breadcrumbs decides which workloads can run.
+    /// Sets the store from which `store:<id>` loads a workload definition. The definitions are breadcrumbs of the schema `workflow.def.v1`,
+    /// whose context has a workflow as `definition` (an object or a string), and optionally the `flow` that a run starts with. Everyone
+    /// with permission to write these breadcrumbs decides which workloads can run.
     pub fn store(mut self, store: Arc<dyn BreadcrumbStore>) -> Self {
         self.manager.store = Some(store);
         self
     }
 
-    /// Sets the start of a run if neither the identifier nor the definition names a flow or agent. Defaults to
-    /// [`EntryPolicy::Ask`].
+    /// Sets the choice of the flow or agent that starts a run if neither the identifier nor the definition names one.
+    /// Defaults to [`EntryPolicy::Ask`].
     pub fn entry_policy(mut self, policy: EntryPolicy) -> Self {
         self.manager.policy = policy;
         self
     }
 
-    /// Sets the behavior for a name whose file cannot be loaded. Defaults to [`BrokenPolicy::Fail`].
+    /// Sets the behavior for a workload name whose file cannot be loaded. Defaults to [`BrokenPolicy::Fail`].
     pub fn broken(mut self, policy: BrokenPolicy) -> Self {
         self.manager.broken = policy;
         self
     }
 
-    /// Builds the manager. Reads no files.
+    /// Builds the workload manager. Reads no files.
     ///
     /// # Errors
     /// Returns [`ManagerError::Twice`] if two workloads registered in code have the same name.

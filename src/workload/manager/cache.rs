@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Cache of loaded definitions by their content. A full cache removes the oldest definition.
+/// Cache of loaded workload definitions by their content. A full cache removes the oldest definition.
 #[derive(Default)]
 pub(super) struct Cache(Mutex<Kept>);
 
@@ -21,7 +21,7 @@ type Key = [u8; 32];
 impl Cache {
     const MOST: usize = 256;
 
-    /// Returns the cached definition for the same content, otherwise loads it. Errors are not cached.
+    /// Returns the cached workload definition for the same content, otherwise loads it. Errors are not cached.
     pub(super) fn get_or(
         &self,
         format: &str,

@@ -7,11 +7,11 @@ use std::fmt;
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct WorkloadLoadError {
-    /// The requested identifier.
+    /// The identifier of the requested workload.
     pub ident: String,
     /// The searched locations in order, each with the reason why it has no such workload.
     pub searched: Vec<Tried>,
-    /// Similar existing names, the most similar first. At most 3.
+    /// Names of existing workloads similar to the requested one, the most similar first. At most 3.
     pub nearest: Vec<String>,
 }
 
@@ -22,13 +22,13 @@ pub enum ManagerError {
     /// Two workloads registered in code have the same name.
     #[error("duplicate workload {name:?} registered in code; rename one of the two")]
     Twice {
-        /// The duplicate name.
+        /// The duplicate workload name.
         name: String,
     },
 }
 
 impl ManagerError {
-    /// Returns [`Retry::Never`]: a name has to change.
+    /// Returns [`Retry::Never`]: the name of a workload has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         match self {
@@ -41,20 +41,20 @@ impl ManagerError {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Tried {
-    /// The location: a file, a folder, a breadcrumb as `store:<id>`, `store`, `code`, or `this name` for an invalid
-    /// identifier.
+    /// The searched location: a file, a folder, a breadcrumb as `store:<id>`, `store`, `code`, or `this name` for an
+    /// invalid identifier.
     pub path: String,
-    /// Line and column of the problem, counted from 1, if known.
+    /// Line and column of the problem in the workload definition, counted from 1, if known.
     pub position: Option<(usize, usize)>,
     /// The reason why the location has no such workload.
     pub reason: String,
-    /// The decision on another read of the location.
+    /// The decision whether and when another read of the location can succeed.
     pub retry: Retry,
 }
 
 impl WorkloadLoadError {
-    /// Returns when another attempt can succeed: after a location could not be read. Otherwise returns
-    /// [`Retry::Never`], because the name or a file has to change.
+    /// Returns when another attempt to load the workload can succeed: after a location could not be read. Otherwise
+    /// returns [`Retry::Never`], because the name or a file has to change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         let mut retries = self.searched.iter().map(|tried| tried.retry);
@@ -73,7 +73,7 @@ impl Tried {
         }
     }
 
-    /// Returns the location of a store that cannot be read.
+    /// Returns the searched location of a workload in a store that cannot be read.
     pub(super) fn unread(path: impl Into<String>, error: &StoreError) -> Self {
         Self {
             retry: error.retry(),
@@ -81,7 +81,7 @@ impl Tried {
         }
     }
 
-    /// Returns the location of an invalid definition, with the messages of all causes.
+    /// Returns the searched location of an invalid workload definition, with the messages of all causes.
     pub(super) fn broken(path: impl Into<String>, error: &BoxError) -> Self {
         if let Some(error) = error.downcast_ref::<workflow::WorkflowLoadError>() {
             let reason = format!("{}: {}", error.path(), error.problem());

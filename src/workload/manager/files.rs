@@ -1,40 +1,40 @@
-//! Search for files below roots, in an order that does not depend on the file system, with limits on count, depth and
-//! size.
+//! Search for workload files below root folders, in an order that does not depend on the file system, with limits on
+//! count, depth and size.
 
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Maximum depth of a folder below a root, and maximum number of checked files and folders below a root.
+/// Maximum depth of a folder below a root of the workload search, and maximum number of files and folders to check.
 const DEPTH: usize = 16;
 const MOST: usize = 10_000;
 
-/// Maximum size of a definition file in bytes.
+/// Maximum size of a workload definition file in bytes.
 const BYTES: u64 = 1 << 20;
 
-/// The folders to search, and the files to find.
+/// The folders to search for workloads, and the files to find in them.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
     pub(super) roots: Vec<PathBuf>,
-    /// Excluded names of files and folders below a root.
+    /// Names of files and folders that the workload search skips.
     pub(super) excluded: Vec<String>,
-    /// The file extensions that a loader reads.
+    /// The file extensions that a loader of workload definitions reads.
     pub(super) extensions: Vec<String>,
 }
 
-/// A file that may be a workload.
+/// A file that may define a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) name: String,
     pub(super) path: PathBuf,
 }
 
-/// Files that may be workloads, in order of precedence, and locations that could not be checked.
+/// Files that may define workloads, in order of precedence, and locations that could not be checked.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) candidates: Vec<Candidate>,
     pub(super) unseen: Vec<(PathBuf, String)>,
-    /// The roots that do not exist.
+    /// The root folders of the workload search that do not exist.
     pub(super) absent: Vec<PathBuf>,
 }
 
@@ -96,8 +96,8 @@ impl Roots {
         }
     }
 
-    /// Returns the sorted names in a folder without the excluded ones, and the number of checked entries. The
-    /// exclusions do not apply to the root itself.
+    /// Returns the sorted file and folder names in a folder without the excluded ones, and the number of checked
+    /// entries. The exclusions do not apply to the root itself.
     fn names(&self, folder: &Path) -> io::Result<(Vec<String>, usize)> {
         let (mut names, mut looked) = (Vec::new(), 0);
         for entry in fs::read_dir(folder)?.take(MOST + 1) {
@@ -129,7 +129,7 @@ fn leads_into(root: &Path, path: &Path) -> bool {
     }
 }
 
-/// Returns the content of a file of at most [`BYTES`].
+/// Returns the content of a workload definition file of at most [`BYTES`].
 pub(super) fn read(path: &Path) -> io::Result<String> {
     // Opening a named pipe blocks until another process opens it for writing.
     let data = fs::metadata(path)?;

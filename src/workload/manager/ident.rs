@@ -31,21 +31,21 @@ pub enum Ident {
     Name {
         /// The name of the workload.
         name: String,
-        /// The flow or agent that a run starts with, if named.
+        /// The flow or agent that a run of the workload starts with, if the identifier names one.
         entry: Option<String>,
     },
     /// A workload in a file.
     Path {
-        /// The path. A path that starts with `~/` is below the home folder.
+        /// The path of the workload's file. A path that starts with `~/` is below the home folder.
         path: PathBuf,
-        /// The flow or agent that a run starts with, if named.
+        /// The flow or agent that a run of the workload starts with, if the identifier names one.
         entry: Option<String>,
     },
     /// A workload in a breadcrumb.
     Store {
-        /// ID of the breadcrumb.
+        /// ID of the breadcrumb with the workload definition.
         id: BreadcrumbId,
-        /// The flow or agent that a run starts with, if named.
+        /// The flow or agent that a run of the workload starts with, if the identifier names one.
         entry: Option<String>,
     },
 }
@@ -55,21 +55,21 @@ pub enum Ident {
 #[error("invalid workload identifier {ident:?}: {reason}")]
 #[non_exhaustive]
 pub struct IdentError {
-    /// The string, at most 80 bytes of it.
+    /// The invalid workload identifier, at most 80 bytes of it.
     pub ident: String,
-    /// The problem, with the expected form.
+    /// The problem of the workload identifier, with the expected form.
     pub reason: &'static str,
 }
 
 impl IdentError {
-    /// Returns [`Retry::Never`]: the identifier has to change.
+    /// Returns [`Retry::Never`]: the workload identifier has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
     }
 }
 
-/// Maximum length of an identifier in bytes.
+/// Maximum length of a workload identifier in bytes.
 const LONGEST: usize = 4_096;
 
 impl FromStr for Ident {

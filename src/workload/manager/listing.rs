@@ -3,15 +3,15 @@ use super::{Tried, WorkloadManager};
 use crate::model::BreadcrumbId;
 use std::path::PathBuf;
 
-/// Origin of a workload.
+/// Origin of a listed workload: a file, a breadcrumb or code.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum WorkloadOrigin {
-    /// The file with this path.
+    /// The workload is defined in the file with this path.
     File(PathBuf),
-    /// The breadcrumb with this ID. The workload is loaded as `store:<id>`, and not by its name.
+    /// The workload is defined in the breadcrumb with this ID, and is loaded as `store:<id>`, and not by its name.
     Store(BreadcrumbId),
-    /// A registration in code.
+    /// The workload is registered in code.
     Code,
 }
 
@@ -19,9 +19,9 @@ pub enum WorkloadOrigin {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Listing {
-    /// The workloads, in order of precedence.
+    /// The workloads that the manager found, in order of precedence.
     pub workloads: Vec<Listed>,
-    /// Locations that were not checked, or not completely, each with the reason.
+    /// Locations that were not searched for workloads, or not completely, each with the reason.
     pub unseen: Vec<Tried>,
 }
 
@@ -33,17 +33,17 @@ pub struct Listed {
     pub name: String,
     /// The origin of the workload.
     pub origin: WorkloadOrigin,
-    /// The description, if the definition has one.
+    /// The description of the workload, if its definition has one.
     pub description: Option<String>,
-    /// The error, if the workload cannot be loaded.
+    /// The location and the error of the workload, if it cannot be loaded.
     pub error: Option<Tried>,
     /// If `true`, an earlier workload has the same name, and the name loads that one.
     pub is_hidden: bool,
 }
 
 impl WorkloadManager {
-    /// Returns the sorted names that [`load`](Self::load) accepts, without reading the files. Workloads in the store
-    /// have no such name and are not included. Needs a tokio runtime.
+    /// Returns the sorted workload names that [`load`](Self::load) accepts, without reading the files. Workloads in the
+    /// store have no such name and are not included. Needs a tokio runtime.
     pub async fn names(&self) -> Vec<String> {
         let found = self.find().await;
         let mut names: Vec<String> = found.candidates.into_iter().map(|one| one.name).collect();

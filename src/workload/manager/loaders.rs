@@ -3,15 +3,15 @@ use crate::workflow::Workflow;
 use crate::workload::{Definition, EntryPolicy, FlowDefinition};
 use std::sync::Arc;
 
-/// A reader for definition files of one format.
+/// A reader for workload definition files of one format.
 pub trait Loader: Send + Sync {
-    /// Returns the name of the format, for example `json`.
+    /// Returns the name of the loader's file format, for example `json`.
     fn format(&self) -> &str;
 
-    /// Returns the file extensions of the format, without the dot.
+    /// Returns the file extensions of the loader's file format, without the dot.
     fn extensions(&self) -> &[&str];
 
-    /// Reads a definition. Must not execute any part of it.
+    /// Reads a workload definition. Must not execute any part of it.
     ///
     /// # Errors
     /// Returns an error that names the problem and its position.
@@ -22,18 +22,18 @@ pub trait Loader: Send + Sync {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LoaderSource<'s> {
-    /// The name of the workload.
+    /// The name of the workload to load.
     pub name: &'s str,
-    /// The content of the file.
+    /// The text of the workload definition.
     pub text: &'s str,
     /// The flow or agent that a run starts with, if the identifier names one.
     pub entry: Option<&'s str>,
-    /// The start of a run if neither the identifier nor the definition names a flow or agent.
+    /// The choice of the flow or agent that starts a run if neither the identifier nor the definition names one.
     pub policy: EntryPolicy,
 }
 
 impl LoaderSource<'_> {
-    /// Returns a workload for a workflow that was read from the text.
+    /// Returns the workload definition for a workflow that was read from the text.
     ///
     /// # Errors
     /// Returns an [`EntryError`](crate::workload::EntryError) if the start of a run cannot be determined.

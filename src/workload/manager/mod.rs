@@ -1,4 +1,4 @@
-//! Workloads by name, from files, the store and code.
+//! Search and loading of workloads by name, from files, the store and code.
 
 mod builder;
 mod cache;
@@ -66,11 +66,11 @@ pub struct WorkloadManager {
     cache: Cache,
 }
 
-/// Behavior for a name whose file cannot be loaded.
+/// Behavior for a workload name whose file cannot be loaded.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum BrokenPolicy {
-    /// Loading the name fails.
+    /// Loading the workload fails with the error of its file.
     #[default]
     Fail,
     /// The next workload of the same name is loaded, if there is one.
@@ -78,7 +78,7 @@ pub enum BrokenPolicy {
 }
 
 impl WorkloadManager {
-    /// Returns a builder for a manager that reads JSON, and YAML with the feature `yaml`.
+    /// Returns a builder for a workload manager that reads JSON, and YAML with the feature `yaml`.
     pub fn builder() -> WorkloadManagerBuilder {
         WorkloadManagerBuilder::new()
     }
@@ -179,7 +179,7 @@ impl WorkloadManager {
         Err((searched, self.like(name, &found)))
     }
 
-    /// Returns at most 3 similar names, the most similar first.
+    /// Returns at most 3 workload names that are similar to `name`, the most similar first.
     fn like(&self, name: &str, found: &Found) -> Vec<String> {
         const MOST: usize = 3;
         let known = found
@@ -214,7 +214,7 @@ impl WorkloadManager {
         })
     }
 
-    /// Reads and loads a file, or returns its cached definition.
+    /// Reads and loads a workload definition file, or returns its cached definition.
     async fn read(
         &self,
         candidate: Candidate,

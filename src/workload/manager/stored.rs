@@ -1,4 +1,4 @@
-//! Workloads in breadcrumbs.
+//! Loading and listing of workloads that are defined in breadcrumbs.
 
 use super::{Listed, Listing, LoaderSource, Tried, WorkloadManager, WorkloadOrigin};
 use crate::error::{BoxError, excerpt};
@@ -9,7 +9,7 @@ use crate::workload::Definition;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Maximum number of listed definitions, and number of definitions in one query.
+/// Maximum number of listed workload definitions of a store, and number of definitions in one query.
 const MOST: usize = 500;
 const PAGE: usize = 50;
 
@@ -31,8 +31,8 @@ impl WorkloadManager {
         self.stored(&found, entry)
     }
 
-    /// Returns the definition in a breadcrumb. Another schema is an error, because its writers may not be allowed to
-    /// decide which workloads run.
+    /// Returns the workload definition in a breadcrumb. Another schema is an error, because its writers may not be
+    /// allowed to decide which workloads run.
     fn stored(
         &self,
         found: &Breadcrumb,
@@ -74,7 +74,7 @@ impl WorkloadManager {
         loaded.map_err(|error| Tried::broken(&*place, &error))
     }
 
-    /// Adds the definitions in the store to a listing, the newest first.
+    /// Adds the workload definitions in the store to a listing, the newest first.
     pub(super) async fn list_stored(&self, listing: &mut Listing) {
         let Some(store) = &self.store else {
             return;
@@ -91,7 +91,7 @@ impl WorkloadManager {
             };
             let Some(oldest) = page.last() else { return };
             if listed >= MOST {
-                let reason = format!("more than {MOST} definitions, older ones are not listed");
+                let reason = format!("more than {MOST} definitions; older ones are not listed");
                 listing.unseen.push(Tried::new("store", reason));
                 return;
             }
@@ -126,7 +126,7 @@ fn name_of(found: &Breadcrumb) -> Option<&str> {
         .filter(|id| !id.is_empty())
 }
 
-/// Reads a workflow in JSON or YAML, and logs its unknown fields.
+/// Reads the workflow of a definition breadcrumb in JSON or YAML, and logs its unknown fields.
 fn read(found: &Breadcrumb, text: &str) -> Result<Workflow, BoxError> {
     let document = Document::any(text)?;
     let workflow = Workflow::of_document(&document, &DefinitionOptions::default())?;

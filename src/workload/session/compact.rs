@@ -11,7 +11,7 @@ use crate::workflow::{Compaction, CompactionMethod};
 use crate::workload::event::WorkloadEventKind;
 use std::sync::Arc;
 
-/// Returns the log, shortened if it is too long, and the event for the compaction if there was one.
+/// Returns the session log, shortened if it is too long, and the event for the compaction if there was one.
 ///
 /// # Errors
 /// Returns the errors of the store. If the model returns no summary, the conversation stays as it is.
@@ -40,7 +40,7 @@ pub(in crate::workload) async fn compacted(
         CompactionMethod::Summarise => {
             let Some(model) = model else {
                 tracing::warn!(
-                    "cannot summarise a long conversation, no model for summaries is configured"
+                    "cannot summarise a long conversation because no model for summaries is configured; it is not shortened"
                 );
                 return Ok((log, None));
             };
@@ -77,7 +77,8 @@ pub(in crate::workload) async fn compacted(
     Ok((Log { head, about, kept }, Some(event)))
 }
 
-/// Returns the number of oldest turns to omit, so that at most `keep` messages remain. The last turn always remains.
+/// Returns the number of oldest turns to omit from a conversation, so that at most `keep` messages remain. The last
+/// turn always remains.
 fn cut(kept: &[Kept], keep: u64) -> usize {
     let mut messages = 0_u64;
     for (at, turn) in kept.iter().enumerate().rev() {

@@ -32,7 +32,8 @@ impl SessionStore {
 }
 
 impl Conversation {
-    /// Reads the log for a turn. `is_begun` is `true` if a turn resumes or is part of another turn: a missing log was deleted then.
+    /// Reads the session log for a turn. `is_begun` is `true` if a turn resumes or is part of another turn: a missing
+    /// log was deleted then.
     pub(in crate::workload) async fn taken_up(
         &self,
         is_begun: bool,
@@ -86,12 +87,12 @@ impl Conversation {
         self.scope.as_str().is_empty()
     }
 
-    /// Returns the log of the session of an agent's conversation. `None` for a session.
+    /// Returns the ID of the session log that an agent's conversation belongs to, or `None` for a session.
     pub(super) fn part_of(&self) -> Option<BreadcrumbId> {
         self.held.filter(|_| !self.is_whole())
     }
 
-    /// Returns the whole session, without the log of a turn.
+    /// Returns the session of an agent's conversation, independent of the log of a turn.
     pub(super) fn whole(&self) -> Self {
         Self {
             scope: StepPath::new(""),
@@ -100,7 +101,7 @@ impl Conversation {
         }
     }
 
-    /// Returns this conversation as part of a session with a log.
+    /// Returns this agent's conversation as part of the session with a given log.
     pub(super) fn within(&self, head: BreadcrumbId) -> Self {
         Self {
             held: Some(head),

@@ -6,11 +6,11 @@ use crate::workload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Maximum number of entries that are read from a log: the newest ones.
+/// Maximum number of entries that are read from a session log: the newest ones.
 pub(super) const MOST_ENTRIES: u64 = 1_000;
 
-/// Maximum size of an entry as JSON before its tool calls are omitted, and maximum size of a text in it afterwards.
-/// Both in bytes.
+/// Maximum size of a session log entry as JSON before its tool calls are omitted, and maximum size of a text in it
+/// afterwards. Both in bytes.
 const ENTRY_BYTES: usize = 512 << 10;
 const TEXT_BYTES: usize = 128 << 10;
 
@@ -29,47 +29,47 @@ pub struct Log {
 pub enum LogEntry {
     /// The messages of a turn: the user's message, tool calls with their results, and the answer.
     Said {
-        /// The messages in order.
+        /// The messages of the turn, in order.
         messages: Vec<ChatMessage>,
     },
     /// A suspended turn, which can continue while this is the last entry.
     Suspended {
-        /// The message of the turn.
+        /// The message of the suspended turn.
         message: workload::WorkloadMessage,
-        /// The trigger of the turn.
+        /// The trigger of the suspended turn.
         trigger: Box<Breadcrumb>,
         /// The saved state from which the turn continues.
         state: Json,
     },
 }
 
-/// The fields of a log's head breadcrumb.
+/// The fields of a session log's head breadcrumb.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct About {
     /// ID of the head breadcrumb of the session's log, in the log of an agent. `None` in the log of a session.
     #[serde(default)]
     pub(super) began: Option<BreadcrumbId>,
-    /// Number of entries that were ever added.
+    /// Number of entries that were ever added to the session log.
     pub(super) entries: u64,
-    /// Number of the first entry that is still read.
+    /// Number of the first session log entry that is still read.
     pub(super) since: u64,
-    /// Summary of the entries before `since`.
+    /// Summary of the session log entries before `since`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) summary: Option<String>,
 }
 
-/// An entry with its position in the log.
+/// A session log entry with its position.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Kept {
     pub(super) number: u64,
-    /// Digest of the name of the entry's turn. `part` names the part of the turn.
+    /// Digest of the name of the turn that added the session log entry. `part` names the part of the turn.
     pub(super) turn: String,
     part: String,
     pub(super) entry: LogEntry,
 }
 
 impl Log {
-    /// Creates a log from entries in any order. Only the last entry of each part of a turn remains.
+    /// Creates a session log from entries in any order. Only the last entry of each part of a turn remains.
     pub(super) fn new(head: (BreadcrumbId, u64), about: About, mut kept: Vec<Kept>) -> Self {
         kept.sort_by_key(|kept| std::cmp::Reverse(kept.number));
         let mut parts = BTreeSet::new();
@@ -82,8 +82,8 @@ impl Log {
         }
     }
 
-    /// Returns the messages that a model sees: the summary of omitted entries, then all messages. Tool calls without a
-    /// result, and results without a call, are omitted.
+    /// Returns the messages of the session log that a model sees: the summary of omitted entries, then all messages.
+    /// Tool calls without a result, and results without a call, are omitted.
     #[must_use]
     pub fn messages(&self) -> Vec<ChatMessage> {
         let summary = self.about.summary.as_ref();
@@ -92,36 +92,36 @@ impl Log {
         replay::well_formed(summary.into_iter().chain(said.cloned()).collect())
     }
 
-    /// Returns the entries, oldest first. Contains the last entry of each part of a turn, and no entries that a
-    /// compaction omitted.
+    /// Returns the entries of the session log, oldest first. Contains the last entry of each part of a turn, and no
+    /// entries that a compaction omitted.
     #[must_use]
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &LogEntry> + ExactSizeIterator {
         self.kept.iter().map(|kept| &kept.entry)
     }
 
-    /// Returns the version of the log, which grows with each change. 0 for an empty session without a log.
+    /// Returns the version of the session log, which grows with each change. 0 for an empty session without a log.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.head.map_or(0, |(_, version)| version)
     }
 
-    /// Returns the number of entries that were ever added.
+    /// Returns the number of entries that were ever added to the session log.
     pub(in crate::workload) const fn added(&self) -> u64 {
         self.about.entries
     }
 
-    /// Returns `true` if all entries that were ever added are still read.
+    /// Returns `true` if all entries that were ever added to the session log are still read.
     pub(super) const fn is_whole(&self) -> bool {
         self.about.since == 0 && self.about.entries <= MOST_ENTRIES
     }
 
-    /// Returns the log without the entries of a turn.
+    /// Returns the session log without the entries of a turn.
     pub(in crate::workload) fn without(mut self, turn: &str) -> Self {
         self.kept.retain(|kept| kept.turn != turn);
         self
     }
 
-    /// Returns the digests of the turns that have messages.
+    /// Returns the digests of the turns that have messages in the session log.
     pub(in crate::workload) fn turns(&self) -> impl Iterator<Item = &str> {
         let said = self.kept.iter().filter(|kept| kept.is_said());
         said.map(|kept| &*kept.turn)
@@ -129,7 +129,7 @@ impl Log {
 }
 
 impl Kept {
-    /// Returns `true` if the entry has messages. The entry of a turn that was given up has none.
+    /// Returns `true` if the session log entry has messages. The entry of a turn that was given up has none.
     pub(super) fn is_said(&self) -> bool {
         !self.entry.messages().is_empty()
     }
@@ -143,8 +143,8 @@ impl LogEntry {
         }
     }
 
-    /// Shortens an entry that is too large for a store: only the first and the last message remain, with shortened
-    /// text.
+    /// Shortens a session log entry that is too large for a store: only the first and the last message remain, with
+    /// shortened text.
     pub(super) fn fitting(self) -> Self {
         let Self::Said { mut messages } = self else {
             return self;

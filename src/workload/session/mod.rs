@@ -92,7 +92,7 @@ impl Conversation {
         &self.id
     }
 
-    /// Returns the conversation of the agent at a path.
+    /// Returns the conversation of the agent at a step path in the session.
     #[must_use]
     pub fn child(&self, path: &StepPath) -> Self {
         let scope = match self.scope.as_str() {
@@ -105,7 +105,7 @@ impl Conversation {
         }
     }
 
-    /// Reads the log. Returns an empty log for a session without entries.
+    /// Reads the log of the conversation. Returns an empty log for a session without entries.
     ///
     /// # Errors
     /// Returns a [`SessionError`] if the store fails, a breadcrumb of the log is invalid, or the session was deleted
@@ -129,7 +129,7 @@ impl Conversation {
         Ok(Log::new((head.id, head.version), about, kept))
     }
 
-    /// Adds the entry of a turn to the log. Replaces all earlier entries of the turn.
+    /// Adds the entry of a turn to the conversation's log. Replaces all earlier entries of the turn.
     ///
     /// # Errors
     /// Returns [`SessionError::Conflict`] if another writer changed the log since `to` was read, and the errors of
@@ -141,7 +141,8 @@ impl Conversation {
         self.add(to, turn, "", entry).await
     }
 
-    /// Adds the entry for a part of a turn. A turn has several parts if it calls an agent several times.
+    /// Adds the entry for a part of a turn to the conversation's log. A turn has several parts if it calls an agent
+    /// several times.
     pub(super) async fn add(
         &self,
         to: &Log,
@@ -206,7 +207,7 @@ impl Conversation {
         Ok(log)
     }
 
-    /// Returns the newest selected entries of a log, in any order.
+    /// Returns the newest selected entries of a session log, in any order.
     async fn entries(
         &self,
         head: BreadcrumbId,
@@ -223,8 +224,8 @@ impl Conversation {
             .collect()
     }
 
-    /// Changes the fields of the head breadcrumb and adds an entry, in one commit. Returns the new ID and version of
-    /// the log.
+    /// Changes the fields of the session log's head breadcrumb and adds an entry, in one commit. Returns the new ID and
+    /// version of the log.
     async fn change(
         &self,
         (id, version): (BreadcrumbId, u64),
@@ -240,8 +241,8 @@ impl Conversation {
         Ok(head.map(|head| (head.id, head.version)))
     }
 
-    /// Creates the log. Two concurrent calls both return the older log. Returns version 1, so that a log with entries
-    /// of another writer causes a conflict.
+    /// Creates the session log. Two concurrent calls both return the older log. Returns version 1, so that a log with
+    /// entries of another writer causes a conflict.
     async fn begin(&self) -> Result<(BreadcrumbId, u64), SessionError> {
         if let Some(head) = self.head().await? {
             self.check_held(Some(&head))?;
@@ -286,8 +287,8 @@ impl Conversation {
         }))
     }
 
-    /// Returns the tag of the log's head breadcrumb. For an agent, the tag contains the ID of the session's log, so
-    /// that a new session has new logs.
+    /// Returns the tag of the session log's head breadcrumb. For an agent, the tag contains the ID of the session's
+    /// log, so that a new session has new logs.
     fn tag(&self) -> String {
         log_tag(&self.id, self.scope.as_str(), self.part_of())
     }
@@ -317,13 +318,13 @@ impl Conversation {
     }
 }
 
-/// Returns the tag of the entries of a log.
+/// Returns the tag of the entries of a session log.
 fn tag_of_entries(head: BreadcrumbId) -> String {
     format!("session-entries:{head}")
 }
 
-/// Converts a value to JSON text, which takes a fraction of the memory. A value that cannot be converted is left to the
-/// store to reject.
+/// Converts the context of a session log breadcrumb to JSON text, which takes a fraction of the memory. A value that
+/// cannot be converted is left to the store to reject.
 fn as_text(value: Value) -> Json {
     Json::from_text(value.to_string()).unwrap_or_else(|_| value.into())
 }

@@ -1,8 +1,8 @@
-//! The part of a conversation that a model sees. Pure.
+//! The part of a session's conversation that a model sees. No I/O.
 
 use crate::agent::{ChatMessage, Speaker};
 
-/// Removes tool calls without a result and results without a call, because providers reject them.
+/// Removes tool calls without a result and results without a call from a conversation, because providers reject them.
 pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
     let mut kept: Vec<ChatMessage> = Vec::with_capacity(messages.len());
     let mut rest = messages.into_iter().peekable();
@@ -44,7 +44,7 @@ pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
     kept
 }
 
-/// Returns at most the last `most` messages, from the first message of a user on.
+/// Returns at most the last `most` messages of a conversation, from the first message of a user on.
 pub(in crate::workload) fn last(mut messages: Vec<ChatMessage>, most: u64) -> Vec<ChatMessage> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let cut = messages.len().saturating_sub(most);

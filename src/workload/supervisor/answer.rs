@@ -16,9 +16,12 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum TurnAnswerError {
     /// No question has this ticket, or the question was changed since it was written.
-    #[error("no question has the ticket {:?}", excerpt(ticket, 80))]
+    #[error(
+        "no question has the ticket {:?}; take the ticket of the suspended turn",
+        excerpt(ticket, 80)
+    )]
     Unknown {
-        /// The ticket.
+        /// The ticket that no question has.
         ticket: String,
     },
     /// Several different questions have this ticket. A turn asks different questions under different tickets, so other
@@ -28,10 +31,10 @@ pub enum TurnAnswerError {
         excerpt(ticket, 80)
     )]
     Ambiguous {
-        /// The ticket.
+        /// The ticket that several questions have.
         ticket: String,
     },
-    /// The question was answered before.
+    /// The turn's question was answered before.
     #[error(
         "question {:?} is not open: {} answered it",
         excerpt(ticket, 80),
@@ -43,7 +46,7 @@ pub enum TurnAnswerError {
         /// The name of the person with the answer that counts.
         by: Option<String>,
     },
-    /// The person may not answer.
+    /// The person is not allowed to answer the turn's question.
     #[error(
         "{:?} may not answer question {:?}; allowed: {}",
         excerpt(person, 80),
@@ -53,20 +56,23 @@ pub enum TurnAnswerError {
     NotAllowed {
         /// The ticket of the question.
         ticket: String,
-        /// The name of the person, or the author that the store recorded instead.
+        /// The name of the person who gave the answer, or the author that the store recorded instead.
         person: String,
         /// The names of the people with the right to answer. A supervisor does not know the roles of people.
         allowed: Vec<String>,
     },
-    /// The time for an answer has expired, by the clock of this machine.
-    #[error("question {:?} expired at {at}", excerpt(ticket, 80))]
+    /// The time for an answer to the turn's question has expired, by the clock of this machine.
+    #[error(
+        "question {:?} expired at {at}; resume its turn without an answer",
+        excerpt(ticket, 80)
+    )]
     Expired {
         /// The ticket of the question.
         ticket: String,
-        /// The end of the time.
+        /// The time at which the question expired.
         at: Timestamp,
     },
-    /// The answer does not fit the question.
+    /// The answer does not fit the turn's question.
     #[error(
         "the answer to question {:?} is not valid: {problem}",
         excerpt(ticket, 80)
@@ -74,16 +80,16 @@ pub enum TurnAnswerError {
     Invalid {
         /// The ticket of the question.
         ticket: String,
-        /// The problem.
+        /// The reason why the answer does not fit the question.
         problem: String,
     },
-    /// The question cannot be read, or the answer cannot be written.
-    #[error("cannot read the question or write its answer")]
+    /// The store cannot read the turn's question, or cannot write its answer.
+    #[error("cannot read the question of a turn, or cannot write its answer; see the cause")]
     Store(#[from] StoreError),
 }
 
 impl TurnAnswerError {
-    /// Returns when a retry can succeed.
+    /// Returns when another attempt to answer the question can succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -112,7 +118,7 @@ impl TurnAnswerError {
     }
 }
 
-/// Writes the answer to a question, unless the answer has no effect. Returns an equal earlier answer of the same
+/// Writes the answer to a turn's question, unless the answer has no effect. Returns an equal earlier answer of the same
 /// person.
 pub(super) async fn answer(
     store: &dyn BreadcrumbStore,
@@ -176,8 +182,8 @@ fn refused(ticket: &str, terms: &Terms, written: &Breadcrumb) -> TurnAnswerError
     }
 }
 
-/// Returns the terms of the question with a ticket. A turn that starts again can write an equal question again: an
-/// answer must be to the newest question. The latest expiry applies, because a copy with an earlier expiry must not
+/// Returns the terms of the turn's question with a ticket. A turn that starts again can write an equal question again:
+/// an answer must be to the newest question. The latest expiry applies, because a copy with an earlier expiry must not
 /// close the question.
 async fn question(store: &dyn BreadcrumbStore, ticket: &str) -> Result<Terms, TurnAnswerError> {
     let mut questions = questions::with_id(store, ticket).await?;
@@ -195,7 +201,7 @@ async fn question(store: &dyn BreadcrumbStore, ticket: &str) -> Result<Terms, Tu
     Ok(terms)
 }
 
-/// Returns the contents of a question without its expiry.
+/// Returns the contents of a turn's question without its expiry.
 fn shown(question: &Breadcrumb) -> Value {
     let mut context = (*question.context).clone();
     if let Value::Object(fields) = &mut context {
@@ -204,7 +210,7 @@ fn shown(question: &Breadcrumb) -> Value {
     context
 }
 
-/// Returns the first answer that counts.
+/// Returns the first answer to a turn's question that counts.
 async fn earlier(
     store: &dyn BreadcrumbStore,
     terms: &Terms,

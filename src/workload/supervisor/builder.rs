@@ -32,7 +32,7 @@ impl SupervisorBuilder {
         }
     }
 
-    /// Sets the maximum number of turns that run at the same time, at least 1. Defaults to 64.
+    /// Sets the maximum number of turns that the supervisor runs at the same time, at least 1. Defaults to 64.
     pub const fn concurrency(mut self, turns: usize) -> Self {
         self.settings.at_once = turns;
         self
@@ -60,7 +60,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets the retry policy for turns. Defaults to a single attempt.
+    /// Sets the supervisor's retry policy for turns. Defaults to a single attempt.
     pub const fn restart(mut self, restart: Restart) -> Self {
         self.settings.restart = restart;
         self
@@ -80,7 +80,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Creates the supervisor.
+    /// Creates the supervisor of the workload.
     ///
     /// # Errors
     /// Returns a [`WorkloadError`] if every turn would fail, for example because the definition names a tool that the

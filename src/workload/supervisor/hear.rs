@@ -4,7 +4,7 @@ use crate::workload::WorkloadEvent;
 use std::sync::{Arc, Weak};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-/// Receiver of the events of a session.
+/// Receiver of the workload events of a session.
 ///
 /// Each event names its run: a turn that is dropped while it waits can end while another turn runs, and each nested run
 /// has a separate stream. [`SupervisedTurn::outcome`](super::SupervisedTurn::outcome) resolves at the end of a turn,
@@ -20,9 +20,9 @@ pub struct Subscriber {
 /// An item that a [`Subscriber`] receives.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SubscriberItem {
-    /// An event.
+    /// An event of a workload run in the session.
     Event(Arc<WorkloadEvent>),
-    /// The subscriber was too slow, and this number of events was dropped. Later events follow.
+    /// The subscriber was too slow, and this number of the session's events was dropped. Later events follow.
     Missed(u64),
 }
 
@@ -36,7 +36,8 @@ impl Subscriber {
         })
     }
 
-    /// Returns the next item, or `None` after the supervisor was closed. Cancel safe.
+    /// Returns the next event of the session or a report of dropped events, or `None` after the supervisor was closed.
+    /// Cancel safe.
     pub async fn next(&mut self) -> Option<SubscriberItem> {
         match self.events.as_mut()?.recv().await {
             Ok(event) => Some(SubscriberItem::Event(event)),

@@ -1,4 +1,4 @@
-//! Turns of each session, which run one after the other.
+//! Turns of each session of a supervisor, which run one after the other.
 
 use super::settings::Settings;
 use super::{SupervisorError, SupervisorHealth};
@@ -25,7 +25,7 @@ pub(super) struct Shared {
     pub(super) services: Services,
     pub(super) store: Arc<dyn BreadcrumbStore>,
     pub(super) settings: Settings,
-    /// Stops all turns.
+    /// Token that stops all turns of the supervisor.
     pub(super) stop: CancellationToken,
     pub(super) permits: Semaphore,
     lanes: Mutex<Lanes>,
@@ -36,11 +36,11 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct Lanes {
     by_session: HashMap<Arc<str>, Lane>,
-    /// The counters, and the flag of a closed supervisor.
+    /// The supervisor's counters, and the flag that it is closed.
     health: SupervisorHealth,
 }
 
-/// A session with turns or subscribers.
+/// State of a session with turns or subscribers.
 #[derive(Default)]
 struct Lane {
     queue: VecDeque<Job>,
@@ -60,7 +60,7 @@ pub(super) struct Job {
     told: oneshot::Sender<TurnOutcome>,
 }
 
-/// The input of a turn.
+/// The input of a turn: a message, or the request to continue a suspended turn.
 pub(super) enum What {
     Message(WorkloadMessage),
     /// Continues the previous turn, if that is suspended.
@@ -177,7 +177,8 @@ impl Shared {
         Ok(sender.subscribe())
     }
 
-    /// Subtracts a subscriber, and removes its session if it is idle and has no other subscriber.
+    /// Removes a subscriber from the count, and removes its session from memory if it is idle and has no other
+    /// subscriber.
     pub(super) fn leave(&self, session: &str) {
         let mut lanes = self.lanes();
         lanes.health.subscribers = lanes.health.subscribers.saturating_sub(1);
@@ -185,7 +186,7 @@ impl Shared {
         self.forget(session);
     }
 
-    /// Removes a session that has neither turns nor subscribers.
+    /// Removes a session that has neither turns nor subscribers from the supervisor's memory.
     pub(super) fn forget(&self, session: &str) {
         let mut lanes = self.lanes();
         let lane = lanes.by_session.get(session);
@@ -194,7 +195,7 @@ impl Shared {
         }
     }
 
-    /// Returns the number of sessions in memory.
+    /// Returns the number of sessions in the supervisor's memory.
     #[cfg(test)]
     pub(super) fn sessions(&self) -> usize {
         self.lanes().by_session.len()
@@ -222,7 +223,7 @@ impl Shared {
         self.lanes().health
     }
 
-    /// Rejects further turns, and ends the subscriptions of sessions without turns.
+    /// Makes the supervisor reject further turns, and ends the subscriptions of sessions without turns.
     pub(super) fn refuse(&self) {
         let mut lanes = self.lanes();
         lanes.health.is_closed = true;

@@ -1,4 +1,4 @@
-//! Turns of many sessions, which run concurrently.
+//! Supervisor that runs the turns of many sessions concurrently.
 
 mod answer;
 mod builder;
@@ -120,11 +120,11 @@ pub struct Supervisor {
 /// Each attempt starts from the beginning with a new workload: finished steps are repeated, and tools are called again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Restart {
-    /// Maximum number of attempts. Defaults to 1, which means no retry.
+    /// Maximum number of attempts of a turn. Defaults to 1, which means no retry.
     pub attempts: NonZeroU32,
-    /// Delay before the second attempt, doubled for each further attempt, up to one minute or this value if it is
-    /// longer. Defaults to 1 s. The delay of an error that requests a longer one applies instead. During the delay, the
-    /// session waits, and other sessions can run.
+    /// Delay before the second attempt of a turn, doubled for each further attempt, up to one minute or this value if
+    /// it is longer. Defaults to 1 s. The delay of an error that requests a longer one applies instead. During the
+    /// delay, the session waits, and other sessions can run.
     pub delay: Duration,
 }
 
@@ -141,15 +141,15 @@ impl Default for Restart {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SupervisorError {
-    /// The maximum number of turns of the session is waiting.
+    /// The session already has the maximum number of waiting turns.
     #[error("session {session:?} has {limit} turns waiting; send more when some have ended")]
     SessionFull {
-        /// The name of the session.
+        /// The name of the session with too many waiting turns.
         session: String,
         /// The maximum number of waiting turns of one session.
         limit: usize,
     },
-    /// The maximum number of turns of all sessions is waiting.
+    /// The supervisor already has the maximum number of waiting turns of all sessions.
     #[error("supervisor has {limit} turns waiting; send more when some have ended")]
     Full {
         /// The maximum number of waiting turns of all sessions.
@@ -158,18 +158,18 @@ pub enum SupervisorError {
     /// The session name is empty, or longer than a store accepts.
     #[error("invalid session name with {found} bytes; use 1 to {limit} bytes")]
     BadSession {
-        /// Length of the name in bytes.
+        /// Length of the session name in bytes.
         found: usize,
-        /// Maximum length in bytes.
+        /// Maximum length of a session name in bytes.
         limit: usize,
     },
-    /// The maximum number of subscribers exists.
+    /// The supervisor already has the maximum number of subscribers.
     #[error(
         "cannot subscribe to session {session:?}: {limit} subscribers exist; drop some, or raise \
          SupervisorBuilder::subscribers"
     )]
     TooManySubscribers {
-        /// The name of the session.
+        /// The name of the session to which no further subscriber was added.
         session: String,
         /// The maximum number of subscribers of all sessions.
         limit: usize,
@@ -198,7 +198,7 @@ impl SupervisorError {
 pub struct SupervisorHealth {
     /// Number of sessions with running or waiting turns.
     pub active: usize,
-    /// Number of waiting turns.
+    /// Number of turns that wait to start in all sessions.
     pub waiting: usize,
     /// Number of subscribers of all sessions.
     pub subscribers: usize,
@@ -206,7 +206,7 @@ pub struct SupervisorHealth {
     pub ended: u64,
     /// Number of turns that failed. Each turn counts once.
     pub failed: u64,
-    /// Number of attempts after a failed attempt.
+    /// Number of further attempts of turns after a failed attempt.
     pub restarted: u64,
     /// Number of turns that ended as suspended.
     pub suspended: u64,
@@ -222,8 +222,8 @@ pub struct SupervisedTurn {
 }
 
 impl SupervisedTurn {
-    /// Returns the name of the run, which the turn's events contain. A turn that resumes a suspended one has the name
-    /// of that turn once it has started.
+    /// Returns the name of the turn's run, which the turn's events contain. A turn that resumes a suspended one has the
+    /// name of that turn once it has started.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
@@ -238,7 +238,7 @@ impl SupervisedTurn {
 }
 
 impl Supervisor {
-    /// Maximum length of a session name in bytes. The name is part of a tag with the prefix `session:`.
+    /// Maximum length of a supervisor's session name in bytes. The name is part of a tag with the prefix `session:`.
     pub const LONGEST_SESSION: usize = 200;
 
     /// Returns a builder for a supervisor of a workload. The store handle is cloned.

@@ -19,11 +19,11 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// Schema of a turn's message. No store contains such a breadcrumb.
+/// Schema of the trigger that holds the message of a supervised turn. No store contains such a breadcrumb.
 const MESSAGE: &str = "workload.message.v1";
 
-/// Maximum delay before a retry, unless the settings or the error request a longer one, because other turns of the
-/// session wait.
+/// Maximum delay before a retry of a turn, unless the settings or the error request a longer one, because other turns
+/// of the session wait.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The input of a turn attempt.
@@ -40,7 +40,7 @@ struct Begun {
 }
 
 impl Shared {
-    /// Runs a turn, with retries.
+    /// Runs a turn of a session, with retries.
     pub(super) async fn run(
         &self,
         session: &str,
@@ -259,7 +259,7 @@ fn ended(telling: &Telling, status: TurnStatus) -> TurnOutcome {
     TurnOutcome::of(telling.run(), status)
 }
 
-/// Returns the minimum delay of a retry, or `None` if the run would fail again.
+/// Returns the minimum delay before a retry of a turn, or `None` if the turn would fail again.
 fn delay_of(retry: MayRetry) -> Option<Duration> {
     match retry {
         MayRetry::After(delay) => Some(delay),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Telling {
-    /// Sets the name of the run. Returns `false` if listeners know the run under another name.
+    /// Sets the name of the turn's run. Returns `false` if listeners know the run under another name.
     pub(in crate::workload) fn name(&mut self, run: &Arc<str>) -> bool {
         if self.last == 0 {
             self.run = Arc::clone(run);

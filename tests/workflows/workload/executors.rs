@@ -86,7 +86,7 @@ fn what_would_go_wrong_with_every_trigger_is_said_before_the_first_one() {
     assert!(matches!(no_name, WorkloadError::Invalid(_)), "{no_name}");
     assert_eq!(
         no_model.to_string(),
-        "cannot create workload \"it\" from its definition"
+        "cannot create workload \"it\" from its definition; see the cause"
     );
     let source = std::error::Error::source(&no_model).unwrap().to_string();
     assert!(source.contains("names no model"), "{source}");
