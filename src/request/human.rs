@@ -33,14 +33,14 @@ use serde_json::Value;
 /// Schema of a question to a person.
 pub(crate) const REQUEST: &str = "human.request.v1";
 
-/// Schema of a person's answer.
+/// Schema of a person's answer to a question.
 pub(crate) const RESPONSE: &str = "human.response.v1";
 
-/// Maximum size in bytes of arguments that a person changed.
+/// Maximum size in bytes of tool call arguments that a person changed in an approval.
 const MAX_CHANGED_BYTES: usize = 64 << 10;
 
-/// Maximum depth of changed arguments. The limit is lower than the limit of a breadcrumb, because the saved state of a
-/// run nests them deeper.
+/// Maximum JSON depth of tool call arguments that a person changed in an approval. The limit is lower than the limit of
+/// a breadcrumb, because the saved state of a run nests them deeper.
 const MAX_CHANGED_DEPTH: usize = MAX_DEPTH - 16;
 
 /// Returns the breadcrumb of a person's answer, with the request ID of the question.
@@ -54,7 +54,8 @@ pub(crate) fn response(request_id: &str, by: &str, mut context: Value) -> NewBre
         .context(context)
 }
 
-/// Returns the decision in a breadcrumb, or `None` if the breadcrumb does not answer this question or its writer may not answer it.
+/// Returns a person's reply to a question in a breadcrumb, or `None` if the breadcrumb does not answer this question or
+/// its writer may not answer it.
 ///
 /// A breadcrumb of an executor is not an answer, because every run stamps the field `creator`. The caller checks that
 /// the breadcrumb was not [changed](crate::executor::is_changed).
@@ -101,16 +102,17 @@ fn is_permitted(response: &Breadcrumb, people: &People) -> bool {
     people.list_without(is_in).is_none()
 }
 
-/// The arguments in an approval, with the terms for a change of the arguments in the question.
+/// The tool call arguments in a person's approval, with the terms for a change of the arguments in the question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<'c> {
-    /// The arguments in the approval.
+    /// The tool call arguments in the person's approval.
     pub(crate) arguments: &'c Value,
-    /// If `true`, these are the arguments in the question, so nothing changes.
+    /// If `true`, the approval has the arguments of the question, so nothing changes.
     pub(crate) is_same: bool,
-    /// The rules for the people who change the arguments.
+    /// The rules for the people who change the tool call arguments.
     pub(crate) rules: &'c [Approval],
-    /// The time of the question. `None` if the time is unknown, so that the time of a rule counts as expired.
+    /// The time at which the question was asked. `None` if the time is unknown, so that the time of a rule counts as
+    /// expired.
     pub(crate) asked_at: Option<Timestamp>,
 }
 
@@ -132,7 +134,7 @@ impl Change<'_> {
     }
 }
 
-/// Returns the reason why a run does not accept changed arguments, or `None` if the run can save them.
+/// Returns the reason why a run does not accept changed tool call arguments, or `None` if the run can save them.
 pub(crate) fn unfit_arguments(arguments: &Value) -> Option<String> {
     match size_within(arguments, MAX_CHANGED_DEPTH) {
         Ok(size) if size <= MAX_CHANGED_BYTES => None,
@@ -160,10 +162,10 @@ fn has_role(context: &Json, writer: &str, by: &[String]) -> bool {
     roles.any(|role| by.iter().any(|one| one.strip_prefix(ROLE) == Some(role)))
 }
 
-/// The message of a rejection without a comment.
+/// The message to the agent if a person rejects its tool call without a comment.
 pub(crate) const REJECTED: &str = "a person rejected the call";
 
-/// Returns the decision about a call, or `None` if a breadcrumb neither approves nor rejects the call.
+/// Returns a person's decision about a tool call, or `None` if a breadcrumb neither approves nor rejects the call.
 fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Reply> {
     let context = &response.context;
     if approved(context)? {
@@ -183,8 +185,8 @@ fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Reply> {
     Some(Reply::Answer(Answer::error("rejected", message)))
 }
 
-/// Returns `true` if the context of an answer approves a call, `false` if it rejects the call, and `None` if it does
-/// neither.
+/// Returns `true` if the context of a person's answer approves a tool call, `false` if it rejects the call, and `None`
+/// if it does neither.
 pub(crate) fn approved(context: &Json) -> Option<bool> {
     match (context.get("approved"), context.get("decision")) {
         (Some(Value::Bool(approved)), None) => Some(*approved),

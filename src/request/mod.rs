@@ -11,15 +11,15 @@ pub(crate) use pending::{Expected, Pending, answers_until, selectors};
 use crate::machine::Answer;
 use crate::model::{Json, Selector, request_tag};
 
-/// The reply in a breadcrumb that answers a request.
+/// The reply in a breadcrumb that answers a request of a run.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Reply {
     Answer(Answer),
-    /// The call is approved, with the arguments that replace those in the question, if the person changed them.
+    /// The tool call is approved, with the arguments that replace those in the question, if the person changed them.
     Approved(Option<Json>),
 }
 
-/// Returns the selector of the answers to a request, by their schema.
+/// Returns the selector of the answers to a request of a run, by their schema.
 pub(crate) fn answers_to(request_id: &str, schema: &str) -> Selector {
     Selector::schema(schema).all_tags([request_tag(request_id)])
 }

@@ -1,4 +1,4 @@
-//! Requests of a run that wait for their answers. Pure.
+//! Requests of a run that wait for their answers. No I/O.
 
 use super::human::QuestionSchema;
 use super::{Reply, agents, answers_to, human};
@@ -13,32 +13,32 @@ use std::collections::BTreeMap;
 pub(crate) struct Pending<'r> {
     /// The ID of the request, which the answer repeats.
     pub(crate) request_id: &'r str,
-    /// The answer that counts.
+    /// The answer that the request waits for.
     pub(crate) expected: Expected<'r>,
 }
 
-/// The answer that a request waits for.
+/// The answer that a request of a run waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected<'r> {
     /// The answer of an agent.
     Agent { agent: &'r str },
-    /// The decision of one of these people about the call with this digest.
+    /// The decision of one of the people in `by` about the tool call with this digest.
     Approval { digest: &'r str, by: &'r People },
     /// The answer of a model that is called through a tool.
     Model { tool: &'r str },
-    /// An answer that fits the schema, of one of these people, or of anyone if the list is empty.
+    /// An answer to a question that fits its schema, of one of these people, or of anyone if the list is empty.
     Question {
         of: &'r [String],
-        /// The schema of the answer, if the question has one that a run checks.
+        /// The JSON Schema of the answer, if the question has one that a run checks.
         schema: Option<&'r QuestionSchema>,
     },
-    /// The result of a tool.
+    /// The result of a requested tool call.
     Tool { tool: &'r str },
 }
 
 impl<'r> Pending<'r> {
-    /// Reads the reply in a breadcrumb. Returns `None` if the breadcrumb is not the answer to this request. An answer
-    /// of an agent must follow from the run with this correlation ID.
+    /// Reads the reply to this request in a breadcrumb. Returns `None` if the breadcrumb is not the answer to this
+    /// request. An answer of an agent must follow from the run with this correlation ID.
     ///
     /// The contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see.
     /// Everything that decides whether the breadcrumb counts comes from the whole context.
@@ -70,7 +70,7 @@ impl<'r> Pending<'r> {
         }
     }
 
-    /// Returns the answer to use if hints withhold the contents of the answer.
+    /// Returns the answer for the run if hints withhold the contents of the answer to its request.
     pub(crate) fn withheld(self) -> Answer {
         match self.expected {
             Expected::Approval { .. } => Answer::error("rejected", human::REJECTED),
@@ -81,7 +81,7 @@ impl<'r> Pending<'r> {
         }
     }
 
-    /// Returns the answer to use if no answer was received in time.
+    /// Returns the answer for the run if no answer to its request was received in time.
     pub(crate) fn late(self) -> Answer {
         let code = match self.asked().of_person {
             true => "expired",
@@ -113,18 +113,18 @@ impl<'r> Pending<'r> {
         }
     }
 
-    /// Returns the selector of the answer.
+    /// Returns the selector of the answer to this request.
     pub(crate) fn selector(self) -> Selector {
         answers_to(self.request_id, self.schema())
     }
 
-    /// Returns the schema of the answer.
+    /// Returns the schema of the answer to this request.
     fn schema(self) -> &'static str {
         let (_, schema) = self.schemas();
         schema
     }
 
-    /// Returns the schemas of the request and of its answer.
+    /// Returns the schemas of this request and of its answer.
     fn schemas(self) -> (&'static str, &'static str) {
         match self.expected {
             Expected::Agent { .. } => (agents::REQUEST, agents::RESPONSE),
@@ -149,7 +149,7 @@ pub(crate) fn answers_until(until: Timestamp, is_run: bool) -> Timestamp {
     }
 }
 
-/// Returns the selectors of the answers to these requests, one for each schema.
+/// Returns the selectors of the answers to these requests of a run, one for each schema.
 pub(crate) fn selectors<'r>(pending: impl Iterator<Item = Pending<'r>>) -> Vec<Selector> {
     let mut tags: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for one in pending {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// Schema of a request to another agent.
 pub(crate) const REQUEST: &str = "agent.request.v1";
 
-/// Schema of an agent's answer.
+/// Schema of an agent's answer to a request.
 pub(crate) const RESPONSE: &str = "agent.response.v1";
 
 /// Returns the breadcrumb of a request to an agent.

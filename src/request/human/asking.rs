@@ -16,7 +16,7 @@ pub(super) const MAX_SCHEMA_BYTES: usize = 16 << 10;
 /// changed arguments.
 const MAX_RULES_BYTES: usize = 16 << 10;
 
-/// The fields that only an approval has.
+/// The fields that only a question about a tool call has.
 const APPROVAL_FIELDS: [&str; 7] = [
     "also_of",
     "arguments",
@@ -27,9 +27,9 @@ const APPROVAL_FIELDS: [&str; 7] = [
     "tool",
 ];
 
-/// Returns the fields of a question that asks to approve a call, with the arguments and the digest of the call. The
-/// question names the tool as the service registered it, because a definition can give a dangerous tool a harmless
-/// name. `changes` are the rules for the people who change the arguments.
+/// Returns the fields of a question that asks a person to approve a tool call, with the arguments and the digest of the
+/// call. The question names the tool as the service registered it, because a definition can give a dangerous tool a
+/// harmless name. `changes` are the rules for the people who change the arguments.
 pub(crate) fn approval(
     call: &MachineCall,
     registered: Option<&dyn Tool>,
@@ -38,7 +38,7 @@ pub(crate) fn approval(
     people: &People,
     changes: &[Approval],
 ) -> Value {
-    /// Limit of the shown description, in bytes.
+    /// Maximum length in bytes of the tool description in a question.
     const DESCRIPTION: usize = 1_000;
     let tool = registered.map_or(call.tool.as_str(), Tool::name);
     let description = registered.map_or("", Tool::description);
@@ -71,7 +71,7 @@ pub(crate) fn approval(
     fields
 }
 
-/// Adds the input schema of the tool and the rules to a question, for clients that change arguments.
+/// Adds the input schema of the tool and the rules for changes to a question, for clients that change arguments.
 fn add_change_terms(
     fields: &mut Map<String, Value>,
     registered: Option<&dyn Tool>,
@@ -119,7 +119,7 @@ pub(crate) fn question(payload: &Json) -> Value {
         if let Some(reason) = fields.get("schema").and_then(problem_of) {
             tracing::warn!(
                 reason,
-                "answer schema of a question cannot be used, the question omits the schema"
+                "answer schema of a question cannot be used; the question omits the schema, so its answers are not checked"
             );
             fields.remove("schema");
         }
@@ -127,7 +127,7 @@ pub(crate) fn question(payload: &Json) -> Value {
     fields
 }
 
-/// Returns the question of a tool, which everyone may answer.
+/// Returns the fields of a question that a tool asks, and that everyone may answer.
 pub(crate) fn question_of_tool(payload: &Json) -> Value {
     let mut fields = question(payload);
     if let Value::Object(fields) = &mut fields {
@@ -136,7 +136,7 @@ pub(crate) fn question_of_tool(payload: &Json) -> Value {
     fields
 }
 
-/// Returns the reason why the schema in a question cannot check answers, or `None` if it can.
+/// Returns the reason why the JSON Schema in a question cannot check answers, or `None` if it can.
 fn problem_of(schema: &Value) -> Option<&'static str> {
     if schema.to_string().contains(reorders) {
         // A question shows these characters as escapes, which would change the schema.
@@ -152,8 +152,8 @@ pub(crate) fn fingerprint_of_question(fields: &Value) -> String {
     hash(&[&sorted_text(fields)])
 }
 
-/// Returns the breadcrumb of a question. Escapes characters that change the order of displayed text in all fields: a
-/// model could use them to make arguments look different from the values that the tool gets.
+/// Returns the breadcrumb of a question to a person. Escapes characters that change the order of displayed text in all
+/// fields: a model could use them to make arguments look different from the values that the tool gets.
 pub(crate) fn request(
     fields: Value,
     request_id: &str,
@@ -172,8 +172,8 @@ pub(crate) fn request(
         .context(fields)
 }
 
-/// Returns the value with each bidirectional control character replaced by its escape, such as `\u{202e}`. An object with
-/// such a character in a key becomes a list of keys and values, because two keys could become equal.
+/// Returns a value of a question with each bidirectional control character replaced by its escape, such as `\u{202e}`.
+/// An object with such a character in a key becomes a list of keys and values, because two keys could become equal.
 fn revealed(value: Value) -> Value {
     match value {
         Value::String(text) => revealed_text(text).into(),
@@ -204,14 +204,14 @@ fn revealed_text(text: String) -> String {
     revealed
 }
 
-/// Returns `true` for the embeddings, overrides and isolates of Unicode Standard Annex 9, and for the characters that end
-/// them. Text in Hebrew or Arabic does not need them, and its marks (U+200E, U+200F) reorder no other text.
+/// Returns `true` for characters that reorder text: embeddings, overrides and isolates of Unicode Standard Annex 9, and
+/// their ends. Text in Hebrew or Arabic does not need them, and its marks (U+200E, U+200F) reorder no other text.
 fn reorders(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns the result of an approved call whose changed arguments the hints of the approval exclude, because the result can show
-/// them. Returns `None` if the call may be made.
+/// Returns the result of an approved tool call whose changed arguments the hints of the approval exclude, because the
+/// result can show them. Returns `None` if the call may be made.
 pub(crate) async fn withheld_arguments(
     approval: &Breadcrumb,
     changed: Option<&Json>,
@@ -230,12 +230,12 @@ pub(crate) async fn withheld_arguments(
     Ok((!is_shown).then(|| Answer::error("withheld", message)))
 }
 
-/// Returns the digest that binds an approval to the tool, its arguments and the definition of the caller.
+/// Returns the digest that binds a person's approval to the tool, its arguments and the definition of the caller.
 pub(crate) fn digest(tool: &str, arguments: &Json, definition: &str) -> String {
     hash(&[tool, &sorted_text(arguments), definition])
 }
 
-/// Returns the definition of a caller with the tool as the service registered it, for [`digest`].
+/// Returns the hash of a caller's definition and of the tool as the service registered it, for [`digest`].
 pub(crate) fn fingerprint(definition: &str, registered: Option<&dyn Tool>) -> String {
     let Some(tool) = registered else {
         return hash(&[definition, "", ""]);

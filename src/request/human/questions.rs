@@ -7,10 +7,10 @@ use crate::model::{Breadcrumb, Selector, request_tag};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Maximum number of breadcrumbs with one request ID that are read.
+/// Maximum number of question breadcrumbs with one request ID that are read.
 pub(crate) const MOST: usize = 1_000;
 
-/// Returns the unchanged questions with an ID and their terms, the oldest first.
+/// Returns the unchanged questions to people with a request ID and their terms, the oldest first.
 ///
 /// # Errors
 /// Returns the errors of the store.
@@ -29,8 +29,8 @@ pub(crate) async fn with_id(
     Ok(questions)
 }
 
-/// Returns `true` if an answer to a request counts. A turn outside a run can start again and ask an equal question
-/// under the same ID. The answer of a person must then be to the newest question.
+/// Returns `true` if an answer to a request of a run or turn counts. A turn outside a run can start again and ask an
+/// equal question under the same ID. The answer of a person must then be to the newest question.
 ///
 /// # Errors
 /// Returns the errors of [`ExecutionContext::accepts`] and of the store.

@@ -1,4 +1,4 @@
-//! The JSON Schema of an answer or of changed arguments, as a question has it.
+//! The JSON Schema of a person's answer or of changed tool call arguments, as a question has it.
 
 use crate::model::Json;
 use crate::tool::Checker;
@@ -11,13 +11,13 @@ use std::sync::{Arc, OnceLock};
 #[serde(transparent)]
 pub(crate) struct QuestionSchema {
     schema: Json,
-    /// The compiled schema, or `None` if it cannot be compiled. Set by the first check.
+    /// The compiled JSON Schema of the question, or `None` if it cannot be compiled. Set by the first check.
     #[serde(skip)]
     compiled: Arc<OnceLock<Option<Checker>>>,
 }
 
 impl QuestionSchema {
-    /// Reads the schema in a field of a question. Returns `None` if the question does not have the field.
+    /// Reads the JSON Schema in a field of a question. Returns `None` if the question does not have the field.
     pub(crate) fn of(question: &Value, field: &str) -> Option<Self> {
         let schema = question.get(field).cloned()?;
         Some(Self {
@@ -26,12 +26,12 @@ impl QuestionSchema {
         })
     }
 
-    /// Returns the schema as JSON.
+    /// Returns the JSON Schema of the question as JSON.
     pub(crate) const fn json(&self) -> &Json {
         &self.schema
     }
 
-    /// Checks a value. A schema that cannot be compiled excludes no value.
+    /// Checks a value of an answer by the question's schema. A schema that cannot be compiled excludes no value.
     ///
     /// # Errors
     /// Returns the reason why the value does not fit.

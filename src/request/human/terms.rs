@@ -1,4 +1,4 @@
-//! The terms of a question to a person, and the rule for the answers that count. Pure.
+//! The terms of a question to a person, and the rule for the answers that count. No I/O.
 
 use super::schema::{QuestionSchema, has_fit_answer};
 use super::{Change, decision};
@@ -9,34 +9,34 @@ use crate::tool::{Approval, NeededApproval, People};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Maximum assumed difference between two clocks. A decision about the time of an answer by another clock than the
-/// store's allows for this difference.
+/// Maximum assumed difference between the store's clock and the clock of another machine. A decision about the time of
+/// an answer by another clock than the store's allows for this difference.
 pub(crate) const CLOCK_MARGIN: Duration = Duration::from_secs(5 * 60);
 
-/// The terms of a question: the data that decides whether an answer counts.
+/// The terms of a question to a person: the data that decides whether an answer counts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Terms {
     /// The ID of the question, which its answer repeats.
     pub(crate) request_id: String,
-    /// The breadcrumb of the question.
+    /// The ID of the question's breadcrumb.
     pub(crate) breadcrumb: BreadcrumbId,
-    /// The digest of the call, which binds an approval to the call. `None` for any other question.
+    /// The digest of the tool call in the question, which binds an approval to the call. `None` for any other question.
     pub(crate) digest: Option<String>,
-    /// The people with the right to answer.
+    /// The people with the right to answer the question.
     pub(crate) people: People,
-    /// The JSON Schema of the answer.
+    /// The JSON Schema that an answer to the question must fit.
     pub(crate) schema: Option<QuestionSchema>,
-    /// If `true`, an answer can change the arguments of the call.
+    /// If `true`, an answer to the question can change the arguments of its tool call.
     pub(crate) changeable: bool,
-    /// The arguments of the call.
+    /// The arguments of the tool call that the question asks to approve.
     pub(crate) arguments: Option<Json>,
-    /// The JSON Schema of changed arguments.
+    /// The JSON Schema that changed arguments of the tool call must fit.
     pub(crate) arguments_schema: Option<QuestionSchema>,
-    /// The time of the question, by the store's clock.
+    /// The time at which the question was asked, by the store's clock.
     pub(crate) asked_at: Timestamp,
-    /// The time after which no answer counts, by the clock of the side that waits.
+    /// The time after which no answer to the question counts, by the clock of the side that waits.
     pub(crate) expires_at: Option<Timestamp>,
-    /// The rules for the people who change the arguments.
+    /// The rules for the people who change the arguments of the tool call.
     change_rules: Vec<Approval>,
 }
 
@@ -76,8 +76,8 @@ impl Terms {
         })
     }
 
-    /// Returns `true` if a breadcrumb is an answer that counts, regardless of its time. The requesting run decides by
-    /// the same rule, but knows its rules for changed arguments even if the question omits them.
+    /// Returns `true` if a breadcrumb is an answer to the question that counts, regardless of its time. The requesting
+    /// run decides by the same rule, but knows its rules for changed arguments even if the question omits them.
     pub(crate) fn counts(&self, answer: &Breadcrumb) -> bool {
         let (context, digest) = (&answer.context, self.digest.as_deref());
         let decision = decision(answer, context, &self.request_id, digest, &self.people);
@@ -93,8 +93,8 @@ impl Terms {
         is_allowed && !is_changed(answer) && may_be_for(context, self.breadcrumb)
     }
 
-    /// Returns `true` if a breadcrumb is an answer that [counts](Self::counts) and was written in time, by the store's clock. `margin` is
-    /// the maximum difference between this clock and the clock of [`expires_at`](Self::expires_at).
+    /// Returns `true` if a breadcrumb is an answer to the question that [counts](Self::counts) and was written in time, by the store's
+    /// clock. `margin` is the maximum difference between this clock and the clock of [`expires_at`](Self::expires_at).
     pub(crate) fn counts_in_time(&self, answer: &Breadcrumb, margin: Duration) -> bool {
         let is_in_time = |end: Timestamp| answer.updated_at <= end + margin;
         self.expires_at.is_none_or(is_in_time) && self.counts(answer)
@@ -115,7 +115,7 @@ impl Terms {
         schema.map_or(Ok(()), |schema| schema.check(answer))
     }
 
-    /// Checks changed arguments by the schema in the question.
+    /// Checks changed arguments of the tool call by the schema in the question.
     ///
     /// # Errors
     /// Returns the reason why the arguments do not fit.
@@ -124,12 +124,13 @@ impl Terms {
         schema.map_or(Ok(()), |schema| schema.check(arguments))
     }
 
-    /// Returns `true` if arguments equal the arguments in the question, so that nothing changes.
+    /// Returns `true` if tool call arguments equal the arguments in the question, so that nothing changes.
     pub(crate) fn is_asked(&self, arguments: &Value) -> bool {
         self.arguments.as_deref() == Some(arguments)
     }
 
-    /// Returns the approval that a change to these arguments needs, or `None` if no rule applies or nothing changes.
+    /// Returns the approval that a change to these tool call arguments needs, or `None` if no rule applies or nothing
+    /// changes.
     pub(crate) fn needed_for(&self, arguments: &Value) -> Option<NeededApproval> {
         match self.is_asked(arguments) {
             true => None,
@@ -137,8 +138,8 @@ impl Terms {
         }
     }
 
-    /// Returns the time after which a change to these arguments does not count, by the store's clock. Returns `None` if
-    /// no rule for these arguments has a time limit.
+    /// Returns the time after which a change to these tool call arguments does not count, by the store's clock. Returns
+    /// `None` if no rule for these arguments has a time limit.
     pub(crate) fn end_of_change(&self, arguments: &Value) -> Option<Timestamp> {
         let time = self.needed_for(arguments)?.expires_in;
         time.map(|time| self.asked_at + time)
@@ -160,7 +161,7 @@ impl Terms {
     }
 }
 
-/// Returns the strings in a list.
+/// Returns the strings in a list of JSON values.
 pub(crate) fn texts<'v>(items: impl IntoIterator<Item = &'v Value>) -> Vec<String> {
     let texts = items.into_iter().filter_map(Value::as_str);
     texts.map(str::to_owned).collect()

@@ -1,27 +1,27 @@
-//! Writes of answers. If several people answer a question at once, one answer counts.
+//! Writes of people's answers to questions. If several people answer a question at once, one answer counts.
 
 use super::{Terms, hash};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, NewRequest, Requested, StoreError};
 use std::sync::Arc;
 
-/// Executor ID in the keys of answers.
+/// Executor ID in the request keys of people's answers.
 const ANSWERS: &str = "universal-executor:answers";
 
 /// Maximum number of answers without effect to one question. Further answers are refused.
 const MOST_REFUSED: usize = 16;
 
-/// The result of a write.
+/// The result of writing a person's answer to a question.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// The answer, or an equal earlier answer. The answer may have no effect.
+    /// The answer of the person, or an equal earlier answer. The answer may have no effect.
     Own(Arc<Breadcrumb>),
-    /// Another answer that counts. The new answer was not written.
+    /// Another answer to the question that counts. The new answer was not written.
     Other(Arc<Breadcrumb>),
 }
 
-/// Writes an answer, unless another answer for which `counts` returns `true` was written with a key. An answer without
-/// effect does not exclude others.
+/// Writes a person's answer to a question, unless another answer for which `counts` returns `true` was written with a
+/// key. An answer without effect does not exclude others.
 ///
 /// On a store without [keys](crate::store::Capabilities::keyed_requests), the answer is written in any case.
 ///
@@ -70,8 +70,8 @@ pub(crate) async fn write_once(
     }
 }
 
-/// Returns `true` if an earlier answer equals a new one and is from the same person. A store can record another author
-/// than the person, but the context of an answer names the person too.
+/// Returns `true` if an earlier answer to a question equals a new one and is from the same person. A store can record
+/// another author than the person, but the context of an answer names the person too.
 pub(crate) fn is_same(
     store: &dyn BreadcrumbStore,
     given: &Breadcrumb,
@@ -81,7 +81,8 @@ pub(crate) fn is_same(
     is_by_same && given.context == new.context
 }
 
-/// Returns the key of the answer to a question. The key depends on the last answer without effect, if there is one.
+/// Returns the request key of a person's answer to a question. The key depends on the last answer without effect, if
+/// there is one.
 fn key(terms: &Terms, refused: Option<BreadcrumbId>) -> String {
     let question = terms.breadcrumb.to_string();
     match refused {
