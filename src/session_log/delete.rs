@@ -6,10 +6,11 @@ use crate::store::{BreadcrumbStore, Commit, Query, StoreError, Write};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Number of breadcrumbs that one commit deletes.
+/// Maximum number of session log breadcrumbs that one commit deletes.
 const PAGE: usize = 32;
 
-/// Maximum number of consecutive commits that may fail, because other writers change or delete the same breadcrumbs.
+/// Maximum number of consecutive commits of a session's deletion that may fail, because other writers change or delete
+/// the same breadcrumbs.
 const TRIES: usize = 64;
 
 /// The logs under one session ID: the log of the session, and the logs of the agents in its flows.
@@ -24,8 +25,8 @@ impl SessionLogs {
         Self { store, id }
     }
 
-    /// Deletes all logs and their entries. Returns the number of deleted breadcrumbs. The contexts are emptied first,
-    /// so that no tombstone contains them.
+    /// Deletes all logs of the session and their entries. Returns the number of deleted breadcrumbs. The contexts are
+    /// emptied first, so that no tombstone contains them.
     ///
     /// # Errors
     /// Returns a [`SessionError`] if the store fails. Another call deletes the rest.
@@ -56,8 +57,8 @@ impl SessionLogs {
         }
     }
 
-    /// Deletes the parts of sessions whose log was deleted. Deletes the logs of agents first, so that no entry is added
-    /// to them.
+    /// Deletes the agent logs and entries of sessions whose log was deleted. Deletes the logs of agents first, so that
+    /// no entry is added to them.
     pub(crate) async fn sweep(&self) -> Result<u64, SessionError> {
         let mut removed = 0;
         // The logs of existing sessions.
@@ -95,7 +96,7 @@ impl SessionLogs {
         Ok(removed)
     }
 
-    /// Returns `true` if a log exists.
+    /// Returns `true` if the session log with this ID exists.
     pub(crate) async fn has(&self, head: BreadcrumbId) -> Result<bool, SessionError> {
         match self.store.get(head).await {
             Ok(_) => Ok(true),
@@ -109,8 +110,8 @@ impl SessionLogs {
         found.map_err(|error| SessionError::of_store(&self.id, error))
     }
 
-    /// Empties and deletes breadcrumbs. Returns `false` and deletes nothing if another writer has changed or deleted
-    /// one of them.
+    /// Empties and deletes breadcrumbs of session logs. Returns `false` and deletes nothing if another writer has
+    /// changed or deleted one of them.
     async fn forget(&self, found: &[Arc<Breadcrumb>]) -> Result<bool, SessionError> {
         if found.is_empty() {
             return Ok(true);
@@ -128,12 +129,12 @@ fn count(found: &[Arc<Breadcrumb>]) -> u64 {
     u64::try_from(found.len()).unwrap_or(u64::MAX)
 }
 
-/// Returns the log of the session that a breadcrumb is part of.
+/// Returns the ID of the session log that an entry or an agent's log belongs to.
 fn began(part: &Breadcrumb) -> Option<BreadcrumbId> {
     part.context.text("began")?.parse().ok()
 }
 
-/// Returns the writes that empty a breadcrumb and delete it.
+/// Returns the writes that empty and delete a breadcrumb of a session log.
 fn forgotten(of: &Breadcrumb) -> [Write; 2] {
     let patch = Patch::new().title("").context(json!({}));
     let (id, version) = (of.id, of.version);

@@ -9,38 +9,38 @@ use std::time::Duration;
 pub enum SessionError {
     /// Another writer has added to the session since it was read. Read the session again before another attempt.
     #[error(
-        "cannot add to session {session:?}: another writer added to it since it was read; read it again"
+        "cannot add to session {session:?}: another writer added to the session since it was read; read the session again"
     )]
     Conflict {
-        /// The session ID.
+        /// The ID of the session that another writer changed.
         session: Arc<str>,
     },
     /// The session was deleted during the operation. A turn must not create the session again.
-    #[error("session {session:?} was deleted during the operation")]
+    #[error("session {session:?} was deleted during the operation; a new message starts it again")]
     Deleted {
-        /// The session ID.
+        /// The ID of the deleted session.
         session: Arc<str>,
     },
     /// A breadcrumb of the session is not valid.
-    #[error("cannot parse a breadcrumb of session {session:?}")]
+    #[error("cannot parse a breadcrumb of session {session:?}; see the cause")]
     Unreadable {
-        /// The session ID.
+        /// The ID of the session with the invalid breadcrumb.
         session: Arc<str>,
-        /// The error of the JSON reader.
+        /// The error of the JSON reader for the breadcrumb of the session.
         source: serde_json::Error,
     },
-    /// The store failed.
-    #[error("cannot read or write session {session:?}")]
+    /// The store failed to read or write the session.
+    #[error("cannot read or write session {session:?}; see the cause")]
     Store {
-        /// The session ID.
+        /// The ID of the session that cannot be read or written.
         session: Arc<str>,
-        /// The error of the store.
+        /// The error of the store that contains the session.
         source: StoreError,
     },
 }
 
 impl SessionError {
-    /// Returns the error of the later one of two writers.
+    /// Returns the error of the later one of two writers to a session.
     pub(crate) fn conflict(session: &Arc<str>) -> Self {
         Self::Conflict {
             session: Arc::clone(session),
@@ -66,8 +66,8 @@ impl SessionError {
         }
     }
 
-    /// Returns the decision on a retry: at once after a conflict, never for a deleted or invalid session, and otherwise
-    /// as the store specifies. A retry must read the session again.
+    /// Returns when a retry of the session operation can succeed: at once after a conflict, never for a deleted or
+    /// invalid session, and otherwise as the store specifies. A retry must read the session again.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

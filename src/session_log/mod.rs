@@ -13,14 +13,14 @@ use crate::hex::hex;
 use crate::model::BreadcrumbId;
 use sha2::{Digest, Sha256};
 
-/// Schema of the head breadcrumb of a log.
+/// Schema of the head breadcrumb of a session log.
 pub(crate) const HEAD: &str = "session.log.v1";
 
-/// Schema of an entry of a log.
+/// Schema of an entry of a session log.
 pub(crate) const ENTRY: &str = "session.entry.v1";
 
-/// Returns the tag of a log. `scope` is empty for the log of the session, and the path of its step for the log of an
-/// agent. `began` is the ID of the session's log, for the log of an agent.
+/// Returns the tag of a session log. `scope` is empty for the log of the session, and the path of its step for the log
+/// of an agent. `began` is the ID of the session's log, for the log of an agent.
 pub(crate) fn log_tag(session: &str, scope: &str, began: Option<BreadcrumbId>) -> String {
     let began = began.map(|began| began.to_string());
     let parts = [session, scope, &began.unwrap_or_default()];
@@ -32,8 +32,8 @@ pub(crate) fn parts_tag(session: &str) -> String {
     format!("session-parts:{}", digest(&[session]))
 }
 
-/// Returns the first 16 bytes of the hash of some strings, as hex. Different lists of strings have different hashes.
-/// The tags of stored sessions contain the hash, so its form must not change.
+/// Returns the hash of a list of strings for the tags of a session: the first 16 bytes, as hex. Different lists of
+/// strings have different hashes. The tags of stored sessions contain the hash, so its form must not change.
 pub(crate) fn digest(parts: &[&str]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
