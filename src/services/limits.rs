@@ -5,22 +5,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkflowLimits {
-    /// Maximum number of started steps (`steps`), including each branch and each iteration of `for_each`. Defaults to
-    /// 10,000. A further step ends the run, and no `on_failure` handles this error.
+    /// Maximum number of steps that a workflow run starts (`steps`), including each branch and each iteration of
+    /// `for_each`. Defaults to 10,000. A further step ends the run, and no `on_failure` handles this error.
     pub steps: u64,
     /// Maximum number of items of one `for_each` (`items`). Defaults to 1,000.
     pub items: u64,
-    /// Maximum size of one value in bytes, as JSON (`value_bytes`). Defaults to 256 KiB. A step with a larger value
-    /// fails.
+    /// Maximum size of one value of a workflow run in bytes, as JSON (`value_bytes`). Defaults to 256 KiB. A step with
+    /// a larger value fails.
     pub value_bytes: usize,
-    /// Maximum total size of all values of a run in bytes, as JSON (`total_bytes`). Defaults to 4 MiB. Variables and
-    /// results count each time that the saved state contains them. The input of a running step counts if it was built
-    /// for the step. The step that would exceed the limit fails.
+    /// Maximum total size of all values of a workflow run in bytes, as JSON (`total_bytes`). Defaults to 4 MiB.
+    /// Variables and results count each time that the saved state contains them. The input of a running step counts if
+    /// it was built for the step. The step that would exceed the limit fails.
     pub total_bytes: usize,
 }
 
 impl WorkflowLimits {
-    /// Returns the name, the value and the maximum of the first limit that exceeds its maximum.
+    /// Returns the name, the value and the maximum of the first workflow limit that exceeds its maximum.
     pub(crate) fn over(&self, most: &Self) -> Option<(&'static str, u64, u64)> {
         let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
         let limits = [

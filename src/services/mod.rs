@@ -72,7 +72,7 @@ struct Entries {
     model_tools: BTreeSet<String>,
 }
 
-/// A model or a provider. Both share one set of names.
+/// A registered model or provider. Both share one set of names.
 #[derive(Clone)]
 pub(crate) enum Registered {
     Model(Arc<dyn ChatModel>),
@@ -90,7 +90,7 @@ impl Registered {
 }
 
 impl Services {
-    /// Creates a registry without entries, with the default limits for workflows.
+    /// Creates a registry of services without entries, with the default limits for workflows.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -153,22 +153,22 @@ impl Services {
         self
     }
 
-    /// Returns the tools.
+    /// Returns the registered tools.
     pub(crate) fn tool_registry(&self) -> &ToolRegistry {
         &self.entries.tools
     }
 
-    /// Returns the models and providers by name.
+    /// Returns the registered models and providers by name.
     pub(crate) fn models(&self) -> &BTreeMap<String, Registered> {
         &self.entries.models
     }
 
-    /// Returns the default model.
+    /// Returns the default model of agents and workflows that name none.
     pub(crate) fn default_registered(&self) -> Option<&Registered> {
         self.entries.default_model.as_ref()
     }
 
-    /// Returns the names of the model tools.
+    /// Returns the names of the registered model tools.
     pub(crate) fn model_tools(&self) -> &BTreeSet<String> {
         &self.entries.model_tools
     }
@@ -197,7 +197,7 @@ impl Services {
         Ok(default.provider())
     }
 
-    /// Returns a tool as it was registered.
+    /// Returns the tool with this name, as it was registered.
     ///
     /// # Errors
     /// Returns [`NotRegistered::Name`] with the nearest name.
@@ -207,7 +207,7 @@ impl Services {
         tool.ok_or_else(|| NotRegistered::of("tool", name, tools.names()))
     }
 
-    /// Checks that a model configuration can name a tool.
+    /// Checks that a tool is registered as a model tool, so that a model configuration can name it.
     ///
     /// # Errors
     /// Returns [`NotRegistered::ModelTool`] with the registered names.
@@ -227,7 +227,7 @@ impl Services {
         self
     }
 
-    /// Returns the entries for a change. Clones of the registry retain the old entries.
+    /// Returns the entries of the registry for a change. Clones of the registry retain the old entries.
     fn entries_mut(&mut self) -> &mut Entries {
         Arc::make_mut(&mut self.entries)
     }

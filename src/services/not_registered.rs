@@ -5,19 +5,19 @@ use crate::model::nearest;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotRegistered {
-    /// A model or a tool is not registered.
+    /// A model or a tool that an agent or a definition names is not registered.
     #[error(
         "{what} {name:?} is not registered; {}add it with Services::{what}; registered: {known}",
         suggestion(nearest.as_deref())
     )]
     Name {
-        /// `model` or `tool`.
+        /// Kind of the missing entry: `model` or `tool`.
         what: &'static str,
-        /// The unknown name.
+        /// The name of the missing model or tool.
         name: String,
-        /// The nearest registered name, if one is close.
+        /// The registered model or tool with the nearest name, if one is close.
         nearest: Option<String>,
-        /// The registered names, truncated to 500 bytes.
+        /// The names of the registered models or tools, truncated to 500 bytes.
         known: String,
     },
     /// A `tool.v1` definition names a tool that [`StoredDefinitions::tools`](crate::runtime::definitions::StoredDefinitions::tools)
@@ -27,11 +27,11 @@ pub enum NotRegistered {
         suggestion(nearest.as_deref())
     )]
     NotServed {
-        /// The tool name in the definition.
+        /// The tool name in the `tool.v1` definition.
         name: String,
-        /// The nearest listed name, if one is close.
+        /// The nearest tool name that `StoredDefinitions::tools` lists, if one is close.
         nearest: Option<String>,
-        /// The listed names, truncated to 500 bytes.
+        /// The tool names that `StoredDefinitions::tools` lists, truncated to 500 bytes.
         known: String,
     },
     /// A model configuration names a model tool that is not registered.
@@ -40,7 +40,7 @@ pub enum NotRegistered {
          registered: {known}"
     )]
     ModelTool {
-        /// The unknown name.
+        /// The name of the missing model tool.
         name: String,
         /// The registered model tools, truncated to 500 bytes.
         known: String,

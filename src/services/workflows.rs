@@ -1,4 +1,4 @@
-//! Entries that only workflows can name: guardrails and limits.
+//! Registry entries that only workflows can name: guardrails and limits.
 
 use super::{Services, WorkflowLimits};
 use crate::agent::guardrail::Guardrail;
@@ -26,7 +26,7 @@ impl Services {
         self
     }
 
-    /// Returns the guardrails by name.
+    /// Returns the registered guardrails by name.
     pub(crate) fn guardrails(&self) -> &BTreeMap<String, Arc<dyn Guardrail>> {
         &self.entries.guardrails
     }
