@@ -1,7 +1,7 @@
 //! Deliberate bugs behind the private feature `_bugs`. The test program `torture/` has to find each of them. The
 //! environment variable `UX_BUG` selects the active bug. Without the feature, no bug is active.
 
-/// Returns `true` if the bug with this name is active.
+/// Returns `true` if the deliberate bug with this name is active.
 #[cfg(feature = "_bugs")]
 pub(crate) fn planted(bug: &str) -> bool {
     static CHOSEN: std::sync::LazyLock<Option<String>> =

@@ -9,7 +9,7 @@ use reqwest::{Client, ClientBuilder, Url, redirect, retry};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Returns the builder of a client that sends each request once, without redirects and automatic retries.
+/// Returns the builder of an HTTP client that sends each request once, without redirects and automatic retries.
 pub(crate) fn client() -> ClientBuilder {
     Client::builder()
         // A redirect could send the key to another server, and the caller decides about retries.
@@ -20,8 +20,8 @@ pub(crate) fn client() -> ClientBuilder {
         .user_agent(concat!("universal-executor/", env!("CARGO_PKG_VERSION")))
 }
 
-/// Parses a base URL, to which paths are added. The error describes the problem without the URL, which can contain
-/// credentials.
+/// Parses the base URL of a server, to which paths are added. The error describes the problem without the URL, which
+/// can contain credentials.
 pub(crate) fn base_url(text: &str) -> Result<Url, &'static str> {
     let url = Url::parse(text.trim()).map_err(|_| "is not a valid URL")?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -39,7 +39,7 @@ pub(crate) fn base_url(text: &str) -> Result<Url, &'static str> {
     Ok(url)
 }
 
-/// Logs a warning if a key or token would be sent to another machine without encryption.
+/// Logs a warning if requests to a URL would send a key or token to another machine without encryption.
 pub(crate) fn warn_if_exposed(url: &Url) {
     if let Some(host) = exposed_host(url) {
         tracing::warn!(
@@ -63,7 +63,7 @@ fn exposed_host(url: &Url) -> Option<&str> {
     (url.scheme() == "http" && !is_loopback).then_some(host)
 }
 
-/// Returns the URL of a path below a base URL, whether or not the base URL ends with a slash.
+/// Returns the URL of a path below a server's base URL, whether or not the base URL ends with a slash.
 #[cfg(feature = "rcrt")]
 pub(crate) fn below(base: &Url, path: &[&str]) -> Url {
     let mut url = base.clone();
@@ -91,13 +91,14 @@ pub(crate) fn bearer(secret: &Secret) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Returns the value of a header, or `None` if the header is missing or not text.
+/// Returns the value of an HTTP header, or `None` if the header is missing or not text.
 #[cfg(any(feature = "openai", feature = "rcrt"))]
 pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Reads the body of an error response, at most `limit` bytes of it. Removes the token of the request from the text.
+/// Reads the body of an HTTP error response, at most `limit` bytes of it. Removes the token of the request from the
+/// text.
 #[cfg(feature = "rcrt")]
 pub(crate) async fn said(
     response: &mut reqwest::Response,

@@ -175,57 +175,57 @@ pub use store::RcrtStore;
 pub use store::SqliteStore;
 pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake, WithLedger};
 
-/// Compiles the code of README.md.
+/// Compiles the examples in README.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Compiles and runs the code of the page about the first agent.
+/// Compiles and runs the examples in docs/first-agent.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
 #[doc = include_str!("../docs/first-agent.md")]
 struct FirstAgent;
 
-/// Compiles and runs the code of the page about approvals.
+/// Compiles and runs the examples in docs/approvals.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
 #[doc = include_str!("../docs/approvals.md")]
 struct Approvals;
 
-/// Compiles and runs the code of the page about models.
+/// Compiles and runs the examples in docs/models.md as documentation tests.
 #[cfg(all(doctest, feature = "agents"))]
 #[doc = include_str!("../docs/models.md")]
 struct Models;
 
-/// Compiles the code of the page about chat sessions.
+/// Compiles the examples in docs/chat.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
 #[doc = include_str!("../docs/chat.md")]
 struct Chat;
 
-/// Compiles and runs the code of the page about tests.
+/// Compiles and runs the examples in docs/testing.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "testing"))]
 #[doc = include_str!("../docs/testing.md")]
 struct Testing;
 
-/// Compiles the code of the PostgreSQL page.
+/// Compiles the examples in docs/from-sqlite-to-postgres.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "postgres"))]
 #[doc = include_str!("../docs/from-sqlite-to-postgres.md")]
 struct FromSqliteToPostgres;
 
-/// Compiles the code of the scaling page.
+/// Compiles the examples in docs/scaling.md as documentation tests.
 #[cfg(all(doctest, feature = "nats", feature = "postgres"))]
 #[doc = include_str!("../docs/scaling.md")]
 struct ScalingPostgres;
 
-/// Compiles the code of the page about RCRT servers.
+/// Compiles the examples in docs/on-an-rcrt-server.md as documentation tests.
 #[cfg(all(doctest, feature = "rcrt", feature = "sqlite"))]
 #[doc = include_str!("../docs/on-an-rcrt-server.md")]
 struct OnAnRcrtServer;
 
-/// Compiles the code of the vector search page.
+/// Compiles the examples in docs/search-by-meaning.md as documentation tests.
 #[cfg(all(doctest, feature = "embed-local", feature = "sqlite"))]
 #[doc = include_str!("../docs/search-by-meaning.md")]
 struct SearchByMeaning;
 
-/// Compiles and runs the code of the SQLite page.
+/// Compiles and runs the examples in docs/from-memory-to-sqlite.md as documentation tests.
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../docs/from-memory-to-sqlite.md")]
 struct FromMemoryToSqlite;

@@ -1,9 +1,9 @@
 //! Removal of credentials from error messages before they are logged.
 
-/// Replacement for a credential.
+/// Replacement for a credential in an error message.
 const HIDDEN: &str = "[hidden]";
 
-/// Names of headers whose value is a credential.
+/// Names of HTTP headers whose value is a credential.
 const HEADERS: [&str; 5] = [
     "api-key",
     "authorization",
@@ -55,12 +55,12 @@ const KEY_PREFIXES: [&str; 23] = [
     "ya29.",
 ];
 
-/// Minimum length of a word that counts as an API key because of its prefix. Partly masked keys count too, because
-/// error messages of providers quote them.
+/// Minimum length of a word in an error message that counts as an API key because of its prefix. Partly masked keys
+/// count too, because error messages of providers quote them.
 const SHORTEST_KEY: usize = 12;
 
-/// Replaces the user and password of each URL, the credentials in headers and after `Bearer`, the values of parameters
-/// such as `password` and `api_key`, and words with the form of an API key.
+/// Replaces the credentials in an error message: user and password of each URL, the credentials in headers and after
+/// `Bearer`, the values of parameters such as `password` and `api_key`, and words with the form of an API key.
 ///
 /// Also replaces text that only looks like a credential: a log line without a host name is better than a log line with
 /// a password.
@@ -79,11 +79,11 @@ pub(crate) fn without_credentials(text: &str) -> String {
     words.join(" ")
 }
 
-/// The meaning of the next word.
+/// The kind of the next word of an error message: plain text, the value of a header, or a credential.
 #[derive(Clone, Copy)]
 enum Expected {
     Nothing,
-    /// The value of a header: a credential, or a scheme before it.
+    /// The value of an HTTP header: a credential, or a scheme before it.
     HeaderValue,
     Credential,
 }
@@ -117,7 +117,7 @@ fn shown(word: &str, expected: Expected) -> (String, Expected) {
     (without_keys(&without_parameters(word)), next)
 }
 
-/// Replaces each part of a word that has the form of an API key.
+/// Replaces each part of a word of an error message that has the form of an API key.
 fn without_keys(word: &str) -> String {
     let is_in_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '*');
     let mut shown = String::with_capacity(word.len());
@@ -136,8 +136,8 @@ fn without_keys(word: &str) -> String {
     shown
 }
 
-/// Replaces everything between `://` and the last `@` before white space or another URL. A password that is not encoded
-/// can contain any of the characters that end the authority of a URL.
+/// Replaces the user and password of each URL: everything between `://` and the last `@` before white space or another
+/// URL. A password that is not encoded can contain any of the characters that end the authority of a URL.
 fn without_user_info(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -158,7 +158,7 @@ fn without_user_info(text: &str) -> String {
     shown
 }
 
-/// Replaces the values of parameters that are credentials in one word.
+/// Replaces the values of URL parameters that are credentials in one word of an error message.
 fn without_parameters(word: &str) -> String {
     const ENDS: [char; 8] = ['&', '#', '"', '\'', ',', ';', ')', '}'];
     let mut shown = String::with_capacity(word.len());

@@ -12,7 +12,8 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
-    /// Creates a secret. Removes leading and trailing white space, for example the line end of a key file.
+    /// Creates a secret from a key or token. Removes leading and trailing white space, for example the line end of a
+    /// key file.
     #[must_use]
     pub fn new(text: impl AsRef<str>) -> Self {
         Self(text.as_ref().trim().to_owned())
