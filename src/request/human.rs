@@ -111,8 +111,7 @@ pub(crate) struct Change<'c> {
     pub(crate) is_same: bool,
     /// The rules for the people who change the tool call arguments.
     pub(crate) rules: &'c [Approval],
-    /// The time at which the question was asked. `None` if the time is unknown, so that the time of a rule counts as
-    /// expired.
+    /// The creation time of the question. `None` if the time is unknown, so that the time of a rule counts as expired.
     pub(crate) asked_at: Option<Timestamp>,
 }
 

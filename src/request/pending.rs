@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// A request of a run that waits for its answer, borrowed from the saved state of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending<'r> {
-    /// The ID of the request, which the answer repeats.
+    /// The ID of the run's request, which the answer repeats.
     pub(crate) request_id: &'r str,
     /// The answer that the request waits for.
     pub(crate) expected: Expected<'r>,
@@ -20,11 +20,11 @@ pub(crate) struct Pending<'r> {
 /// The answer that a request of a run waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected<'r> {
-    /// The answer of an agent.
+    /// The answer of another agent to the run's request.
     Agent { agent: &'r str },
     /// The decision of one of the people in `by` about the tool call with this digest.
     Approval { digest: &'r str, by: &'r People },
-    /// The answer of a model that is called through a tool.
+    /// The answer of a model that the run calls through a tool.
     Model { tool: &'r str },
     /// An answer to a question that fits its schema, of one of these people, or of anyone if the list is empty.
     Question {

@@ -8,7 +8,7 @@ pub struct WorkflowLimits {
     /// Maximum number of steps that a workflow run starts (`steps`), including each branch and each iteration of
     /// `for_each`. Defaults to 10,000. A further step ends the run, and no `on_failure` handles this error.
     pub steps: u64,
-    /// Maximum number of items of one `for_each` (`items`). Defaults to 1,000.
+    /// Maximum number of items of one `for_each` step of a workflow (`items`). Defaults to 1,000.
     pub items: u64,
     /// Maximum size of one value of a workflow run in bytes, as JSON (`value_bytes`). Defaults to 256 KiB. A step with
     /// a larger value fails.

@@ -80,7 +80,7 @@ pub(crate) enum Registered {
 }
 
 impl Registered {
-    /// Returns the provider of an agent with this model.
+    /// Returns the provider of an agent that uses this model.
     pub(crate) fn provider(&self) -> Arc<dyn Provider> {
         match self {
             Self::Model(model) => Arc::new(ApiProvider::new(Arc::clone(model))),
@@ -120,7 +120,7 @@ impl Services {
         self
     }
 
-    /// Adds a tool that definitions can name.
+    /// Adds a tool that agents, workflows and stored definitions can name.
     ///
     /// # Errors
     /// Returns [`ToolError::BadName`], [`ToolError::BadSchema`], or [`ToolError::Duplicate`] with both registrations of

@@ -42,7 +42,7 @@ pub enum NotRegistered {
     ModelTool {
         /// The name of the missing model tool.
         name: String,
-        /// The registered model tools, truncated to 500 bytes.
+        /// The names of the registered model tools, truncated to 500 bytes.
         known: String,
     },
     /// A definition names no model, and no default model is registered.

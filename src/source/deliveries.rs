@@ -6,7 +6,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Stream of the deliveries of one subscription.
+/// Stream of the events that one subscription to an event source delivers.
 ///
 /// An error item does not end the stream. It reports a loss ([`SourceError::Lagged`]) or a failure of the source, and
 /// the next item follows once the source delivers again. The stream has ended when it returns `None`.

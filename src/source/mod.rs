@@ -172,7 +172,7 @@ pub enum StartAt {
     /// The next commit: events from before the subscription are not delivered.
     #[default]
     Now,
-    /// The oldest event that the source retains, and all later ones.
+    /// The oldest event that the event source retains, and all later ones.
     Beginning,
     /// The first event after this position in the source, and all later ones; see [`Delivery::position`].
     After(u64),
@@ -181,7 +181,7 @@ pub enum StartAt {
     Since(Timestamp),
 }
 
-/// An event that a subscription delivered.
+/// An event that a subscription to an event source delivered.
 ///
 /// The runtime acknowledges the delivery once all runs of the event are in a ledger that outlives the process, or have
 /// ended.
@@ -243,14 +243,14 @@ impl Delivery {
         self.is_ahead
     }
 
-    /// Sets the position of the event in the source.
+    /// Sets the position of the delivered event in its source.
     #[must_use]
     pub fn at(mut self, position: u64) -> Self {
         self.position = Some(position);
         self
     }
 
-    /// Sets the handle for the acknowledgement of the event.
+    /// Sets the handle for the acknowledgement of the delivered event.
     #[must_use]
     pub fn with_receipt(mut self, receipt: Arc<dyn Receipt>) -> Self {
         self.receipt = Some(receipt);
@@ -287,7 +287,7 @@ impl Delivery {
         }
     }
 
-    /// Requests redelivery of the event after `delay`.
+    /// Nacks the delivered event: requests its redelivery after `delay`.
     ///
     /// # Errors
     /// Returns [`SourceError::Unavailable`] if the source cannot be reached, and [`SourceError::NotTakenBack`] if it

@@ -34,7 +34,7 @@ pub(super) struct Talk {
     session: Conversation,
     cx: RunCx,
     assembly: Arc<Assembly>,
-    /// The step whose messages form the session's conversation, if there is one.
+    /// The path of the step whose messages form the session's conversation, if there is one.
     speaker: Option<StepPath>,
     /// The digest that identifies the turn in session logs.
     turn: String,
@@ -168,7 +168,7 @@ impl Conversations for Talk {
     }
 }
 
-/// A provider that adds the earlier messages to the task of its agent.
+/// A provider that adds the earlier messages of the session to the task of its agent.
 struct Remembering {
     talk: Talk,
     path: StepPath,

@@ -23,7 +23,7 @@ pub struct WorkloadMessage {
     /// The name of the flow to start, if the workflow request has one.
     #[serde(skip)]
     pub(super) flow: Option<String>,
-    /// If `true`, the progress of the run is stored as breadcrumbs.
+    /// If `true`, the progress of the run that the message starts is stored as breadcrumbs.
     #[serde(skip)]
     pub(super) tells: bool,
     /// The text that the user wrote, if the message content has more than this text.

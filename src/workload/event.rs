@@ -20,11 +20,11 @@ pub struct WorkloadEvent {
     /// Path of the step that the event is about, followed by the names of the agents that its agent called. Empty for
     /// the run itself.
     pub path: StepPath,
-    /// Number of the event in the stream of its run, counted from 1 without gaps.
+    /// Number of the workload event in the stream of its run, counted from 1 without gaps.
     pub sequence: u64,
-    /// Time of the event, by the clock of this machine.
+    /// Time of the workload event, by the clock of this machine.
     pub at: Timestamp,
-    /// Kind of the event, with its data.
+    /// Kind of the workload event, with its data.
     pub kind: WorkloadEventKind,
 }
 
@@ -66,14 +66,14 @@ pub enum WorkloadEventKind {
         /// The reason why the model's answer was invalid.
         problem: String,
     },
-    /// An agent calls a tool.
+    /// An agent of the run calls a tool.
     ToolCalled {
         /// ID of the tool call.
         call: String,
         /// Name of the called tool, as the model wrote it.
         tool: String,
     },
-    /// An agent received the result of a tool call.
+    /// An agent of the run received the result of a tool call.
     ToolAnswered {
         /// ID of the tool call.
         call: String,
@@ -94,7 +94,7 @@ pub enum WorkloadEventKind {
     },
     /// The workload run succeeded.
     Final {
-        /// The value that the run returned, otherwise the last result of its steps.
+        /// The output: the value that the run returned, otherwise the last result of its steps.
         output: Json,
     },
     /// The workload run failed.

@@ -90,7 +90,7 @@ impl WorkloadScope {
         self
     }
 
-    /// Creates a workload, and adds it to the scope.
+    /// Creates a workload, and adds it to the scope, which closes it.
     ///
     /// # Errors
     /// Returns the error of [`Definition::instantiate`].
@@ -104,7 +104,7 @@ impl WorkloadScope {
         Ok(self.add(definition.meta().name.clone(), made))
     }
 
-    /// Adds a workload to the scope.
+    /// Adds a workload to the scope, which closes it.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -119,7 +119,7 @@ impl WorkloadScope {
         &mut *self.open[at].1
     }
 
-    /// Returns the number of workloads that are not closed yet.
+    /// Returns the number of the scope's workloads that are not closed yet.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.len()

@@ -20,7 +20,7 @@ use tokio::task::coop;
 /// are dropped.
 pub(super) const ROOM: usize = 1_024;
 
-/// Maximum size in bytes of a text event that joins several texts of a full buffer.
+/// Maximum size in bytes of a text event into which a full buffer joins further text events.
 const TEXT: usize = 64 << 10;
 
 /// Stream of the events of one workload run.

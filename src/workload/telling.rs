@@ -20,7 +20,7 @@ pub(super) struct Telling {
     parent: Option<Arc<str>>,
     sink: Sink,
     last: u64,
-    /// If `true`, the name of the run is final.
+    /// If `true`, the name of the turn's run is final.
     #[cfg(feature = "workloads")]
     is_named: bool,
     /// The running steps of the turn. The path of an outer step is a prefix of its inner steps' paths, and sorts before
@@ -68,7 +68,7 @@ impl Telling {
         self.send(path, at, kind);
     }
 
-    /// Emits the end of the turn, once.
+    /// Emits the end event of the turn, once.
     pub(super) fn end(&mut self, status: &TurnStatus) {
         if std::mem::replace(&mut self.is_over, true) {
             return;

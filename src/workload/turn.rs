@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub struct TurnOutcome {
     /// The name of the turn's run.
     pub run: Arc<str>,
-    /// The status at the end of the turn.
+    /// The status of the turn at its end.
     pub status: TurnStatus,
     /// The workloads that could not be closed after the turn.
     pub not_closed: Option<CloseError>,
@@ -93,7 +93,7 @@ pub(super) struct TurnOf<'t> {
     pub(super) halt: Halt<'t>,
 }
 
-/// Position of a turn in a session.
+/// The session of a turn, with the number of entries at the start of the turn.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) session: Conversation,
@@ -118,7 +118,7 @@ struct Ran {
     cause: Option<BoxError>,
 }
 
-/// A turn whose workload did not run to its end.
+/// The result of a turn whose workload did not run to its end.
 struct NotRun {
     status: TurnStatus,
     /// The error of the store or the context that ended the turn.

@@ -15,7 +15,7 @@ pub enum TurnStatus {
         /// The output of the turn: the value that the workload returned, otherwise the last result of its steps.
         output: Json,
     },
-    /// The turn failed.
+    /// The turn of the workload failed.
     Failed {
         /// The code and the message of the turn's failure.
         failure: StepFailure,
@@ -29,7 +29,7 @@ pub enum TurnStatus {
         /// The saved state from which the suspended turn resumes.
         state: Json,
     },
-    /// The turn was stopped from outside.
+    /// The turn was stopped from outside its workload.
     Cancelled,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
-/// A JSON Schema in a question to a person. Clones share the compiled schema.
+/// The JSON Schema in a question to a person that an answer must fit. Clones share the compiled schema.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub(crate) struct QuestionSchema {

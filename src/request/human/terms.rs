@@ -32,7 +32,7 @@ pub(crate) struct Terms {
     pub(crate) arguments: Option<Json>,
     /// The JSON Schema that changed arguments of the tool call must fit.
     pub(crate) arguments_schema: Option<QuestionSchema>,
-    /// The time at which the question was asked, by the store's clock.
+    /// The creation time of the question, by the store's clock.
     pub(crate) asked_at: Timestamp,
     /// The time after which no answer to the question counts, by the clock of the side that waits.
     pub(crate) expires_at: Option<Timestamp>,

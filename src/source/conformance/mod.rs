@@ -193,9 +193,9 @@ impl Abilities {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {
-    /// Creates a breadcrumb.
+    /// The creation of a breadcrumb by the conformance suite.
     Create(NewBreadcrumb),
-    /// Updates a breadcrumb.
+    /// The update of a breadcrumb by the conformance suite.
     Update {
         /// ID of the breadcrumb to update.
         id: BreadcrumbId,
@@ -204,7 +204,7 @@ pub enum Change {
         /// The breadcrumb fields to change.
         patch: Patch,
     },
-    /// Deletes a breadcrumb.
+    /// The deletion of a breadcrumb by the conformance suite.
     Delete {
         /// ID of the breadcrumb to delete.
         id: BreadcrumbId,
@@ -220,7 +220,7 @@ pub fn run(promise: impl Future<Output = Result<(), Broken>>) -> Result<(), Brok
     runtime.map_err(Broken::failed)?.block_on(promise)
 }
 
-/// Creates a test module for a source: one `#[test]` for each function of
+/// Creates a test module for an event source: one `#[test]` for each function of
 /// [`source::conformance`](crate::source::conformance), with the function's name.
 ///
 /// The first argument is the module name. The second argument is an expression for a

@@ -167,7 +167,7 @@ impl Reader {
     }
 }
 
-/// Acknowledges a delivery. Retries while the source is unavailable.
+/// Acknowledges a delivered event. Retries while the source is unavailable.
 pub(super) async fn acknowledge(delivery: &Delivery) -> Result<(), Broken> {
     let mut failures = 0;
     loop {

@@ -81,7 +81,7 @@ pub struct NatsSource {
     max_unacknowledged: usize,
 }
 
-/// Settings of a [`NatsSource`].
+/// Builder for a [`NatsSource`], with its settings.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct NatsSourceBuilder {

@@ -52,7 +52,7 @@ struct Follower {
     caught_up: Option<Timestamp>,
     /// Number of backfill queries with omitted events since the last new event of the stream.
     left_out: u32,
-    /// Number of consecutive failed backfill queries.
+    /// Number of consecutive failed backfill queries of the event stream.
     failed: u32,
 }
 

@@ -45,7 +45,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Returns a random number between 0 and 1.
+/// Returns a random number between 0 and 1 for the jitter of a retry delay.
 fn chance() -> f64 {
     let bits = Uuid::new_v4().as_u64_pair().1 & u64::from(u32::MAX);
     u32::try_from(bits).map_or(0.0, |bits| f64::from(bits) / f64::from(u32::MAX))

@@ -1,4 +1,4 @@
-//! Responses to the triggers of flows and workloads.
+//! Responses of a workload executor to its triggers.
 
 use super::WorkloadExecutor;
 use crate::agent::request_tags;
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 /// The form of a workload executor's triggers and responses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Form {
-    /// Triggers are requests to a workflow, without a session.
+    /// The executor's triggers are requests to a workflow, without a session.
     Request,
-    /// Triggers are messages, which may belong to a session.
+    /// The executor's triggers are messages, which may belong to a session.
     Message,
 }
 

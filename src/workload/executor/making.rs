@@ -1,4 +1,4 @@
-//! Constructors of executors for workloads.
+//! Constructors of [`WorkloadExecutor`].
 
 use super::form::Form;
 use super::{WorkloadError, WorkloadExecutor, broken, checked};

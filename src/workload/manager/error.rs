@@ -46,7 +46,7 @@ pub struct Tried {
     pub path: String,
     /// Line and column of the problem in the workload definition, counted from 1, if known.
     pub position: Option<(usize, usize)>,
-    /// The reason why the location has no such workload.
+    /// The reason why the location does not have the requested workload.
     pub reason: String,
     /// The decision whether and when another read of the location can succeed.
     pub retry: Retry,

@@ -27,21 +27,21 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Ident {
-    /// A workload by its name.
+    /// Identifier of a workload by its name.
     Name {
         /// The name of the workload.
         name: String,
         /// The flow or agent that a run of the workload starts with, if the identifier names one.
         entry: Option<String>,
     },
-    /// A workload in a file.
+    /// Identifier of a workload by the path of its file.
     Path {
         /// The path of the workload's file. A path that starts with `~/` is below the home folder.
         path: PathBuf,
         /// The flow or agent that a run of the workload starts with, if the identifier names one.
         entry: Option<String>,
     },
-    /// A workload in a breadcrumb.
+    /// Identifier of a workload by the breadcrumb with its definition.
     Store {
         /// ID of the breadcrumb with the workload definition.
         id: BreadcrumbId,

@@ -18,7 +18,7 @@ pub trait Loader: Send + Sync {
     fn load(&self, source: &LoaderSource<'_>) -> Result<Arc<dyn Definition>, BoxError>;
 }
 
-/// The input of a [`Loader`].
+/// The input of a [`Loader`]: the text of a workload definition, and its name.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LoaderSource<'s> {
@@ -43,7 +43,7 @@ impl LoaderSource<'_> {
     }
 }
 
-/// Loader for workflows in JSON (`.json`).
+/// Loader for workload definitions that are workflows in JSON (`.json`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct JsonLoader;
 
@@ -61,7 +61,7 @@ impl Loader for JsonLoader {
     }
 }
 
-/// Loader for workflows in YAML (`.yaml` and `.yml`).
+/// Loader for workload definitions that are workflows in YAML (`.yaml` and `.yml`).
 #[cfg(feature = "yaml")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct YamlLoader;

@@ -59,7 +59,7 @@ pub struct WorkloadManager {
     loaders: Vec<Arc<dyn Loader>>,
     native: BTreeMap<String, Arc<dyn Definition>>,
     store: Option<Arc<dyn BreadcrumbStore>>,
-    /// If `true`, an identifier may be the path of any file.
+    /// If `true`, a workload identifier may be the path of any file.
     has_paths: bool,
     policy: EntryPolicy,
     broken: BrokenPolicy,
@@ -73,7 +73,7 @@ pub enum BrokenPolicy {
     /// Loading the workload fails with the error of its file.
     #[default]
     Fail,
-    /// The next workload of the same name is loaded, if there is one.
+    /// The next workload of the same name is loaded instead, if there is one.
     Next,
 }
 
@@ -254,7 +254,7 @@ impl WorkloadManager {
     }
 }
 
-/// Replaces a leading `~/` by the home folder.
+/// Replaces a leading `~/` in the path of a workload by the home folder.
 fn expanded(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), home()) {
         (Ok(below), Some(home)) => home.join(below),

@@ -1,4 +1,4 @@
-//! Compaction of long conversations, between turns and steps.
+//! Compaction of the long conversations of a session, between turns and steps.
 
 use super::log::{About, Kept};
 use super::{Conversation, Log};

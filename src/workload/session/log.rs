@@ -38,7 +38,7 @@ pub enum LogEntry {
         message: workload::WorkloadMessage,
         /// The trigger of the suspended turn.
         trigger: Box<Breadcrumb>,
-        /// The saved state from which the turn continues.
+        /// The saved state from which the suspended turn continues.
         state: Json,
     },
 }

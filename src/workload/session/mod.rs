@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Access to the sessions in a store.
+/// Access to the sessions of workloads in a store.
 ///
 /// A session has a log for itself, and a log for each agent in a flow, identified by the path of its step. A log is a
 /// breadcrumb of the schema `session.log.v1`, whose version is the version of the log, and a breadcrumb of
@@ -86,7 +86,7 @@ impl SessionStore {
 }
 
 impl Conversation {
-    /// Returns the ID of the session.
+    /// Returns the ID of the session that the conversation belongs to.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -293,7 +293,7 @@ impl Conversation {
         log_tag(&self.id, self.scope.as_str(), self.part_of())
     }
 
-    /// Returns all logs under the ID of the session.
+    /// Returns access to all logs in the store under the ID of the session.
     fn logs(&self) -> SessionLogs {
         SessionLogs::new(Arc::clone(&self.store), Arc::clone(&self.id))
     }

@@ -1,4 +1,4 @@
-//! Answers of people to the questions of turns.
+//! Answers of people to the questions of suspended turns.
 
 use crate::clock::wall_micros;
 use crate::error::{Retry, excerpt};
@@ -41,9 +41,9 @@ pub enum TurnAnswerError {
         excerpt(by.as_deref().unwrap_or("a person"), 80)
     )]
     NotOpen {
-        /// The ticket of the question.
+        /// The ticket of the turn's question.
         ticket: String,
-        /// The name of the person with the answer that counts.
+        /// The name of the person whose earlier answer counts.
         by: Option<String>,
     },
     /// The person is not allowed to answer the turn's question.
@@ -54,7 +54,7 @@ pub enum TurnAnswerError {
         allowed.join(", ")
     )]
     NotAllowed {
-        /// The ticket of the question.
+        /// The ticket of the turn's question.
         ticket: String,
         /// The name of the person who gave the answer, or the author that the store recorded instead.
         person: String,
@@ -67,7 +67,7 @@ pub enum TurnAnswerError {
         excerpt(ticket, 80)
     )]
     Expired {
-        /// The ticket of the question.
+        /// The ticket of the turn's question.
         ticket: String,
         /// The time at which the question expired.
         at: Timestamp,
@@ -78,7 +78,7 @@ pub enum TurnAnswerError {
         excerpt(ticket, 80)
     )]
     Invalid {
-        /// The ticket of the question.
+        /// The ticket of the turn's question.
         ticket: String,
         /// The reason why the answer does not fit the question.
         problem: String,
@@ -103,7 +103,7 @@ impl TurnAnswerError {
         }
     }
 
-    /// Returns the code of the error, for logs and metrics.
+    /// Returns the code of the answer's error, for logs and metrics.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) stop: CancellationToken,
     pub(super) permits: Semaphore,
     lanes: Mutex<Lanes>,
-    /// Number of sessions with a running or waiting turn.
+    /// Number of the supervisor's sessions with a running or waiting turn.
     at_work: watch::Sender<usize>,
 }
 
@@ -44,7 +44,7 @@ struct Lanes {
 #[derive(Default)]
 struct Lane {
     queue: VecDeque<Job>,
-    /// Token that stops the running turn, or `None` if the session is idle.
+    /// Token that stops the running turn of the session, or `None` if the session is idle.
     running: Option<CancellationToken>,
     events: Events,
 }
@@ -52,7 +52,7 @@ struct Lane {
 /// Sender of a session's events, which the first subscriber creates.
 type Events = Arc<OnceLock<broadcast::Sender<Arc<WorkloadEvent>>>>;
 
-/// A turn that waits to start.
+/// A turn of a session that waits to start.
 pub(super) struct Job {
     pub(super) run: Arc<str>,
     pub(super) id: BreadcrumbId,
@@ -63,7 +63,7 @@ pub(super) struct Job {
 /// The input of a turn: a message, or the request to continue a suspended turn.
 pub(super) enum What {
     Message(WorkloadMessage),
-    /// Continues the previous turn, if that is suspended.
+    /// The request to continue the session's previous turn, if that turn is suspended.
     Resume,
 }
 

@@ -115,7 +115,7 @@ pub struct Supervisor {
     shared: Arc<Shared>,
 }
 
-/// Retry policy for turns that fail with a temporary error, or panic.
+/// Retry policy of a supervisor for turns that fail with a temporary error, or panic.
 ///
 /// Each attempt starts from the beginning with a new workload: finished steps are repeated, and tools are called again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -204,11 +204,11 @@ pub struct SupervisorHealth {
     pub subscribers: usize,
     /// Number of turns that have ended, including failed turns and turns that were dropped while they waited.
     pub ended: u64,
-    /// Number of turns that failed. Each turn counts once.
+    /// Number of turns of all sessions that failed. Each turn counts once.
     pub failed: u64,
     /// Number of further attempts of turns after a failed attempt.
     pub restarted: u64,
-    /// Number of turns that ended as suspended.
+    /// Number of turns of all sessions that ended as suspended.
     pub suspended: u64,
     /// If `true`, the supervisor is closed and accepts no more turns.
     pub is_closed: bool,

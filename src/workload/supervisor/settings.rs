@@ -2,7 +2,7 @@ use super::Restart;
 use crate::workload::scope::PATIENCE;
 use std::time::Duration;
 
-/// Settings of a supervisor.
+/// Settings of a supervisor: its limits, retry policy and timeouts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) at_once: usize,

@@ -26,7 +26,7 @@ const MESSAGE: &str = "workload.message.v1";
 /// of the session wait.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The input of a turn attempt.
+/// The input of one attempt of a session's turn.
 struct Begun {
     message: WorkloadMessage,
     trigger: Breadcrumb,

@@ -1,4 +1,4 @@
-//! Turns that a supervisor starts again.
+//! Events of turns that a supervisor starts again after a failed attempt.
 
 use super::{Telling, now};
 use crate::workflow::{StepFailure, StepPath};

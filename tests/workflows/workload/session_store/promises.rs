@@ -564,7 +564,7 @@ pub(super) async fn a_turn_under_way_does_not_bring_back_a_session_that_is_delet
         assert!(
             failure
                 .message
-                .ends_with("was deleted during the operation")
+                .ends_with("was deleted during the operation; a new message starts it again")
         );
     }
     assert_eq!(now(&sessions.session("anew")).await, "after|to after");
