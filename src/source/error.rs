@@ -19,7 +19,9 @@ pub enum SourceError {
         after: Option<Timestamp>,
     },
     /// The event source does not redeliver a nacked event. The caller has to process or redeliver the event itself.
-    #[error("event source cannot redeliver the nacked event: {reason}; the caller must process it")]
+    #[error(
+        "event source cannot redeliver the nacked event: {reason}; the caller must process the event itself"
+    )]
     NotTakenBack {
         /// Reason why the source cannot redeliver the nacked event, for example a source without acknowledgements.
         reason: &'static str,

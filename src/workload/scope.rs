@@ -62,7 +62,7 @@ impl CloseError {
             tried = self.tried,
             failed = self.failures.len(),
             workloads = names(&self.failures),
-            "cannot close the listed workloads; they were dropped without being closed"
+            "cannot close the listed workloads; they were dropped instead"
         );
     }
 }
