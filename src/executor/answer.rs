@@ -22,15 +22,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-/// Result of `execute` and `respond`: the response, or the suspension of the run.
+/// Result of an executor's `execute` and `respond`: the response, or the suspension of the run.
 pub(super) enum Answer {
     Response(Response),
     Suspension(Box<Suspension>),
 }
 
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
-    /// Assembles the context, executes and responds while heartbeats extend the lease. An error comes with a flag that is
-    /// `true` if `execute` was called.
+    /// Assembles the run's context, and calls `execute` and `respond`, while heartbeats extend the lease. An error comes with a
+    /// flag that is `true` if `execute` was called.
     pub(super) async fn answer(
         &self,
         trigger: &Arc<Breadcrumb>,
@@ -91,7 +91,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         answer.map_err(|error| (error, started.into_inner()))
     }
 
-    /// Answers the requests of a context, and writes the events of a chat turn, until this future is dropped.
+    /// Serves the requests that a run's context sends, and writes the events of its chat turn, until this future is dropped.
     async fn serve(&self, handle: &RunHandle, holder: Holder<'_>) {
         let serve = handle.asks.serve(holder);
         match &handle.turn_events {
@@ -148,7 +148,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     }
 }
 
-/// Calls `execute`, then `respond`.
+/// Calls `execute`, then `respond`: the default of [`UniversalExecutor::execute_and_respond`].
 pub(super) async fn execute_and_respond<E: UniversalExecutor + ?Sized>(
     executor: &E,
     trigger: &Breadcrumb,
@@ -160,7 +160,7 @@ pub(super) async fn execute_and_respond<E: UniversalExecutor + ?Sized>(
     response.map_err(ExecutorError::Respond)
 }
 
-/// Converts a result to an [`Answer`]: an `execute` error that is a [`Suspension`] counts as an answer.
+/// Converts the result of `execute_and_respond` to an [`Answer`]: an `execute` error that is a [`Suspension`] counts as an answer.
 fn answer_of(response: Result<Response, ExecutorError>) -> Result<Answer, ExecutorError> {
     match response {
         Ok(response) => Ok(Answer::Response(response)),
@@ -172,7 +172,7 @@ fn answer_of(response: Result<Response, ExecutorError>) -> Result<Answer, Execut
     }
 }
 
-/// Returns the output, or an error if it nests so deep that recursive code would overflow the stack.
+/// Returns the output of `execute`, or an error if it nests so deep that recursive code would overflow the stack.
 fn flat_enough(output: Value) -> Result<Value, ExecutorError> {
     let Err(unfit) = size_within(&output, MAX_DEPTH) else {
         return Ok(output);

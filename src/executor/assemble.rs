@@ -18,11 +18,11 @@ use tracing::Instrument as _;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Fetched {
-    /// The breadcrumbs, in the order that the subscription requests.
+    /// The breadcrumbs that the fetch returned, in the order that the subscription requests.
     pub items: Vec<Arc<Breadcrumb>>,
     /// Similarity score of each item of a vector fetch, `None` where the store reports no score. Empty for other fetches.
     pub scores: Vec<Option<f64>>,
-    /// The limit that cut the fetch short, or `None` if the fetch is complete.
+    /// The limit that made the fetch of the context subscription incomplete, or `None` if the fetch is complete.
     pub cut: Option<Bound>,
 }
 
@@ -35,7 +35,7 @@ impl From<Vec<Arc<Breadcrumb>>> for Fetched {
     }
 }
 
-/// Fetches all sources concurrently and returns them as a context.
+/// Fetches all context subscriptions of an executor concurrently, and returns the breadcrumbs as the context of a run.
 pub(super) async fn assemble<E: UniversalExecutor + ?Sized>(
     executor: &E,
     trigger: &Arc<Breadcrumb>,
@@ -82,7 +82,7 @@ fn alias<E: UniversalExecutor + ?Sized>(executor: &E, trigger: &Breadcrumb) -> O
     }
 }
 
-/// Sources of a context that is being assembled.
+/// Fetched and missing sources of a run's context while the context is assembled.
 struct Parts {
     sources: Vec<Source>,
     missing: Vec<MissingSource>,
@@ -104,7 +104,7 @@ impl Parts {
                     source = key,
                     code = error.code(),
                     error = %Chain(&error),
-                    "fetch of a context source failed"
+                    "fetch of a context source failed; the run continues without the source unless it is required"
                 );
                 let error = Arc::new(error);
                 if subscription.required {
@@ -141,7 +141,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Omits items of the optional sources until the context fits: the lowest priority first, then the oldest.
+    /// Omits items of the optional context sources until the context fits: the lowest priority first, then the oldest.
     fn fit(&mut self, trigger: &Breadcrumb, limit: usize) -> Result<(), ExecutorError> {
         let size = |source: &Source| {
             source
@@ -168,7 +168,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Fills `room` bytes with items of the optional sources, and omits the items that do not fit. Items of a higher
+    /// Fills `room` bytes of a context with items of the optional sources, and omits the items that do not fit. Items of a higher
     /// priority come first, so a flood of one source cannot displace a source of a higher priority. Within a priority, newer items
     /// come first. An item that does not fit takes no space from the items after it.
     fn omit(&mut self, mut room: usize) {
@@ -199,7 +199,7 @@ impl Parts {
     }
 }
 
-/// The omitted items of one source.
+/// The items of one context source that are omitted because the context is too large.
 #[derive(Default)]
 struct Dropped {
     places: HashSet<usize>,
@@ -234,7 +234,7 @@ impl Dropped {
     }
 }
 
-/// Fetches one source. Every returned item matches the whole selector, even if the store returns other breadcrumbs.
+/// Fetches the breadcrumbs of one context subscription. Each of them matches the whole selector, even if the store returns others.
 pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
     executor: &E,
     subscription: &Subscription,

@@ -1,4 +1,4 @@
-//! A store handle whose writes belong to a run.
+//! A store handle for the code of one run. Its writes are checked, stamped and fenced as writes of the run.
 
 use super::handle::{RunHandle, Terms};
 use super::profile::Profile;
@@ -24,9 +24,9 @@ use std::sync::Arc;
     )
 )]
 pub(crate) enum Share {
-    /// Only these schemas.
+    /// The part of the run may write only these schemas.
     Listed(Arc<[String]>),
-    /// All schemas except the schemas of requests, answers and other records that the run itself writes.
+    /// The part of the run may write all schemas except those of requests, answers and other records that the run itself writes.
     Unreserved,
 }
 
@@ -46,7 +46,7 @@ impl Share {
     }
 }
 
-/// Limits on the schemas that a write may have.
+/// The schemas that a write of a run may have: the limit of the executor, and the limit of the part of the run that writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Allowed<'a> {
     /// Schemas that the executor may write, or `None` for all schemas.
@@ -83,7 +83,7 @@ fn not_listed(listed: &[String], schema: Option<&str>) -> Option<String> {
     ))
 }
 
-/// Checks writes against the allowed schemas, and stamps them if there is a stamp.
+/// Checks the writes of a run against the allowed schemas, and stamps them with their creator if there is a stamp.
 ///
 /// # Errors
 /// The inner error is a sentence with the refused write, the reason and a remedy. The outer error is a [`StoreError`] if the
@@ -115,7 +115,7 @@ pub(super) async fn admit(
     Ok(Ok(admitted))
 }
 
-/// Returns the reason why a write is refused, or `None` if both the new schema and the schema of a changed or deleted
+/// Returns the reason why a write of a run is refused, or `None` if both the new schema and the schema of a changed or deleted
 /// breadcrumb are allowed.
 async fn refusal(
     write: &Write,
@@ -139,8 +139,8 @@ async fn refusal(
     Ok(allowed.refusal(target.schema_name.as_deref()))
 }
 
-/// Returns the write with the reserved tags of the stored breadcrumb. A store without a ledger recognises the writes of a
-/// run by reserved tags, so a patch can neither add nor remove one.
+/// Returns a run's write with the reserved tags of the breadcrumb that it updates. A store without a ledger recognises the writes
+/// of a run by reserved tags, so a patch can neither add nor remove one.
 ///
 /// # Errors
 /// The inner error is the reason of the refusal if a patch adds a reserved tag. The outer error is a [`StoreError`] if the
@@ -190,7 +190,7 @@ pub(super) fn bind(
 #[derive(Debug)]
 struct BoundStore {
     store: Arc<dyn BreadcrumbStore>,
-    /// `None` outside a run.
+    /// The conditions for the writes of the run, or `None` outside a run.
     terms: Option<Terms>,
     share: Option<Share>,
 }

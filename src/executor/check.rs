@@ -2,23 +2,23 @@ use super::{BadRate, Execution, UniversalExecutor};
 use crate::error::{Retry, excerpt};
 use crate::model::{Breadcrumb, DefinitionError, EventKind, Method, Role, Subscription};
 
-/// Reason why an executor can never work on its store.
+/// Reason why an executor can never work: its ID, a setting or a subscription is invalid, or its store lacks a capability.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidExecutor {
     /// The executor ID is empty.
     #[error("the executor ID is empty; set an ID of 1 to 256 bytes")]
     NoId,
-    /// The executor ID is longer than the limit.
+    /// The executor ID is longer than 256 bytes.
     #[error(
         "executor ID {executor:?} has {size} bytes where at most {limit} are allowed; use a shorter ID"
     )]
     LongId {
-        /// The first bytes of the ID.
+        /// The first bytes of the executor ID that is too long.
         executor: String,
-        /// The size of the ID in bytes.
+        /// The size of the executor ID in bytes.
         size: usize,
-        /// The maximum size in bytes.
+        /// The maximum size of an executor ID in bytes.
         limit: usize,
     },
     /// The executor ID contains a control character. Stores replace U+0000, so the executor would not recognise its own
@@ -27,24 +27,24 @@ pub enum InvalidExecutor {
         "executor ID {executor:?} contains the control character U+{character:04X} at byte {at}; remove the character"
     )]
     ControlInId {
-        /// The first bytes of the ID.
+        /// The first bytes of the executor ID that contains a control character.
         executor: String,
-        /// The code point of the first control character.
+        /// The code point of the first control character in the executor ID.
         character: u32,
-        /// The position of that character in bytes.
+        /// The position of the first control character in the executor ID, in bytes.
         at: usize,
     },
-    /// A subscription was passed to the builder method for the other role.
+    /// A trigger subscription was passed to the builder method `reads`, or a context subscription to `on`.
     #[error(
         "the {} subscription of executor {executor:?} to {schema:?} was passed to .{}(..); pass it to .{}(..)",
         role.as_str(), method(role.other()), method(*role)
     )]
     WrongRole {
-        /// The executor ID.
+        /// The ID of the refused executor.
         executor: String,
-        /// The schema of the subscription, or `*` for any schema.
+        /// The schema that the misplaced subscription selects, or `*` for any schema.
         schema: String,
-        /// The role of the subscription.
+        /// The role of the misplaced subscription: trigger or context.
         role: Role,
     },
     /// The executor has no trigger subscription, so it would never run.
@@ -52,15 +52,15 @@ pub enum InvalidExecutor {
         "executor {executor:?} has no trigger, so it would never run; add .on(Subscription::trigger(..))"
     )]
     NoTrigger {
-        /// The executor ID.
+        /// The ID of the refused executor.
         executor: String,
     },
     /// The subscriptions of the executor are invalid.
-    #[error("the subscriptions of executor {executor:?} are invalid")]
+    #[error("the subscriptions of executor {executor:?} are invalid; see the cause")]
     Subscriptions {
-        /// The executor ID.
+        /// The ID of the refused executor.
         executor: String,
-        /// The problem of the subscription.
+        /// The problem of the executor's subscriptions.
         source: DefinitionError,
     },
     /// The executor has to run at most once, call tools at most once, or wait for others, and its store has no run ledger.
@@ -69,23 +69,23 @@ pub enum InvalidExecutor {
          wait for others, but its store has none; use a store with a run ledger, or add one with WithLedger"
     )]
     NoLedger {
-        /// The executor ID.
+        /// The ID of the refused executor.
         executor: String,
     },
-    /// The maximum number of runs in flight is 0, so no run could start.
+    /// The executor's maximum number of runs in flight is 0, so no run could start.
     #[error(
         "max_inflight of executor {executor:?} is 0, so no run could start; set max_inflight to at least 1"
     )]
     NoneInFlight {
-        /// The executor ID.
+        /// The ID of the refused executor.
         executor: String,
     },
     /// The rate limit of the executor is invalid.
-    #[error("the rate limit of executor {executor:?} is invalid")]
+    #[error("the rate limit of executor {executor:?} is invalid; see the cause")]
     Rate {
-        /// The executor ID.
+        /// The ID of the refused executor.
         executor: String,
-        /// The problem of the rate limit.
+        /// The reason why the rate limit of the executor is invalid.
         source: BadRate,
     },
     /// A trigger subscription selects deletions, and the store does not retain deleted breadcrumbs.
@@ -94,9 +94,9 @@ pub enum InvalidExecutor {
          tombstones of deleted breadcrumbs; use another store, or remove \"deleted\" from the events of the subscription"
     )]
     NoTombstones {
-        /// The executor ID.
+        /// The ID of the refused executor.
         executor: String,
-        /// The index of the subscription, from 0.
+        /// The index of the subscription that selects deletions, from 0.
         subscription: usize,
     },
     /// A required context subscription needs a vector search, and the store does not support vector search. No run could
@@ -106,22 +106,22 @@ pub enum InvalidExecutor {
          support; configure an embedder for the store, or remove \"required\""
     )]
     NoVectors {
-        /// The executor ID.
+        /// The ID of the refused executor.
         executor: String,
-        /// The index of the subscription, from 0.
+        /// The index of the subscription that requires a vector search, from 0.
         subscription: usize,
     },
 }
 
 impl InvalidExecutor {
-    /// Returns [`Retry::Never`]: the executor or its store has to change.
+    /// Returns [`Retry::Never`]: a retry cannot succeed before the executor or its store is changed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
     }
 }
 
-/// Returns the name of the builder method that takes subscriptions of a role.
+/// Returns the name of the executor builder's method that takes subscriptions of a role: `on` or `reads`.
 const fn method(role: Role) -> &'static str {
     match role {
         Role::Trigger => "on",
@@ -176,7 +176,7 @@ pub fn check(executor: &(impl UniversalExecutor + ?Sized)) -> Result<(), Invalid
 
 /// Maximum length of an executor ID in bytes, the same as the maximum length of a tag.
 const MAX_ID_BYTES: usize = Breadcrumb::MAX_TAG_BYTES;
-/// Maximum length of the excerpt of an ID in an error, in bytes.
+/// Maximum length of the excerpt of an executor ID in an [`InvalidExecutor`] error, in bytes.
 const SHOWN_BYTES: usize = 64;
 
 /// Checks an executor ID: 1 to 256 bytes without control characters.

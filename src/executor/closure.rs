@@ -1,4 +1,4 @@
-//! Executors built from a closure.
+//! Executors whose work is a closure, and the builder that creates them.
 
 use super::{
     ExecutionContext, ExecutorError, InvalidExecutor, OrderingKey, Profile, Response,
@@ -77,13 +77,14 @@ pub struct NoState;
 pub struct WithState<T>(T);
 
 impl<S> ExecutorBuilder<S> {
-    /// Adds a trigger subscription. Each breadcrumb version that matches starts a run.
+    /// Adds a trigger subscription to the executor. Each breadcrumb version that matches starts a run.
     pub fn on(mut self, trigger: Subscription) -> Self {
         self.triggers.push(trigger);
         self
     }
 
-    /// Adds a context subscription. The context of each run has the matching breadcrumbs under the key of the subscription.
+    /// Adds a context subscription to the executor. The context of each run has the matching breadcrumbs under the subscription's
+    /// key.
     pub fn reads(mut self, source: Subscription) -> Self {
         self.sources.push(source);
         self
@@ -94,7 +95,7 @@ impl<S> ExecutorBuilder<S> {
         self.profile(|profile| profile.responds_with(schemas))
     }
 
-    /// Sets the maximum duration of one call of the closure. Defaults to 120 s.
+    /// Sets the maximum duration of one call of the executor's closure. Defaults to 120 s.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.profile(|profile| profile.timeout(timeout))
     }
@@ -104,25 +105,25 @@ impl<S> ExecutorBuilder<S> {
         self.profile(|profile| profile.attempts(attempts))
     }
 
-    /// Runs triggers with an equal ordering key one at a time, in the order of their events. Defaults to no order.
+    /// Executes the runs of triggers with an equal ordering key one at a time, in the order of their events. Defaults to no order.
     pub fn ordered_by(self, key: OrderingKey) -> Self {
         self.profile(|profile| profile.ordering(key))
     }
 
-    /// Does not call the closure again for the same trigger version after a crash, a lost lease or an error. A run that a crash
-    /// interrupts ends as failed, with the class [`OutcomeUnknown`](crate::store::FailureClass::OutcomeUnknown). Needs a store with a
-    /// run ledger.
+    /// Makes the executor run at most once: the closure is not called again for the same trigger version after a crash, a lost
+    /// lease or an error. A run that a crash interrupts ends as failed, with the class
+    /// [`OutcomeUnknown`](crate::store::FailureClass::OutcomeUnknown). Needs a store with a run ledger.
     pub fn at_most_once(self) -> Self {
         self.profile(Profile::at_most_once)
     }
 
-    /// Changes the [`Profile`], for settings that have no builder method, such as the lease or a rate limit.
+    /// Changes the [`Profile`] of the executor, for settings that have no builder method, such as the lease or a rate limit.
     pub fn profile(mut self, change: impl FnOnce(Profile) -> Profile) -> Self {
         self.profile = change(self.profile);
         self
     }
 
-    /// Sets the state, for example a connection pool. Each call of the closure receives a clone.
+    /// Sets a state that the executor's closure needs, for example a connection pool. Each call of the closure receives a clone.
     pub fn state<T: Clone + Send + Sync + 'static>(
         self,
         state: T,
@@ -184,7 +185,7 @@ impl<T: Clone + Send + Sync + 'static> ExecutorBuilder<WithState<T>> {
     }
 }
 
-/// The closure of an executor, with its state.
+/// The closure that does the work of an executor, together with the state that it receives.
 type Run = dyn Fn(ExecutionContext) -> BoxFuture<'static, Result<Response, BoxError>> + Send + Sync;
 
 /// An executor built from a closure, not yet bound to a store. [`bind`](Self::bind) adds the store.
@@ -278,7 +279,7 @@ impl UniversalExecutor for BoundExecutor {
         serde_json::to_value(response).map_err(permanent)
     }
 
-    /// Reads the JSON that [`execute`](Self::execute) returned.
+    /// Converts the JSON that [`execute`](Self::execute) returned back to a [`Response`].
     async fn respond(&self, _: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
         serde_json::from_value(output).map_err(permanent)
     }
@@ -293,7 +294,7 @@ impl fmt::Debug for BoundExecutor {
     }
 }
 
-/// Returns the checked subscriptions of an executor.
+/// Checks the trigger and context subscriptions of an executor builder, and returns them as [`Subscriptions`].
 fn subscriptions(
     id: &str,
     triggers: &[Subscription],
@@ -307,7 +308,7 @@ fn subscriptions(
     })
 }
 
-/// Returns the subscriptions of a builder: the triggers, then the sources.
+/// Returns the subscriptions of an executor builder, the triggers first, if each was passed to the method for its role.
 ///
 /// # Errors
 /// [`InvalidExecutor::WrongRole`] and [`InvalidExecutor::NoTrigger`].

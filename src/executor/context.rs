@@ -49,13 +49,13 @@ pub struct ExecutionContext {
     alias: Option<String>,
     sources: Vec<Source>,
     missing: Vec<MissingSource>,
-    /// If `true`, a test created the context with `for_trigger`, so schema hints are not read from a store.
+    /// If `true`, a test created the execution context with `for_trigger`, so schema hints are not read from a store.
     by_hand: bool,
-    /// Schema hints that `with_schema_hints` set.
+    /// Schema hints that `with_schema_hints` set, by schema.
     hints: HintsOfSchemas,
-    /// The run of the context. If the context belongs to no run, a detached handle that is created at its first use.
+    /// The run that the execution context belongs to. Outside a run, a detached handle that is created at its first use.
     run: OnceLock<Arc<RunHandle>>,
-    /// Schemas that may be written through this context, or `None` for all schemas of the executor.
+    /// Schemas that may be written through this execution context, or `None` for all schemas of the executor.
     writes: Option<Share>,
 }
 
@@ -64,7 +64,7 @@ impl ExecutionContext {
     /// the hints may be delivered to another worker.
     pub const HINTS_AGE: Duration = schema_hints::MAX_AGE;
 
-    /// Creates a context without sources that belongs to no run, for unit tests of `execute`.
+    /// Creates an execution context without sources that belongs to no run, for unit tests of `execute`.
     #[must_use]
     pub fn for_trigger(trigger: impl Into<Arc<Breadcrumb>>) -> Self {
         Self {
@@ -92,21 +92,21 @@ impl ExecutionContext {
         }
     }
 
-    /// Returns the context as part of a run.
+    /// Returns the execution context as part of a run, with the alias of its trigger.
     pub(super) fn bound_to(mut self, run: Arc<RunHandle>, alias: Option<String>) -> Self {
         self.run = OnceLock::from(run);
         self.alias = alias;
         self
     }
 
-    /// Adds a source of one item. The item has no schema and no hints.
+    /// Adds a context source of one item. The item has no schema and no hints.
     #[must_use]
     pub fn with(self, key: impl Into<String>, context: impl Into<Json>) -> Self {
         let items = vec![self.example(context.into())];
         self.with_source(key.into(), items, true)
     }
 
-    /// Adds a source that is a list of items. The items have no schemas and no hints.
+    /// Adds a context source that is a list of items. The items have no schemas and no hints.
     #[must_use]
     pub fn with_many<J: Into<Json>>(
         self,
@@ -119,7 +119,7 @@ impl ExecutionContext {
         self.with_source(key.into(), items, false)
     }
 
-    /// Adds a source that is a list of breadcrumbs, with their schemas and hints.
+    /// Adds a context source that is a list of breadcrumbs, with their schemas and hints.
     #[must_use]
     pub fn with_breadcrumbs<B: Into<Arc<Breadcrumb>>>(
         self,
@@ -130,8 +130,8 @@ impl ExecutionContext {
         self.with_source(key.into(), items, false)
     }
 
-    /// Sets the hints of a schema. [`for_model`](Self::for_model) applies them to breadcrumbs of the schema without
-    /// `llm_hints`. As in a run, invalid hints withhold these breadcrumbs from the model.
+    /// Sets the hints of a schema, as if its definition had them. [`for_model`](Self::for_model) applies them to breadcrumbs of the
+    /// schema without `llm_hints`. As in a run, invalid hints withhold these breadcrumbs from the model.
     #[must_use]
     pub fn with_schema_hints(mut self, schema: impl Into<String>, hints: impl Into<Json>) -> Self {
         let hints = Hints::from_json(&hints.into()).map(Some);
@@ -190,7 +190,7 @@ impl ExecutionContext {
         &self.trigger
     }
 
-    /// Returns the context of a source of one item, or of the trigger under its alias.
+    /// Returns the context of the breadcrumb in a context source of one item, or of the trigger under its alias.
     ///
     /// Returns `None` if the source is a list, is missing, or found nothing.
     #[must_use]
@@ -202,8 +202,8 @@ impl ExecutionContext {
         source.items.first().map(|item| &item.context)
     }
 
-    /// Returns the breadcrumbs of a source, or the trigger under its alias, as a slice. The slice of an unknown or missing source
-    /// is empty.
+    /// Returns the breadcrumbs of a context source, or the trigger under its alias, as a slice. The slice of an unknown or missing
+    /// source is empty.
     #[must_use]
     pub fn many(&self, key: &str) -> &[Arc<Breadcrumb>] {
         if self.alias.as_deref() == Some(key) {
@@ -214,7 +214,7 @@ impl ExecutionContext {
             .unwrap_or_default()
     }
 
-    /// Returns the context of a source of one item, or of the trigger under its alias.
+    /// Returns the context of the breadcrumb in a context source of one item, or of the trigger under its alias, or an error.
     ///
     /// # Errors
     /// [`ContextError::UnknownKey`] with the known keys, [`ContextError::IsList`] if the source is a list,
@@ -244,7 +244,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Deserializes the context of a source of one item, or of the trigger under its alias.
+    /// Deserializes the context of the breadcrumb in a context source of one item, or of the trigger under its alias.
     ///
     /// # Errors
     /// The errors of [`require`](Self::require), and [`ContextError::Shape`] if the context does not deserialize to `T`.
@@ -257,32 +257,32 @@ impl ExecutionContext {
             })
     }
 
-    /// Returns the source with a key, or `None` if no source with this key was fetched.
+    /// Returns the context source with a key, or `None` if no source with this key was fetched.
     #[must_use]
     pub fn source(&self, key: &str) -> Option<&Source> {
         self.sources.iter().find(|source| source.key == key)
     }
 
-    /// Returns all fetched sources, in the order of the subscriptions.
+    /// Returns all fetched context sources, in the order of the executor's subscriptions.
     #[must_use]
     pub fn sources(&self) -> &[Source] {
         &self.sources
     }
 
-    /// Returns the sources that are missing or incomplete, with the reasons. A source that found nothing is not missing.
+    /// Returns the context sources that are missing or incomplete, with the reasons. A source that found nothing is not missing.
     #[must_use]
     pub fn missing(&self) -> &[MissingSource] {
         &self.missing
     }
 
-    /// Returns a copy of the whole context as JSON. Serialising the context writes the same JSON without a copy.
+    /// Returns a copy of the whole execution context as JSON. Serialising the context writes the same JSON without a copy.
     #[must_use]
     pub fn to_value(&self) -> Value {
         // The conversion cannot fail: every part is JSON or a map with string keys.
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Returns the hints of schemas: set by a test, or read from schema definitions.
+    /// Returns the hints of schemas: set by a test, or read from the schema definitions in the store.
     pub(super) async fn hints_of(
         &self,
         mut schemas: Vec<String>,
@@ -309,7 +309,7 @@ impl ExecutionContext {
         self.run().key(&self.trigger)
     }
 
-    /// Returns the number of the attempt, from 1.
+    /// Returns the number of the run's current attempt, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.run().attempt
@@ -346,7 +346,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Returns the events for the client of a chat turn.
+    /// Returns the buffer of events for the client of a chat turn, or `None` if the run answers no message of a chat session.
     pub(crate) fn turn_events(&self) -> Option<&Arc<TurnEvents>> {
         self.run().turn_events.as_ref()
     }
@@ -381,7 +381,8 @@ impl ExecutionContext {
         super::bound::bind(store, self.run(), self.writes.as_ref())
     }
 
-    /// Returns the context for a part of the run that may write only a share of the executor's schemas.
+    /// Returns the execution context for a part of the run, such as one tool, that may write only a share of the executor's
+    /// schemas.
     #[cfg(feature = "agents")]
     pub(crate) fn writing_only(&self, share: Share) -> Self {
         Self {
@@ -390,7 +391,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Returns the context of a run within this run, without sources.
+    /// Returns the execution context of a run within this run, without sources.
     #[cfg(feature = "workflows")]
     pub(crate) fn inner(&self, trigger: Arc<Breadcrumb>, inner: Inner) -> Self {
         let run = self.run.get_or_init(|| Arc::new(RunHandle::detached(None)));

@@ -13,69 +13,69 @@ pub(super) const READ_HINTS: &str = "read the hints of schemas";
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContextError {
-    /// No source has this key.
-    #[error("no source has the key {key:?}; known keys: {known}")]
+    /// The execution context has no source with the requested key.
+    #[error("no context source has the key {key:?}; known keys: {known}")]
     UnknownKey {
-        /// The key.
+        /// The requested key, which no source of the execution context has.
         key: String,
-        /// The known keys, separated by commas.
+        /// The keys of all sources of the execution context, separated by commas.
         known: String,
     },
-    /// The source with this key found no breadcrumb.
-    #[error("source {key:?} found no breadcrumb")]
+    /// The context source with the requested key found no breadcrumb.
+    #[error("context source {key:?} found no breadcrumb; create one, or use get({key:?})")]
     NotFound {
-        /// The key.
+        /// The key of the context source that found no breadcrumb.
         key: String,
     },
-    /// The source is missing or incomplete.
-    #[error("source {key:?} is missing")]
+    /// The context source with the requested key is missing or incomplete.
+    #[error("context source {key:?} is missing or incomplete; see the cause")]
     Missing {
-        /// The key.
+        /// The key of the context source that is missing or incomplete.
         key: String,
-        /// The reason.
+        /// The reason why the context source is missing or incomplete.
         source: MissingReason,
     },
-    /// The source is a list.
-    #[error("source {key:?} is a list of {items} items; use many({key:?})")]
+    /// The context source with the requested key is a list, where a single item was requested.
+    #[error("context source {key:?} is a list of {items} items; use many({key:?})")]
     IsList {
-        /// The key.
+        /// The key of the context source that is a list.
         key: String,
-        /// The number of items.
+        /// The number of breadcrumbs in the context source.
         items: usize,
     },
-    /// The context does not deserialize to the requested type.
-    #[error("the context of source {key:?} does not match the requested type")]
+    /// The context of the requested breadcrumb does not deserialize to the requested type.
+    #[error("context source {key:?} does not match the requested type; see the cause")]
     Shape {
-        /// The key.
+        /// The key of the context source whose breadcrumb does not deserialize.
         key: String,
-        /// The serde error.
+        /// The serde error of the deserialization.
         source: Arc<serde_json::Error>,
     },
-    /// The operation needs a runtime, a run ledger or a run that has not ended.
-    #[error("{operation} is not supported here: {reason}")]
+    /// The execution context does not support the operation, which needs a runtime, a run ledger or a run that has not ended.
+    #[error("the execution context does not support {operation}: {reason}")]
     Unsupported {
-        /// The operation, for example `save`.
+        /// The unsupported operation of the execution context, for example `save`.
         operation: &'static str,
-        /// The reason.
+        /// The reason why the execution context does not support the operation.
         reason: &'static str,
     },
-    /// A wait for a breadcrumb failed.
-    #[error("waiting for a breadcrumb failed")]
+    /// A run's wait for a breadcrumb failed, for example after its timeout.
+    #[error("the run's wait for a breadcrumb failed; see the cause")]
     Wait(#[source] WaitError),
     /// The trigger, a required source or an answer is withheld from the model, because its hints cannot be applied.
     #[error("{key:?} is withheld from the model: {cause}")]
     Withheld {
         /// `trigger`, the key of a required source, or the schema of an answer.
         key: String,
-        /// The hints, and why they cannot be applied.
+        /// The hints that withhold the breadcrumb, and the reason why they cannot be applied.
         cause: Arc<WithheldBy>,
     },
-    /// The store failed.
-    #[error("the store failed to {operation}")]
+    /// A store operation that the execution context needs failed.
+    #[error("the store failed to {operation}; see the cause")]
     Store {
-        /// The failed operation, for example `save the state of the run`.
+        /// The failed store operation, for example `save the state of the run`.
         operation: &'static str,
-        /// The error of the store.
+        /// The error that the store returned for the operation.
         source: Arc<StoreError>,
     },
 }
@@ -104,7 +104,7 @@ impl ContextError {
         }
     }
 
-    /// Returns whether a retry may succeed, and after what delay.
+    /// Returns whether a retry of the failed operation may succeed, and after what delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

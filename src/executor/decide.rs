@@ -12,30 +12,30 @@ use std::time::Duration;
 /// with a high limit could kill a worker that executes runs with the default limit, and use up the limit of those runs.
 const SUSPECT_AFTER: u32 = 2;
 
-/// Next state of a run after an error.
+/// Next state of a run after the error of an attempt: retried or failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Next {
     Retry { delay: Duration, counts: bool },
     Fail(FailureClass),
 }
 
-/// State of an attempt when it fails.
+/// State of a run's attempt when it fails, for the decision on a retry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
-    /// The number of the attempt, from 1.
+    /// The number of the failed attempt of the run, from 1.
     pub(super) number: u32,
-    /// If `true`, the attempt called `execute`.
+    /// If `true`, the failed attempt had called `execute`.
     pub(super) started: bool,
-    /// The time since the first claim of this attempt.
+    /// The time between the first claim of the failed attempt and its failure.
     pub(super) age: Duration,
-    /// Position of the retry delay within its range, in `0.0..1.0`.
+    /// Position of the retry delay between zero and its maximum, in `0.0..1.0`.
     pub(super) chance: f64,
 }
 
-/// State of a claimed run before it starts.
+/// State of a claimed run before it starts, for the decision on its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Start {
-    /// The number of the attempt, from 1.
+    /// The number of the run's attempt that is about to start, from 1.
     pub(super) attempt: u32,
     /// The number of workers in a row that died during the run.
     pub(super) abandoned: u32,
@@ -43,11 +43,11 @@ pub(super) struct Start {
     pub(super) may_have_executed: bool,
     /// The number of runs in the chain that led to the trigger.
     pub(super) hops: u32,
-    /// If `true`, the trigger is a dead letter.
+    /// If `true`, the trigger of the run is a dead letter.
     pub(super) is_dead_letter: bool,
 }
 
-/// End of a run that may not start.
+/// Decision that a claimed run may not start: the run is skipped or fails.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
     Skip(&'static str),
@@ -62,7 +62,7 @@ pub(crate) fn is_suspect(profile: &Profile, abandoned: u32) -> bool {
     abandoned > 0 && abandoned < limit && (is_last_chance || abandoned >= SUSPECT_AFTER)
 }
 
-/// Returns the refusal if a claimed run may not start, or `None` if it may.
+/// Returns the decision to skip or fail a claimed run before it starts, or `None` if the run may start.
 pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
     if start.hops >= profile.hop_limit {
         // A dead letter about a dead letter would trigger the executors that watch dead letters in an endless loop.
@@ -83,7 +83,7 @@ pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
     used_up.then_some(Refusal::Fail(FailureClass::AttemptsUsedUp))
 }
 
-/// Returns whether a run is retried after an error, with the delay, or failed, with the class.
+/// Returns the decision on a run after the error of an attempt: a retry with a delay, or a failure with a class.
 pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Attempt) -> Next {
     let class = match error {
         ExecutorError::Timeout { .. } => FailureClass::Timeout,
@@ -135,7 +135,7 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
     }
 }
 
-/// Returns the maximum of the next delay: the age of the attempt, so that delays double without a counter.
+/// Returns the maximum delay of the next retry after an error before `execute`: the attempt's age, so that delays double.
 fn waited_so_far(age: Duration, policy: &RetryPolicy) -> Duration {
     age.clamp(policy.base.min(policy.cap), policy.cap)
 }

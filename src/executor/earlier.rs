@@ -29,7 +29,7 @@ pub(super) async fn with_written(store: &dyn BreadcrumbStore, run: &RunRef, clai
     }
 }
 
-/// Searches for the response of a run, for at most `limit`. Returns [`Claim::Done`] if the store has the whole response.
+/// Searches the store for the response of a run, for at most `limit`. Returns [`Claim::Done`] if the store has the whole response.
 ///
 /// Only a store with [`run_keys`](crate::store::Capabilities::run_keys) recognises the response of a run.
 async fn search(
@@ -37,7 +37,7 @@ async fn search(
     run: &RunRef,
     limit: Duration,
 ) -> Result<Option<Claim>, ExecutorError> {
-    /// Maximum number of breadcrumbs that are read.
+    /// Maximum number of breadcrumbs that the search for the response of a run reads.
     const MOST: usize = 100;
     if !store.capabilities().run_keys {
         return Ok(None);
@@ -50,7 +50,7 @@ async fn search(
 }
 
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
-    /// Ends the run if the store has its response already. Returns `None` if the run has to be executed.
+    /// Ends the run without executing it if the store has its response already. Returns `None` if the run has to be executed.
     ///
     /// The search costs a request, so it is omitted if an earlier response is impossible.
     pub(super) async fn answered_before(
@@ -75,7 +75,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(Some(Outcome::AlreadyDone { state, written }))
     }
 
-    /// Returns `true` if an earlier attempt, another worker or an earlier process may have responded to an event.
+    /// Returns `true` if an earlier attempt, another worker or an earlier process may have responded to an event already.
     fn may_be_answered(&self, event: &Event) -> bool {
         let age = Timestamp::from_micros(wall_micros()).since(event.updated_at);
         !self.store.is_durable()

@@ -12,99 +12,104 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecutorError {
-    /// The store failed.
-    #[error("the store failed to {operation}")]
+    /// A store operation of the attempt failed.
+    #[error("the store failed to {operation}; see the cause")]
     Store {
-        /// The failed operation, for example `read the trigger` or `commit the response`.
+        /// The failed store operation, for example `read the trigger` or `commit the response`.
         operation: &'static str,
-        /// The error of the store.
+        /// The error that the store returned for the operation.
         source: StoreError,
     },
     /// The store returned an older version of the trigger than the event announced.
     #[error(
-        "breadcrumb {id} is at version {found} in the store, but the event announced version {expected}"
+        "breadcrumb {id} is at version {found} in the store, but the event announced version {expected}; the reads of \
+         the store lag behind its events"
     )]
     StaleRead {
-        /// The ID of the trigger.
+        /// The breadcrumb ID of the trigger that the store returned in an older version.
         id: BreadcrumbId,
-        /// The version that the event announced.
+        /// The version of the trigger that the event announced.
         expected: u64,
-        /// The version that the store returned.
+        /// The version of the trigger that the store returned.
         found: u64,
     },
-    /// The fetch of a required source failed.
-    #[error("the fetch of the required source {key:?} failed")]
+    /// The fetch of a required context source failed.
+    #[error("the fetch of the required context source {key:?} failed; see the cause")]
     RequiredSource {
-        /// The key of the source.
+        /// The key of the required context source that was not fetched.
         key: String,
-        /// The error of the store.
+        /// The error that the store returned for the fetch.
         source: Arc<StoreError>,
     },
-    /// A required source of one item found no breadcrumb.
-    #[error("the required source {key:?} found no breadcrumb")]
+    /// A required context source of one item found no breadcrumb.
+    #[error(
+        "the required context source {key:?} found no breadcrumb; create one, or make the source optional"
+    )]
     RequiredNotFound {
-        /// The key of the source.
+        /// The key of the required context source that found no breadcrumb.
         key: String,
     },
-    /// The trigger and the required sources alone exceed the maximum size of a context.
+    /// The trigger and the required context sources alone exceed the maximum size of a run's context.
     #[error(
         "the trigger and the required sources have {size} bytes where a context may have at most {limit}; raise \
          Profile::context_bytes, or make a source optional"
     )]
     ContextTooLarge {
-        /// The size of the trigger and the required sources in bytes.
+        /// The size of the trigger and the required context sources in bytes.
         size: usize,
-        /// The maximum size in bytes.
+        /// The maximum size of a run's context in bytes.
         limit: usize,
     },
-    /// `execute` failed.
+    /// The `execute` method of the executor returned an error.
     #[error("execute failed")]
     Execute(#[source] BoxError),
-    /// `respond` failed.
+    /// The `respond` method of the executor returned an error.
     #[error("respond failed")]
     Respond(#[source] BoxError),
-    /// The output of `execute` or the response cannot be written.
-    #[error("the response cannot be written: {reason}")]
+    /// The output of `execute` or the response of the run cannot be written to the store.
+    #[error("the response of the executor cannot be written: {reason}")]
     BadResponse {
-        /// The reason and, if there is one, the remedy.
+        /// The reason why the response cannot be written and, if there is one, the remedy.
         reason: String,
     },
-    /// `execute` and `respond` exceeded the timeout of the profile.
-    #[error("execute and respond timed out after {after:?}")]
+    /// `execute` and `respond` together exceeded the timeout of the executor's profile.
+    #[error(
+        "execute and respond timed out after {after:?}; raise Profile::timeout if the work takes longer"
+    )]
     Timeout {
-        /// The timeout.
+        /// The timeout of `execute` and `respond` together.
         after: Duration,
     },
-    /// `execute` or `respond` panicked.
+    /// The `execute` or `respond` method of the executor panicked.
     #[error("the executor panicked: {message}")]
     Panicked {
-        /// The panic message.
+        /// The message of the executor's panic.
         message: String,
     },
-    /// The lease was lost: another worker may own the run by now, or the lease could not be extended in time.
+    /// The lease of the run was lost: another worker may own the run by now, or the lease could not be extended in time.
     ///
     /// If a commit was running, only the ledger records whether it took effect.
     #[error("lost the lease on {run}; another worker may own the run")]
     LeaseLost {
-        /// The run.
+        /// The run whose lease was lost.
         run: RunRef,
     },
-    /// The attempt failed, and the lease was released for a retry.
+    /// The attempt of the run failed, and the lease was released for a retry.
     #[error("{run} failed with {} and will be retried at {at}", source.code())]
     Postponed {
-        /// The run.
+        /// The run that will be retried.
         run: RunRef,
-        /// The earliest time of the retry, by the store's clock.
+        /// The earliest time of the run's retry, by the store's clock.
         at: Timestamp,
-        /// The delay of the retry, from the time of the failure.
+        /// The delay of the run's retry, from the time of the failure.
         delay: Duration,
-        /// The error of the attempt.
+        /// The error of the failed attempt.
         source: Box<Self>,
     },
 }
 
 impl ExecutorError {
-    /// Creates the error of a run from the error of a store operation.
+    /// Converts the error of a store operation to the error of a run's attempt.
     pub(crate) fn of_store(operation: &'static str, source: StoreError) -> Self {
         match source {
             StoreError::LeaseLost { run } => Self::LeaseLost { run },
@@ -118,7 +123,7 @@ impl ExecutorError {
         }
     }
 
-    /// Returns whether a retry may succeed, and after what delay.
+    /// Returns whether a retry of the attempt may succeed, and after what delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -135,8 +140,8 @@ impl ExecutorError {
         }
     }
 
-    /// Returns a stable code for dead letters and metrics, for example `timeout`. An error of the store, of `execute` or of
-    /// `respond` has the code of its cause.
+    /// Returns a stable code of the error for dead letters and metrics, for example `timeout`. An error of the store, of `execute`
+    /// or of `respond` has the code of its cause.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -154,7 +159,7 @@ impl ExecutorError {
         }
     }
 
-    /// Returns the decision on a retry, and its cost in attempts.
+    /// Returns the decision on a retry of the run after this error, and the cost of the retry in attempts.
     pub(super) fn verdict(&self) -> Verdict {
         match self.returned() {
             Some(error) => verdict(error.as_ref()),

@@ -1,4 +1,4 @@
-//! End of an attempt without a response: the run is skipped, released for a retry, or failed.
+//! End of a run's attempt without a response: the run is skipped, released for a retry, or failed.
 
 use super::answer::panic_message;
 use super::bound::{Allowed, admit};
@@ -27,7 +27,7 @@ use tokio::time::timeout;
 pub(crate) const NEVER_ENDED: &str = "never_ended";
 
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
-    /// Ends a run as skipped, and returns `outcome`.
+    /// Ends a run as skipped for a reason, and returns `outcome`.
     pub(super) async fn skip(
         &self,
         reason: &'static str,
@@ -55,7 +55,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(Outcome::Unmatched)
     }
 
-    /// Ends a run after an error, or releases it for a retry.
+    /// Ends a run as failed after the error of an attempt, or releases it for a retry.
     pub(super) async fn end_or_retry(&self, broken: Broken) -> Result<Outcome, ExecutorError> {
         let Broken {
             error,
@@ -98,7 +98,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Logs a failed attempt with its cause.
+    /// Logs a failed attempt of a run with its cause.
     fn log_failed_attempt(&self, error: &ExecutorError, next: Next) {
         let (run, attempt, code) = (&self.lease.run, self.attempt, error.code());
         let error = &*self.cause(error);
@@ -112,12 +112,12 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Returns the cause of a failed attempt, without error texts that the profile hides.
+    /// Returns the error text of a failed attempt, without texts that the executor's profile hides.
     fn cause(&self, error: &ExecutorError) -> String {
         error.cause_text(self.executor.profile().hides_errors)
     }
 
-    /// Releases the run for a retry, and returns the error for the caller.
+    /// Releases the lease of a run for a retry, and returns the error of the attempt for the caller.
     ///
     /// An at-most-once run that may have executed is not released: when its lease expires, the run fails with an unknown outcome.
     async fn give_back(
@@ -146,7 +146,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
                 source: Box::new(error),
             },
             Err(failed) => {
-                tracing::warn!(%run, code = failed.code(), error = %Chain(&failed), "cannot release the lease of a run, will retry when the lease expires");
+                tracing::warn!(%run, code = failed.code(), error = %Chain(&failed),
+                    "cannot release the lease of a run after a failed attempt; the run is retried when the lease expires");
                 error
             }
         }
@@ -259,14 +260,14 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Logs an error of `respond_failure`, and returns no writes.
+    /// Logs that `respond_failure` failed, and returns no writes, so that the dead letter is committed alone.
     fn without_response(&self, error: &ExecutorError) -> Vec<Write> {
         let (run, code, error) = (&self.lease.run, error.code(), &*self.cause(error));
-        tracing::warn!(%run, code, error, "respond_failure failed, the dead letter is committed without a response to the requester");
+        tracing::warn!(%run, code, error, "respond_failure failed, so the dead letter is committed without a response to the requester");
         Vec::new()
     }
 
-    /// Commits the dead letter and the failure response, or the dead letter alone if the response cannot be written.
+    /// Commits the dead letter of a run and the failure response, or the dead letter alone if the response cannot be written.
     async fn bury(
         &self,
         writes: Vec<Write>,
@@ -283,7 +284,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             // retried instead, so that the requester also gets the response.
             Err(error) if !alone && !is_passing(&error) => {
                 tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error),
-                    "commit of a failure response failed, the dead letter is committed without the response");
+                    "commit of a failure response failed, so the dead letter is committed without the response");
                 let alone = self.store.commit(commit(Vec::new(), letter));
                 self.in_time(alone).await
             }
@@ -306,7 +307,7 @@ pub(crate) fn never_ended(attempts: u32) -> String {
     format!("the run was started {attempts} times and never ended")
 }
 
-/// Returns `true` if this worker no longer holds the lease after this error.
+/// Returns `true` if this worker no longer holds the lease of the run after this error.
 const fn is_released(error: &ExecutorError) -> bool {
     matches!(
         error,
@@ -316,7 +317,7 @@ const fn is_released(error: &ExecutorError) -> bool {
 
 /// Returns `true` if the store refused an operation of the execution because the run was cancelled, or another worker has the run.
 fn has_lost_lease(error: &ExecutorError, run: &RunRef) -> bool {
-    /// Maximum number of causes that are checked.
+    /// Maximum number of causes of an error that are checked for a lost lease.
     const DEPTH: usize = 32;
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     for _ in 0..DEPTH {
@@ -332,7 +333,7 @@ fn has_lost_lease(error: &ExecutorError, run: &RunRef) -> bool {
     false
 }
 
-/// Returns `true` if the store or the lease causes the error, and not the data of the commit.
+/// Returns `true` if a commit failed because of the store or the lease, and not because of its data.
 fn is_passing(error: &StoreError) -> bool {
     matches!(
         error,
@@ -351,7 +352,7 @@ fn few_tags(stamp: &Stamp) -> Vec<String> {
     short.take(MOST).cloned().collect()
 }
 
-/// Returns the cause of a failure without an error.
+/// Returns a sentence with the cause of a run's failure that no error caused, such as a crash loop.
 fn reason(class: FailureClass, profile: &Profile) -> String {
     match class {
         FailureClass::HopLimit => format!(

@@ -19,26 +19,26 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Conditions for the writes of a run, and their stamp.
+/// Conditions for the writes of a run: the stamp, the allowed schemas and the lease.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) stamp: Arc<Stamp>,
     pub(super) responds_with: Option<Vec<String>>,
     pub(super) lease: Lease,
-    /// If `true`, the store has the ledger of the lease, which fences the writes.
+    /// If `true`, the store has the run ledger of the lease, which fences the run's writes.
     pub(super) in_ledger: bool,
 }
 
-/// Handle of the run that a context belongs to.
+/// Handle of the run that an execution context belongs to.
 #[derive(Debug, Default)]
 pub(super) struct RunHandle {
-    /// `None` for a context outside a run.
+    /// The conditions for the run's writes, or `None` for a context outside a run.
     pub(super) terms: Option<Terms>,
     pub(super) tenant: String,
     pub(super) attempt: u32,
-    /// The time at which `execute` times out. Set when `execute` is called.
+    /// The time at which `execute` of the run times out. Set when `execute` is called.
     pub(super) deadline: OnceLock<Timestamp>,
-    /// The store's time at an instant of this process. Set together with `deadline`.
+    /// The time of the `execute` call by the store's clock, with the same instant in this process. Set together with `deadline`.
     pub(super) began: OnceLock<(Timestamp, Instant)>,
     pub(super) resumed: Option<Resumed>,
     pub(super) cancellation: Cancellation,
@@ -46,11 +46,11 @@ pub(super) struct RunHandle {
     /// The scope of the runtime that processes the run, or `None` outside a runtime.
     pub(super) scope: Option<Arc<RunScope>>,
     pub(super) key: OnceLock<String>,
-    /// Events for the client, if the trigger is a message of a chat session.
+    /// Events for the client of a chat turn, or `None` if the trigger is not a message of a chat session.
     pub(super) turn_events: Option<Arc<TurnEvents>>,
     /// The storage for the state of a run within a run, or `None` for an outer run.
     pub(super) keeper: Option<Arc<dyn KeepState>>,
-    /// The outer run of a run within a run.
+    /// The outer run of a run within a run, or `None` for an outer run.
     pub(super) outer: Option<Arc<Self>>,
     /// If `true`, the trigger of a run within a run contains the words of a user.
     #[cfg(feature = "agents")]
@@ -61,7 +61,7 @@ pub(super) struct RunHandle {
 }
 
 impl RunHandle {
-    /// Creates the handle of a context outside a run.
+    /// Creates the handle of an execution context outside a run.
     pub(super) fn detached(resumed: Option<Resumed>) -> Self {
         Self {
             attempt: 1,
@@ -70,7 +70,7 @@ impl RunHandle {
         }
     }
 
-    /// Creates the handle of a run within `outer`.
+    /// Creates the handle of a run within the run `outer`.
     #[cfg(feature = "workflows")]
     pub(super) fn within(outer: Arc<Self>, inner: Inner) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl RunHandle {
         })
     }
 
-    /// Returns the time by the store's clock or, outside a run, by the machine's clock.
+    /// Returns the current time by the store's clock or, outside a run, by the machine's clock.
     pub(super) fn now(&self) -> Timestamp {
         match self.began.get() {
             Some((time, moment)) => *time + moment.elapsed(),
@@ -138,7 +138,7 @@ impl RunHandle {
         whole.asks.written().await
     }
 
-    /// Returns the hints in schema definitions.
+    /// Returns the hints of schemas, from the schema definitions in the run's store.
     ///
     /// # Errors
     /// [`ContextError::Unsupported`] outside a run, because such a context has no store, and [`ContextError::Store`].
@@ -169,7 +169,7 @@ pub(super) struct Cancellation {
 }
 
 impl Cancellation {
-    /// Returns a future that resolves when the run is over.
+    /// Returns a future that resolves when the run is over, for tasks that its executor spawned.
     pub(super) fn wait(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let token = self.token.get_or_init(CancellationToken::new).clone();
         // `cancel` sets the flag before it reads the token, so either this load sees the flag or `cancel` sees the token.

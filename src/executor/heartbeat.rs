@@ -1,4 +1,4 @@
-//! Heartbeats that extend a lease while a future runs.
+//! Heartbeats that extend the lease of a run while a future runs.
 
 use crate::clock::later;
 use crate::error::Chain;
@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// Error of a lease that was lost, or that could not be extended for so long that it counts as lost.
+/// Error of a run's lease that was lost, or that could not be extended for so long that it counts as lost.
 #[derive(Debug)]
 pub(super) struct Lost;
 
-/// A lease, with the time at which it was last known to hold, by the monotonic clock of this process.
+/// The lease of a run, with the time at which it was last known to hold, by the monotonic clock of this process.
 pub(super) struct Kept<'l> {
     ledger: &'l dyn RunLedger,
     lease: &'l Lease,
@@ -31,7 +31,7 @@ impl<'l> Kept<'l> {
         }
     }
 
-    /// Runs `work` and `serve`, and extends the lease every third of its length.
+    /// Runs `work` and `serve` of a run, and extends the run's lease every third of its length.
     ///
     /// Drops `work` if the ledger reports that the lease is lost, or if no heartbeat succeeded for five sixths of the lease.
     pub(super) async fn during<T>(
@@ -62,7 +62,7 @@ impl<'l> Kept<'l> {
                 Ok(Ok(_)) | Err(_) => return Lost,
                 Ok(Err(error)) => {
                     tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error),
-                        "heartbeat of a lease failed, will retry");
+                        "heartbeat that extends the lease of a run failed, will retry");
                 }
             }
         }

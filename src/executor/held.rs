@@ -24,18 +24,18 @@ pub(super) struct Held<'e, E: ?Sized> {
     pub(super) lineage: Lineage,
     pub(super) saved: Option<Saved>,
     pub(super) claimed: Instant,
-    /// Time at which the lease was last known to hold.
+    /// Time at which the lease of the run was last known to hold.
     kept: Mutex<Instant>,
-    /// If `true`, the executor itself wrote the trigger.
+    /// If `true`, the executor of the run itself wrote the trigger.
     pub(super) is_own: bool,
-    /// The trigger as the claim returned it, until the run takes it.
+    /// The trigger as the claim of the run returned it, until the run takes it.
     pub(super) trigger: Option<Arc<Breadcrumb>>,
 }
 
-/// Failure of a run that is still held.
+/// Failure of a run whose lease this process still holds.
 pub(super) struct Broken {
     pub(super) error: ExecutorError,
-    /// If `true`, `execute` was called.
+    /// If `true`, the failed attempt had called `execute`.
     pub(super) started: bool,
     pub(super) trigger: Option<Arc<Breadcrumb>>,
 }
@@ -94,8 +94,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
     }
 
-    /// Waits for a store operation while the lease is certain to hold. If the operation takes longer, the lease counts as lost:
-    /// another worker may have the run, and only the ledger records whether the operation took effect.
+    /// Waits for a store operation while the lease of the run is certain to hold. If the operation takes longer, the lease counts
+    /// as lost: another worker may have the run, and only the ledger records whether the operation took effect.
     pub(super) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, StoreError>>,
@@ -109,7 +109,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         })
     }
 
-    /// Returns the lease with the time at which it was last known to hold, for heartbeats.
+    /// Returns the lease of the run with the time at which it was last known to hold, for heartbeats.
     pub(super) fn kept(&self) -> Kept<'_> {
         Kept::new(self.store.ledger(), &self.lease, &self.kept)
     }

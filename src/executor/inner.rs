@@ -7,12 +7,12 @@ use std::sync::Arc;
 /// Properties of a run within a run that differ from the outer run.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// The idempotency key for external calls. It starts with the key of the outer run.
+    /// The idempotency key of the inner run for external calls. It starts with the key of the outer run.
     pub(crate) key: String,
-    /// The saved state that the run resumes with.
+    /// The saved state that the inner run resumes with.
     pub(crate) resumed: Option<Resumed>,
-    /// Saves the state of the run as part of the outer run's state.
+    /// Saves the state of the inner run as part of the outer run's state.
     pub(crate) keeper: Arc<dyn KeepState>,
-    /// If `true`, the trigger contains the words of the user that the outer run answers.
+    /// If `true`, the trigger of the inner run contains the words of the user that the outer run answers.
     pub(crate) for_user: bool,
 }

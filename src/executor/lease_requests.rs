@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// The pending requests of a context.
+/// The pending requests of an execution context to the holder of the run's lease.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     queue: Mutex<Queue>,
@@ -21,7 +21,7 @@ pub(super) struct Asks {
 #[derive(Debug)]
 enum Queue {
     Open(Vec<Ask>),
-    /// The run has ended, so requests are refused.
+    /// The run has ended, so further requests of its context are refused.
     Closed,
 }
 
@@ -37,7 +37,7 @@ type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 enum Ask {
     /// Request to save a state of the run.
     Save(Json, Answer<()>),
-    /// Request for the hints in schema definitions.
+    /// Request for the hints of schemas, from the schema definitions in the store.
     Hints(Vec<String>, Answer<HintsOfSchemas>),
     /// Request for the recorded writer of a version of a breadcrumb.
     WrittenBy((BreadcrumbId, u64), Answer<Option<WrittenBy>>),
@@ -45,29 +45,29 @@ enum Ask {
     Written(Answer<Option<HashSet<BreadcrumbId>>>),
 }
 
-/// The holder of a lease, with the store and ledger that it uses.
+/// The holder of a run's lease, with the store and ledger that it uses.
 pub(super) struct Holder<'h> {
     pub(super) store: &'h dyn BreadcrumbStore,
-    /// The ledger, if it outlives the process.
+    /// The run ledger, if it outlives the process.
     pub(super) ledger: Option<&'h dyn RunLedger>,
     pub(super) lease: &'h Lease,
     /// Schema hints of the runtime that processes the run, or `None` outside a runtime.
     pub(super) hints: Option<&'h SchemaHints>,
-    /// Timeout of a read request.
+    /// Timeout of a read from the store that a context requests.
     pub(super) patience: Duration,
 }
 
 impl Asks {
-    /// Maximum number of pending requests.
+    /// Maximum number of pending requests of one execution context.
     const MOST: usize = 64;
 
-    /// Saves a state of the run.
+    /// Asks the lease holder to save a state of the run.
     pub(super) async fn save(&self, state: Json) -> Result<(), ContextError> {
         let saved = self.ask("save", |answer| Ask::Save(state, answer)).await?;
         saved.map_err(|error| ContextError::of_store("save the state of the run", error))
     }
 
-    /// Returns the hints of schemas.
+    /// Asks the lease holder for the hints of schemas, and returns them.
     pub(super) async fn hints(&self, schemas: Vec<String>) -> Result<HintsOfSchemas, ContextError> {
         let ask = |answer| Ask::Hints(schemas, answer);
         let found = self.ask("for_model", ask).await?;
@@ -111,7 +111,7 @@ impl Asks {
         answered.await.map_err(|_| refused(OVER))
     }
 
-    /// Serves requests until this future is dropped.
+    /// Serves the requests of the execution context until this future is dropped.
     pub(super) async fn serve(&self, holder: Holder<'_>) {
         loop {
             self.added.notified().await;
@@ -122,7 +122,7 @@ impl Asks {
         }
     }
 
-    /// Refuses further requests, and fails the pending ones.
+    /// Refuses further requests of the execution context, and fails the pending ones.
     pub(super) fn close(&self) {
         let waiting = std::mem::replace(&mut *self.queue(), Queue::Closed);
         drop(waiting);
@@ -164,12 +164,12 @@ impl Holder<'_> {
         Ok(Some(rows.flat_map(|row| row.written).collect()))
     }
 
-    /// Returns the ledger if it records the writer of each breadcrumb version.
+    /// Returns the run ledger if it records the writer of each breadcrumb version.
     fn records(&self) -> Option<&dyn RunLedger> {
         self.ledger.filter(|_| self.store.capabilities().lineage)
     }
 
-    /// Answers a request. A state is saved even if the requesting future was dropped meanwhile.
+    /// Answers a request of the execution context. A state is saved even if the requesting future was dropped meanwhile.
     async fn answer(&self, ask: Ask) {
         match ask {
             Ask::Save(state, answer) => {

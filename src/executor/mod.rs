@@ -178,7 +178,7 @@ pub trait UniversalExecutor: Send + Sync {
     /// Returns the store that the executor reads from and writes to.
     fn store(&self) -> &dyn BreadcrumbStore;
 
-    /// Does the work for one trigger, and returns the output for [`respond`](Self::respond).
+    /// Does the work of the executor for one trigger, and returns the output for [`respond`](Self::respond).
     ///
     /// This method may run more than once for one trigger, see [`Execution`].
     ///
@@ -198,7 +198,8 @@ pub trait UniversalExecutor: Send + Sync {
         context: &ExecutionContext,
     ) -> Result<Value, BoxError>;
 
-    /// Does the work and returns the response. The default calls [`execute`](Self::execute), then [`respond`](Self::respond).
+    /// Does the work for one trigger and returns the response. The default calls [`execute`](Self::execute), then
+    /// [`respond`](Self::respond).
     ///
     /// Override this method if the work returns the response itself. Like `execute`, this method may run more than once for one
     /// trigger, and its future can be dropped at any `.await`.
@@ -214,7 +215,7 @@ pub trait UniversalExecutor: Send + Sync {
         answer::execute_and_respond(self, trigger, context).await
     }
 
-    /// Converts the output of [`execute`](Self::execute) to the breadcrumbs to write.
+    /// Converts the output of [`execute`](Self::execute) to the breadcrumbs that the run writes.
     ///
     /// The crate stamps these writes with their creator, and commits them together with the end of the run.
     ///
@@ -261,7 +262,7 @@ pub trait UniversalExecutor: Send + Sync {
         run::process(self, event).await
     }
 
-    /// Fetches all context subscriptions concurrently with [`fetch_source`](Self::fetch_source).
+    /// Fetches all context subscriptions of the executor concurrently with [`fetch_source`](Self::fetch_source).
     ///
     /// A source whose fetch fails is omitted and listed in [`ExecutionContext::missing`].
     ///
@@ -276,7 +277,7 @@ pub trait UniversalExecutor: Send + Sync {
         assemble::assemble(self, trigger).await
     }
 
-    /// Fetches the breadcrumbs that one context subscription selects.
+    /// Fetches the breadcrumbs that one context subscription selects for a trigger.
     ///
     /// If the subscription also selects the trigger, only breadcrumbs that are older than the trigger are returned.
     ///
@@ -290,8 +291,8 @@ pub trait UniversalExecutor: Send + Sync {
         assemble::fetch(self, subscription, trigger).await
     }
 
-    /// Returns the query text of a vector fetch. Defaults to the string in the trigger's `message`, else in `content`, else the
-    /// JSON of the trigger's context.
+    /// Returns the query text for the vector searches of context subscriptions. Defaults to the string in the trigger's `message`,
+    /// else in `content`, else the JSON of the trigger's context.
     ///
     /// The context of `trigger` is shaped by its hints, because an embedder may not see more than a model.
     fn search_query(&self, trigger: &Breadcrumb) -> String {
@@ -299,7 +300,7 @@ pub trait UniversalExecutor: Send + Sync {
     }
 }
 
-/// Implements [`UniversalExecutor`] for a pointer. Every method forwards, also those with a default.
+/// Implements [`UniversalExecutor`] for a pointer to an executor. Every method forwards, also those with a default.
 macro_rules! forward {
     ($pointer:ident) => {
         #[async_trait]

@@ -31,31 +31,31 @@ use sha2::{Digest, Sha256};
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum OrderingKey {
-    /// No order.
+    /// No order: the runs of the executor execute concurrently.
     #[default]
     None,
-    /// The trigger's tag with this prefix, for example `session:`. Of several tags the first in alphabetical order.
+    /// The key is the trigger's tag with this prefix, for example `session:`. Of several tags the first in alphabetical order.
     TagPrefix(String),
-    /// The trigger's tag with a prefix, unless the trigger also has a tag with another prefix. A trigger with such a tag has no
-    /// key: it belongs to another run, which is ordered itself.
+    /// The key is the trigger's tag with a prefix, unless the trigger also has a tag with another prefix. A trigger with such a tag
+    /// has no key: it belongs to another run, which is ordered itself.
     TagPrefixUnless {
-        /// The prefix of the tag that is the key.
+        /// The prefix of the tag that is the ordering key.
         prefix: String,
-        /// The prefix of tags that exclude a trigger from the order.
+        /// The prefix of the tags that exclude a trigger from the order.
         unless: String,
     },
-    /// The first value at this JSONPath in the trigger's context, as JSON.
+    /// The key is the first value at this JSONPath in the trigger's context, as JSON.
     Path(Path),
 }
 
 impl OrderingKey {
-    /// Creates an ordering by the trigger's tag with a prefix.
+    /// Creates an ordering of runs by the trigger's tag with a prefix.
     #[must_use]
     pub fn tag(prefix: impl Into<String>) -> Self {
         Self::TagPrefix(prefix.into())
     }
 
-    /// Creates an ordering by the value at a JSONPath in the trigger's context.
+    /// Creates an ordering of runs by the value at a JSONPath in the trigger's context.
     ///
     /// # Errors
     /// [`PathError`] if the path does not parse or exceeds the limits of a path.
@@ -93,7 +93,7 @@ fn value_at(path: &Path, context: &Value) -> Option<String> {
     Some(short(sorted_text(found)))
 }
 
-/// Returns the key, or its hash if the key is too long to be stored with every run.
+/// Returns an ordering key, or its hash if the key is too long to be stored with every run.
 fn short(key: String) -> String {
     const LONGEST: usize = 256;
     if key.len() <= LONGEST {
@@ -102,7 +102,7 @@ fn short(key: String) -> String {
     hex(&Sha256::digest(key.as_bytes()))
 }
 
-/// Returns `true` if the triggers of an executor with these tags can have an ordering key.
+/// Returns `true` if triggers with these tags can have an ordering key for the runs of an executor.
 pub(super) fn is_ordered<E: UniversalExecutor + ?Sized>(executor: &E, tags: &[String]) -> bool {
     executor.profile().ordering != OrderingKey::None || is_turn_of(executor.id(), tags)
 }

@@ -4,7 +4,7 @@ use crate::store::{FailureClass, RunState, Wake, Write};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Result of processing an event.
+/// Result of processing one event with an executor.
 ///
 /// A failed attempt that is retried is an [`ExecutorError`](super::ExecutorError) instead. A run that is in progress, suspended
 /// or paused continues later.
@@ -18,26 +18,26 @@ pub enum Outcome {
     ContextNoted,
     /// The executor itself wrote this version of the breadcrumb, so it starts no run.
     OwnBreadcrumb,
-    /// The breadcrumb no longer exists.
+    /// The breadcrumb that the event announces no longer exists.
     Gone,
-    /// A later version of the breadcrumb has its own run.
+    /// A later version of the breadcrumb has its own run, which replaces the run of this event.
     Superseded,
-    /// The run ended before this call.
+    /// The run for the event ended before this call.
     AlreadyDone {
-        /// The final state of the run.
+        /// The final state of the ended run.
         state: RunState,
-        /// The breadcrumbs that the run wrote.
+        /// The breadcrumbs that the ended run wrote.
         written: Vec<BreadcrumbId>,
     },
     /// Another worker has the run, the run waits for its next attempt, or an earlier run with its ordering key is not over. Process
     /// the event again later instead of acknowledging it.
     InProgress {
-        /// The end of the lease or of the wait, unless another worker extends it.
+        /// The time at which the other worker's lease or the wait of the run ends, unless another worker extends it.
         until: Timestamp,
     },
-    /// The run waits for a breadcrumb or a time.
+    /// The run is suspended: it waits for a breadcrumb or a time.
     Suspended {
-        /// The time at which the wait ends at the latest, by the store's clock. `None` for a wait without a timeout.
+        /// The time at which the run's wait ends at the latest, by the store's clock. `None` for a wait without a timeout.
         until: Option<Timestamp>,
         /// The breadcrumbs that the run wrote when it was suspended. Empty if the run was suspended before this event.
         written: Vec<BreadcrumbId>,
@@ -45,25 +45,26 @@ pub enum Outcome {
     /// The executor is [paused](crate::RunLedger::pause_executor), so its run does not start. The run is in the ledger, and a
     /// [`Runtime`](crate::Runtime) starts it after the pause. Without a runtime, process the event again after the pause.
     Paused {
-        /// The time of the pause, by the store's clock.
+        /// The time at which the executor was paused, by the store's clock.
         since: Timestamp,
     },
-    /// The run failed for good.
+    /// The run failed for good, and its dead letter is committed.
     Failed {
-        /// The class of the failure.
+        /// The class of the run's failure.
         class: FailureClass,
-        /// The breadcrumbs of [`respond_failure`](super::UniversalExecutor::respond_failure), then the dead letter.
+        /// The breadcrumbs that the failed run wrote: those of [`respond_failure`](super::UniversalExecutor::respond_failure), then
+        /// the dead letter.
         written: Vec<BreadcrumbId>,
     },
     /// The run is done, and its response is committed.
     Responded {
-        /// The breadcrumbs of the response, in the order of its writes.
+        /// The breadcrumbs that the run's response wrote, in the order of its writes.
         written: Vec<BreadcrumbId>,
     },
 }
 
 impl Outcome {
-    /// Returns a stable name for logs and metrics, for example `responded` or `already_done`.
+    /// Returns a stable name of the outcome for logs and metrics, for example `responded` or `already_done`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -122,15 +123,15 @@ impl Response {
         Self::none().and_update(id, expected_version, patch)
     }
 
-    /// Adds the creation of a breadcrumb.
+    /// Adds the creation of a breadcrumb to the response.
     #[must_use]
     pub fn and_create(mut self, new: NewBreadcrumb) -> Self {
         self.writes.push(Write::Create(new));
         self
     }
 
-    /// Adds the update of a breadcrumb. If the breadcrumb has another version than `expected_version` at the commit, the attempt fails
-    /// and the run is retried with a newly fetched context.
+    /// Adds the update of a breadcrumb to the response. If the breadcrumb has another version than `expected_version` at the
+    /// commit, the attempt fails and the run is retried with a newly fetched context.
     #[must_use]
     pub fn and_update(mut self, id: BreadcrumbId, expected_version: u64, patch: Patch) -> Self {
         self.writes.push(Write::Update {
@@ -141,14 +142,14 @@ impl Response {
         self
     }
 
-    /// Adds the deletion of a breadcrumb. The version of the breadcrumb is not checked.
+    /// Adds the deletion of a breadcrumb to the response. The version of the breadcrumb is not checked.
     #[must_use]
     pub fn and_delete(mut self, id: BreadcrumbId) -> Self {
         self.writes.push(Write::Delete { id, by: None });
         self
     }
 
-    /// Returns the writes, in order.
+    /// Returns the writes of the response, in order.
     #[must_use]
     pub fn writes(&self) -> &[Write] {
         &self.writes
@@ -163,14 +164,15 @@ impl Response {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// The class of the failure.
+    /// The class of the run's failure.
     pub class: FailureClass,
-    /// A sentence for the requester, which is a person or a model. The message of a panic is omitted.
+    /// A sentence with the reason of the failure for the requester, which is a person or a model. The message of a panic is
+    /// omitted.
     pub message: String,
-    /// The number of attempts.
+    /// The number of attempts of the failed run.
     pub attempts: u32,
-    /// The error of the last attempt, with the message of a panic. `None` if the run failed without an error, for example because its
-    /// workers died.
+    /// The error of the run's last attempt, with the message of a panic. `None` if the run failed without an error, for example
+    /// because its workers died.
     pub error: Option<BoxError>,
 }
 
@@ -227,7 +229,7 @@ impl Suspension {
 
 #[cfg(feature = "workflows")]
 impl Suspension {
-    /// Returns the wake, the state and the writes, for a run that contains other runs.
+    /// Returns the wake, the state and the writes of the suspension, for a run that contains other runs.
     pub(crate) fn into_parts(self) -> (Wake, Json, Response) {
         (self.wake, self.state, self.response)
     }

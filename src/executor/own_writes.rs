@@ -57,9 +57,9 @@ impl ExecutionContext {
 
 /// Evidence that a run created a breadcrumb.
 enum Proof<'a> {
-    /// The record of the run in the ledger. A later change of the breadcrumb by another writer does not invalidate the record.
+    /// The record of the run in the run ledger. A later change of the breadcrumb by another writer does not invalidate the record.
     Ledger(HashSet<BreadcrumbId>),
-    /// The `creator` in the first version of the breadcrumb, if the store records no writers.
+    /// The `creator` in the first version of the breadcrumb is the evidence, if the store records no writers.
     Creator(&'a Stamp),
     /// No evidence, outside a run. The tag is derived from a random name, so the oldest breadcrumb with the tag counts.
     Nothing,

@@ -4,9 +4,9 @@ use crate::model::{Breadcrumb, Selector};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Maximum number of breadcrumbs in one page.
+/// Maximum number of breadcrumbs in one page of a search for answers to a run.
 const PAGE: usize = 256;
-/// Maximum number of pages in one search.
+/// Maximum number of pages in one search for answers to a run.
 const MAX_PAGES: usize = 64;
 
 /// Pages of the breadcrumbs that a selector matches, newest first.
@@ -15,7 +15,7 @@ const MAX_PAGES: usize = 64;
 /// a run busy. After [`MAX_PAGES`] pages the search ends with a warning.
 pub(crate) struct Pages<'s> {
     store: &'s dyn BreadcrumbStore,
-    /// The query of the next page, or `None` after the last page.
+    /// The query for the next page of the search, or `None` after the last page.
     query: Option<Query>,
     left: usize,
 }
@@ -29,7 +29,7 @@ impl<'s> Pages<'s> {
         }
     }
 
-    /// Reads the next page, or returns `None` after the last one.
+    /// Reads the next page of the search, or returns `None` after the last one.
     ///
     /// # Errors
     /// A [`StoreError`] if the page cannot be read.
@@ -41,7 +41,7 @@ impl<'s> Pages<'s> {
             tracing::warn!(
                 limit = PAGE * MAX_PAGES,
                 schema = query.selector.schema_name(),
-                "too many breadcrumbs may answer a run: older ones were not searched"
+                "too many breadcrumbs may answer a run; older ones were not searched, so an answer among them is missed"
             );
             return Ok(None);
         }

@@ -19,8 +19,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// The kind: `executor`, `agent`, `tool`, `workflow`, or a custom kind. Written to the `creator` of every context that the
-    /// executor writes. Defaults to `executor`.
+    /// The kind of the executor: `executor`, `agent`, `tool`, `workflow`, or a custom kind. Written to the `creator` of every
+    /// context that the executor writes. Defaults to `executor`.
     pub kind: Cow<'static, str>,
     /// The schemas that the executor may write, apart from dead letters. `None` (the default) permits any schema.
     pub responds_with: Option<Vec<String>>,
@@ -28,32 +28,32 @@ pub struct Profile {
     pub definition: Option<String>,
     /// Maximum length of a chain of runs that trigger one another. A run beyond the limit fails. Defaults to 16.
     pub hop_limit: u32,
-    /// Duration of a lease without a heartbeat. A heartbeat is sent every third of this duration. Defaults to 30 s.
+    /// Duration of a run's lease without a heartbeat. A heartbeat is sent every third of this duration. Defaults to 30 s.
     pub lease: Duration,
     /// Timeout of `execute` and `respond` together. Defaults to 120 s.
     pub timeout: Duration,
-    /// Timeout of the fetch of one source. Defaults to 5 s.
+    /// Timeout of the fetch of one context source. Defaults to 5 s.
     pub source_timeout: Duration,
-    /// Maximum size of the trigger and the sources together, in bytes. Defaults to 1 MiB.
+    /// Maximum size of a run's context, that is, of the trigger and the sources together, in bytes. Defaults to 1 MiB.
     pub context_bytes: usize,
-    /// The retries after an error.
+    /// The limits and delays of a run's retries after an error.
     pub retry: RetryPolicy,
-    /// The guarantee for interrupted runs: at least once (the default) or at most once.
+    /// The guarantee for interrupted runs of the executor: at least once (the default) or at most once.
     pub execution: Execution,
-    /// The ordering of the runs: runs with an equal key execute one at a time. Defaults to no order.
+    /// The ordering of the executor's runs: runs with an equal key execute one at a time. Defaults to no order.
     pub ordering: OrderingKey,
-    /// Maximum number of runs that one runtime processes at a time, or `None` (the default) for the runtime's own limit. A run whose
-    /// response is being committed does not count, unless the limit is 1.
+    /// Maximum number of the executor's runs that one runtime processes at a time, or `None` (the default) for the runtime's own
+    /// limit. A run whose response is being committed does not count, unless the limit is 1.
     pub max_inflight: Option<usize>,
-    /// Maximum number of runs that one runtime starts per duration, or `None` (the default) for no limit. Further runs wait in the
-    /// ledger.
+    /// Maximum number of the executor's runs that one runtime starts per duration, or `None` (the default) for no limit. Further
+    /// runs wait in the ledger.
     pub rate: Option<Rate>,
     /// If `true`, the text of the executor's own errors and panics is omitted from log lines, runs and dead letters. Defaults to
     /// `false`.
     pub hides_errors: bool,
 }
 
-/// Limits and delays of the retries after an error that is not permanent.
+/// Limits and delays of a run's retries after an error that is not permanent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
@@ -68,9 +68,11 @@ pub struct RetryPolicy {
     /// An input that kills its worker therefore does not use up the limit of the other runs. With a limit of 1 there is no such
     /// protection: every run that a dying worker executes fails.
     pub crashes: u32,
-    /// Maximum delay after the first error. The maximum doubles with each further error, up to `cap`. Defaults to 1 s.
+    /// Maximum retry delay after the first error of a run. The maximum doubles with each further error, up to `cap`. Defaults to 1
+    /// s.
     pub base: Duration,
-    /// Upper limit of the delay after any error. A longer delay that the error itself requests takes precedence. Defaults to 60 s.
+    /// Upper limit of the retry delay after any error. A longer delay that the error itself requests takes precedence. Defaults to
+    /// 60 s.
     pub cap: Duration,
     /// Maximum age of an attempt up to which an error before `execute`, such as an unreadable trigger or required source, does not
     /// use the attempt. The age counts from the first claim of the attempt. Defaults to 60 s.
@@ -104,7 +106,7 @@ pub enum Execution {
 }
 
 impl Profile {
-    /// Creates a profile of a kind, with the defaults of all other settings.
+    /// Creates a profile for executors of this kind, with the defaults of all other settings.
     #[must_use]
     pub fn new(kind: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -125,7 +127,7 @@ impl Profile {
         }
     }
 
-    /// Returns this profile with the kind, the schemas and the definition of `before`.
+    /// Returns this profile with the kind, the response schemas and the definition of the profile `before`.
     pub(crate) fn in_place_of(self, before: Self) -> Self {
         Self {
             kind: before.kind,
@@ -162,7 +164,7 @@ impl Profile {
         self
     }
 
-    /// Sets the duration of a lease without a heartbeat. Defaults to 30 s.
+    /// Sets the duration of a run's lease without a heartbeat. Defaults to 30 s.
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -176,14 +178,14 @@ impl Profile {
         self
     }
 
-    /// Sets the timeout of the fetch of one source. Defaults to 5 s.
+    /// Sets the timeout of the fetch of one context source. Defaults to 5 s.
     #[must_use]
     pub const fn source_timeout(mut self, timeout: Duration) -> Self {
         self.source_timeout = timeout;
         self
     }
 
-    /// Sets the maximum size of the trigger and the sources together, in bytes. Defaults to 1 MiB.
+    /// Sets the maximum size of a run's context, that is, of the trigger and the sources together, in bytes. Defaults to 1 MiB.
     #[must_use]
     pub const fn context_bytes(mut self, bytes: usize) -> Self {
         self.context_bytes = bytes;
@@ -205,21 +207,21 @@ impl Profile {
         self
     }
 
-    /// Sets the limits and delays of retries after an error.
+    /// Sets the limits and delays of a run's retries after an error.
     #[must_use]
     pub const fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
         self
     }
 
-    /// Sets the ordering key of the runs: runs with an equal key execute one at a time. Defaults to no order.
+    /// Sets the ordering key of the executor's runs: runs with an equal key execute one at a time. Defaults to no order.
     #[must_use]
     pub fn ordering(mut self, key: OrderingKey) -> Self {
         self.ordering = key;
         self
     }
 
-    /// Sets the maximum number of runs that one runtime processes at a time. Defaults to the runtime's own limit.
+    /// Sets the maximum number of the executor's runs that one runtime processes at a time. Defaults to the runtime's own limit.
     ///
     /// With a limit of 1, a run starts only after the previous run's response is committed. With a higher limit, only executing runs
     /// count, and as many other runs may wait for their commits.
@@ -239,7 +241,7 @@ impl Profile {
         self
     }
 
-    /// Sets the maximum number of runs that one runtime starts per duration. Defaults to no limit.
+    /// Sets the maximum number of the executor's runs that one runtime starts per duration. Defaults to no limit.
     #[must_use]
     pub const fn rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
@@ -255,14 +257,14 @@ impl Profile {
 }
 
 impl Default for Profile {
-    /// Returns the profile of the kind `executor`.
+    /// Returns the default profile, which has the kind `executor`.
     fn default() -> Self {
         Self::new("executor")
     }
 }
 
 impl RetryPolicy {
-    /// Returns a policy with a single attempt.
+    /// Returns a retry policy with a single attempt.
     ///
     /// Rate limits, and errors before `execute`, use no attempt, so the run is still retried after them.
     #[must_use]
@@ -273,7 +275,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns the number of lost workers in a row that ends a run: at least 1.
+    /// Returns the number of workers in a row whose deaths end a run: at least 1.
     pub(super) fn crash_limit(&self) -> u32 {
         self.crashes.max(1)
     }

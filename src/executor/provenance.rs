@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The field of a context with the origin of the write.
+/// The field of a breadcrumb's context that names the origin of the write.
 const CREATOR: &str = "creator";
 
 /// Origin of all writes of one run: the executor, the trigger and the lineage.
@@ -20,7 +20,7 @@ pub(super) struct Stamp {
     executor: Arc<str>,
     definition: Option<String>,
     trigger: Arc<Breadcrumb>,
-    /// The lineage of the written breadcrumbs: one hop after the trigger.
+    /// The lineage of the breadcrumbs that the run writes: one hop after the trigger.
     lineage: Lineage,
 }
 
@@ -40,7 +40,7 @@ impl Stamp {
         }
     }
 
-    /// Returns the value of the field `creator`.
+    /// Returns the value of the field `creator` for contexts that the run writes.
     pub(super) fn creator(&self) -> Value {
         let mut creator = Map::new();
         let mut field = |name: &str, value: Value| creator.insert(name.to_owned(), value);
@@ -80,7 +80,7 @@ impl Stamp {
         trigger_of(found) == Some(self.trigger.id) && self.has_created(found)
     }
 
-    /// Returns the executor ID.
+    /// Returns the ID of the executor that writes.
     pub(super) fn executor(&self) -> &str {
         &self.executor
     }
@@ -99,7 +99,7 @@ impl Stamp {
             .filter(|tag| tag.starts_with(SESSION_TAG))
     }
 
-    /// Returns the write with creator, author and session tags.
+    /// Returns a run's write with creator, author and session tags added.
     ///
     /// # Errors
     /// A sentence with the problem and a remedy if the context is not an object or nests too deeply, if a new breadcrumb has a
@@ -168,7 +168,8 @@ impl Stamp {
         Ok(signed.into())
     }
 
-    /// Adds the missing session tags, up to the maximum number of tags, so that a trigger with many tags still gets its answer.
+    /// Adds the missing session tags to a write, up to the maximum number of tags, so that a trigger with many tags gets its
+    /// answer.
     fn add_session_tags(&self, tags: &mut Vec<String>) {
         let short = |tag: &&String| tag.len() <= Breadcrumb::MAX_TAG_BYTES;
         for tag in self.session_tags().filter(short) {

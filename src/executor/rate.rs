@@ -4,9 +4,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Rate {
-    /// The maximum number of runs per duration. Must be at least 1.
+    /// The maximum number of runs that start per duration. Must be at least 1.
     pub runs: u32,
-    /// The duration. Must be longer than zero.
+    /// The duration in which at most `runs` runs start. Must be longer than zero.
     pub per: Duration,
 }
 
@@ -20,7 +20,7 @@ impl Rate {
         }
     }
 
-    /// Checks that the rate limit is valid.
+    /// Checks that the rate limit on the start of runs is valid.
     ///
     /// # Errors
     /// [`BadRate`] if the rate limit permits no run, or if its duration is zero.
@@ -39,10 +39,10 @@ impl Rate {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadRate {
-    /// The number of runs is zero, so no run could start.
+    /// The number of runs of the rate limit is zero, so no run could start.
     #[error("a rate limit of 0 runs never lets a run start; set at least 1 run")]
     NoRuns,
-    /// The duration is zero, so nothing would be limited.
+    /// The duration of the rate limit is zero, so nothing would be limited.
     #[error("the duration of a rate limit is zero; set a longer duration")]
     NoTime,
 }

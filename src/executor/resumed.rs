@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Resumed {
-    /// The state that was saved last.
+    /// The state that the run saved last.
     pub state: Json,
     /// The breadcrumb that woke the run, or `None` if the wait timed out, the run was not suspended, or the breadcrumb is gone.
     pub with: Option<Arc<Breadcrumb>>,

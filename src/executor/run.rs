@@ -136,7 +136,7 @@ async fn begin(
     Ok((claim.map_err(store_error("begin the run"))?, since))
 }
 
-/// Returns the run with its ordering key. A run that a runtime enqueued is unchanged, because its key is in the ledger.
+/// Adds the ordering key to a run that is to be claimed. A run that a runtime enqueued is unchanged: its key is in the ledger.
 async fn in_order<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
@@ -321,7 +321,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Commits the writes of an answer together with the end or the suspension of the run.
+    /// Commits the writes of a run's response or suspension, together with the end or the suspension of the run.
     async fn record(&self, answer: Answer, stamp: &Stamp) -> Result<Outcome, ExecutorError> {
         match answer {
             Answer::Response(response) => {
@@ -381,7 +381,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     }
 }
 
-/// Returns the kind of event of a breadcrumb that exists. An event that reports the deletion of the breadcrumb is wrong.
+/// Returns the kind of event for a breadcrumb that still exists. An event that reports its deletion is wrong.
 fn kind_of_living(event: &Event, found: &Breadcrumb) -> EventKind {
     match event.effective_kind() {
         EventKind::Deleted if found.version > 1 => EventKind::Updated,

@@ -17,7 +17,7 @@ tokio::task_local! {
     static RUN_SCOPE: Arc<RunScope>;
 }
 
-/// Parts of a runtime that all runs on one store share.
+/// Parts of a runtime that all runs on one store share: the waits, the schema hints and the store's ID.
 #[derive(Debug)]
 pub(crate) struct LentStore {
     pub(crate) waits: Arc<Waits>,
@@ -29,7 +29,7 @@ pub(crate) struct LentStore {
 #[derive(Debug)]
 pub(crate) struct Untaken {
     pub(crate) claimed: Claimed,
-    /// The time at which the claim was sent, by the clock of this process. The lease started at this time or later.
+    /// The time at which the claim of the run was sent, by the clock of this process. The lease started at this time or later.
     pub(crate) since: Instant,
 }
 
@@ -37,16 +37,16 @@ pub(crate) struct Untaken {
 #[derive(Debug)]
 pub(crate) struct RunScope {
     pub(super) store: LentStore,
-    /// The current lease. The lease changes when the run is replaced by the run of a newer version of its trigger.
+    /// The current lease of the run. The lease changes when the run is replaced by the run of a newer version of its trigger.
     lease: Mutex<Lease>,
     /// The newest leases of nested runs that may be retried.
     within: Mutex<Vec<Lease>>,
     untaken: Mutex<Option<Untaken>>,
-    /// If `true`, `process_event` was called.
+    /// If `true`, `process_event` was called for the run.
     begun: AtomicBool,
-    /// If `true`, the run took its lease.
+    /// If `true`, `process_event` took the claimed run and its lease.
     taken: AtomicBool,
-    /// If `true`, `execute` was called.
+    /// If `true`, `execute` was called for the run.
     executed: AtomicBool,
     places: Arc<Semaphore>,
     place: Mutex<Place>,
@@ -58,9 +58,9 @@ pub(crate) struct RunScope {
 #[derive(Debug)]
 pub(crate) struct Commits {
     runs: AtomicUsize,
-    /// Notified when a run starts to commit.
+    /// Notified when a run of the executor starts to commit its response.
     begun: Arc<Notify>,
-    /// Permits for the committing runs of all executors.
+    /// Permits for runs of all executors that commit their responses.
     places: Arc<Semaphore>,
 }
 
@@ -77,7 +77,7 @@ impl Commits {
         self.runs.load(Ordering::Relaxed)
     }
 
-    /// Returns a permit for one more committing run, or `None` if no permit is free.
+    /// Returns a permit for one more run that commits its response, or `None` if no permit is free.
     fn place(self: &Arc<Self>) -> Option<CommitPlace> {
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
         self.runs.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Commits {
     }
 }
 
-/// The permit of a committing run. The run counts until its permit is dropped.
+/// The permit of a run that commits its response. The run counts until its permit is dropped.
 #[derive(Debug)]
 struct CommitPlace {
     commits: Arc<Commits>,
@@ -107,11 +107,11 @@ impl Drop for CommitPlace {
 #[derive(Debug)]
 enum Place {
     Taken(Option<OwnedSemaphorePermit>),
-    /// The permit is lent. The value is the number of open waits of the run.
+    /// The run lent its permit to other runs. The value is the number of open waits of the run.
     Lent(usize),
-    /// The response is being committed, with a commit permit.
+    /// The response of the run is being committed, with a commit permit.
     Commits(#[expect(dead_code, reason = "held, not read")] CommitPlace),
-    /// The run has ended.
+    /// The run has ended and released its permit.
     Left,
 }
 
@@ -153,12 +153,12 @@ impl RunScope {
         })
     }
 
-    /// Records that `process_event` is about to be called.
+    /// Records that `process_event` is about to be called for the run.
     pub(crate) fn begins(&self) {
         self.begun.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the current lease.
+    /// Returns the current lease of the run.
     pub(crate) fn lease(&self) -> Lease {
         lock(&self.lease).clone()
     }
@@ -173,7 +173,7 @@ impl RunScope {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Records that `execute` is about to be called.
+    /// Records that `execute` is about to be called for the run.
     pub(super) fn executes(&self) {
         self.executed.store(true, Ordering::Relaxed);
     }
@@ -218,8 +218,8 @@ impl RunScope {
         (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
     }
 
-    /// Records the lease as the current lease or, for a nested run, as a nested lease. The lease of an at-most-once nested run is
-    /// not recorded, because its progress would be unknown.
+    /// Records a lease as the current lease of the run or, for a nested run, as a nested lease. The lease of an at-most-once nested
+    /// run is not recorded, because its progress would be unknown.
     pub(super) fn holds(&self, lease: &Lease, execution: Execution) {
         if !self.is_to(&lease.run) {
             if execution != Execution::AtMostOnce {
@@ -254,7 +254,7 @@ impl RunScope {
         }
     }
 
-    /// Ends a wait. Returns `true` after the last wait, when the run needs a permit again.
+    /// Ends one wait of the run. Returns `true` after the last wait, when the run needs a permit again.
     fn ends_wait(&self) -> bool {
         match &mut *lock(&self.place) {
             Place::Lent(waits) if *waits > 1 => {
@@ -270,14 +270,14 @@ impl RunScope {
     }
 }
 
-/// Guard of a permit that is lent while a run waits.
+/// Guard of a run's permit that other runs may use while the run waits.
 #[derive(Debug)]
 pub(super) struct Lent {
     scope: Option<Arc<RunScope>>,
 }
 
 impl Lent {
-    /// Ends the wait, and acquires a permit again after the last wait of the run.
+    /// Ends one wait of the run, and acquires a permit again after the last wait.
     pub(super) async fn take_back(mut self) {
         let Some(scope) = self.scope.take() else {
             return;
@@ -295,7 +295,8 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// Ends the wait. After the last wait the run continues without a permit, so the runs temporarily exceed the limit by one.
+    /// Ends one wait of the run. After the last wait the run continues without a permit, so the runs temporarily exceed the limit
+    /// by one.
     fn drop(&mut self) {
         if let Some(scope) = self.scope.take() {
             scope.ends_wait();
@@ -307,12 +308,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a future in the scope of a run.
+/// Runs a future in the scope of a run, which [`scope`] then returns.
 pub(crate) async fn under<T>(scope: Arc<RunScope>, work: impl Future<Output = T>) -> T {
     RUN_SCOPE.scope(scope, work).await
 }
 
-/// Returns the scope of the current task, or `None` outside a runtime and in a spawned task.
+/// Returns the scope of the run that the current task processes, or `None` outside a runtime and in a spawned task.
 pub(super) fn scope() -> Option<Arc<RunScope>> {
     RUN_SCOPE.try_with(Arc::clone).ok()
 }

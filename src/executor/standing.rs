@@ -21,7 +21,7 @@ pub(crate) fn may_be_for(answer: &Json, question: BreadcrumbId) -> bool {
     named.is_none_or(|named| named.as_str() == Some(&*question.to_string()))
 }
 
-/// Returns `true` if an answer was changed after it was written.
+/// Returns `true` if an answer to a run's request was changed after it was written.
 ///
 /// A changed answer of a person has no effect: its content may be different, and not every store records the author of a change.
 pub(crate) const fn is_changed(answer: &Breadcrumb) -> bool {
@@ -84,7 +84,7 @@ impl ExecutionContext {
         Ok(refusal.is_none())
     }
 
-    /// Returns the stamp of the run, or `None` outside a run.
+    /// Returns the stamp for the writes of the run, or `None` outside a run.
     pub(super) fn stamp(&self) -> Option<&Stamp> {
         let terms = self.run().terms.as_ref()?;
         Some(&terms.stamp)
@@ -99,11 +99,11 @@ struct Standing<'a> {
     store: &'a dyn BreadcrumbStore,
 }
 
-/// Reason why an answer does not count, or `None` if it counts.
+/// Reason why an answer to a run's request does not count, or `None` if it counts.
 type Refusal = Option<&'static str>;
 
 impl Standing<'_> {
-    /// Checks an answer of a tool or an agent.
+    /// Checks an answer of a tool or an agent to a request of this run.
     ///
     /// The answer of an executor counts only if its trigger is the unchanged request of this run. An answer from outside has no
     /// trigger and counts: the permission to write its schema is the permission to answer.
@@ -129,7 +129,7 @@ impl Standing<'_> {
         })
     }
 
-    /// Checks the decision of a person: no executor wrote the answer, and the question is unchanged since this run wrote it.
+    /// Checks the decision of a person for this run: no executor wrote it, and the question is unchanged since the run wrote it.
     ///
     /// If the answer names the breadcrumb of its question, the breadcrumb must be the question of this run, because other executors
     /// can write questions with the same request ID.

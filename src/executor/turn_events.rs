@@ -14,22 +14,22 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// Maximum size of the events that wait to be written, in bytes. Further events are omitted.
+/// Maximum size of the chat turn events that wait to be written, in bytes. Further events are omitted.
 const MOST_BYTES: usize = 256 << 10;
 
-/// Pause between two writes of one run.
+/// Pause between two writes of a run's chat turn events.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Maximum pause after failed writes.
+/// Maximum pause after failed writes of chat turn events.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Timeout of one write.
+/// Timeout of one write of chat turn events.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Timeout of the writes at the end of a run, which delay its response.
+/// Timeout of the writes of chat turn events at the end of a run, which delay its response.
 const LAST_WRITE: Duration = Duration::from_secs(2);
 
-/// Duration for which the store retains the events of a turn.
+/// Duration for which the store retains the events of a chat turn.
 const RETENTION: Duration = Duration::from_secs(60 * 60);
 
 /// The events of one lease of a run that answers a message of a chat session.
@@ -44,13 +44,13 @@ pub(crate) struct TurnEvents {
     added: Notify,
 }
 
-/// Outcome of a write.
+/// Outcome of a write of chat turn events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Sent {
     Written,
-    /// The write failed or its outcome is unknown, so the write is repeated.
+    /// The write of events failed or its outcome is unknown, so the write is repeated.
     Failed,
-    /// The store refused the write, and would refuse a repeated write.
+    /// The store refused the write of events, and would refuse a repeated write.
     Refused,
 }
 
@@ -58,15 +58,15 @@ enum Sent {
 struct Buffer {
     records: Vec<Record>,
     bytes: usize,
-    /// The segment that is being written. A failed write is repeated unchanged, because it may have succeeded.
+    /// The segment of events that is being written. A failed write is repeated unchanged, because it may have succeeded.
     unsent: Option<Segment>,
-    /// Number of the last segment.
+    /// Number of the last segment of events under this lease.
     number: u32,
     is_closed: bool,
 }
 
 impl TurnEvents {
-    /// Creates the events of a lease, or returns `None` if the trigger is not a chat message to the executor of the lease.
+    /// Creates the event buffer of a lease, or returns `None` if the trigger is not a chat message to the executor of the lease.
     pub(super) fn of(trigger: &Breadcrumb, lease: &Lease, attempt: u32) -> Option<Self> {
         is_turn_of(&lease.run.executor, &trigger.tags).then(|| Self {
             trigger: trigger.id,
@@ -77,7 +77,7 @@ impl TurnEvents {
         })
     }
 
-    /// Adds an event. The event is omitted if too many events wait to be written.
+    /// Adds an event of the chat turn. The event is omitted if too many events wait to be written.
     pub(crate) fn add(&self, record: Record) {
         let mut buffer = self.buffer();
         if buffer.is_closed {
@@ -99,7 +99,7 @@ impl TurnEvents {
         self.added.notify_one();
     }
 
-    /// Writes segments of events, with a pause after each, until this future is dropped.
+    /// Writes the chat turn events in segments, with a pause after each, until this future is dropped.
     pub(super) async fn drive(&self, store: &dyn BreadcrumbStore) {
         let mut pause = PAUSE;
         loop {
@@ -122,14 +122,15 @@ impl TurnEvents {
         }
     }
 
-    /// Writes the remaining events before the run ends. Waits at most 2 s, and at most a tenth of the lease, because no heartbeat
-    /// extends the lease meanwhile.
+    /// Writes the remaining chat turn events before the run ends. Waits at most 2 s, and at most a tenth of the lease, because no
+    /// heartbeat extends the lease meanwhile.
     pub(super) async fn finish(&self, store: &dyn BreadcrumbStore, lease: Duration) {
         self.buffer().is_closed = true;
         let patience = LAST_WRITE.min(lease / 10);
         if within(patience, self.write_last(store)).await.is_none() {
             let trigger = self.trigger;
-            tracing::warn!(%trigger, ?patience, "write of the last events of a chat turn timed out");
+            tracing::warn!(%trigger, ?patience,
+                "write of the last events of a chat turn timed out; clients may miss them, and the answer is unaffected");
         }
     }
 
@@ -142,7 +143,7 @@ impl TurnEvents {
         }
     }
 
-    /// Writes, after a run was suspended, that no later lease repeats the events.
+    /// Writes, after a run was suspended, that no later lease repeats the run's chat turn events.
     pub(super) async fn settle(&self, store: &dyn BreadcrumbStore) {
         let last = {
             let mut buffer = self.buffer();
@@ -159,7 +160,7 @@ impl TurnEvents {
         self.send(store, &last).await;
     }
 
-    /// Returns the segment to write next, or `None` if no events wait.
+    /// Returns the segment of chat turn events to write next, or `None` if no events wait.
     fn unsent(&self) -> Option<Segment> {
         let mut buffer = self.buffer();
         if buffer.unsent.is_none() && !buffer.records.is_empty() {
@@ -168,7 +169,7 @@ impl TurnEvents {
         buffer.unsent.clone()
     }
 
-    /// Replaces a segment that the store refuses, for example because it is too large, by a record of missed events.
+    /// Replaces a segment of events that the store refuses, for example because it is too large, by a record of missed events.
     fn drop_refused(&self) {
         let mut buffer = self.buffer();
         let refused = buffer.unsent.take();
@@ -195,14 +196,16 @@ impl TurnEvents {
             Some(Ok(_)) => Sent::Written,
             Some(Err(error)) => {
                 let code = error.code();
-                tracing::warn!(%trigger, code, error = %Chain(&error), "write of chat turn events failed");
+                tracing::warn!(%trigger, code, error = %Chain(&error),
+                    "write of chat turn events failed; clients see them late or miss them, and the answer is unaffected");
                 match error.retry() {
                     Retry::Never => Sent::Refused,
                     Retry::After(_) => Sent::Failed,
                 }
             }
             None => {
-                tracing::warn!(%trigger, ?patience, "write of chat turn events timed out");
+                tracing::warn!(%trigger, ?patience,
+                    "write of chat turn events timed out; clients see them late or miss them, and the answer is unaffected");
                 Sent::Failed
             }
         }
@@ -214,7 +217,7 @@ impl TurnEvents {
 }
 
 impl Buffer {
-    /// Takes the waiting events as the next segment.
+    /// Takes the waiting chat turn events as the next segment.
     fn next(&mut self, of: &TurnEvents) -> Segment {
         self.number = self.number.saturating_add(1);
         self.bytes = 0;

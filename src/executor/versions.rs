@@ -10,16 +10,17 @@ use crate::store::{
 /// Decision about a run whose trigger does not match this version of its executor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Unmatched<'w> {
-    /// The run is transferred to another version.
+    /// The run is transferred to another version of its executor.
     Transfer {
         to: &'w Worker,
         version: &'w ExecutorVersion,
     },
-    /// No recorded version matches, so the run is skipped.
+    /// No recorded version of the executor matches the trigger, so the run is skipped.
     Skip,
 }
 
-/// Selects the version that receives a run: a matching version on a live worker, else the most recently recorded matching version.
+/// Selects the executor version that receives a run: a matching version on a live worker, else the latest recorded matching
+/// version.
 ///
 /// `matches` returns `true` if the trigger matches the subscriptions. Subscriptions that this version of the crate cannot read
 /// count as matching. They are from a newer crate, which can read the subscriptions of this worker and skips the run if no
@@ -99,8 +100,8 @@ pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
     Ok(())
 }
 
-/// Logs a transfer. The level is `WARN` if no worker of the version is live: the run then waits for an unknown time, and loses
-/// its position in the order of its ordering key.
+/// Logs the transfer of a run to another executor version. The level is `WARN` if no worker of the version is live: the run then
+/// waits for an unknown time, and loses its position in the order of its ordering key.
 fn log_transfer(lease: &Lease, to: &Worker, version: &str, own_version: &str) {
     let (run, worker) = (&lease.run, &*to.record.name);
     if to.is_live {

@@ -16,19 +16,21 @@ pub enum WaitError {
     /// No matching breadcrumb was announced within the timeout.
     #[error("the wait for a breadcrumb with {selector} timed out after {after:?}")]
     TimedOut {
-        /// The selector of the wait.
+        /// The selector of the breadcrumb that was waited for.
         selector: String,
-        /// The timeout.
+        /// The timeout of the wait for a breadcrumb.
         after: Duration,
     },
-    /// The maximum number of waits is open already.
-    #[error("{limit} waits are open already; wait for fewer breadcrumbs at a time")]
+    /// The maximum number of waits for breadcrumbs is open on the store already.
+    #[error(
+        "{limit} waits for breadcrumbs are open on the store already; wait for fewer breadcrumbs at a time"
+    )]
     TooMany {
         /// The maximum number of open waits on one store.
         limit: usize,
     },
-    /// The selector cannot be evaluated.
-    #[error("the selector of the wait cannot be evaluated")]
+    /// The selector of the wait for a breadcrumb cannot be evaluated.
+    #[error("the selector of a wait for a breadcrumb cannot be evaluated; see the cause")]
     Invalid(#[source] ConditionError),
     /// The runtime has no executor, and so no store in which it could find the breadcrumb.
     #[error("the runtime has no executor and so no store to read from; add an executor first")]
@@ -47,7 +49,7 @@ impl WaitError {
         }
     }
 
-    /// Returns whether a new wait may succeed, and after what delay.
+    /// Returns whether a new wait for the breadcrumb may succeed, and after what delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -58,7 +60,7 @@ impl WaitError {
     }
 }
 
-/// The open waits on one store, indexed by their selectors.
+/// The open waits for breadcrumbs on one store, indexed by their selectors.
 #[derive(Debug)]
 pub(crate) struct Waits {
     open: Mutex<Open>,
@@ -79,7 +81,7 @@ struct Waiting {
 }
 
 impl Waits {
-    /// Creates an empty set of at most `most` open waits.
+    /// Creates an empty set of at most `most` open waits for breadcrumbs.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             open: Mutex::default(),
@@ -87,7 +89,8 @@ impl Waits {
         }
     }
 
-    /// Starts a wait. Breadcrumbs that are announced after this call count, and the timeout starts now, not at the first poll.
+    /// Starts a wait for a breadcrumb. Breadcrumbs that are announced after this call count, and the timeout starts now, not at the
+    /// first poll.
     ///
     /// # Errors
     /// [`WaitError::Invalid`] and [`WaitError::TooMany`].
@@ -119,13 +122,13 @@ impl Waits {
         })
     }
 
-    /// Returns `true` if `more` additional waits leave at least half of the limit free.
+    /// Returns `true` if `more` additional waits leave at least half of the maximum number of open waits free.
     #[cfg(feature = "workflows")]
     pub(crate) fn has_room_for(&self, more: usize) -> bool {
         self.len().saturating_add(more) <= self.most / 2
     }
 
-    /// Returns the numbers of the waits whose selectors may match an event.
+    /// Returns the numbers of the open waits whose selectors may match an event.
     pub(crate) fn concerned(&self, event: &Event) -> Vec<u64> {
         let open = self.open();
         if open.waiting.is_empty() {
@@ -148,12 +151,12 @@ impl Waits {
         }
     }
 
-    /// Returns `true` if a wait is still open.
+    /// Returns `true` if the wait with this number is still open.
     pub(crate) fn is_open(&self, number: u64) -> bool {
         self.open().waiting.contains_key(&number)
     }
 
-    /// Returns the selectors of the open waits.
+    /// Returns the selectors of the open waits for breadcrumbs.
     pub(crate) fn selectors(&self) -> Vec<Selector> {
         let open = self.open();
         open.waiting
@@ -162,7 +165,7 @@ impl Waits {
             .collect()
     }
 
-    /// Returns the number of open waits.
+    /// Returns the number of open waits for breadcrumbs.
     pub(crate) fn len(&self) -> usize {
         self.open().waiting.len()
     }
@@ -180,7 +183,7 @@ impl Open {
     }
 }
 
-/// One open wait. Dropping it removes the wait from its set.
+/// One open wait for a breadcrumb. Dropping it removes the wait from its set.
 #[derive(Debug)]
 pub(crate) struct Wait {
     number: u64,
@@ -192,7 +195,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Waits for the breadcrumb until the timeout.
+    /// Waits for the breadcrumb that matches the selector, until the timeout.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`].

@@ -6,40 +6,40 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WithheldBy {
-    /// The hints cannot be read.
+    /// The hints that apply to the item cannot be read.
     #[error("{hints} cannot be used: {error}")]
     Unreadable {
-        /// The owner of the hints.
+        /// The owner of the hints: the breadcrumb or its schema.
         hints: HintsOf,
         /// The invalid field of the hints, and its problem.
         error: HintsError,
     },
-    /// A rule of the hints failed.
+    /// A rule of the hints that apply to the item failed.
     #[error("{hints} cannot be applied: {failure}")]
     Failed {
-        /// The owner of the hints.
+        /// The owner of the hints: the breadcrumb or its schema.
         hints: HintsOf,
-        /// The rule and the reason, without values of the context.
+        /// The failed rule of the hints and the reason, without values of the context.
         failure: HintsFailure,
     },
-    /// The hints of the schema were not loaded.
+    /// The hints of the item's schema were not loaded.
     #[error("{hints} were not loaded")]
     Unknown {
-        /// The owner of the hints.
+        /// The owner of the hints: the schema of the breadcrumb.
         hints: HintsOf,
     },
-    /// A further cause in a source that already has the maximum number of different causes.
+    /// Further items are withheld for a cause beyond the maximum number of causes that are reported for one source.
     #[error("other hints of this source cannot be used either")]
     More,
 }
 
-/// The owner of hints.
+/// The owner of the hints that apply to a breadcrumb.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum HintsOf {
-    /// The breadcrumb itself.
+    /// The breadcrumb itself has the hints, in its `llm_hints`.
     Breadcrumb,
-    /// The definition of the schema with this name.
+    /// The definition of the schema with this name has the hints.
     Schema(String),
 }
 

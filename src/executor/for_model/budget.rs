@@ -25,35 +25,35 @@ pub struct ContextBudget {
 }
 
 impl ContextBudget {
-    /// Sets the maximum number of tokens of the rendered text. Defaults to 100,000.
+    /// Sets the maximum number of tokens of the text that is rendered for the model. Defaults to 100,000.
     #[must_use]
     pub const fn tokens(mut self, tokens: usize) -> Self {
         self.tokens = tokens;
         self
     }
 
-    /// Sets the maximum size of the rendered text in bytes. Defaults to no limit.
+    /// Sets the maximum size of the text that is rendered for the model, in bytes. Defaults to no limit.
     #[must_use]
     pub const fn bytes(mut self, bytes: usize) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// Sets the maximum number of items of each optional list. The newest items remain. Defaults to no limit.
+    /// Sets the maximum number of items of each optional context source. The newest items remain. Defaults to no limit.
     #[must_use]
     pub const fn items_per_source(mut self, items: usize) -> Self {
         self.items_per_source = items;
         self
     }
 
-    /// Sets the token counter. Defaults to [`EstimatedTokens`].
+    /// Sets the token counter of the budget. Defaults to [`EstimatedTokens`].
     #[must_use]
     pub fn counter(mut self, counter: Arc<dyn TokenCounter>) -> Self {
         self.counter = counter;
         self
     }
 
-    /// Checks that a text of this cost is within the budget.
+    /// Checks that a rendered text of this cost is within the budget.
     pub(super) fn admits(&self, cost: Cost) -> Result<(), BudgetError> {
         let measures = [
             (cost.tokens(), self.tokens, "tokens"),
@@ -87,7 +87,7 @@ impl fmt::Debug for ContextBudget {
     }
 }
 
-/// Reason why a context cannot be made to fit a budget.
+/// Reason why a context for a model cannot be reduced to a budget.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
@@ -99,7 +99,7 @@ pub enum BudgetError {
     TooLarge {
         /// The size of the trigger, the required sources and the text around them.
         size: usize,
-        /// The limit of the budget.
+        /// The limit of the budget that is exceeded.
         limit: usize,
         /// The unit of `size` and `limit`: `tokens` or `bytes`.
         unit: &'static str,
@@ -107,7 +107,7 @@ pub enum BudgetError {
 }
 
 impl BudgetError {
-    /// Returns [`Retry::Never`]: the budget, the hints or the subscriptions have to change.
+    /// Returns [`Retry::Never`]: a retry cannot succeed before the budget, the hints or the subscriptions are changed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -6,7 +6,7 @@ use super::{ModelContext, ModelItem, ModelSource};
 use std::collections::{BTreeMap, HashSet};
 
 impl ModelContext {
-    /// Omits as few items as possible, so that the text in this format is within the budget.
+    /// Omits as few items of the context as possible, so that its text in this format is within the budget.
     ///
     /// Whole items are omitted: the lowest `priority` first, then the oldest (by update time, version and ID, then by position). If
     /// the budget limits the items of a source, every optional list is first reduced to its newest items. The trigger and required
@@ -34,7 +34,7 @@ impl ModelContext {
         Ok(self)
     }
 
-    /// Returns the smallest set of items to omit.
+    /// Returns the smallest set of items to omit, so that the text of the context is within the budget.
     fn to_leave_out(
         &self,
         budget: &ContextBudget,
@@ -57,8 +57,8 @@ impl ModelContext {
     }
 }
 
-/// Returns the items that may be omitted, in the order of their omission, and the number of items that have to be omitted because
-/// their source has more than `most` items.
+/// Returns the items of a context that may be omitted, in the order of their omission, and the number of items that have to be
+/// omitted because their source has more than `most` items.
 fn candidates<'a>(
     sources: &'a [ModelSource],
     most: usize,
@@ -99,7 +99,7 @@ fn candidates<'a>(
     (all, surplus)
 }
 
-/// The omitted items of one source.
+/// The items of one context source that are omitted to stay within a budget.
 #[derive(Default)]
 struct Cut {
     places: HashSet<usize>,

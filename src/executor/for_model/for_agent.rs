@@ -51,7 +51,7 @@ impl ModelContext {
         Some(words)
     }
 
-    /// Returns `true` if nothing is left to render except the words of the user.
+    /// Returns `true` if the context has nothing to render except the words of the user.
     pub(crate) fn is_empty(&self) -> bool {
         let mut sources = self.sources.iter();
         !self.shows_trigger()
@@ -61,7 +61,7 @@ impl ModelContext {
 }
 
 impl ContextBudget {
-    /// Returns the limits as the field `context_budget` of an agent definition. Values without a limit are omitted.
+    /// Returns the limits of the budget as the field `context_budget` of an agent definition. Values without a limit are omitted.
     pub(crate) fn fields(&self) -> Map<String, Value> {
         let limits = [
             ("tokens", self.tokens),

@@ -18,12 +18,12 @@ pub enum Format {
     Xml,
 }
 
-/// Explanation of the fences in Markdown.
+/// Explanation, for a model, of the fences around data in a Markdown text.
 #[cfg(feature = "agents")]
 pub(super) const DATA: &str = data!();
 
 impl Format {
-    /// Returns the name of the format in definitions: `markdown` or `xml`.
+    /// Returns the name of the text format in definitions: `markdown` or `xml`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Format {
         }
     }
 
-    /// Returns the introduction of a context.
+    /// Returns the introduction of a rendered context, which explains its sections and fences to the model.
     pub(super) fn preamble(self) -> &'static str {
         match self {
             Self::Markdown => concat!(
@@ -55,7 +55,7 @@ impl Format {
         }
     }
 
-    /// Returns the introduction of a context that precedes the words of the user. It is at most as long as
+    /// Returns the introduction of a rendered context that precedes the words of the user. It is at most as long as
     /// [`preamble`](Self::preamble), so that a context within its budget stays within the budget.
     pub(super) fn preamble_before_words(self) -> &'static str {
         match self {

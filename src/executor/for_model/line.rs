@@ -40,20 +40,20 @@ pub(super) fn push_json(json: &Json, in_markup: bool, out: &mut String) {
     }
 }
 
-/// Returns `true` if a name never needs quotes: 1 to 128 characters of `A-Za-z0-9._:-`.
+/// Returns `true` if a name never needs quotes in a rendered context: 1 to 128 characters of `A-Za-z0-9._:-`.
 pub(super) fn is_plain(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
     (1..=128).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
-/// Returns a string as a JSON string on one line.
+/// Returns a string as a JSON string on one line, for a heading or a note in a rendered context.
 pub(super) fn quoted(text: &str) -> String {
     let mut line = String::with_capacity(text.len() + 2);
     push_json(&Value::from(text).into(), false, &mut line);
     line
 }
 
-/// Returns a string on one line, escaped for an attribute or for the text between tags.
+/// Returns a string on one line, escaped for an XML attribute or for the text between XML tags.
 pub(super) fn escaped(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {

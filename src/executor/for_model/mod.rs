@@ -42,7 +42,7 @@ pub struct ModelContext {
     trigger: ModelItem,
     sources: Vec<ModelSource>,
     missing: Vec<MissingSource>,
-    /// If `true`, the words of the user were moved out of the trigger.
+    /// If `true`, the words of the user were moved out of the context's trigger.
     has_no_words: bool,
 }
 
@@ -50,15 +50,15 @@ pub struct ModelContext {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ModelSource {
-    /// The key of the source: the name of its subscription.
+    /// The key of the context source: the name of its subscription.
     pub key: String,
-    /// The items, in the order that the subscription requests.
+    /// The items of the context source, in the order that the subscription requests.
     pub items: Vec<ModelItem>,
-    /// `true` for a source of at most one item (`latest`, or a limit of 1), `false` for a list.
+    /// `true` for a context source of at most one item (`latest`, or a limit of 1), `false` for a list.
     pub is_one: bool,
-    /// If `true`, the run does not execute without this source, and a budget never omits its items.
+    /// If `true`, the run does not execute without this context source, and a budget never omits its items.
     pub required: bool,
-    /// The priority of the subscription. A budget omits items of the lowest priority first.
+    /// The priority of the context subscription. A budget omits items of the lowest priority first.
     pub priority: i64,
 }
 
@@ -92,26 +92,26 @@ impl ModelContext {
         }
     }
 
-    /// Returns the trigger.
+    /// Returns the trigger as the model may see it.
     #[must_use]
     pub fn trigger(&self) -> &ModelItem {
         &self.trigger
     }
 
-    /// Returns all sources, in the order of the subscriptions.
+    /// Returns all context sources as the model may see them, in the order of the subscriptions.
     #[must_use]
     pub fn sources(&self) -> &[ModelSource] {
         &self.sources
     }
 
-    /// Returns the context of a source of one item, or `None` if the source is a list, is missing, or found nothing.
+    /// Returns the shaped context of a source of one item, or `None` if the source is a list, is missing, or found nothing.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Json> {
         let source = self.source(key).filter(|source| source.is_one)?;
         source.items.first().map(|item| &item.context)
     }
 
-    /// Returns the items of a source as a slice. The slice of an unknown or missing source is empty.
+    /// Returns the items of a context source as a slice. The slice of an unknown or missing source is empty.
     #[must_use]
     pub fn many(&self, key: &str) -> &[ModelItem] {
         self.source(key)
@@ -123,7 +123,7 @@ impl ModelContext {
         self.sources.iter().find(|source| source.key == key)
     }
 
-    /// Returns the sources that are missing or incomplete, with the reasons.
+    /// Returns the context sources that are missing or incomplete, with the reasons.
     #[must_use]
     pub fn missing(&self) -> &[MissingSource] {
         &self.missing

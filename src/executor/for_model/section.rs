@@ -7,14 +7,14 @@ use super::line::{escaped, is_plain, push_json, quoted};
 use super::{ModelItem, ModelSource};
 use crate::model::Timestamp;
 
-/// Heading of a section: a source with its key, or the trigger.
+/// Heading of a section of a rendered context: a source with its key, or the trigger.
 #[derive(Clone, Copy)]
 pub(super) enum Heading<'a> {
     Source(&'a str),
     Trigger,
 }
 
-/// Facts about the items of a section: their number, schema and newest update.
+/// Facts about the items of a section of a rendered context: their number, schema and newest update.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Facts<'a> {
     items: usize,
@@ -22,7 +22,7 @@ pub(super) struct Facts<'a> {
     updated: Option<Timestamp>,
 }
 
-/// Common schema of the items that were added so far.
+/// Common schema of the items of a section that were added so far.
 #[derive(Clone, Copy, Default)]
 enum Schema<'a> {
     #[default]
@@ -31,7 +31,7 @@ enum Schema<'a> {
     Several,
 }
 
-/// Text around the content of a section. The mark of the fence precedes `open` and, if there is one, `end`.
+/// Text around the content of a section of a rendered context. The mark of the fence precedes `open` and, if there is one, `end`.
 pub(super) struct Frame {
     pub(super) before: String,
     pub(super) open: &'static str,
@@ -39,7 +39,7 @@ pub(super) struct Frame {
     pub(super) end: Option<&'static str>,
 }
 
-/// Delimiters of a list of items.
+/// Delimiters of a list of items in a rendered context.
 pub(super) const LIST_OPEN: &str = "[";
 pub(super) const BEFORE_FIRST: &str = "\n";
 pub(super) const BETWEEN: &str = ",\n";
@@ -54,7 +54,7 @@ impl<'a> Facts<'a> {
         facts
     }
 
-    /// Facts about values that are not in breadcrumbs.
+    /// Returns the facts about values that are not in breadcrumbs, such as the variables of a flow.
     #[cfg(feature = "agents")]
     pub(super) fn of_values(items: usize) -> Self {
         Self {
@@ -78,7 +78,8 @@ impl<'a> Facts<'a> {
         self.items
     }
 
-    /// Returns the facts as a sentence, for example `2 items of schema page.v1, last updated 2026-11-21T20:33:40Z`.
+    /// Returns the facts about a section's items as a sentence, for example
+    /// `2 items of schema page.v1, last updated 2026-11-21T20:33:40Z`.
     fn in_words(&self) -> String {
         let schema = match self.schema {
             Schema::OfAll(Some(name)) if is_plain(name) => format!(" of schema {name}"),
@@ -94,7 +95,8 @@ impl<'a> Facts<'a> {
         )
     }
 
-    /// Returns the facts as attributes, for example ` items="2" schema="page.v1" updated="2026-11-21T20:33:40Z"`.
+    /// Returns the facts about a section's items as XML attributes, for example
+    /// ` items="2" schema="page.v1" updated="2026-11-21T20:33:40Z"`.
     fn in_attributes(&self) -> String {
         let schema = match self.schema {
             Schema::OfAll(Some(name)) if is_plain(name) => format!(" schema=\"{name}\""),
@@ -144,7 +146,7 @@ impl Heading<'_> {
         }
     }
 
-    /// Appends a whole section.
+    /// Appends a whole section of a rendered context: the heading, the fence and the content.
     pub(super) fn push(
         self,
         format: Format,
@@ -169,7 +171,7 @@ impl Heading<'_> {
 }
 
 impl Frame {
-    /// Returns all pieces except the marks, and the number of marks.
+    /// Returns all pieces of the frame except the marks of its fence, and the number of marks.
     pub(super) fn pieces(&self) -> (impl Iterator<Item = &str>, usize) {
         let pieces = [&*self.before, self.open, self.close].into_iter();
         (pieces.chain(self.end), 1 + self.end.iter().len())
@@ -177,13 +179,13 @@ impl Frame {
 }
 
 impl ModelSource {
-    /// Returns `true` if the source has a section when it has this number of items. A list always has a section, and a source of one
-    /// item has a section only if an item was found.
+    /// Returns `true` if a rendered context has a section for the source when the source has this number of items. A list always
+    /// has a section, and a source of one item has a section only if an item was found.
     pub(super) fn is_shown(&self, items: usize) -> bool {
         items > 0 || !self.is_one
     }
 
-    /// Returns the content between the fences of the source.
+    /// Returns the content between the fences of the source in a rendered context.
     pub(super) fn content(&self, format: Format) -> String {
         let mut content = String::new();
         match self.items.first() {
@@ -201,11 +203,12 @@ impl ModelSource {
     }
 }
 
-/// Names of the sections that are not sources. The key of a source with such a name is quoted.
+/// Names of the sections of a rendered context that are not sources. The key of a source with such a name is quoted.
 const TRIGGER: &str = "trigger";
 const MISSING: &str = "missing";
 
-/// Returns a key for a heading or a note: quoted, unless the key is plain and not the name of another section.
+/// Returns the key of a context source for a heading or a note: quoted, unless the key is plain and not the name of another
+/// section.
 pub(super) fn name_of(key: &str) -> String {
     if is_plain(key) && ![TRIGGER, MISSING].contains(&key) {
         key.to_owned()
@@ -214,7 +217,7 @@ pub(super) fn name_of(key: &str) -> String {
     }
 }
 
-/// Returns the text before the first note.
+/// Returns the text before the first note on a missing source in a rendered context.
 pub(super) fn before_notes(format: Format) -> &'static str {
     match format {
         Format::Markdown => "\n## missing\n",
@@ -222,7 +225,7 @@ pub(super) fn before_notes(format: Format) -> &'static str {
     }
 }
 
-/// Returns the note on a missing or incomplete source, as one line.
+/// Returns the note on a missing or incomplete context source, as one line.
 pub(super) fn note(format: Format, key: &str, reason: &MissingReason) -> String {
     let reason = told(reason);
     match format {
@@ -234,7 +237,7 @@ pub(super) fn note(format: Format, key: &str, reason: &MissingReason) -> String 
     }
 }
 
-/// Returns the reason why a source is missing or incomplete, without messages of drivers or servers, which must not reach a
+/// Returns the reason why a context source is missing or incomplete, without messages of drivers or servers, which must not reach a
 /// prompt.
 fn told(reason: &MissingReason) -> String {
     match reason {

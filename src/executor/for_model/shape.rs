@@ -1,4 +1,4 @@
-//! Applies hints to a context, which yields the part that a model may see.
+//! Applies hints to an execution context, which yields the part that a model may see.
 
 use super::{ModelContext, ModelItem, ModelSource};
 use crate::executor::context::ExecutionContext;
@@ -11,7 +11,7 @@ use crate::store::schema_hints::{self, HintsOfSchemas};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum number of separately reported causes for one source, so that a writer of breadcrumbs cannot flood the report.
+/// Maximum number of separately reported causes of withheld items in one context source, so that a writer cannot flood the report.
 const MOST_CAUSES: usize = 4;
 
 /// Maximum number of hint steps for a whole context: four times the limit of one breadcrumb. Any writer can set hints.
@@ -19,14 +19,14 @@ const STEPS: usize = 4 * MAX_STEPS;
 /// Maximum size of the hints' output for a whole context, in bytes: eight times the limit of one breadcrumb.
 const BYTES: usize = 8 * MAX_OUTPUT_BYTES;
 
-/// Maximum number of steps before a yield, so that the heartbeat in the same task can extend the lease.
+/// Maximum number of hint steps before a yield, so that the heartbeat in the same task can extend the lease.
 const AT_ONCE: usize = 1 << 17;
 
-/// Fixed cost of an item in steps, in addition to the steps of its hints.
+/// Fixed cost of a breadcrumb in hint steps, in addition to the steps of its hints.
 const EACH: usize = 1 << 10;
 
 impl ExecutionContext {
-    /// Returns the part of the context that a model may see: the trigger and every item, each shaped by its hints.
+    /// Returns the part of the execution context that a model may see: the trigger and every item, each shaped by its hints.
     ///
     /// A breadcrumb's own `llm_hints` override the hints of its schema. The hints of a schema are in the newest `schema.def.v1`
     /// breadcrumb with the tag `defines:<schema>`: at its top level, else in its context. An item without hints shares its context
@@ -68,7 +68,7 @@ impl ExecutionContext {
     }
 }
 
-/// Applies hints to the trigger and all items of a context.
+/// Applies hints to the trigger and all items of an execution context.
 async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError> {
     let by_schema = context.hints_of(schemas_to_ask(context)).await?;
     let mut shaper = Shaper {
@@ -108,7 +108,7 @@ async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError
     Ok(ModelContext::new(trigger, sources, missing))
 }
 
-/// Returns the schemas of the breadcrumbs that have no `llm_hints`.
+/// Returns the schemas of the context's breadcrumbs that have no `llm_hints` of their own.
 fn schemas_to_ask(context: &ExecutionContext) -> Vec<String> {
     let items = context.sources().iter().flat_map(|source| &source.items);
     let all = items.map(|item| &**item).chain([context.trigger()]);
@@ -130,21 +130,21 @@ fn withheld(key: &str, cause: Arc<WithheldBy>) -> ContextError {
     }
 }
 
-/// Numbers of withheld items, by cause.
+/// Numbers of items of one context source that are withheld from the model, by cause.
 type Causes = Vec<(usize, Arc<WithheldBy>)>;
 
 pub(super) struct Shaper {
     by_schema: HintsOfSchemas,
     /// Cache of parsed hints of breadcrumbs, because items of one kind mostly have equal hints.
     own: Vec<(Json, Result<Hints, HintsError>)>,
-    /// The remaining steps and output bytes.
+    /// The remaining hint steps and output bytes for the context.
     left: (usize, usize),
-    /// Steps since the last yield.
+    /// Hint steps since the last yield to other tasks.
     since: usize,
 }
 
 impl Shaper {
-    /// Creates a shaper with the limits of one breadcrumb.
+    /// Creates a shaper that has the step and output limits of one breadcrumb's hints.
     pub(super) fn of_one(by_schema: HintsOfSchemas) -> Self {
         Self {
             by_schema,
@@ -154,7 +154,7 @@ impl Shaper {
         }
     }
 
-    /// Applies hints to a source, within `1 / shares` of the remaining steps and bytes.
+    /// Applies hints to the items of a context source, within `1 / shares` of the remaining hint steps and output bytes.
     async fn shape_all(&mut self, source: &Source, shares: usize) -> (ModelSource, Causes) {
         let (steps, bytes) = self.left;
         let share = (steps / shares.max(1), bytes / shares.max(1));

@@ -10,7 +10,7 @@ use super::tokens::TokenCounter;
 use super::{ModelContext, ModelItem, ModelSource};
 use std::ops::{Add, AddAssign, SubAssign};
 
-/// Cost of a text. The sums are 128 bits wide, so that no value of a token counter overflows them.
+/// Cost of a text in bytes and tokens. The sums are 128 bits wide, so that no value of a token counter overflows them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Cost {
     bytes: u128,
@@ -58,7 +58,7 @@ impl SubAssign for Cost {
     }
 }
 
-/// Calculates the cost of pieces of text in one format.
+/// Calculates the cost of pieces of rendered text in one format.
 pub(super) struct Scale<'a> {
     counter: &'a dyn TokenCounter,
     format: Format,
@@ -96,12 +96,12 @@ impl<'a> Scale<'a> {
         }
     }
 
-    /// Returns the cost of an item on its line.
+    /// Returns the cost of an item of a rendered context on its line.
     pub(super) fn item(&self, item: &ModelItem) -> Cost {
         self.text(&item.content(self.format))
     }
 
-    /// Returns the cost of the text around the content of a section.
+    /// Returns the cost of the heading and the fence around the content of a section.
     fn frame(&self, heading: Heading<'_>, facts: &Facts<'_>) -> Cost {
         let frame = heading.frame(self.format, facts);
         let (pieces, marks) = frame.pieces();
@@ -109,7 +109,7 @@ impl<'a> Scale<'a> {
         pieces.fold(self.mark.times(marks), Cost::add)
     }
 
-    /// Returns the cost of the delimiters of a list.
+    /// Returns the cost of the brackets and separators of a rendered list with this number of items.
     fn list_of(&self, items: usize) -> Cost {
         let ends = self.text(LIST_OPEN) + self.text(LIST_CLOSE);
         match items.checked_sub(1) {
@@ -119,43 +119,43 @@ impl<'a> Scale<'a> {
     }
 }
 
-/// An item that may be omitted.
+/// An item of a context that a budget may omit.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
-    /// Index of the source, then of the item in the source.
+    /// Index of the item's context source; `place` is the index of the item in the source.
     pub(super) source: usize,
     pub(super) place: usize,
     pub(super) item: &'a ModelItem,
-    /// Cost of the item on its line.
+    /// Cost of the item in the rendered context, on its line.
     pub(super) cost: Cost,
 }
 
-/// Running cost of a context while omitted items are put back.
+/// Running cost of a rendered context while a budget puts omitted items back.
 pub(super) struct Tally<'a> {
     scale: &'a Scale<'a>,
     parts: Vec<Part<'a>>,
-    /// The cost of everything except the heading of the notes.
+    /// The cost of the rendered context except the heading of the notes on missing sources.
     sum: Cost,
-    /// The number of notes.
+    /// The number of notes on missing or incomplete sources.
     notes: usize,
     before_notes: Cost,
 }
 
-/// Running cost of one source.
+/// Running cost of one source in a rendered context.
 struct Part<'a> {
     source: &'a ModelSource,
     facts: Facts<'a>,
     items: Cost,
-    /// The number of items that earlier budgets omitted, and their bytes.
+    /// The number of items of the source that earlier budgets omitted, and their bytes.
     before: (usize, usize),
-    /// The number of items that are omitted now, and their bytes.
+    /// The number of items of the source that are omitted now, and their bytes.
     left_out: (usize, usize),
-    /// The current cost of the section and its note.
+    /// The current cost of the source's section and note.
     cost: Cost,
 }
 
 impl<'a> Tally<'a> {
-    /// Creates the cost of the context without any of the candidates.
+    /// Creates the running cost of a rendered context that omits all of the candidates.
     pub(super) fn without(
         candidates: &[Candidate<'a>],
         context: &'a ModelContext,
@@ -268,7 +268,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Returns the number of items of a source that earlier budgets omitted, and their bytes.
+/// Returns the number of items of a context source that earlier budgets omitted, and their bytes.
 pub(super) fn left_out_before(key: &str, missing: &[MissingSource]) -> (usize, usize) {
     let mut before = (0_usize, 0_usize);
     for missing in missing.iter().filter(|missing| missing.key == key) {
@@ -282,7 +282,7 @@ pub(super) fn left_out_before(key: &str, missing: &[MissingSource]) -> (usize, u
     before
 }
 
-/// Returns `true` if a note is about items of a source that an earlier budget omitted.
+/// Returns `true` if a note is about items of a context source that an earlier budget omitted.
 pub(super) fn is_over_budget(key: &str, missing: &MissingSource) -> bool {
     missing.key == key && matches!(missing.reason, MissingReason::OverBudget { .. })
 }

@@ -1,4 +1,4 @@
-/// Counter of the tokens of a text.
+/// Counter of the tokens of a text, for a [`ContextBudget`](super::ContextBudget).
 ///
 /// Every `Fn(&str) -> usize` that is `Send` and `Sync` implements this trait, so a closure can call the tokenizer of a model.
 ///

@@ -1,4 +1,4 @@
-//! The words of the user, which a rendered text contains outside of the fences.
+//! The words of the user, which a rendered context contains outside of the fences.
 
 use super::ModelContext;
 use crate::model::Json;
@@ -21,7 +21,8 @@ pub(super) fn words_in<'c>(context: &'c Json, field: &str) -> Option<&'c str> {
 }
 
 impl ModelContext {
-    /// Returns `true` if the trigger has a section. A trigger that contained only the words of the user has none.
+    /// Returns `true` if a rendered context has a section for the trigger. A trigger that contained only the words of the user has
+    /// none.
     pub(super) fn shows_trigger(&self) -> bool {
         let rest = self.trigger.context.as_object();
         !self.has_no_words || rest.is_none_or(|rest| !rest.is_empty())

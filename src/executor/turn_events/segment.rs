@@ -14,17 +14,17 @@ pub(crate) struct Segment {
     pub(crate) trigger_id: BreadcrumbId,
     /// The token of the lease, which grows with every claim of the run.
     pub(crate) token: u64,
-    /// The number of the segment, counted from 1 in each lease.
+    /// The number of the segment of events, counted from 1 in each lease.
     pub(crate) number: u32,
-    /// The number of the attempt.
+    /// The number of the run's attempt that wrote the events.
     pub(crate) attempt: u32,
     pub(crate) events: Vec<Record>,
-    /// If `true`, no later attempt repeats the events of this lease.
+    /// If `true`, no later attempt of the run repeats the events of this lease.
     #[serde(default)]
     pub(crate) is_settled: bool,
 }
 
-/// The fields of a segment. Models see none of them, because the `llm_hints` exclude all fields.
+/// The fields of a stored segment of events. Models see none of them, because the `llm_hints` exclude all fields.
 const HIDDEN: [&str; 6] = [
     "trigger_id",
     "token",
@@ -34,11 +34,11 @@ const HIDDEN: [&str; 6] = [
     "is_settled",
 ];
 
-/// An event of a chat turn.
+/// An event of a chat turn, for the client of the session.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Record {
-    /// A part of the answer.
+    /// A part of the answer to the chat message.
     Text(String),
     ToolCalled {
         call: String,
@@ -48,16 +48,16 @@ pub(crate) enum Record {
         call: String,
         is_error: bool,
     },
-    /// The model call is repeated within the lease, because its answer was not usable.
+    /// The model call of the turn is repeated within the lease, because its answer was not usable.
     Repeated,
-    /// Events were omitted, because the store was too slow.
+    /// Events of the chat turn were omitted, because the store was too slow or refused them.
     Missed,
 }
 
 impl Record {
-    /// Returns the approximate size in bytes.
+    /// Returns the approximate size of the event in bytes.
     pub(crate) fn size(&self) -> usize {
-        /// Size of the JSON of a record without text.
+        /// Size of the JSON of an event without its strings, in bytes.
         const LEAST: usize = 40;
         match self {
             Self::Text(text) => text.len(),
@@ -69,15 +69,15 @@ impl Record {
 }
 
 impl Segment {
-    /// Reads a segment. Returns `None` if the breadcrumb is not a segment of this turn.
+    /// Reads a segment of chat turn events. Returns `None` if the breadcrumb is not a segment of this turn.
     pub(crate) fn of(found: &Breadcrumb, trigger: BreadcrumbId) -> Option<Self> {
         // The library never changes a segment, so another version is a forgery.
         let segment: Self = (found.version == 1).then(|| found.context.parse().ok())??;
         (segment.trigger_id == trigger).then_some(segment)
     }
 
-    /// Returns the breadcrumb that stores the segment until the time `until`. Its `llm_hints` hide the whole context from models and
-    /// embeddings.
+    /// Returns the breadcrumb that stores this segment of events until the time `until`. Its `llm_hints` hide the whole context
+    /// from models and embeddings.
     pub(super) fn breadcrumb(&self, until: Timestamp) -> NewBreadcrumb {
         NewBreadcrumb::new(CHAT_TURN)
             .tag(turn_segments_tag(self.trigger_id))
@@ -87,12 +87,12 @@ impl Segment {
     }
 }
 
-/// Returns the tag of all segments of a turn. Runs cannot write it, because its prefix is reserved.
+/// Returns the tag of all stored segments of a chat turn's events. Runs cannot write it, because its prefix is reserved.
 pub(crate) fn turn_segments_tag(trigger: BreadcrumbId) -> String {
     format!("{PREFIX}{trigger}")
 }
 
-/// Prefix of the tag that names the executor of a message.
+/// Prefix of the tags of chat messages (followed by the executor) and of stored chat turn events (followed by the trigger).
 const PREFIX: &str = "ux:turn:";
 
 /// Returns the tag of messages of chat sessions with an executor. Runs cannot write it, because its prefix is reserved.
@@ -100,7 +100,7 @@ pub(crate) fn turn_tag(executor: &str) -> String {
     format!("{PREFIX}{}", short(executor))
 }
 
-/// Returns `true` if these are the tags of a message that is addressed to an executor.
+/// Returns `true` if these are the tags of a chat message that is addressed to an executor.
 pub(crate) fn is_turn_of(executor: &str, tags: &[String]) -> bool {
     let mut addressed = tags.iter().filter_map(|tag| tag.strip_prefix(PREFIX));
     addressed.any(|name| name == short(executor))

@@ -1192,12 +1192,12 @@ fn what_cannot_be_given_names_the_keys_the_shape_and_the_reason() {
     let unknown = context.require("pages").unwrap_err().to_string();
     assert_eq!(
         unknown,
-        r#"no source has the key "pages"; known keys: trigger, question, page, history"#
+        r#"no context source has the key "pages"; known keys: trigger, question, page, history"#
     );
     let list = context.require("history").unwrap_err().to_string();
     assert_eq!(
         list,
-        r#"source "history" is a list of 2 items; use many("history")"#
+        r#"context source "history" is a list of 2 items; use many("history")"#
     );
     let shape = context.parse::<Page>("page").unwrap_err();
     let ContextError::Shape { key, source } = &shape else {
