@@ -79,7 +79,7 @@ fn not_listed(listed: &[String], schema: Option<&str>) -> Option<String> {
     }
     let (schema, listed) = (schema.unwrap_or("none"), listed.join(", "));
     Some(format!(
-        "of schema {schema:?}, this executor may write only: {listed}"
+        "of schema {schema:?}, but this executor may write only: {listed}"
     ))
 }
 

@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Conditions of a tool call that has its own run.
+/// Conditions of a tool call that has its own run, in contrast to a call within the run of an agent.
 pub(super) struct Terms {
-    /// Timeout of the call.
+    /// Timeout of the tool call.
     pub(super) time: Duration,
-    /// If `true`, the call is retried after a transient error.
+    /// If `true`, the tool call is retried after a transient error.
     pub(super) again: bool,
-    /// Guarantee on the number of executions of the call.
+    /// Guarantee on the number of executions of the tool call.
     pub(super) execution: Execution,
-    /// `Given` if authors of requests are trusted to have asked a person for approval.
+    /// Approval of the tool call: `Given` if authors of requests are trusted to have asked a person for approval.
     pub(super) approval: ApprovalState,
 }
 
-/// Calls a tool with `input` of the trigger's context, else with the whole context. Returns the fields of the answer.
+/// Calls a tool with `input` of the trigger's context, else with the whole context. Returns the fields of the response.
 ///
 /// # Errors
 /// Errors after which the run is retried or suspended, so there is no answer yet.
@@ -58,7 +58,7 @@ pub(super) async fn execute(
     }
 }
 
-/// Returns `true` if the run is retried or suspended after an error, so the error is not the answer.
+/// Returns `true` if the run of a tool call is retried or suspended after an error, so the error is not the answer.
 fn goes_on_later(error: &BoxError, again: bool) -> bool {
     if error.is::<Suspension>() {
         return true;
@@ -70,7 +70,7 @@ fn goes_on_later(error: &BoxError, again: bool) -> bool {
     }
 }
 
-/// Returns the fields of a response with the outcome and the duration of the call.
+/// Returns the fields of a tool response with the outcome and the duration of the call.
 pub(super) fn fields(outcome: ToolOutcome, took: Option<Duration>) -> Value {
     let mut fields = match outcome {
         ToolOutcome::Answered(Answer::Success(output)) => {
@@ -96,7 +96,7 @@ pub(super) fn fields(outcome: ToolOutcome, took: Option<Duration>) -> Value {
     fields
 }
 
-/// Returns the response to a request whose run failed. `once` is `true` for a tool that is not called again after a crash.
+/// Returns the response to a tool request whose run failed. `once` is `true` for a tool that is not called again after a crash.
 pub(super) fn failure(tool: &str, trigger: &Breadcrumb, failure: &Failure, once: bool) -> Response {
     // If no error is known, a worker that died used up the attempts.
     let died = failure.class == FailureClass::AttemptsUsedUp && failure.error.is_none();
@@ -111,7 +111,7 @@ pub(super) fn failure(tool: &str, trigger: &Breadcrumb, failure: &Failure, once:
     response(tool, trigger, fields(answer.into(), None))
 }
 
-/// Returns the response to a request, with the fields of `outcome`.
+/// Returns the response to a tool request, with the fields of `outcome`.
 pub(super) fn response(tool: &str, trigger: &Breadcrumb, outcome: Value) -> Response {
     let request_id = request_id(trigger);
     let now = Timestamp::from_micros(clock::wall_micros());

@@ -12,10 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The prefix of a role in a list of people.
+/// The prefix of a role in a list of people who may approve a tool call.
 pub(crate) const ROLE: &str = "role:";
 
-/// Returns the entry of a role in a list of people: `role:finance` for `finance`.
+/// Returns the entry of a role in a list of approvers: `role:finance` for the role `finance`.
 ///
 /// ```
 /// use universal_executor::tool::role;
@@ -64,16 +64,16 @@ type Predicate = dyn Fn(&Value) -> bool + Send + Sync;
 #[derive(Clone)]
 #[must_use = "a rule has no effect until a tool or an agent has it"]
 pub struct Approval {
-    /// A condition in code, or `None` if only the conditions as data decide.
+    /// A condition in code on the arguments of a call, or `None` if only the conditions as data decide.
     predicate: Option<Arc<Predicate>>,
-    /// Conditions as data, which must all hold.
+    /// Conditions as data on the arguments of a call, which must all hold.
     conditions: Vec<Condition>,
     by: Vec<String>,
     expires_in: Option<Duration>,
 }
 
 impl Approval {
-    /// Creates a rule for all calls.
+    /// Creates an approval rule for all calls of a tool.
     pub fn always() -> Self {
         Self {
             predicate: None,
@@ -83,7 +83,7 @@ impl Approval {
         }
     }
 
-    /// Creates a rule for the calls for whose arguments a function returns `true`.
+    /// Creates an approval rule for the tool calls for whose arguments a function returns `true`.
     ///
     /// Calls whose arguments are not an object or do not deserialize to `T` also need the approval. The function can run several
     /// times for one call.
@@ -103,7 +103,7 @@ impl Approval {
         }
     }
 
-    /// Creates a rule for the calls whose arguments fulfil a condition.
+    /// Creates an approval rule for the tool calls whose arguments fulfil a condition.
     ///
     /// The condition is evaluated like a condition of a [subscription](crate::Subscription::matching), except that a path without a value
     /// and a value of another type need the approval.
@@ -115,26 +115,26 @@ impl Approval {
         Self::always().and_args(condition)
     }
 
-    /// Adds a condition. The rule applies to the calls for which all conditions hold.
+    /// Adds a condition to the approval rule. The rule applies to the tool calls for which all conditions hold.
     pub fn and_args(mut self, condition: Condition) -> Self {
         self.conditions.push(condition);
         self
     }
 
-    /// Adds an approver: a name, or a role as returned by [`role`]. Without approvers, the approvers in `approval.by` of the agent
-    /// definition apply. If the definition has no approvers, everyone may approve.
+    /// Adds an approver to the approval rule: a name, or a role as returned by [`role`]. Without approvers, the approvers in
+    /// `approval.by` of the agent definition apply. If the definition has no approvers, everyone may approve.
     pub fn by(mut self, person: impl Into<String>) -> Self {
         self.by.push(person.into());
         self
     }
 
-    /// Sets the time limit of the question. Defaults to the time that the agent or the flow waits for people.
+    /// Sets the time limit of the question to the approver. Defaults to the time that the agent or the flow waits for people.
     pub fn expires_in(mut self, time: Duration) -> Self {
         self.expires_in = Some(time);
         self
     }
 
-    /// Returns `true` if the rule applies to a call with these arguments.
+    /// Returns `true` if the approval rule applies to a tool call with these arguments.
     pub(crate) fn applies_to(&self, arguments: &Value) -> bool {
         let predicate = self.predicate.as_ref();
         let holds = predicate.is_none_or(|predicate| {
@@ -145,13 +145,13 @@ impl Approval {
         holds && conditions.all(|condition| condition.may_hold(arguments))
     }
 
-    /// Returns `true` if the rule applies to all calls, and sets neither approvers nor a time limit.
+    /// Returns `true` if the approval rule applies to all calls, and sets neither approvers nor a time limit.
     #[cfg(any(feature = "workflows", test))]
     pub(crate) fn is_plain(&self) -> bool {
         *self == Self::always()
     }
 
-    /// Reads a rule from a question, in the form that `data` writes. A condition that cannot be read holds for all arguments.
+    /// Reads an approval rule from a question, in the form that `data` writes. An unreadable condition holds for all arguments.
     pub(crate) fn of_question(written: &Value) -> Self {
         let list = |field: &str| written.get(field).and_then(Value::as_array);
         let conditions = list("when").into_iter().flatten().map(|condition| {
@@ -172,7 +172,7 @@ impl Approval {
         }
     }
 
-    /// Returns the approvers of the rule, or `others` if the rule has none.
+    /// Returns the approvers of the approval rule, or `others` if the rule has none.
     fn people<'p>(&'p self, others: &'p [String]) -> &'p [String] {
         match self.by.is_empty() {
             true => others,
@@ -182,7 +182,7 @@ impl Approval {
 }
 
 impl PartialEq for Approval {
-    /// Compares a condition in code by its address.
+    /// Compares two approval rules. Conditions in code are equal only if they have the same address.
     fn eq(&self, other: &Self) -> bool {
         let is_same = match (&self.predicate, &other.predicate) {
             (None, None) => true,
@@ -207,12 +207,12 @@ impl fmt::Debug for Approval {
     }
 }
 
-/// Approval that a call needs, combined from all rules that apply to the call.
+/// Approval that a tool call needs, combined from all rules that apply to the call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NeededApproval {
-    /// The approvers.
+    /// The people who may approve the tool call.
     pub(crate) people: People,
-    /// The time limit of the question, or `None` for the default of the agent or flow.
+    /// The time limit of the question to the approver, or `None` for the default of the agent or flow.
     pub(crate) expires_in: Option<Duration>,
 }
 
@@ -237,13 +237,13 @@ impl NeededApproval {
     }
 }
 
-/// Permission of people to answer a question: a person must be in each of these lists of names and roles. Without a list, everyone
-/// may answer.
+/// Permission of people to answer an approval question: a person must be in each of these lists of names and roles. Without a list,
+/// everyone may answer.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(from = "WrittenPeople", into = "WrittenPeople")]
 pub(crate) struct People(Vec<Vec<String>>);
 
-/// The saved form: one list of people, or several.
+/// The saved form of the lists of permitted people: one list, or several.
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
 enum WrittenPeople {
@@ -252,7 +252,7 @@ enum WrittenPeople {
 }
 
 impl People {
-    /// Adds a list: a person must also be in this list. An empty list restricts nothing.
+    /// Adds a list of permitted people: a person must also be in this list. An empty list restricts nothing.
     pub(crate) fn restrict_to(&mut self, list: &[String]) {
         let is_within = |one: &[String], other: &[String]| {
             let mut people = one.iter();
@@ -265,13 +265,13 @@ impl People {
         self.0.push(list.to_vec());
     }
 
-    /// Returns the lists.
+    /// Returns the lists of names and roles that a permitted person must all be in.
     #[cfg(feature = "agents")]
     pub(crate) fn lists(&self) -> &[Vec<String>] {
         &self.0
     }
 
-    /// Returns the first list that a person is not in, or `None` if the person is permitted.
+    /// Returns the first list of permitted people that a person is not in, or `None` if the person is permitted.
     pub(crate) fn list_without(&self, is_in: impl Fn(&[String]) -> bool) -> Option<&[String]> {
         let mut lists = self.0.iter().map(Vec::as_slice);
         lists.find(|&list| !is_in(list))

@@ -47,7 +47,7 @@ where
 }
 
 impl BlockingTool {
-    /// Sets the pool on which the function runs. Defaults to [`BlockingPool::shared`].
+    /// Sets the thread pool on which the function of the tool runs. Defaults to [`BlockingPool::shared`].
     #[must_use]
     pub fn on(mut self, pool: &BlockingPool) -> Self {
         self.pool = pool.clone();
@@ -92,8 +92,8 @@ impl Tool for BlockingTool {
     }
 }
 
-/// Result of a function. If the call timed out and no caller takes the result, it is dismantled level by level, because dropping
-/// deeply nested JSON recursively would overflow the stack.
+/// Result of a blocking tool's function. If the call timed out and no caller takes the result, it is dismantled level by level,
+/// because dropping deeply nested JSON recursively would overflow the stack.
 struct Made(Option<Result<Value, BoxError>>);
 
 impl Drop for Made {

@@ -40,26 +40,26 @@ pub struct Catalog {
 /// Result of [`Catalog::publish`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Published {
-    /// The catalog was created.
+    /// The tool catalog did not exist and was created.
     Created,
-    /// The existing catalog had other content and was updated.
+    /// The existing tool catalog had other content and was updated.
     Updated,
-    /// The existing catalog had the same content and was not changed.
+    /// The existing tool catalog had the same content and was not changed.
     Unchanged,
 }
 
 impl Catalog {
-    /// The schema of a catalog.
+    /// The schema of a tool catalog.
     pub const SCHEMA: &'static str = "tool.catalog.v1";
 
-    /// Author of catalogs, written to `created_by`.
+    /// Author of tool catalogs, written to `created_by`.
     const AUTHOR: &'static str = "tool-catalog";
-    /// Maximum number of attempts to write the catalog while other workers also write it.
+    /// Maximum number of attempts to write the tool catalog while other workers also write it.
     const TRIES: u32 = 20;
-    /// Pause before the next attempt while another worker creates the catalog.
+    /// Pause before the next attempt while another worker creates the tool catalog.
     const PAUSE: Duration = Duration::from_millis(50);
 
-    /// Creates the catalog of a registry, with the name `tools`.
+    /// Creates the catalog of a tool registry, with the name `tools`.
     #[must_use]
     pub fn of(registry: &ToolRegistry) -> Self {
         let tools = registry.specs().into_iter().map(|spec| json!(spec));
@@ -69,14 +69,14 @@ impl Catalog {
         }
     }
 
-    /// Sets the name of the catalog. Defaults to `tools`. Workers with different tools in one tenant need different names.
+    /// Sets the name of the tool catalog. Defaults to `tools`. Workers with different tools in one tenant need different names.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Creates the catalog in the store, or updates the existing catalog if its content differs.
+    /// Creates the tool catalog in the store, or updates the existing catalog if its content differs.
     ///
     /// Several workers can publish the same catalog concurrently, and only one catalog is created. On a store without a ledger,
     /// concurrent calls may create several catalogs. Later calls then update the oldest one.
@@ -111,7 +111,7 @@ impl Catalog {
         }
     }
 
-    /// Returns the oldest catalog with this name.
+    /// Returns the oldest tool catalog with this name in the store.
     async fn find(
         &self,
         store: &dyn BreadcrumbStore,
@@ -151,8 +151,8 @@ impl Catalog {
         Ok(Some(Published::Updated))
     }
 
-    /// Creates the catalog as the end of a run with a name that all writers share, so that only one writer creates it. Returns `None`
-    /// if the search has to be repeated.
+    /// Creates the tool catalog as the end of a run with a name that all writers share, so that only one writer creates it. Returns
+    /// `None` if the search has to be repeated.
     async fn create(
         &self,
         store: &dyn BreadcrumbStore,

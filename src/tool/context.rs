@@ -24,7 +24,7 @@ pub struct ToolContext {
     slot: Weak<OwnedSemaphorePermit>,
 }
 
-/// Identity of a call within the run of another executor.
+/// Identity of a tool call within the run of another executor.
 #[derive(Debug)]
 struct InRun {
     id: String,
@@ -33,7 +33,7 @@ struct InRun {
 }
 
 impl ToolContext {
-    /// Creates the context of a call in a run of the tool itself.
+    /// Creates the context of a tool call in a run of the tool itself.
     pub(super) fn new(
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
@@ -48,7 +48,7 @@ impl ToolContext {
         }
     }
 
-    /// Creates the context of a call within the run of another executor.
+    /// Creates the context of a tool call within the run of another executor.
     pub(super) fn in_run(
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
@@ -66,8 +66,8 @@ impl ToolContext {
         }
     }
 
-    /// Returns the context with the permit of a call. The context holds the permit only weakly, because a tool may keep its context
-    /// after the call.
+    /// Returns the tool context with the permit of a call. The context holds the permit only weakly, because a tool may keep its
+    /// context after the call.
     pub(super) fn in_slot(self, slot: Option<&Arc<OwnedSemaphorePermit>>) -> Self {
         Self {
             slot: slot.map(Arc::downgrade).unwrap_or_default(),
@@ -75,12 +75,12 @@ impl ToolContext {
         }
     }
 
-    /// Returns the permit of the call, for work that continues after the call timed out or was cancelled.
+    /// Returns the permit of the tool call, for work that continues after the call timed out or was cancelled.
     pub(super) fn slot(&self) -> Option<Arc<OwnedSemaphorePermit>> {
         self.slot.upgrade()
     }
 
-    /// Creates a context for unit tests of a tool. Writes to `store` are neither stamped nor limited to schemas.
+    /// Creates a tool context for unit tests of a tool. Writes to `store` are neither stamped nor limited to schemas.
     #[must_use]
     pub fn for_test(context: ExecutionContext, store: Arc<dyn BreadcrumbStore>) -> Self {
         Self {
@@ -92,20 +92,21 @@ impl ToolContext {
         }
     }
 
-    /// Returns the execution context of the run, with the sources of the context subscriptions.
+    /// Returns the execution context of the run in which the tool is called, with the sources of the context subscriptions.
     #[must_use]
     pub fn context(&self) -> &ExecutionContext {
         &self.context
     }
 
-    /// Returns the trigger of the run: the request, or another breadcrumb that the subscriptions select.
+    /// Returns the trigger of the run in which the tool is called: the tool request, or another breadcrumb that the subscriptions
+    /// select.
     #[must_use]
     pub fn trigger(&self) -> &Breadcrumb {
         self.context.trigger()
     }
 
-    /// Returns the request ID. Within the run of an agent, this is the ID of the call. Otherwise it is the `requestId` of the request,
-    /// or the ID of the trigger if `requestId` is missing or longer than 512 bytes.
+    /// Returns the request ID of the tool call. Within the run of an agent, this is the ID of the call. Otherwise it is the
+    /// `requestId` of the request, or the ID of the trigger if `requestId` is missing or longer than 512 bytes.
     #[must_use]
     pub fn request_id(&self) -> String {
         match &self.call {
@@ -114,7 +115,7 @@ impl ToolContext {
         }
     }
 
-    /// Returns the name of the requester, or `None` if the name is missing or, in a request, longer than 512 bytes.
+    /// Returns the name of the tool's requester, or `None` if the name is missing or, in a request, longer than 512 bytes.
     ///
     /// The author of a request can write any name, so the name proves nothing.
     #[must_use]
@@ -125,14 +126,14 @@ impl ToolContext {
         }
     }
 
-    /// Returns the workspace tag of the response: the workspace tag of the trigger, or `workspace:tools` without one.
+    /// Returns the workspace tag of the tool response: the workspace tag of the trigger, or `workspace:tools` without one.
     #[must_use]
     pub fn workspace(&self) -> &str {
         workspace(self.trigger())
     }
 
-    /// Returns the idempotency key for calls to external systems. All attempts of a request have the same key. Within the run of an
-    /// agent, each call has a different key.
+    /// Returns the idempotency key for calls to external systems. All attempts of a tool request have the same key. Within the run
+    /// of an agent, each tool call has a different key.
     #[must_use]
     pub fn idempotency_key(&self) -> &str {
         match &self.call {
@@ -141,7 +142,7 @@ impl ToolContext {
         }
     }
 
-    /// Returns a store handle whose commits are part of this run.
+    /// Returns a store handle whose commits are part of the run in which the tool is called.
     ///
     /// The handle stamps each write with its creator, and refuses schemas that the run may not write. With a run ledger, commits fail
     /// once the lease of the run is lost. Committed writes remain if the run is retried.
@@ -150,8 +151,8 @@ impl ToolContext {
         &*self.store
     }
 
-    /// Waits for the first breadcrumb that matches a selector and is announced after this call. See
-    /// [`ExecutionContext::wait_for`]. The wait counts towards the timeout of the call.
+    /// Waits for the first breadcrumb that matches a selector and is announced after this call. See [`ExecutionContext::wait_for`].
+    /// The wait counts towards the timeout of the tool call.
     ///
     /// # Errors
     /// The errors of [`ExecutionContext::wait_for`].
@@ -163,7 +164,7 @@ impl ToolContext {
         self.context.wait_for(selector, timeout)
     }
 
-    /// Reports the progress of the call: writes a `tool.progress.v1` breadcrumb that expires after a day.
+    /// Reports the progress of the tool call: writes a `tool.progress.v1` breadcrumb that expires after a day.
     ///
     /// `progress` is a string or any JSON of at most 16 KiB. The first 100 reports of a call are written, and further reports are
     /// dropped.
@@ -190,7 +191,7 @@ impl ToolContext {
     }
 }
 
-/// Returns the idempotency key of a call within a run: a hash of the run's key and the call ID.
+/// Returns the idempotency key of a tool call within a run: a hash of the run's key and the call ID.
 fn key_of(run: &str, id: &str) -> String {
     let mut hash = Sha256::new();
     for part in [run, id] {

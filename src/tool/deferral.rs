@@ -70,18 +70,18 @@ pub fn deferred(kind: impl Into<String>, payload: impl Into<Json>) -> BoxError {
     })
 }
 
-/// Question to a person.
+/// Question of a tool to a person. The answer becomes the result of the tool call.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Question {
-    /// The text of the question.
+    /// The text of the question to a person.
     pub text: String,
-    /// The answers to choose from. If empty (the default), the person can give any answer.
+    /// The answers that the person can choose from. If empty (the default), the person can give any answer.
     pub options: Vec<String>,
 }
 
 impl Question {
-    /// Creates a question without options, which can have any answer.
+    /// Creates a question to a person without options, which can have any answer.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl Question {
         }
     }
 
-    /// Adds answers to choose from.
+    /// Adds answers that the person can choose from.
     #[must_use]
     pub fn options<T: Into<String>>(mut self, options: impl IntoIterator<Item = T>) -> Self {
         self.options.extend(options.into_iter().map(Into::into));
@@ -108,7 +108,7 @@ fn defer(deferral: Deferral) -> BoxError {
     Box::new(Deferred(deferral))
 }
 
-/// Error that carries a deferral out of the function of a tool.
+/// Error that carries a deferral of the result out of the function of a tool.
 #[derive(Debug)]
 pub(super) struct Deferred(pub(super) Deferral);
 

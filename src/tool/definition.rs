@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ToolDefinition {
-    /// The tool name.
+    /// The name of the defined tool.
     pub name: String,
     /// The breadcrumbs that trigger the tool, and the context of its calls.
     pub subscriptions: Subscriptions,
-    /// The schemas that the tool writes besides its response.
+    /// The schemas that the tool may write besides its response.
     pub responds_with: Vec<String>,
     warnings: Vec<Finding>,
     text: String,
@@ -39,7 +39,7 @@ static FIELDS: KnownFields<'static> = KnownFields {
     ],
 };
 
-/// The fields of `definition`, which a catalog shows to models.
+/// The fields of `definition` in a tool definition, which a catalog shows to models.
 static SCHEMAS: KnownFields<'static> = KnownFields {
     names: &["inputSchema", "outputSchema"],
     aliases: &[
@@ -50,7 +50,7 @@ static SCHEMAS: KnownFields<'static> = KnownFields {
 };
 
 impl ToolDefinition {
-    /// Reads a definition from a `tool.v1` breadcrumb or its context. Unknown fields have no effect, and
+    /// Reads a tool definition from a `tool.v1` breadcrumb or its context. Unknown fields have no effect, and
     /// [`warnings`](Self::warnings) lists them.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl ToolDefinition {
         Self::from_json_with(definition, &DefinitionOptions::default())
     }
 
-    /// Reads a definition with options, for example in [strict](DefinitionOptions::strict) mode.
+    /// Reads a tool definition with options, for example in [strict](DefinitionOptions::strict) mode.
     ///
     /// # Errors
     /// The errors of [`from_json`](Self::from_json), and [`ToolError::UnknownField`] for an unknown field in strict mode.
@@ -95,13 +95,14 @@ impl ToolDefinition {
         })
     }
 
-    /// Returns the unknown fields, at most 100. [`Subscriptions::warnings`] returns the problems of the subscriptions.
+    /// Returns the unknown fields of the tool definition, at most 100. [`Subscriptions::warnings`] returns the problems of the
+    /// subscriptions.
     #[must_use]
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
     }
 
-    /// Checks the field names in the context of a definition. The definition itself may be invalid.
+    /// Checks the field names in the context of a tool definition. The definition itself may be invalid.
     pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
         let severity = match options.strict {
             true => Severity::Error,
@@ -123,7 +124,7 @@ impl ToolDefinition {
         found
     }
 
-    /// Returns the context as JSON with sorted keys, for the hash of the definition.
+    /// Returns the context of the tool definition as JSON with sorted keys, for the hash of the definition.
     pub(super) fn text(&self) -> &str {
         &self.text
     }

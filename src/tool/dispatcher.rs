@@ -52,7 +52,7 @@ use std::time::Duration;
 pub struct ToolDispatcher {
     id: String,
     registry: ToolRegistry,
-    /// Names of the registry's tools that other services serve.
+    /// Names of the registry's remote tools, which other services serve.
     elsewhere: Vec<String>,
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
@@ -98,7 +98,7 @@ impl ToolDispatcher {
         Ok(dispatcher)
     }
 
-    /// Also answers requests for unknown tools, with the error `unknown_tool` and the nearest known name.
+    /// Makes the dispatcher also answer requests for unknown tools, with the error `unknown_tool` and the nearest known name.
     ///
     /// Set this option on only one dispatcher of a tenant, because other dispatchers may serve the tools that are unknown here. Requests
     /// for a [remote tool](super::remote_tool) of the registry are still left to the service that serves the tool.
@@ -131,7 +131,7 @@ impl ToolDispatcher {
         self
     }
 
-    /// Treats every request as approved by a person.
+    /// Makes the dispatcher treat every tool request as approved by a person.
     ///
     /// Use this method only if all requests are written by people, or by agents that ask a person first. By default, a call that
     /// [needs an approval](super::ToolSettings::approvals) is answered with the error `approval_required`.
@@ -160,7 +160,7 @@ impl ToolDispatcher {
         self.registry.settings().any(|tool| tool.retry == safety)
     }
 
-    /// Returns the strictest retry safety and the longest timeout of all tools.
+    /// Returns the strictest retry safety and the longest timeout of all tools of the dispatcher.
     fn strictest(&self) -> (RetrySafety, Duration) {
         let tools = || self.registry.settings();
         let safety = tools().map(|tool| tool.retry).max();
@@ -176,8 +176,8 @@ impl ToolDispatcher {
         }
     }
 
-    /// Returns the executor for a request, with the settings of the requested tool. If the request cannot be read now, the strictest
-    /// settings apply.
+    /// Returns the executor for a tool request, with the settings of the requested tool. If the request cannot be read now, the
+    /// strictest settings apply.
     async fn serving(&self, event: &Event) -> Serving<'_> {
         let (mut safety, mut time) = self.strictest();
         // No heartbeat extends the lease during this read, so a store that hangs must not delay it for long.
@@ -199,12 +199,12 @@ impl ToolDispatcher {
     }
 }
 
-/// Returns the requested tool name for a response, shortened to 80 bytes, because an unknown name can have any length.
+/// Returns the tool name of a request for its response, shortened to 80 bytes, because an unknown name can have any length.
 fn label(request: &Breadcrumb) -> Cow<'_, str> {
     excerpt(asked_for(request), 80)
 }
 
-/// Returns the requested tool name, or an empty string if the request names no tool.
+/// Returns the tool name of a request, or an empty string if the request names no tool.
 fn asked_for(request: &Breadcrumb) -> &str {
     let tool = request.context.get("tool");
     tool.and_then(Value::as_str).unwrap_or_default()
@@ -261,7 +261,7 @@ impl UniversalExecutor for ToolDispatcher {
     }
 }
 
-/// The dispatcher with the profile of the requested tool, for one request.
+/// The tool dispatcher with the profile of the requested tool, for one request.
 struct Serving<'d> {
     dispatcher: &'d ToolDispatcher,
     profile: Profile,

@@ -24,13 +24,13 @@ pub(super) struct Entry {
     /// The tool as the service registered it, without the name and description that a definition gives it.
     #[cfg(feature = "agents")]
     pub(super) registered: Arc<dyn Tool>,
-    /// The source location of the registration.
+    /// The source location of the tool's registration.
     pub(super) place: &'static Location<'static>,
     /// The description of the tool for a model, created once and shared.
     pub(super) spec: ToolSpec,
     input: Checker,
     output: Option<Checker>,
-    /// One permit for each concurrent call, or `None` without a limit.
+    /// One permit for each concurrent call of the tool, or `None` without a limit.
     slots: Option<Arc<Semaphore>>,
 }
 
@@ -72,7 +72,7 @@ impl Entry {
         })
     }
 
-    /// Returns the tool as a remote tool, which another service serves.
+    /// Returns the registered tool as a remote tool, which another service serves.
     #[cfg(feature = "agents")]
     pub(super) fn elsewhere(&self) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl Entry {
         }
     }
 
-    /// Returns the tool under another name. Both names share the limit on concurrent calls.
+    /// Returns the registered tool under another name. Both names share the limit on concurrent calls.
     #[cfg(feature = "workflows")]
     pub(super) fn renamed(&self, renaming: &Renaming<'_>) -> Result<Self, ToolError> {
         if !is_name(renaming.name) {
@@ -107,7 +107,7 @@ impl Entry {
         })
     }
 
-    /// Checks an input against the schema of the tool.
+    /// Checks the input of a call against the input schema of the tool.
     pub(super) fn check_input(&self, input: &Value) -> Result<(), Refusal> {
         self.input.check(input).map_err(|reason| {
             let message = format!("the input does not fit the schema: {reason}");
@@ -164,7 +164,7 @@ impl Entry {
         }
     }
 
-    /// Waits for a permit among the concurrent calls, for at most half of the timeout. Returns `None` without a limit.
+    /// Waits for one of the tool's permits for concurrent calls, for at most half of the timeout. Returns `None` without a limit.
     ///
     /// The permit is released when the call ends, or when a blocking function returns, which may be later. A call that waited longer
     /// would hardly end in the remaining time, and an error before the call is better than an unknown outcome.
@@ -182,7 +182,7 @@ impl Entry {
         }
     }
 
-    /// Returns the reason why an output cannot be used as a result, or `None` if it can.
+    /// Returns the reason why an output of the tool cannot be used as a result, or `None` if it can.
     pub(super) fn refuse(&self, output: &Value) -> Option<Refusal> {
         let most = self.tool.settings().max_output_bytes;
         let size = match size_within(output, OUTPUT_DEPTH) {
@@ -197,21 +197,22 @@ impl Entry {
             return Some(Refusal::new("output_too_large", message));
         }
         let reason = self.output.as_ref()?.check(output).err()?;
-        let message = format!("the tool is broken, its output does not fit its schema: {reason}");
+        let message =
+            format!("the tool is broken, because its output does not fit its schema: {reason}");
         Some(Refusal::new("invalid_output", message))
     }
 }
 
-/// Approval of a call, as known to its caller.
+/// Approval of a tool call by a person, as known to the caller of the tool.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ApprovalState {
-    /// No person has approved the call, or the caller does not know of an approval.
+    /// No person has approved the tool call, or the caller does not know of an approval.
     Missing,
-    /// A person has approved the call, if the call needs an approval.
+    /// A person has approved the tool call, if the call needs an approval.
     Given,
 }
 
-/// Error code of a call that got no permit in time.
+/// Error code of a tool call that got no permit among the concurrent calls in time.
 pub(super) const BUSY: &str = "busy";
 
 const APPROVAL_REQUIRED: &str =

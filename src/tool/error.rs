@@ -7,84 +7,84 @@ use std::panic::Location;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
-    /// The tool name is invalid.
+    /// The tool name is not 1 to 64 characters of `a-z`, `0-9`, `.`, `_` and `-`.
     #[error(
         "{name:?} is not a valid tool name; use 1 to 64 characters of a-z, 0-9, '.', '_' and '-'"
     )]
     BadName {
-        /// The name, shortened to 80 bytes.
+        /// The invalid tool name, shortened to 80 bytes.
         name: String,
     },
-    /// A schema of the tool is not a valid JSON Schema, or uses an unsupported or unsafe feature.
+    /// The input or output schema of the tool is not a valid JSON Schema, or uses an unsupported or unsafe feature.
     #[error("the {which} schema of tool {name:?} cannot be used: {reason}")]
     BadSchema {
-        /// The tool name.
+        /// The name of the tool with the refused schema.
         name: String,
         /// The kind of schema: `input` or `output`.
         which: &'static str,
-        /// The reason.
+        /// The reason why the schema of the tool is refused.
         reason: String,
     },
-    /// A field of the definition does not exist, and the definition is read in
+    /// A field of the tool definition does not exist, and the definition is read in
     /// [strict](crate::model::DefinitionOptions::strict) mode.
     #[error("{path} of the tool definition: {problem}")]
     UnknownField {
-        /// The path of the field in the context of the definition.
+        /// The path of the unknown field in the context of the tool definition.
         path: DefinitionPath,
-        /// The name of the field and the nearest known fields.
+        /// The name of the unknown field and the nearest known fields.
         problem: String,
     },
-    /// Two tools have the same name.
+    /// Two tools with the same name were added to one registry.
     #[error("tool {name:?} is registered at {first} and again at {second}; rename one of them")]
     Duplicate {
-        /// The name.
+        /// The name that both tools have.
         name: String,
-        /// Location of the first registration.
+        /// Source location of the first tool's registration.
         first: &'static Location<'static>,
-        /// Location of the second registration.
+        /// Source location of the second tool's registration.
         second: &'static Location<'static>,
     },
-    /// The tool is a [remote tool](super::remote_tool), which another service serves.
+    /// This service cannot serve the tool: it is a [remote tool](super::remote_tool), which another service serves.
     #[error(
         "tool {name:?} is served by another service, so this service cannot serve it; register the tool only for its callers"
     )]
     Elsewhere {
-        /// The name.
+        /// The name of the remote tool.
         name: String,
     },
-    /// The definition is for another tool than the function.
+    /// The tool definition has another name than the tool that was passed with it.
     #[error(
         "the definition is for tool {defined:?}, but the function is tool {name:?}; use the same name"
     )]
     OtherTool {
-        /// The name in the definition.
+        /// The tool name in the definition.
         defined: String,
-        /// The tool name of the function.
+        /// The name of the tool that was passed with the definition.
         name: String,
     },
-    /// A field of the definition is missing or of the wrong type.
+    /// A field of the tool definition is missing or has the wrong type.
     #[error("field {field:?} of the tool definition must be {expected}")]
     Field {
-        /// The name of the field.
+        /// The name of the field that is missing or has the wrong type.
         field: &'static str,
-        /// The expected type or value.
+        /// The type or value that the field of the tool definition must have.
         expected: &'static str,
     },
-    /// The subscriptions of the tool are invalid.
-    #[error("the subscriptions of tool {name:?} are invalid")]
+    /// The subscriptions of the tool or of the tool dispatcher are invalid.
+    #[error("the subscriptions of tool {name:?} are invalid; see the cause")]
     Subscriptions {
         /// The tool name, or the executor ID of a [`ToolDispatcher`](super::ToolDispatcher).
         name: String,
-        /// The problem of the subscriptions.
+        /// The problem of the tool's subscriptions.
         source: DefinitionError,
     },
-    /// The executor can never work on its store.
-    #[error("the tool cannot work on its store")]
+    /// The executor of the tool can never work: its ID or a setting is invalid, or its store lacks a capability.
+    #[error("the executor of the tool is invalid, or its store lacks a capability; see the cause")]
     Invalid(#[from] InvalidExecutor),
 }
 
 impl ToolError {
-    /// Returns [`Retry::Never`]: the definition, the function or the store has to change.
+    /// Returns [`Retry::Never`]: a retry cannot succeed before the definition, the tool or the store is changed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never

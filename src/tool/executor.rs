@@ -28,9 +28,9 @@ pub struct ToolExecutor {
 }
 
 impl ToolExecutor {
-    /// The schema of a response.
+    /// The schema of a tool response.
     pub const RESPONSE: &'static str = wire::RESPONSE;
-    /// The schema of a request.
+    /// The schema of a tool request.
     pub const REQUEST: &'static str = wire::REQUEST;
 
     /// Creates an executor for a tool. The triggers are `tool.request.v1` breadcrumbs with the tool name in the field `tool`.
@@ -54,7 +54,7 @@ impl ToolExecutor {
         Self::with_subscriptions(tool, subscriptions, store)
     }
 
-    /// Creates an executor for a tool with the subscriptions of a definition.
+    /// Creates an executor for a tool with the subscriptions of a tool definition.
     ///
     /// A definition is a `tool.v1` breadcrumb or its context. Its fields are `name`, `subscriptions` and, if the tool writes more
     /// schemas than its response, `responds_with`.
@@ -71,7 +71,7 @@ impl ToolExecutor {
         Self::from_read_definition(&ToolDefinition::from_json(definition)?, tool, store)
     }
 
-    /// Creates an executor for a tool with a definition that was read before, for example with options.
+    /// Creates an executor for a tool with a tool definition that was read before, for example with options.
     ///
     /// # Errors
     /// The errors of [`with_subscriptions`](Self::with_subscriptions), and [`ToolError::OtherTool`] if the definition has the name of
@@ -125,7 +125,7 @@ impl ToolExecutor {
         Ok(executor)
     }
 
-    /// Declares that repeated calls do no harm. After a crash, a timeout or a panic, the call is retried.
+    /// Declares that repeated calls of the tool do no harm. After a crash, a timeout or a panic, the call is retried.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
         self.profile = RetrySafety::Idempotent.apply(self.profile);
@@ -141,7 +141,7 @@ impl ToolExecutor {
         self
     }
 
-    /// Treats every request as approved by a person.
+    /// Makes the executor treat every tool request as approved by a person.
     ///
     /// Use this method only if all requests are written by people, or by agents that ask a person first. By default, a call that
     /// [needs an approval](super::ToolSettings::approvals) is answered with the error `approval_required`.
@@ -151,14 +151,14 @@ impl ToolExecutor {
         self
     }
 
-    /// Sets the timeout of a call. Defaults to the timeout in the settings of the tool.
+    /// Sets the timeout of a tool call. Defaults to the timeout in the settings of the tool.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.profile = self.profile.timeout(timeout);
         self
     }
 
-    /// Replaces the profile of the executor, except its kind, definition and schemas.
+    /// Replaces the profile of the tool's executor, except its kind, definition and schemas.
     ///
     /// The new profile also replaces the timeout and the retries that the settings of the tool require. To change only some values,
     /// start with the current [`profile`](UniversalExecutor::profile).
@@ -168,7 +168,7 @@ impl ToolExecutor {
         self
     }
 
-    /// Returns the tool.
+    /// Returns the tool that the executor serves.
     #[must_use]
     pub fn tool(&self) -> &dyn Tool {
         &*self.entry.tool

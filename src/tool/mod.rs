@@ -109,7 +109,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A function with a name, a description, an input schema and settings, which requests and agents can call.
+/// A tool: a function with a name, a description, an input schema and settings, which requests and agents can call.
 #[async_trait]
 pub trait Tool: Send + Sync {
     /// Returns the tool name: 1 to 64 characters of `a-z`, `0-9`, `.`, `_` and `-`. Requests and calls must use the exact name.
@@ -118,7 +118,7 @@ pub trait Tool: Send + Sync {
     /// Returns the description of the tool, by which a model selects it.
     fn description(&self) -> &str;
 
-    /// Returns the JSON Schema of the input.
+    /// Returns the JSON Schema of the tool's input.
     fn input_schema(&self) -> &Value;
 
     /// Returns the settings of the tool, such as timeout and retry safety. Defaults to [`ToolSettings::default`].
@@ -128,7 +128,7 @@ pub trait Tool: Send + Sync {
         ToolSettings::standard()
     }
 
-    /// Does the work of one call, and returns the output.
+    /// Does the work of one tool call, and returns the output.
     ///
     /// # Errors
     /// An error is an answer: the requester receives its message with `"status": "error"`.

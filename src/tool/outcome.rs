@@ -11,19 +11,19 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Maximum depth of an output. The answer and the saved state of a run, which contain the output, nest deeper.
+/// Maximum depth of a tool's output. The answer and the saved state of a run, which contain the output, nest deeper.
 pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;
 
-/// Maximum length of an error message in bytes.
+/// Maximum length in bytes of the error message that a tool returns.
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// Returns an outcome that is an error of this crate, not of the tool.
+/// Returns the outcome of a tool call that is an error of this crate, not of the tool.
 pub(super) fn error(code: impl Into<String>, message: impl Into<String>) -> ToolOutcome {
     Answer::error(code, message).into()
 }
 
-/// Returns the outcome of a call. For a call with its own run, the caller first handles errors after which the run is retried or
-/// suspended.
+/// Returns the outcome of a tool call. For a call with its own run, the caller first handles errors after which the run is retried
+/// or suspended.
 pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
     let failed = match called {
         Ok(output) => return Answer::success(output).into(),
@@ -53,7 +53,7 @@ pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
     }
 }
 
-/// Returns the answer for a call that a lost worker may have made, if the tool is [not called
+/// Returns the answer for a tool call that a lost worker may have made, if the tool is [not called
 /// again](super::RetrySafety::may_be_made_again).
 #[cfg(feature = "agents")]
 pub(crate) fn unknown() -> Answer {
@@ -61,7 +61,7 @@ pub(crate) fn unknown() -> Answer {
     Answer::error("outcome_unknown", message)
 }
 
-/// Returns the answer to use if hints withhold the contents of a response.
+/// Returns the answer of a tool call to use if hints withhold the contents of the response.
 pub(crate) fn withheld() -> Answer {
     Answer::error(
         "withheld",
@@ -69,7 +69,7 @@ pub(crate) fn withheld() -> Answer {
     )
 }
 
-/// Returns the outcome of a deferral, or an error if the deferral is too large to be saved.
+/// Returns the outcome of a tool's deferral, or an error if the deferral is too large to be saved.
 fn of_deferral(deferral: Deferral) -> ToolOutcome {
     let json = |json| size_within(json, OUTPUT_DEPTH).unwrap_or(usize::MAX);
     let size = match &deferral {
@@ -86,7 +86,7 @@ fn of_deferral(deferral: Deferral) -> ToolOutcome {
     )
 }
 
-/// Reason why this crate, and not the tool, refuses a call or its output.
+/// Reason why this crate, and not the tool, refuses a tool call or its output.
 #[derive(Debug)]
 pub(super) struct Refusal {
     code: Cow<'static, str>,
@@ -102,7 +102,7 @@ impl Refusal {
     }
 }
 
-/// Returns `true` if an error is a refusal with this code.
+/// Returns `true` if an error of a tool call is a refusal with this code.
 pub(super) fn is_refusal(error: &BoxError, code: &str) -> bool {
     let refusal = error.downcast_ref::<Refusal>();
     refusal.is_some_and(|refusal| refusal.code == code)

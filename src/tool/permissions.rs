@@ -1,7 +1,7 @@
 use super::Tool;
 use std::collections::BTreeSet;
 
-/// Set of tools that a caller may call. Defaults to no tool.
+/// Set of tools that a caller, such as an agent, may call. Defaults to no tool.
 ///
 /// The [permission tags](super::ToolSettings::permission_tags) of a tool name the capabilities of a call. Permission by
 /// [tags](Self::tags) allows the tools that have tags and whose tags are all in the list.
@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ToolPermissions {
     tools: Tools,
-    /// The only tags that an allowed tool may have, or `None` for any tags.
+    /// The only permission tags that an allowed tool may have, or `None` for any tags.
     granted: Option<BTreeSet<String>>,
 }
 
@@ -38,25 +38,25 @@ enum Tools {
 }
 
 impl ToolPermissions {
-    /// Allows no tool.
+    /// Creates permissions that allow no tool.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Allows every tool.
+    /// Creates permissions that allow every tool.
     #[must_use]
     pub fn all() -> Self {
         Self::of(Tools::All)
     }
 
-    /// Allows the tools with exactly these names, regardless of their permission tags.
+    /// Creates permissions for the tools with exactly these names, regardless of their permission tags.
     #[must_use]
     pub fn names<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Self {
         Self::of(Tools::Named(names.into_iter().map(Into::into).collect()))
     }
 
-    /// Allows the tools that have at least one permission tag and whose tags are all in this list.
+    /// Creates permissions for the tools that have at least one permission tag and whose tags are all in this list.
     #[must_use]
     pub fn tags<T: Into<String>>(tags: impl IntoIterator<Item = T>) -> Self {
         Self::of(Tools::Tagged).and_only_tags(tags)
@@ -77,7 +77,7 @@ impl ToolPermissions {
         }
     }
 
-    /// Returns `true` if a tool may be called. No other function makes this decision.
+    /// Returns `true` if the permissions allow a call of a tool. No other function makes this decision.
     pub(super) fn allow(&self, tool: &dyn Tool) -> bool {
         let tags = &tool.settings().permission_tags;
         let meant = match &self.tools {

@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Schema of a progress report.
+/// Schema of a progress report of a tool call.
 pub(super) const PROGRESS: &str = "tool.progress.v1";
 
-/// Identity of the request of a call, for its progress reports.
+/// Identity of the request of a tool call, for its progress reports.
 pub(super) struct Request<'r> {
     pub(super) id: String,
     pub(super) requested_by: Option<&'r str>,
     pub(super) workspace: &'r str,
 }
 
-/// Counter of the progress breadcrumbs of one call.
+/// Counter of the progress reports of one tool call.
 #[derive(Debug)]
 pub(super) struct Progress {
     tool: String,
@@ -38,7 +38,7 @@ impl Progress {
         }
     }
 
-    /// Returns the breadcrumb to write for a request, or `None` if the call has written the maximum number already.
+    /// Returns the progress report of a tool call, or `None` if the call has written the maximum number of reports already.
     pub(super) fn note(
         &self,
         request: &Request<'_>,

@@ -51,7 +51,7 @@ pub struct ToolRegistry {
 }
 
 impl ToolRegistry {
-    /// Adds a tool.
+    /// Adds a tool to the registry.
     ///
     /// # Errors
     /// [`ToolError::BadName`] and [`ToolError::BadSchema`] for an invalid tool, and [`ToolError::Duplicate`], with the source locations of
@@ -71,7 +71,7 @@ impl ToolRegistry {
         Ok(self)
     }
 
-    /// Returns a registry with only the tools that the permissions allow.
+    /// Returns a registry with only the tools that the permissions of a caller allow.
     #[must_use]
     pub fn allowed(&self, permissions: &ToolPermissions) -> Self {
         let allowed = |entry: &Arc<Entry>| permissions.allow(&*entry.tool);
@@ -89,13 +89,13 @@ impl ToolRegistry {
         self.entry(name).map(|entry| &*entry.tool)
     }
 
-    /// Returns the names of all tools, in alphabetical order.
+    /// Returns the names of all tools of the registry, in alphabetical order.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.entries.keys().map(String::as_str).collect()
     }
 
-    /// Returns the descriptions of all tools for a model, in the order of their names.
+    /// Returns the descriptions of all tools of the registry for a model, in the order of their names.
     #[must_use]
     pub fn specs(&self) -> Vec<ToolSpec> {
         let specs = self.entries.values().map(|entry| entry.spec.clone());
@@ -171,7 +171,7 @@ impl ToolRegistry {
         self.entries.get(name)
     }
 
-    /// Returns the tools that this process serves, and the names of the remote tools.
+    /// Splits the registry into the tools that this process serves, and the names of the remote tools.
     pub(super) fn split(self) -> (Self, Vec<String>) {
         let is_here = |entry: &Entry| entry.tool.settings().place == Place::Here;
         let (here, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = self
@@ -210,7 +210,7 @@ impl ToolRegistry {
     }
 }
 
-/// Returns arguments as an input that can be copied, or the refusal of unreadable or too deeply nested arguments.
+/// Returns the arguments of a tool call as input, or the refusal of unreadable or too deeply nested arguments.
 fn readable(arguments: ToolArguments) -> Result<Json, Refusal> {
     match arguments {
         ToolArguments::Json(input) if input.size() == usize::MAX => Err(Refusal::new(

@@ -157,7 +157,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Waits for the next response with the request ID.
+    /// Waits for the next tool response with the request ID of this call.
     fn response(
         &self,
         within: Duration,
@@ -167,7 +167,7 @@ impl Asking<'_> {
         self.context.wait_for(response, within)
     }
 
-    /// Searches for a response to the request of an earlier attempt.
+    /// Searches for a tool response to the request that an earlier attempt wrote.
     async fn answered(&self) -> Result<Option<Answer>, BoxError> {
         let responses = self.tagged(wire::RESPONSE).order(Order::OldestFirst);
         let responses = self.context.store().search(&responses).await?;
@@ -179,7 +179,7 @@ impl Asking<'_> {
         Ok(None)
     }
 
-    /// Writes the request, unless an earlier attempt wrote it.
+    /// Writes the tool request of this call, unless an earlier attempt wrote it.
     async fn ask(&self, input: Value) -> Result<(), BoxError> {
         let store = self.context.store();
         let (context, tag) = (self.context.context(), request_tag(self.id));
@@ -198,7 +198,7 @@ impl Asking<'_> {
         Query::new(Selector::schema(schema).all_tags([request_tag(self.id)]))
     }
 
-    /// Reads a response. Returns `None` if the response does not answer the request of this call.
+    /// Reads a tool response. Returns `None` if the response does not answer the request of this call.
     async fn read(&self, response: &Breadcrumb) -> Result<Option<Answer>, BoxError> {
         let answer_in = |shown| wire::answer_of(response, shown, self.id, &self.tool.name);
         if answer_in(&response.context).is_none() {

@@ -1,4 +1,4 @@
-//! A tool under another name.
+//! A tool under another name, which the definition that uses the tool gives it.
 
 use super::{Approval, Tool, ToolContext, ToolSettings};
 use crate::error::BoxError;
@@ -6,13 +6,13 @@ use async_trait::async_trait;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Name and description of a tool in the definition that uses it.
+/// Name, description and approval rule of a tool in the workflow definition that uses it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renaming<'n> {
     pub(crate) name: &'n str,
-    /// The description, or `None` for the tool's own description.
+    /// The description of the tool in the definition, or `None` for the tool's own description.
     pub(crate) description: Option<&'n str>,
-    /// If `true`, each call needs the approval of a person, in addition to the rules of the tool.
+    /// If `true`, each call of the renamed tool needs the approval of a person, in addition to the rules of the tool.
     pub(crate) approval: bool,
 }
 

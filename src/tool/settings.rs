@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ToolSettings {
-    /// Timeout of a call, including the wait for a permit of [`max_concurrent`](Self::max_concurrent). Defaults to 30 s.
+    /// Timeout of a tool call, including the wait for a permit of [`max_concurrent`](Self::max_concurrent). Defaults to 30 s.
     pub timeout: Duration,
     /// Maximum number of concurrent calls of the tool in this process, or `None` (the default) for no limit.
     ///
@@ -21,16 +21,17 @@ pub struct ToolSettings {
     /// The run of a request is retried later, except for a tool that runs [at most once](RetrySafety::AtMostOnce), whose request is
     /// answered with the error `busy`.
     pub max_concurrent: Option<NonZeroUsize>,
-    /// Decision on retries of an interrupted call. Defaults to [`RetrySafety::Once`].
+    /// Decision on retries of an interrupted tool call. Defaults to [`RetrySafety::Once`].
     pub retry: RetrySafety,
-    /// User-defined capabilities of a call, such as `egress` or `destructive`. See [`ToolPermissions`](super::ToolPermissions).
+    /// User-defined capabilities of a tool call, such as `egress` or `destructive`. See
+    /// [`ToolPermissions`](super::ToolPermissions).
     pub permission_tags: Vec<String>,
-    /// The JSON Schema of the output, or `None` (the default) for any output.
+    /// The JSON Schema of the tool's output, or `None` (the default) for any output.
     pub output_schema: Option<Value>,
-    /// Maximum size of the output in bytes. A larger output is an error. Defaults to 128 KiB, which is also the maximum size of a result
-    /// that an agent saves.
+    /// Maximum size of the tool's output in bytes. A larger output is an error. Defaults to 128 KiB, which is also the maximum size
+    /// of a result that an agent saves.
     pub max_output_bytes: usize,
-    /// The rules that select the calls that need the approval of a person. Defaults to no rules.
+    /// The rules that select the calls of the tool that need the approval of a person. Defaults to no rules.
     ///
     /// A call without a needed approval is answered with the error `approval_required`, for every way to call the tool. An agent or a
     /// flow asks a person before it makes such a call. The author of a request need not be a person, so a
@@ -54,13 +55,13 @@ pub struct ToolSettings {
 /// Process that serves a tool.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
-    /// This process.
+    /// This process serves the tool.
     Here,
-    /// Another service, which answers the requests for the tool.
+    /// Another service serves the tool, and answers the requests for it.
     Elsewhere,
 }
 
-/// Decision on retries of a call after a crash of its worker, a timeout or a panic. The variants are in order of strictness.
+/// Decision on retries of a tool call after a crash of its worker, a timeout or a panic. The variants are in order of strictness.
 ///
 /// The decision applies to a request, which has its own run, and to a call that was in flight when the worker of an agent's run was
 /// lost. Nothing else is retried in an agent's run: after a timeout, a panic or [`retry_after`](crate::retry_after), the model receives
@@ -68,10 +69,11 @@ pub(super) enum Place {
 /// this setting.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum RetrySafety {
-    /// Repeated calls do no harm. An interrupted call is retried with the same [key](super::ToolContext::idempotency_key).
+    /// Repeated calls of the tool do no harm. An interrupted call is retried with the same
+    /// [key](super::ToolContext::idempotency_key).
     Idempotent,
-    /// An interrupted call is not retried, and the requester receives an error, for example `outcome_unknown` after a crash. This is the
-    /// default.
+    /// An interrupted tool call is not retried, and the requester receives an error, for example `outcome_unknown` after a crash.
+    /// This is the default.
     ///
     /// A tool that returns [`retry_after`](crate::retry_after) declares that it did nothing, and is called again. A tool whose runtime
     /// shuts down may also be called again.
@@ -101,20 +103,20 @@ impl Default for ToolSettings {
 }
 
 impl ToolSettings {
-    /// Returns the settings of a tool that does not override `settings`.
+    /// Returns the default settings, for a tool that does not override `settings`.
     pub(super) fn standard() -> &'static Self {
         static STANDARD: LazyLock<ToolSettings> = LazyLock::new(ToolSettings::default);
         &STANDARD
     }
 
-    /// Returns a profile with the timeout and the retries of these settings.
+    /// Returns an executor's profile with the timeout and the retries of these tool settings.
     pub(super) fn apply(&self, profile: Profile) -> Profile {
         self.retry.apply(profile.timeout(self.timeout))
     }
 }
 
 impl RetrySafety {
-    /// Returns `true` if a call that may have been made is repeated. Otherwise its outcome is unknown.
+    /// Returns `true` if a tool call that may have been made is repeated. Otherwise its outcome is unknown.
     #[cfg(feature = "agents")]
     pub(crate) fn may_be_made_again(self) -> bool {
         self <= Self::Idempotent
@@ -133,7 +135,7 @@ impl RetrySafety {
 macro_rules! with_settings {
     ($tool:ty) => {
         impl $tool {
-            /// Sets the timeout of a call, including the wait for a permit of `max_concurrent`. Defaults to 30 s.
+            /// Sets the timeout of a tool call, including the wait for a permit of `max_concurrent`. Defaults to 30 s.
             #[must_use]
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
                 self.settings.timeout = timeout;
@@ -149,7 +151,7 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Declares that repeated calls do no harm. After a crash, a timeout or a panic, the call is retried.
+            /// Declares that repeated calls of the tool do no harm. After a crash, a timeout or a panic, the call is retried.
             #[must_use]
             pub fn idempotent(mut self) -> Self {
                 self.settings.retry = $crate::tool::RetrySafety::Idempotent;
@@ -164,7 +166,8 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Adds tags for the capabilities of a call, such as `egress`: see [`ToolPermissions`]($crate::tool::ToolPermissions).
+            /// Adds tags for the capabilities of a tool call, such as `egress`: see
+            /// [`ToolPermissions`]($crate::tool::ToolPermissions).
             #[must_use]
             pub fn permission_tags<T: Into<String>>(
                 mut self,
@@ -175,21 +178,21 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Sets the JSON Schema of the output.
+            /// Sets the JSON Schema of the tool's output.
             #[must_use]
             pub fn output_schema(mut self, schema: serde_json::Value) -> Self {
                 self.settings.output_schema = Some(schema);
                 self
             }
 
-            /// Sets the maximum size of the output in bytes. A larger output is an error. Defaults to 128 KiB.
+            /// Sets the maximum size of the tool's output in bytes. A larger output is an error. Defaults to 128 KiB.
             #[must_use]
             pub fn max_output_bytes(mut self, bytes: usize) -> Self {
                 self.settings.max_output_bytes = bytes;
                 self
             }
 
-            /// Adds a rule that selects calls that need the approval of a person: see
+            /// Adds a rule that selects calls of the tool that need the approval of a person: see
             /// [`ToolSettings::approvals`]($crate::tool::ToolSettings::approvals).
             #[must_use]
             pub fn needs_approval(mut self, rule: $crate::tool::Approval) -> Self {

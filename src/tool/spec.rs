@@ -18,19 +18,19 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ToolSpec {
-    /// The tool name, which a call uses.
+    /// The tool name that a call has to use.
     pub name: String,
-    /// The description of the tool.
+    /// The description of the tool, by which a model selects it.
     pub description: String,
-    /// The JSON Schema of the input.
+    /// The JSON Schema of the tool's input.
     pub input_schema: Json,
-    /// The JSON Schema of the output, or `None` without one.
+    /// The JSON Schema of the tool's output, or `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
 }
 
 impl ToolSpec {
-    /// Creates the description of a tool with the JSON Schema of its input, and without an output schema.
+    /// Creates the description of a tool for a model, with the JSON Schema of its input, and without an output schema.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -45,7 +45,7 @@ impl ToolSpec {
         }
     }
 
-    /// Creates the description of a tool.
+    /// Creates the description of a tool for a model from the tool itself.
     pub(super) fn of(tool: &dyn Tool) -> Self {
         let output = tool.settings().output_schema.clone();
         Self {

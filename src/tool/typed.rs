@@ -77,8 +77,8 @@ where
     json_tool_blocking(name, description, schema_of::<T>(), over_json)
 }
 
-/// Returns the schema of a type with inlined subschemas, because not every model follows a `$ref`. Only the schema of a recursive type
-/// has a `$ref`.
+/// Returns the JSON Schema of a Rust type with inlined subschemas, because not every model follows a `$ref`. Only the schema of a
+/// recursive type has a `$ref`.
 fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;

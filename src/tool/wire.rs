@@ -1,4 +1,4 @@
-//! Breadcrumbs of tool requests and responses. Pure functions without I/O.
+//! Breadcrumbs of tool requests and responses, written and read by pure functions without I/O.
 //!
 //! Fields of requests are written in camel case, and fields of responses in snake case. Both forms are read.
 
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 /// Schema of a request for a tool.
 pub(super) const REQUEST: &str = "tool.request.v1";
 
-/// Schema of a response to a request.
+/// Schema of a response to a tool request.
 pub(super) const RESPONSE: &str = "tool.response.v1";
 
-/// The workspace tag of a request without one.
+/// The workspace tag of a tool request without one.
 const WORKSPACE: &str = "workspace:tools";
-/// Maximum length in bytes of a request ID or a requester name that an answer repeats.
+/// Maximum length in bytes of a request ID or a requester name that a tool response repeats.
 const ID_BYTES: usize = 512;
-/// Maximum length in bytes of an error code that is read from a response.
+/// Maximum length in bytes of an error code that is read from a tool response.
 const CODE_BYTES: usize = 64;
-/// Maximum length in bytes of an error message that is read from a response.
+/// Maximum length in bytes of an error message that is read from a tool response.
 const MESSAGE_BYTES: usize = 4 << 10;
 
 /// Returns the breadcrumb of a tool request. The request ID is in its context and in its tag `request:<id>`.
@@ -46,8 +46,8 @@ pub(crate) fn request(
     tagged(request, request_id)
 }
 
-/// Returns the answer in a response to a request, or `None` if the response has another request ID, names another tool, or has no
-/// final status.
+/// Returns the answer in a tool response to a request, or `None` if the response has another request ID, names another tool, or has
+/// no final status.
 ///
 /// Other implementations may write fewer fields than this crate. A response without a request ID in its context is recognised by its
 /// tag. A response without a tool name is accepted. An error may be a string, an object with a `message`, or missing.
@@ -101,8 +101,8 @@ fn error_of(context: &Value) -> Answer {
     Answer::error(excerpt(&code, CODE_BYTES), excerpt(&message, MESSAGE_BYTES))
 }
 
-/// Adds the tag of the request. An ID that is too long for a tag is omitted, so that the answer can still be written. The ID is also
-/// in the context.
+/// Adds the tag of the tool request to a breadcrumb. An ID that is too long for a tag is omitted, so that the answer can still be
+/// written. The ID is also in the context.
 pub(super) fn tagged(new: NewBreadcrumb, request_id: &str) -> NewBreadcrumb {
     let tag = request_tag(request_id);
     match tag.len() > Breadcrumb::MAX_TAG_BYTES {
@@ -111,18 +111,18 @@ pub(super) fn tagged(new: NewBreadcrumb, request_id: &str) -> NewBreadcrumb {
     }
 }
 
-/// Returns the request ID in the context of a trigger, else the breadcrumb ID of the trigger.
+/// Returns the request ID in the context of a tool's trigger, else the breadcrumb ID of the trigger.
 pub(super) fn request_id(trigger: &Breadcrumb) -> String {
     named_request(trigger).map_or_else(|| trigger.id.to_string(), str::to_owned)
 }
 
-/// Returns the request ID in the context of a request, or `None` if it is missing or has more than 512 bytes, because each answer
-/// repeats the ID.
+/// Returns the request ID in the context of a tool request, or `None` if it is missing or has more than 512 bytes, because each
+/// answer repeats the ID.
 pub(crate) fn named_request(request: &Breadcrumb) -> Option<&str> {
     first_text(request, ["requestId", "request_id"]).filter(|id| id.len() <= ID_BYTES)
 }
 
-/// Returns the ID of the request that a response answers, from its context, else from its tag.
+/// Returns the ID of the request that a tool response answers, from its context, else from its tag.
 #[cfg(feature = "agents")]
 pub(crate) fn answered_request(response: &Breadcrumb) -> Option<&str> {
     let named = first_text(response, ["request_id", "requestId"]);
@@ -130,12 +130,12 @@ pub(crate) fn answered_request(response: &Breadcrumb) -> Option<&str> {
     named.filter(|id| id.len() <= ID_BYTES)
 }
 
-/// Returns the requester name of a trigger, or `None` if it is missing or has more than 512 bytes.
+/// Returns the requester name of a tool's trigger, or `None` if it is missing or has more than 512 bytes.
 pub(super) fn requested_by(trigger: &Breadcrumb) -> Option<&str> {
     first_text(trigger, ["requestedBy", "requested_by"]).filter(|name| name.len() <= ID_BYTES)
 }
 
-/// Returns the workspace tag of a request, or the default workspace.
+/// Returns the workspace tag of a tool request, or the default workspace.
 pub(super) fn workspace(trigger: &Breadcrumb) -> &str {
     trigger
         .tags

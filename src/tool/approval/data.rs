@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 impl Approval {
-    /// Returns the rule for arguments that a person changes, or `None` if the rule has neither approvers nor a time limit.
+    /// Returns the approval rule for arguments that a person changes, or `None` if the rule has neither approvers nor a time limit.
     ///
     /// A condition in code is omitted, because a client cannot evaluate it, so the rule then applies to all arguments. The time limit
     /// is in whole seconds, as in a question.
@@ -21,13 +21,13 @@ impl Approval {
         })
     }
 
-    /// Returns the fields of the rule in an agent definition, or `None` if the rule has a condition in code.
+    /// Returns the fields of the approval rule in an agent definition, or `None` if the rule has a condition in code.
     pub(crate) fn into_fields(self) -> Option<Map<String, Value>> {
         self.predicate.is_none().then(|| self.data())
     }
 
-    /// Returns the rule as text for the digest of an approval, or `None` if the rule has no conditions, approvers or time limit. All
-    /// conditions in code have the same text.
+    /// Returns the approval rule as text for the digest of an approval, or `None` if the rule has no conditions, approvers or time
+    /// limit. All conditions in code have the same text.
     pub(crate) fn text(&self) -> Option<String> {
         let mut data = self.data();
         if self.predicate.is_some() {
@@ -36,7 +36,7 @@ impl Approval {
         (!data.is_empty()).then(|| sorted_text(&data.into()))
     }
 
-    /// Returns the rule as data for a question, without a condition in code.
+    /// Returns the approval rule as data for a question to a person, without a condition in code.
     pub(crate) fn data(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         if !self.conditions.is_empty() {
@@ -52,7 +52,7 @@ impl Approval {
     }
 }
 
-/// Returns a duration in seconds, rounded up.
+/// Returns the time limit of a question in whole seconds, rounded up.
 fn whole_seconds(time: Duration) -> u64 {
     let more = u64::from(time.subsec_nanos() > 0);
     time.as_secs().saturating_add(more)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The calls of a pool whose functions have not returned. Pure: the current time is an argument.
+/// The calls of a blocking pool whose functions have not returned. Pure: the current time is an argument.
 ///
 /// The pool adds and removes permits as the methods return. The number of free permits is then the number of slots and
 /// replacements, less the number of calls.
@@ -18,26 +18,26 @@ pub(super) struct Calls {
 
 struct Call {
     tool: Arc<str>,
-    /// The time since which no caller waits for the call, or `None` while a caller waits.
+    /// The time since which no caller waits for the blocking call, or `None` while a caller waits.
     alone_since: Option<Instant>,
     stuck: bool,
 }
 
-/// Result of a check for stuck calls.
+/// Result of a check of a blocking pool for stuck calls.
 pub(super) struct Found {
-    /// The tools of the calls that have become stuck.
+    /// The names of the tools whose calls have become stuck.
     pub(super) stuck: Vec<Arc<str>>,
-    /// The number of these calls whose slots are replaced.
+    /// The number of newly stuck calls whose slots are replaced.
     pub(super) replaced: usize,
-    /// The earliest time at which another call can become stuck.
+    /// The earliest time at which another call of the pool can become stuck.
     pub(super) next: Option<Instant>,
 }
 
-/// Result of the end of a call.
+/// Result of the end of a blocking call, for the permits of its pool.
 pub(super) struct Ended {
-    /// If `true`, the permit of the call is removed, because it belongs to a replacement that is no longer needed.
+    /// If `true`, the permit of the ended call is removed, because it belongs to a replacement that is no longer needed.
     pub(super) surplus: bool,
-    /// The tool name, if the call was stuck.
+    /// The name of the called tool, if the ended call was stuck.
     pub(super) was_stuck: Option<Arc<str>>,
 }
 
@@ -60,7 +60,7 @@ impl Calls {
         self.stuck
     }
 
-    /// Records the start of a call, and returns its number.
+    /// Records the start of a blocking call in the pool, and returns the number of the call.
     pub(super) fn start(&mut self, tool: &str) -> u64 {
         self.started += 1;
         let call = Call {
@@ -72,7 +72,7 @@ impl Calls {
         self.started
     }
 
-    /// Records that no caller waits for a call any more. Returns `false` if the function of the call has returned.
+    /// Records that no caller waits for a blocking call any more. Returns `false` if the function of the call has returned.
     pub(super) fn leave_alone(&mut self, call: u64, now: Instant) -> bool {
         let Some(call) = self.running.get_mut(&call) else {
             return false;
@@ -81,7 +81,7 @@ impl Calls {
         true
     }
 
-    /// Records that the function of a call has returned.
+    /// Records that the function of a blocking call has returned.
     pub(super) fn end(&mut self, call: u64) -> Ended {
         let before = self.replacements();
         let ended = self.running.remove(&call).filter(|call| call.stuck);
@@ -92,7 +92,7 @@ impl Calls {
         }
     }
 
-    /// Checks for calls that have become stuck, and marks them.
+    /// Checks the pool for blocking calls that have become stuck, and marks them.
     pub(super) fn look(&mut self, now: Instant) -> Found {
         let before = self.replacements();
         let mut stuck = Vec::new();

@@ -44,18 +44,18 @@ pub struct BlockingPool(Arc<Inner>);
 
 struct Inner {
     slots: usize,
-    /// One permit for each slot and each replacement that no call holds.
+    /// One permit for each slot and each replacement slot of the pool that no call holds.
     free: Arc<Semaphore>,
     calls: Mutex<Calls>,
-    /// Notified when a caller stops waiting for a call, because the call may be the next one to become stuck.
+    /// Notified when a caller stops waiting for a blocking call, because the call may be the next one to become stuck.
     left_alone: Notify,
 }
 
-/// Delay of the retry of a call for which no thread could be started.
+/// Delay of the retry of a blocking call for which no thread could be started.
 const NO_THREAD: Duration = Duration::from_secs(1);
 
 impl BlockingPool {
-    /// Creates a pool with a number of slots.
+    /// Creates a pool that runs at most `slots` blocking functions at a time, apart from replacements for stuck calls.
     #[must_use]
     pub fn new(slots: NonZeroUsize) -> Self {
         let slots = slots.get().min(Semaphore::MAX_PERMITS / 2);
@@ -75,8 +75,8 @@ impl BlockingPool {
         SHARED.clone()
     }
 
-    /// Sets the duration after which a call without a waiting caller counts as stuck. Defaults to 10 s. The setting applies to all clones
-    /// of the pool.
+    /// Sets the duration after which a blocking call without a waiting caller counts as stuck. Defaults to 10 s. The setting
+    /// applies to all clones of the pool.
     #[must_use]
     pub fn stuck_after(self, after: Duration) -> Self {
         self.0.calls().stuck_after = after;
@@ -84,20 +84,20 @@ impl BlockingPool {
         self
     }
 
-    /// Returns the number of slots: the maximum number of concurrent calls without replacements for stuck calls.
+    /// Returns the number of slots of the pool: the maximum number of concurrent calls without replacements for stuck calls.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.0.slots
     }
 
-    /// Returns the number of running calls, including stuck calls.
+    /// Returns the number of blocking calls that run on the pool, including stuck calls.
     #[must_use]
     pub fn busy(&self) -> usize {
         self.0.look(Instant::now());
         self.0.calls().running()
     }
 
-    /// Returns the number of stuck calls.
+    /// Returns the number of stuck calls: their functions still run, but no caller waits for them.
     #[must_use]
     pub fn stuck(&self) -> usize {
         self.0.look(Instant::now());
@@ -110,8 +110,8 @@ impl BlockingPool {
         self.stuck() >= self.0.slots.saturating_mul(2)
     }
 
-    /// Waits for a slot, then runs a blocking function on its own thread. The function can access the async runtime of the caller with
-    /// `Handle::current()`.
+    /// Waits for a slot of the pool, then runs a blocking function on its own thread. The function can access the async runtime of
+    /// the caller with `Handle::current()`.
     ///
     /// # Panics
     /// Resumes the panic of the function.
@@ -147,7 +147,7 @@ impl BlockingPool {
         }
     }
 
-    /// Waits for a slot, in the order of arrival. Also wakes when a call becomes stuck, and replaces its slot.
+    /// Waits for a slot of the pool, in the order of arrival. Also wakes when a call becomes stuck, and replaces its slot.
     async fn permit(&self) -> Result<OwnedSemaphorePermit, BoxError> {
         let mut free = pin!(Arc::clone(&self.0.free).acquire_owned());
         loop {
@@ -177,7 +177,7 @@ impl Inner {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the start of a call.
+    /// Records the start of a blocking call, and returns the guards of its slot and of its caller.
     fn begin(self: &Arc<Self>, tool: &str, permit: OwnedSemaphorePermit) -> (Slot, Waiting) {
         let call = self.calls().start(tool);
         let slot = Slot {
@@ -192,8 +192,8 @@ impl Inner {
         (slot, waiting)
     }
 
-    /// Checks for calls that have become stuck, logs them and replaces their slots. Returns the time at which the next call can become
-    /// stuck.
+    /// Checks for blocking calls that have become stuck, logs them and replaces their slots. Returns the time at which the next
+    /// call can become stuck.
     fn look(&self, now: Instant) -> Option<Instant> {
         let Found {
             stuck,
@@ -206,14 +206,15 @@ impl Inner {
             tracing::warn!(
                 tool = &**tool,
                 replaced,
-                "a blocking tool call is stuck: its function still runs, but no caller waits for it"
+                "a blocking tool call is stuck: its function still runs, but no caller waits for it; restart the process once \
+                 BlockingPool::all_stuck returns true"
             );
         }
         next
     }
 }
 
-/// Guard of a slot, which a thread holds until its function returns.
+/// Guard of a slot of a blocking pool, which a thread holds until its function returns.
 struct Slot {
     pool: Arc<Inner>,
     call: u64,
@@ -228,12 +229,15 @@ impl Drop for Slot {
             permit => drop(permit),
         }
         if let Some(tool) = was_stuck {
-            tracing::info!(tool = &*tool, "a stuck tool call has returned");
+            tracing::info!(
+                tool = &*tool,
+                "a stuck blocking tool call has returned; its result is discarded"
+            );
         }
     }
 }
 
-/// Guard of a waiting caller. If it is dropped before the function returns, no caller waits for the call any more.
+/// Guard of the caller of a blocking call. If it is dropped before the function returns, no caller waits for the call any more.
 struct Waiting {
     pool: Arc<Inner>,
     call: u64,

@@ -1,4 +1,4 @@
-//! Methods of registries for agents and flows, which call tools for a model.
+//! Methods of tool registries for agents and flows, which call tools for a model.
 
 use super::ToolRegistry;
 use crate::executor::ExecutionContext;
@@ -33,7 +33,7 @@ impl ToolRegistry {
         }
     }
 
-    /// Adds a tool of another registry under a new name. Both registries share the limit on concurrent calls.
+    /// Adds a tool of another registry under a new name. Both registries share the limit on concurrent calls of the tool.
     ///
     /// # Errors
     /// [`ToolError::BadName`].

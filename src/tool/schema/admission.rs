@@ -1,17 +1,17 @@
-//! Checks that a schema is within limits and uses only supported keywords, before it is compiled.
+//! Checks that a JSON Schema is within limits and uses only supported keywords, before it is compiled.
 
 use crate::error::excerpt;
 use crate::model::size_within;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-/// Maximum size of a compiled pattern in bytes.
+/// Maximum size of a compiled pattern of a JSON Schema in bytes.
 pub(super) const PATTERN_BYTES: usize = 256 << 10;
 const MOST_BYTES: usize = 64 << 10;
 const MOST_LEVELS: usize = 32;
 const MOST_PATTERNS: usize = 32;
 
-/// Unsupported keywords, because they refer to other schemas or need an amount of work that cannot be measured in advance.
+/// Unsupported JSON Schema keywords: they refer to other schemas, or need an amount of work that cannot be measured in advance.
 const REFUSED: [&str; 6] = [
     "$dynamicAnchor",
     "$dynamicRef",
@@ -21,7 +21,7 @@ const REFUSED: [&str; 6] = [
     "unevaluatedProperties",
 ];
 
-/// Keywords whose value is a schema or a list of schemas.
+/// JSON Schema keywords whose value is a schema or a list of schemas.
 const SINGLE: [&str; 12] = [
     "additionalItems",
     "additionalProperties",
@@ -36,7 +36,7 @@ const SINGLE: [&str; 12] = [
     "prefixItems",
     "propertyNames",
 ];
-/// Keywords whose value is an object with a schema for each name.
+/// JSON Schema keywords whose value is an object with a schema for each name.
 const NAMED: [&str; 6] = [
     "$defs",
     "definitions",
@@ -46,7 +46,7 @@ const NAMED: [&str; 6] = [
     "properties",
 ];
 
-/// Checks the limits of a schema, and that all its references point into the schema itself.
+/// Checks the limits of a JSON Schema, and that all its references point into the schema itself.
 ///
 /// # Errors
 /// A sentence with the problem of the schema.
@@ -111,7 +111,7 @@ fn refuse_keywords(fields: &Map<String, Value>, is_root: bool) -> Result<(), Str
     }
 }
 
-/// Returns the part of the schema that a reference points to.
+/// Returns the part of a JSON Schema that a `$ref` points to.
 ///
 /// # Errors
 /// A sentence with the problem, if the reference does not point into the schema itself.
@@ -136,7 +136,7 @@ pub(super) fn target<'s>(schema: &'s Value, reference: &Value) -> Result<&'s Val
         .ok_or_else(|| format!("$ref {:?} points to a missing part of the schema", shown()))
 }
 
-/// Returns the direct subschemas of a schema object.
+/// Returns the direct subschemas of a JSON Schema object.
 fn inside(fields: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     let single = SINGLE.iter().filter_map(|word| fields.get(*word));
     let single = single.flat_map(|found| match found {

@@ -16,7 +16,7 @@ use serde_json::Value;
 #[cfg(feature = "validate")]
 use work::Reportable;
 
-/// A compiled schema.
+/// A compiled JSON Schema that checks values.
 #[cfg(feature = "validate")]
 #[derive(Clone, Debug)]
 pub(crate) struct Checker {
@@ -26,7 +26,7 @@ pub(crate) struct Checker {
 
 #[cfg(feature = "validate")]
 impl Checker {
-    /// Checks the limits of a schema, and compiles it.
+    /// Checks the limits of a JSON Schema, and compiles it.
     ///
     /// # Errors
     /// A sentence with the problem of the schema and its path.
@@ -48,7 +48,7 @@ impl Checker {
         })
     }
 
-    /// Checks a value against the schema.
+    /// Checks a value against the JSON Schema.
     ///
     /// # Errors
     /// A sentence with the violations of the schema, their paths, and the expected values.
@@ -69,7 +69,7 @@ impl Checker {
     }
 }
 
-/// Placeholder without the feature `validate`, which accepts every schema and value.
+/// Placeholder for a compiled JSON Schema without the feature `validate`, which accepts every schema and value.
 #[cfg(not(feature = "validate"))]
 #[derive(Clone, Debug)]
 pub(crate) struct Checker;

@@ -1,34 +1,34 @@
-//! Messages about violations of a schema, for a model or a person. Excerpts of values are short, because values can be large or
-//! secret.
+//! Messages about violations of a JSON Schema, for a model or a person. Excerpts of values are short, because values can be large
+//! or secret.
 
 use crate::error::excerpt;
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 
-/// Maximum number of violations in a message.
+/// Maximum number of schema violations in one message.
 const NAMED: usize = 5;
-/// Maximum length of an excerpt of a value in bytes.
+/// Maximum length in bytes of an excerpt of the invalid value in a message.
 const VALUE_BYTES: usize = 100;
-/// Maximum length of the message about one violation in bytes.
+/// Maximum length in bytes of the message about one schema violation.
 const MESSAGE_BYTES: usize = 400;
 const PATH_BYTES: usize = 200;
 
-/// Describes the problem of an invalid schema.
+/// Describes the problem of an invalid JSON Schema.
 pub(super) fn of_schema(error: &ValidationError<'_>) -> String {
     described(error)
 }
 
-/// The message for a value whose violations would need too much memory to be collected.
+/// The message for a value whose schema violations would need too much memory to be collected.
 pub(super) const WITHHELD: &str = "the value does not fit its schema, and is too large to name the violations; send \
                                    fewer items or fields";
 
-/// Describes the first violation of a value with too many possible violations to collect all of them.
+/// Describes the first schema violation of a value with too many possible violations to collect all of them.
 pub(super) fn of_first(error: &ValidationError<'_>) -> String {
     let first = described(error);
     format!("{first}; further violations are not listed, because the value is too large")
 }
 
-/// Describes the first violations, each with its path.
+/// Describes the first schema violations of a value, each with its path.
 pub(super) fn of<'e>(errors: impl Iterator<Item = ValidationError<'e>>) -> String {
     let mut said = Vec::new();
     let mut more = 0;
@@ -83,7 +83,7 @@ fn unknown_fields(names: &[String]) -> String {
     format!("unknown fields: {}", shown.join(", "))
 }
 
-/// Describes why a value matches none of several alternatives, with the first violation of each alternative.
+/// Describes why a value matches none of the alternatives of a JSON Schema, with the first violation of each alternative.
 fn either(
     value: &str,
     error: &ValidationError<'_>,

@@ -1,4 +1,4 @@
-//! Upper limits of the work and memory that a schema check of a value needs.
+//! Upper limits of the work and memory that the check of a value against a JSON Schema needs.
 //!
 //! Schemas that refer to themselves can multiply both without limit. This module therefore first walks the value along its schema,
 //! in counted steps and without recursion.
@@ -7,26 +7,26 @@ use super::admission::target;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// Maximum number of steps of one check.
+/// Maximum number of steps of one schema check.
 const MAX_STEPS: usize = 50_000;
-/// Maximum number of nested schemas on the way to one step.
+/// Maximum number of nested schemas on the way to one step of a schema check.
 const MAX_LEVELS: usize = 128;
-/// Length in bytes of a string that a pattern reads in one step.
+/// Length in bytes of the string that a schema's pattern reads in one step of a check.
 const BYTES_PER_STEP: usize = 16;
-/// Number of names, enum values or array items that a keyword compares in one step.
+/// Number of names, enum values or array items that a schema keyword compares in one step of a check.
 const NAMES_PER_STEP: usize = 8;
-/// Maximum memory in bytes of the errors of one check, because `jsonschema` collects all errors before it returns one.
+/// Maximum memory in bytes of the errors of one schema check, because `jsonschema` collects all errors before it returns one.
 pub(super) const MAX_ERROR_BYTES: usize = 16 << 20;
-/// Memory of one error in bytes, without the strings and values that it copies.
+/// Memory of one schema violation's error in bytes, without the strings and values that it copies.
 const ERROR_BYTES: usize = 512;
-/// Length in bytes of an array index in the path of an error.
+/// Length in bytes of an array index in the path of a schema violation's error.
 const INDEX_BYTES: usize = 8;
 
-/// Keywords whose schemas apply to the value itself.
+/// JSON Schema keywords whose schemas apply to the value itself.
 const SAME: [&str; 7] = ["allOf", "anyOf", "else", "if", "not", "oneOf", "then"];
-/// Keywords whose error contains the errors of all their schemas.
+/// JSON Schema keywords whose error contains the errors of all their schemas.
 const CHOICES: [&str; 2] = ["anyOf", "oneOf"];
-/// Keywords whose schema applies to any item or field of the value.
+/// JSON Schema keywords whose schema applies to any item or field of the value.
 const EACH: [&str; 4] = [
     "additionalItems",
     "additionalProperties",
@@ -34,7 +34,7 @@ const EACH: [&str; 4] = [
     "items",
 ];
 
-/// Keywords that themselves report no error.
+/// JSON Schema keywords that themselves report no error.
 const SILENT: [&str; 19] = [
     "$comment",
     "$defs",
@@ -57,7 +57,7 @@ const SILENT: [&str; 19] = [
     "title",
 ];
 
-/// Keywords with schemas or lists of names, which no error copies as a whole. An error can copy the value of any other
+/// JSON Schema keywords with schemas or lists of names, which no error copies as a whole. An error can copy the value of any other
 /// keyword, for example `not` and `pattern`.
 const NOT_COPIED: [&str; 9] = [
     "additionalItems",
@@ -71,29 +71,29 @@ const NOT_COPIED: [&str; 9] = [
     "propertyNames",
 ];
 
-/// Number of errors that a check can report within [`MAX_ERROR_BYTES`].
+/// Number of errors that a schema check can report within [`MAX_ERROR_BYTES`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reportable {
     All,
     First,
-    /// Even the first error can be too large, because it contains the errors of all alternatives.
+    /// Not even the first error can be reported: it contains the errors of all alternatives and can be too large.
     Nothing,
 }
 
-/// A pending step: a schema and a value that it applies to.
+/// A pending step of a schema check: a schema and a value that it applies to.
 #[derive(Clone, Copy)]
 struct Step<'v> {
     part: &'v Value,
     value: &'v Value,
     level: usize,
-    /// Length of the path to the value in bytes. Each error contains the path.
+    /// Length in bytes of the path to the value of this step. Each error contains the path.
     path_bytes: usize,
     /// If `true`, the errors of this step are part of the error of an `anyOf` or a `oneOf`.
     in_choice: bool,
 }
 
 impl<'v> Step<'v> {
-    /// Returns the step of another schema for the same value.
+    /// Returns the step of a schema check that applies another schema to the same value.
     fn with(self, part: &'v Value, in_choice: bool) -> Self {
         Self {
             part,
@@ -103,7 +103,7 @@ impl<'v> Step<'v> {
         }
     }
 
-    /// Returns the step of a schema for an item or a field of the value.
+    /// Returns the step of a schema check that applies a schema to an item or a field of the value.
     fn into_child(self, part: &'v Value, value: &'v Value, key_bytes: usize) -> Self {
         Self {
             part,
@@ -115,16 +115,16 @@ impl<'v> Step<'v> {
     }
 }
 
-/// Costs of one schema object for any value.
+/// Costs of checking any value against one schema object.
 #[derive(Clone, Copy, Default)]
 struct Cost {
-    /// Number of names and values that are compared.
+    /// Number of names and values that the check compares.
     names: usize,
     errors: usize,
     error_bytes: usize,
 }
 
-/// Measures the check of a value against its schema.
+/// Measures the work and memory of the check of a value against its JSON Schema, before the check.
 ///
 /// # Errors
 /// Returns a message if the check needs too many steps or levels.
@@ -184,7 +184,8 @@ pub(super) fn measure(schema: &Value, value: &Value) -> Result<Reportable, Strin
     })
 }
 
-/// Returns the cost of a schema object. Each keyword reports at most one error, except keywords with lists of names.
+/// Returns the cost of a check against a schema object. Each keyword reports at most one error, except keywords with lists of
+/// names.
 fn cost(fields: &Map<String, Value>) -> Cost {
     let words = fields.keys().map(String::as_str);
     let mut cost = Cost {
@@ -215,8 +216,8 @@ fn cost(fields: &Map<String, Value>) -> Cost {
     cost
 }
 
-/// Returns the cost of `propertyNames`, whose schema applies to each name of the value: the steps as names, and the bytes of
-/// the errors. An error contains another one with the name, and needs `error_bytes` by itself.
+/// Returns the cost of the keyword `propertyNames`, whose schema applies to each name of the value: the steps as names, and the
+/// bytes of the errors. An error contains another one with the name, and needs `error_bytes` by itself.
 fn names_cost(fields: &Map<String, Value>, value: &Value, error_bytes: usize) -> Cost {
     let (Some(part), Value::Object(found)) = (fields.get("propertyNames"), value) else {
         return Cost::default();
@@ -243,7 +244,7 @@ fn text_bytes(value: &Value) -> usize {
     value.as_str().map_or(0, str::len)
 }
 
-/// Returns the memory in bytes that a copy of a value needs. The depth of schemas and of values is bounded elsewhere.
+/// Returns the memory in bytes that a copy of a JSON value needs. The depth of schemas and of values is bounded elsewhere.
 fn copied_bytes(value: &Value) -> usize {
     let inner: usize = match value {
         Value::Array(items) => items.iter().map(copied_bytes).sum(),
@@ -270,7 +271,7 @@ fn unknown_bytes(fields: &Map<String, Value>, value: &Value) -> usize {
     }
 }
 
-/// Returns the steps of the keywords whose work grows with the value.
+/// Returns the steps of the schema keywords whose work grows with the value.
 fn value_steps(fields: &Map<String, Value>, value: &Value) -> usize {
     let has = |word: &str| fields.contains_key(word);
     match value {
@@ -298,7 +299,7 @@ fn value_steps(fields: &Map<String, Value>, value: &Value) -> usize {
     }
 }
 
-/// Returns the steps of the keywords that read a string.
+/// Returns the steps of the schema keywords that read a string.
 fn text_steps(fields: &Map<String, Value>, text: &str) -> usize {
     let has = |word: &str| fields.contains_key(word);
     if has("pattern") {
@@ -309,7 +310,7 @@ fn text_steps(fields: &Map<String, Value>, text: &str) -> usize {
     usize::from(reads) * text.len() / (BYTES_PER_STEP * NAMES_PER_STEP)
 }
 
-/// Adds the schemas that apply to the same value.
+/// Adds the steps for the subschemas that apply to the same value.
 fn same<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<'v>>) {
     for word in SAME {
         let in_choice = CHOICES.contains(&word);
@@ -328,7 +329,7 @@ fn same<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<
     }
 }
 
-/// Adds the schemas that apply to the items or fields of the value.
+/// Adds the steps for the subschemas that apply to the items or fields of the value.
 fn children<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<'v>>) {
     let each = EACH.iter().filter_map(|word| fields.get(*word));
     let patterns = fields.get("patternProperties").and_then(Value::as_object);

@@ -840,7 +840,10 @@ fn a_tool_that_asks_for_deletions_needs_a_store_with_tombstones() {
     let error =
         ToolExecutor::with_subscriptions(function, subscriptions, Arc::new(store)).unwrap_err();
 
-    assert_eq!(error.to_string(), "the tool cannot work on its store");
+    assert_eq!(
+        error.to_string(),
+        "the executor of the tool is invalid, or its store lacks a capability; see the cause"
+    );
 }
 
 fn definition() -> Value {

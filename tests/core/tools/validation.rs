@@ -111,7 +111,7 @@ async fn output_that_does_not_fit_is_an_error_of_the_tool() {
     assert_eq!(code, "invalid_output");
     assert_eq!(
         message,
-        "the tool is broken, its output does not fit its schema: 7 is not of type \"string\""
+        "the tool is broken, because its output does not fit its schema: 7 is not of type \"string\""
     );
 }
 
