@@ -112,7 +112,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Returns the error text of a failed attempt, without texts that the executor's profile hides.
+    /// Returns the error text of a failed attempt, without the parts that the executor's profile hides.
     fn cause(&self, error: &ExecutorError) -> String {
         error.cause_text(self.executor.profile().hides_errors)
     }

@@ -16,7 +16,7 @@ pub enum WaitError {
     /// No matching breadcrumb was announced within the timeout.
     #[error("the wait for a breadcrumb with {selector} timed out after {after:?}")]
     TimedOut {
-        /// The selector of the breadcrumb that was waited for.
+        /// The selector of the breadcrumb that the wait was for.
         selector: String,
         /// The timeout of the wait for a breadcrumb.
         after: Duration,

@@ -108,7 +108,7 @@ async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError
     Ok(ModelContext::new(trigger, sources, missing))
 }
 
-/// Returns the schemas of the context's breadcrumbs that have no `llm_hints` of their own.
+/// Returns the schemas of the context's breadcrumbs that have no `llm_hints`.
 fn schemas_to_ask(context: &ExecutionContext) -> Vec<String> {
     let items = context.sources().iter().flat_map(|source| &source.items);
     let all = items.map(|item| &**item).chain([context.trigger()]);
