@@ -13,55 +13,57 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Breadcrumb {
-    /// The ID, the same for all versions.
+    /// The breadcrumb's ID, which is the same for all of its versions.
     pub id: BreadcrumbId,
-    /// The owner on an RCRT server. `None` on other stores.
+    /// The owner of the breadcrumb on an RCRT server. `None` on other stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_id: Option<String>,
-    /// The schema name with its version, such as `user.message.v1`. At most [`MAX_SCHEMA_BYTES`](Self::MAX_SCHEMA_BYTES) bytes.
+    /// The breadcrumb's schema name with its version, such as `user.message.v1`. At most [`MAX_SCHEMA_BYTES`](Self::MAX_SCHEMA_BYTES)
+    /// bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema_name: Option<String>,
-    /// The title, one line for people. Empty by default.
+    /// The breadcrumb's title, one line for people. Empty by default.
     #[serde(default)]
     pub title: String,
-    /// The description, a paragraph for people.
+    /// The breadcrumb's description, a paragraph for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The content version that the author assigns. Unlike [`version`](Self::version), no store counts it.
+    /// The content version that the breadcrumb's author assigns. Unlike [`version`](Self::version), no store counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub semantic_version: Option<String>,
-    /// The tags, by which selectors group breadcrumbs: `session:1`, `workspace:tools`. At most [`MAX_TAGS`](Self::MAX_TAGS) tags.
+    /// The breadcrumb's tags, by which selectors group breadcrumbs: `session:1`, `workspace:tools`. At most [`MAX_TAGS`](Self::MAX_TAGS)
+    /// tags.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Vec<String>,
-    /// The payload.
+    /// The breadcrumb's payload: any JSON.
     #[serde(default)]
     pub context: Json,
-    /// The rules for the part of the payload that a model receives. See [`hints`](crate::hints).
+    /// The rules for the part of the breadcrumb's payload that a model receives. See [`hints`](crate::hints).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm_hints: Option<Json>,
-    /// The label of the permitted readers. This crate stores the label and does not enforce it.
+    /// The label of the breadcrumb's permitted readers. This crate stores the label and does not enforce it.
     #[serde(default)]
     pub visibility: Visibility,
-    /// The sensitivity label of the content. This crate stores the label and does not enforce it.
+    /// The sensitivity label of the breadcrumb's content. This crate stores the label and does not enforce it.
     #[serde(default)]
     pub sensitivity: Sensitivity,
-    /// The version number: 1 for a new breadcrumb, incremented by each update.
+    /// The breadcrumb's version number: 1 for a new breadcrumb, incremented by each update.
     pub version: u64,
-    /// The expiry time, or `None` if the breadcrumb does not expire.
+    /// The breadcrumb's expiry time, or `None` if it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Timestamp>,
-    /// The expiry rule of an RCRT server: `datetime`, `usage` or `hybrid`. By a rule that counts reads, a read can use up the
-    /// breadcrumb.
+    /// The rule by which an RCRT server expires the breadcrumb: `datetime`, `usage` or `hybrid`. By a rule that counts reads, a read can
+    /// use up the breadcrumb.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_type: Option<String>,
-    /// The commit time of version 1.
+    /// The commit time of the breadcrumb's version 1.
     pub created_at: Timestamp,
-    /// The commit time of this version.
+    /// The commit time of this version of the breadcrumb.
     pub updated_at: Timestamp,
-    /// The author of version 1. A run writes its executor ID.
+    /// The author of the breadcrumb's version 1. A run writes its executor ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by: Option<String>,
-    /// The author of this version. See [`author`](Self::author).
+    /// The author of this version of the breadcrumb. See [`author`](Self::author).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_by: Option<String>,
 }
@@ -74,7 +76,7 @@ impl Breadcrumb {
     /// The maximum length of a schema name in bytes: 256.
     pub const MAX_SCHEMA_BYTES: usize = 256;
 
-    /// Deserializes the context as a `T`.
+    /// Deserializes the breadcrumb's context as a `T`.
     ///
     /// # Errors
     /// Returns the error of `serde_json` if the context does not have the shape of `T`.
@@ -82,7 +84,7 @@ impl Breadcrumb {
         self.context.parse()
     }
 
-    /// Returns the author of this version: `created_by` for version 1, otherwise `updated_by`.
+    /// Returns the author of this version of the breadcrumb: `created_by` for version 1, otherwise `updated_by`.
     #[must_use]
     pub fn author(&self) -> Option<&str> {
         if self.version > 1 {
@@ -92,15 +94,15 @@ impl Breadcrumb {
         }
     }
 
-    /// Returns the rest of the first tag that starts with `prefix`: `breadcrumb.tag("session:")` is `Some("1")` for the tag
+    /// Returns the rest of the breadcrumb's first tag that starts with `prefix`: `breadcrumb.tag("session:")` is `Some("1")` for the tag
     /// `session:1`.
     #[must_use]
     pub fn tag(&self, prefix: &str) -> Option<&str> {
         self.tags.iter().find_map(|tag| tag.strip_prefix(prefix))
     }
 
-    /// Returns the size in bytes of the fields that the author wrote: context, hints, tags, schema name, title, description and
-    /// semantic version.
+    /// Returns the size in bytes of the breadcrumb's fields that the author wrote: context, hints, tags, schema name, title, description
+    /// and semantic version.
     #[must_use]
     pub fn size(&self) -> usize {
         let hints = self.llm_hints.as_ref().map_or(0, Json::size);
@@ -120,7 +122,7 @@ impl Breadcrumb {
         (self.updated_at, self.version, self.id)
     }
 
-    /// Returns the next version, with the changes of `patch` and the update time `at`.
+    /// Returns the next version of the breadcrumb, with the changes of `patch` and the update time `at`.
     #[must_use]
     pub fn patched(&self, patch: Patch, at: Timestamp) -> Self {
         Self {

@@ -23,22 +23,22 @@ use uuid::Uuid;
 pub struct BreadcrumbId(Uuid);
 
 impl BreadcrumbId {
-    /// The ID of 16 zero bytes, which ping events carry.
+    /// The breadcrumb ID of 16 zero bytes, which ping events carry.
     pub const NIL: Self = Self(Uuid::nil());
 
-    /// Creates a new ID, a UUID of version 7, which no other breadcrumb has.
+    /// Creates a new breadcrumb ID: a UUID of version 7, which no other breadcrumb has.
     #[must_use]
     pub fn unique() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// Creates an ID from its 16 bytes, in the order of the text form.
+    /// Creates a breadcrumb ID from its 16 bytes, in the order of the text form.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Returns the 16 bytes of the ID, in the order of the text form.
+    /// Returns the 16 bytes of the breadcrumb ID, in the order of the text form.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
@@ -51,7 +51,7 @@ impl BreadcrumbId {
 
 #[cfg(feature = "uuid")]
 impl BreadcrumbId {
-    /// Returns the ID as a UUID.
+    /// Returns the breadcrumb ID as a UUID.
     #[must_use]
     pub const fn as_uuid(self) -> Uuid {
         self.0
@@ -78,7 +78,7 @@ impl From<BreadcrumbId> for Uuid {
     "cannot parse breadcrumb ID {text:?}: expected a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057"
 )]
 pub struct InvalidId {
-    /// The first 64 bytes of the string.
+    /// The first 64 bytes of the string that is not a UUID.
     text: String,
     source: uuid::Error,
 }

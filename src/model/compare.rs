@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 
-/// Returns `true` if two values are deeply equal. `1` equals `1.0`, and integers beyond 2^53 compare exactly.
+/// Returns `true` if two JSON values are deeply equal. `1` equals `1.0`, and integers beyond 2^53 compare exactly.
 ///
 /// The depth of the shallower value limits the recursion. One of the values comes from a validated definition.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
@@ -22,7 +22,7 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Returns the order of two numbers by value, or of two strings by code point. Other values have no order.
+/// Returns the order of two JSON numbers by value, or of two JSON strings by code point. Other values have no order.
 pub(super) fn order(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => order_numbers(a, b),

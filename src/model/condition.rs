@@ -26,17 +26,17 @@ pub struct Condition {
     path: String,
     op: String,
     value: Option<Value>,
-    /// The compiled form. All clones share one compiled regular expression.
+    /// The compiled form of the condition, or the reason why it does not compile. All clones share one compiled regular expression.
     test: Result<Arc<Test>, ConditionError>,
 }
 
-/// Source of the context that a condition tests.
+/// A source of the breadcrumb context that a condition tests.
 pub(super) trait Look {
-    /// Returns `true` if there is a context that can be tested.
+    /// Returns `true` if there is a readable breadcrumb context that conditions can test.
     fn is_there(&self) -> bool;
 
-    /// Returns `true` if `check` holds for a node at `path`, or `None` if the evaluation of the path fails or takes more than `limit`
-    /// steps.
+    /// Returns `true` if `check` holds for a node of the context at `path`, or `None` if the evaluation of the path fails or takes more
+    /// than `limit` steps.
     fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool>;
 }
 
@@ -59,7 +59,7 @@ pub(super) fn search(
     check: &dyn Fn(&Value) -> bool,
 ) -> Option<bool> {
     if let Err(error) = path.admit_search(value, limit) {
-        tracing::warn!(error = %Chain(&error), "condition does not match: the search of the context takes too many steps");
+        tracing::warn!(error = %Chain(&error), "condition does not match because its path takes too many steps to search the breadcrumb's context");
         return None;
     }
     path.any(value, check).ok()
@@ -74,20 +74,20 @@ struct Test {
     regex: Option<Regex>,
 }
 
-/// Maximum size of a compiled regular expression in bytes.
+/// Maximum size of a condition's compiled regular expression in bytes.
 const REGEX_BYTES: usize = 256 << 10;
-/// Maximum length of a regular expression in bytes.
+/// Maximum length of a condition's regular expression in bytes.
 const REGEX_PATTERN: usize = 4 << 10;
-/// Maximum length in bytes of a string to match. A longer string does not match any regular expression.
+/// Maximum length in bytes of a string that a condition's regular expression can match. Longer strings never match.
 const REGEX_HAYSTACK: usize = 64 << 10;
 
 impl Condition {
-    /// Returns the operator as written, even if the operator does not exist.
+    /// Returns the condition's operator as written, even if no such operator exists.
     pub(super) fn op_name(&self) -> &str {
         &self.op
     }
 
-    /// Compiles a condition.
+    /// Compiles a condition from a JSONPath, an operator and a value.
     ///
     /// The prefix `$.` of the path is optional. `op` is an [`Op`] or its name. All operators except `exists` need a value. A
     /// condition that does not compile never holds, and [`error`](Self::error) returns the reason.
@@ -123,25 +123,25 @@ impl Condition {
         self.op == Op::Matches.as_str()
     }
 
-    /// Returns the error of a condition that did not compile.
+    /// Returns the error if the condition did not compile, or `None` if it did.
     #[must_use]
     pub fn error(&self) -> Option<&ConditionError> {
         self.test.as_ref().err()
     }
 
-    /// Returns the path as written.
+    /// Returns the condition's JSONPath as written.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns the compiled path, the operator and the value, or `None` if the condition did not compile.
+    /// Returns the condition's compiled path, operator and value, or `None` if the condition did not compile.
     pub(crate) fn compiled(&self) -> Option<(&Path, Op, &Value)> {
         let test = self.test.as_ref().ok()?;
         Some((&test.path, test.op, &test.value))
     }
 
-    /// Returns `true` if the condition holds on a context.
+    /// Returns `true` if the condition holds on a breadcrumb's context.
     ///
     /// A condition that did not compile, or whose path needs too many steps to search the context, does not hold.
     #[must_use]
@@ -149,18 +149,18 @@ impl Condition {
         self.holds_in(context, MAX_SEARCH_STEPS)
     }
 
-    /// Returns the path if its evaluation searches the context: a path with a part other than names and indexes.
+    /// Returns the condition's path if its evaluation searches the context: a path with a part other than names and indexes.
     pub(crate) fn search_path(&self) -> Option<&Path> {
         let (path, _, _) = self.compiled()?;
         (!path.is_plain()).then_some(path)
     }
 
-    /// Returns `true` if the condition holds on a context and the search takes at most `limit` steps.
+    /// Returns `true` if the condition holds on a breadcrumb's context and the search takes at most `limit` steps.
     pub(super) fn holds_in(&self, context: &dyn Look, limit: usize) -> bool {
         self.outcome(context, limit).unwrap_or(false)
     }
 
-    /// Returns `true` if the condition holds on a context, or `None` if the evaluation fails or takes more than `limit` steps.
+    /// Returns `true` if the condition holds on a breadcrumb's context, or `None` if the evaluation fails or takes more than `limit` steps.
     fn outcome(&self, context: &dyn Look, limit: usize) -> Option<bool> {
         let test = self.test.as_ref().ok()?;
         let any = |check: &dyn Fn(&Value) -> bool| context.any(&test.path, limit, check);
@@ -182,7 +182,7 @@ impl Condition {
         }
     }
 
-    /// Returns the reason for which the condition does not hold: `$.tool: "adder" is not eq "web-analyzer"`.
+    /// Returns the reason why the condition does not hold on a breadcrumb's context: `$.tool: "adder" is not eq "web-analyzer"`.
     pub(super) fn explain(&self, context: &Value, limit: usize) -> String {
         const SHOWN: usize = 3;
         let test = match &self.test {
@@ -228,7 +228,7 @@ impl Condition {
         format!("{path}: {found} is not {op} {value}")
     }
 
-    /// Returns the reason if the value alone shows that the condition never holds.
+    /// Returns the reason if the condition's value alone shows that the condition never holds.
     pub(super) fn never_holds(&self) -> Option<String> {
         let (_, op, value) = self.compiled()?;
         let fits = match op {
@@ -391,7 +391,7 @@ fn compile_regex(pattern: &str) -> Result<Regex, ConditionError> {
         })
 }
 
-/// Formats a value for an error message. Long values are shortened.
+/// Formats a JSON value for an error message. Long values are shortened.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Array(items) if items.len() > 16 => format!("a list of {} items", items.len()),

@@ -36,8 +36,8 @@ pub(crate) const MAX_CONDITIONS: usize = 1_000;
 /// several milliseconds to compile.
 pub(crate) const MAX_REGEXES: usize = 100;
 
-/// Error of a definition that cannot be used. Names the subscription by index and key, the field to fix, the value and the nearest
-/// valid name.
+/// Error of a definition whose subscriptions are invalid or exceed a limit. Names the subscription by index and key, the field to fix, the
+/// value and the nearest valid name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DefinitionError {
     subscription: Option<usize>,
@@ -46,69 +46,69 @@ pub struct DefinitionError {
     problem: Box<DefinitionProblem>,
 }
 
-/// Problem of a field of a definition.
+/// Reason why a field in a definition of subscriptions is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefinitionProblem {
-    /// The text is not JSON, or has an object with a duplicate or reserved key.
-    #[error("invalid JSON: {reason}")]
+    /// The definition text is not JSON, or has an object with a duplicate or reserved key.
+    #[error("the definition is not valid JSON: {reason}")]
     NotJson {
-        /// Message of the parser, with line and column.
+        /// Message of the JSON parser, with line and column.
         reason: String,
     },
     /// The definition nests deeper than 64 levels.
-    #[error("nesting deeper than {MAX_DEPTH} levels is not allowed")]
+    #[error("the definition nests deeper than {MAX_DEPTH} levels; flatten it")]
     TooDeep,
-    /// The definition is too large.
-    #[error("{size} bytes of JSON where at most {limit} are allowed; split the definition")]
+    /// The definition text is larger than the limit.
+    #[error("the definition has {size} bytes where at most {limit} are allowed; split it")]
     TooLarge {
         /// Size of the definition in bytes.
         size: usize,
         /// Maximum size in bytes.
         limit: usize,
     },
-    /// The field has the wrong type.
-    #[error("must be {expected}, not {found}")]
+    /// A field of the definition has a value of the wrong type.
+    #[error("the value must be {expected}, not {found}")]
     Shape {
-        /// Description of a valid value.
+        /// Description of a valid value for the field.
         expected: &'static str,
-        /// The value in the definition, shortened.
+        /// The invalid value in the definition, shortened.
         found: String,
     },
-    /// The required field is missing.
+    /// A required field of the definition is missing.
     #[error("missing value; write {expected}")]
     Missing {
-        /// Description of a valid value.
+        /// Description of a valid value for the field.
         expected: &'static str,
     },
-    /// The field does not exist, and the definition is read in [strict](DefinitionOptions::strict) mode.
+    /// A subscription has an unknown field, and the definition is read in [strict](DefinitionOptions::strict) mode.
     #[error("unknown field{}", did_you_mean_any(nearest))]
     UnknownField {
-        /// The fields that the author probably means.
+        /// The known fields that the author of the unknown field probably means.
         nearest: Vec<&'static str>,
     },
-    /// The field is both inside and outside of `selector`.
+    /// A field of a subscription is both inside and outside of its `selector`.
     #[error("duplicate field; remove the one inside or outside of \"selector\"")]
     Twice,
-    /// The value is not a known name.
+    /// The value of a field is not one of the field's known names, such as `trigger` for a role.
     #[error("unknown value {value:?}{}", instead(*nearest, known))]
     Unknown {
-        /// The value in the definition.
+        /// The unknown name in the definition.
         value: String,
-        /// The closest known name.
+        /// The known name that is closest to the unknown name.
         nearest: Option<&'static str>,
-        /// All known names.
+        /// All names that the field accepts.
         known: Vec<&'static str>,
     },
-    /// The condition does not compile.
+    /// A condition of the definition does not compile.
     #[error("{0}")]
     Condition(ConditionError),
-    /// The limit of a fetch is 0 or higher than [`DefinitionOptions::max_limit`].
-    #[error("{value} is not between 1 and {most}")]
+    /// The limit of a subscription's fetch is 0 or higher than [`DefinitionOptions::max_limit`].
+    #[error("the limit {value} is not between 1 and {most}")]
     Limit {
-        /// The value in the definition.
+        /// The limit of the fetch in the definition.
         value: usize,
-        /// The highest allowed value.
+        /// The highest limit that a fetch can have.
         most: usize,
     },
     /// The definition has more subscriptions, conditions or regular expressions than the limit.
@@ -118,27 +118,29 @@ pub enum DefinitionProblem {
     TooMany {
         /// The counted items in the plural: `subscriptions`, `conditions` or `regular expressions`.
         what: &'static str,
-        /// The number of items.
+        /// The number of these items in the definition.
         count: usize,
-        /// The limit.
+        /// The maximum number of these items in one definition.
         most: usize,
     },
-    /// The key is `trigger`, which every context uses for the trigger breadcrumb.
+    /// The key of a subscription is `trigger`, which every context uses for the trigger breadcrumb.
     #[error("\"trigger\" is reserved for the trigger breadcrumb; choose another key")]
     ReservedKey,
-    /// Another subscription has the same name.
+    /// Two subscriptions of the definition have the same name.
     #[error("{name:?} is already the name of subscription {other}; choose another key")]
     KeyTaken {
-        /// The name.
+        /// The name that both subscriptions have.
         name: String,
-        /// The index of the other subscription, counted from 0.
+        /// The index of the earlier subscription with this name, counted from 0.
         other: usize,
     },
     /// A context subscription has neither a key nor a schema name, so its breadcrumbs have no name in the context.
     #[error("a context subscription needs a name; add \"key\" or \"schema_name\"")]
     NoName,
     /// A context subscription has the fetch method `event_data`, which is the trigger itself.
-    #[error("\"event_data\" is only for triggers; use \"latest\", \"recent\" or \"vector\"")]
+    #[error(
+        "fetch method \"event_data\" is only for triggers; use \"latest\", \"recent\" or \"vector\""
+    )]
     EventDataOnContext,
     /// A trigger has no schema name, no tags and no conditions.
     #[error(
@@ -174,7 +176,7 @@ impl DefinitionError {
         &self.field
     }
 
-    /// Returns the problem of the field.
+    /// Returns the reason why the field is invalid.
     #[must_use]
     pub fn problem(&self) -> &DefinitionProblem {
         &self.problem
@@ -186,7 +188,7 @@ impl DefinitionError {
         Retry::Never
     }
 
-    /// Returns the path of the field in the definition that was read, for example
+    /// Returns the path of the field to fix in the definition that was read, for example
     /// `context.subscriptions.selectors[1].fetch.limit`.
     #[must_use]
     pub fn path(&self, definition: &Value) -> DefinitionPath {
@@ -227,13 +229,13 @@ pub struct SubscriptionWarning {
     odd: Odd,
 }
 
-/// Problem of one subscription.
+/// A part of a subscription that has no effect, or probably not the intended effect.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Odd {
-    /// The path of the field in the subscription; empty for the subscription as a whole.
+    /// The path of the field with the problem in the subscription; empty for the subscription as a whole.
     field: String,
     message: String,
-    /// The suggestions for a field that does not exist; `None` for another problem.
+    /// The suggested names for a field that does not exist; `None` for another problem.
     unknown: Option<Vec<&'static str>>,
 }
 
@@ -256,31 +258,31 @@ impl Odd {
 }
 
 impl SubscriptionWarning {
-    /// Returns the index of the subscription, counted from 0.
+    /// Returns the index of the subscription that the warning is about, counted from 0.
     #[must_use]
     pub fn subscription(&self) -> usize {
         self.subscription
     }
 
-    /// Returns the problem.
+    /// Returns the problem of the subscription in one sentence.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.odd.message
     }
 
-    /// Returns the path of the field in the subscription: `fetch.limit`. It is empty for the subscription as a whole.
+    /// Returns the path of the field with the problem in the subscription: `fetch.limit`. Empty for the subscription as a whole.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.odd.field
     }
 
-    /// Returns `true` if the field does not exist, which is an error in [strict](DefinitionOptions::strict) mode.
+    /// Returns `true` if the warning is about a field that does not exist, which is an error in [strict](DefinitionOptions::strict) mode.
     #[must_use]
     pub fn is_unknown_field(&self) -> bool {
         self.odd.unknown.is_some()
     }
 
-    /// Returns the path of the field in the definition that was read, for example
+    /// Returns the path of the field that the warning is about, in the definition that was read, for example
     /// `context.subscriptions.selectors[1].fetch.limit`.
     #[must_use]
     pub fn path(&self, definition: &Value) -> DefinitionPath {
@@ -371,7 +373,7 @@ pub(super) fn from_json(
 /// The maximum number of warnings about one definition. A definition of 1 MiB can have 100,000 unknown fields.
 const MAX_WARNINGS: usize = 100;
 
-/// Returns the first `limit` warnings. If warnings were omitted, a last warning has their number.
+/// Returns the first `limit` warnings about a definition. If warnings were omitted, a last warning has their number.
 fn at_most(limit: usize, mut warnings: Vec<SubscriptionWarning>) -> Vec<SubscriptionWarning> {
     let omitted = warnings.len().saturating_sub(limit);
     if let Some(first) = warnings.get(limit).filter(|_| omitted > 1) {

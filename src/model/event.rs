@@ -25,20 +25,20 @@ mod read;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The kind of change, as the source reports it. See [`effective_kind`](Self::effective_kind).
+    /// The kind of change, as the event source reports it. See [`effective_kind`](Self::effective_kind).
     pub kind: EventKind,
     /// The ID of the changed breadcrumb. [`BreadcrumbId::NIL`] for a ping.
     pub breadcrumb_id: BreadcrumbId,
     /// The version of the breadcrumb after the change. 0 for a ping.
     pub version: u64,
-    /// The breadcrumb's schema name.
+    /// The schema name of the changed breadcrumb.
     pub schema_name: Option<String>,
-    /// The breadcrumb's tags.
+    /// The tags of the changed breadcrumb.
     pub tags: Vec<String>,
-    /// The breadcrumb's payload, or `None` if the event omits it, for example because it is larger than
+    /// The payload of the changed breadcrumb, or `None` if the event omits it, for example because it is larger than
     /// [`MAX_CONTEXT_BYTES`](Self::MAX_CONTEXT_BYTES).
     pub context: Option<Json>,
-    /// The time of the change. For a ping, the time at which the source sent the ping.
+    /// The time of the breadcrumb's change. For a ping, the time at which the event source sent the ping.
     pub updated_at: Timestamp,
 }
 
@@ -51,12 +51,12 @@ pub enum EventKind {
     Updated,
     /// A breadcrumb was deleted. The deletion increments the version.
     Deleted,
-    /// The source is alive. No breadcrumb changed.
+    /// The event source is alive. No breadcrumb changed.
     Ping,
 }
 
 impl EventKind {
-    /// Returns the name in definitions: `created`, `updated`, `deleted` or `ping`.
+    /// Returns the name of the event kind in definitions: `created`, `updated`, `deleted` or `ping`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ impl Event {
         Self::of(EventKind::Deleted, tombstone)
     }
 
-    /// Returns the kind of change, independent of the name that the source uses. A creation or update of version 1 is
+    /// Returns the kind of change, independent of the name that the event source uses. A creation or update of version 1 is
     /// [`EventKind::Created`], although an RCRT server sends the type `breadcrumb.updated`.
     #[must_use]
     pub const fn effective_kind(&self) -> EventKind {

@@ -12,9 +12,9 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The route of the event.
+    /// The explained route: the effect of the event on the executor.
     pub route: Route,
-    /// The explanations of the subscriptions, in the order of the definition.
+    /// The explanations of the executor's subscriptions, in the order of the definition.
     pub subscriptions: Vec<Explained>,
 }
 
@@ -22,15 +22,16 @@ pub struct Explanation {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explained {
-    /// The role of the subscription.
+    /// The role of the explained subscription: trigger or context.
     pub role: Role,
-    /// The name of the subscription: its key. A context subscription without a key is named after its schema.
+    /// The name of the explained subscription: its key. A context subscription without a key is named after its schema.
     pub name: Option<String>,
-    /// The selector of the subscription as text: `schema_name "tool.request.v1" and $.tool eq "adder"`.
+    /// The selector of the explained subscription as text: `schema_name "tool.request.v1" and $.tool eq "adder"`.
     pub asks: String,
     /// If `true`, the subscription matches the event.
     pub matched: bool,
-    /// The first test that failed, and the value, such as `all_tags: "session:1" is missing`. `None` if the subscription matches.
+    /// The first test of the subscription that failed, and the value, such as `all_tags: "session:1" is missing`. `None` if the
+    /// subscription matches.
     pub reason: Option<String>,
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 /// The fields that one object of a definition can have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownFields<'k> {
-    /// The field names.
+    /// The names of the fields that the object can have.
     pub(crate) names: &'k [&'static str],
     /// Wrong names that occur in practice, each with the fields that the author probably means.
     pub(crate) aliases: &'k [(&'k str, &'k [&'static str])],
@@ -84,7 +84,7 @@ pub(crate) fn is_comment(field: &str) -> bool {
         || field.starts_with("x-")
 }
 
-/// Returns the message about an unknown field.
+/// Returns the message of an error or a warning about an unknown field of a definition.
 pub(crate) fn unknown_field(severity: Severity, field: &str, nearest: &[&str]) -> String {
     with_hint(severity, field, &did_you_mean_any(nearest))
 }
@@ -107,7 +107,7 @@ pub(crate) fn did_you_mean_any(suggestions: &[&str]) -> String {
     format!("; did you mean {}?", quoted.join(" or "))
 }
 
-/// Converts a name to snake case: `systemPrompt` and `system-prompt` become `system_prompt`.
+/// Converts a field name to snake case: `systemPrompt` and `system-prompt` become `system_prompt`.
 fn snake_case(name: &str) -> String {
     let mut snake = String::with_capacity(name.len());
     for c in name.chars() {
@@ -122,7 +122,7 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// Returns the number of words that only the longer name has, or `None` unless it has all words of the shorter name.
+/// Returns the number of words that only the longer of two field names has, or `None` unless it has all words of the shorter one.
 fn different_words(one: &str, other: &str) -> Option<usize> {
     let words = |name: &str| {
         let words = name.split('_').filter(|word| word.len() > 2);

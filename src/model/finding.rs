@@ -4,22 +4,22 @@ use super::place::{DefinitionPath, Position};
 use serde::Serialize;
 use std::fmt;
 
-/// A problem of a definition.
+/// A problem of a definition: an error that prevents its load, or a warning.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The effect of the problem.
+    /// The effect of the problem on the definition: a warning or an error.
     pub severity: Severity,
-    /// The path of the value in the definition.
+    /// The path of the value with the problem in the definition.
     pub path: DefinitionPath,
-    /// The line and column of the value, if the definition was read from text.
+    /// The line and column of the value with the problem, if the definition was read from text.
     #[serde(flatten)]
     pub position: Option<Position>,
     /// The problem in one sentence, with the nearest valid name if there is one.
     pub message: String,
 }
 
-/// The effect of a problem.
+/// The effect of a problem on the definition that has it.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -30,7 +30,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Returns the name in reports: `warning` or `error`.
+    /// Returns the name of the severity in reports: `warning` or `error`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl fmt::Display for Finding {
 pub(crate) struct Findings {
     found: Vec<Finding>,
     omitted: usize,
-    /// The first error, even if the limit omits it from `found`.
+    /// The first error of the definition, even if the limit omits it from `found`.
     error: Option<Box<Finding>>,
 }
 
@@ -107,7 +107,7 @@ impl Findings {
         self.error.as_deref()
     }
 
-    /// Returns the findings. If findings were omitted, a last finding has their number.
+    /// Returns the findings about the definition. If findings were omitted, a last finding has their number.
     pub(crate) fn into_vec(mut self) -> Vec<Finding> {
         if self.omitted > 0 {
             let severity = match self.error {

@@ -57,13 +57,13 @@ struct Place {
 }
 
 impl SubscriptionIndex {
-    /// Creates an empty index.
+    /// Creates an index without executors.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an executor, or replaces the subscriptions of an executor with this ID.
+    /// Adds an executor to the index, or replaces the subscriptions of an executor with this ID.
     pub fn insert(&mut self, executor_id: &str, subscriptions: &Subscriptions) {
         self.remove(executor_id);
         let id: Arc<str> = executor_id.into();
@@ -82,7 +82,7 @@ impl SubscriptionIndex {
         }
     }
 
-    /// Removes an executor. Returns `false` if the index has no executor with this ID.
+    /// Removes an executor from the index. Returns `false` if the index has no executor with this ID.
     pub fn remove(&mut self, executor_id: &str) -> bool {
         let Some(executor) = self.by_id.remove(executor_id) else {
             return false;

@@ -34,16 +34,16 @@ use std::sync::{Arc, LazyLock, OnceLock};
 #[derive(Clone)]
 pub struct Json(Arc<Repr>);
 
-/// The text, the value or both. At least one is set on creation.
+/// The content of a [`Json`]: the text, the parsed value or both. At least one is set on creation.
 struct Repr {
     text: Option<Box<RawValue>>,
     /// The parsed value, or `None` for an unvalidated text that no value can hold.
     value: OnceLock<Option<Value>>,
-    /// Set after the content was validated.
+    /// The size and the findings of the validation, set after the content was validated.
     shape: OnceLock<Shape>,
 }
 
-/// Value of a text that no [`Value`] can hold.
+/// The value to which a [`Json`] dereferences if no [`Value`] can hold its text.
 static NULL: Value = Value::Null;
 
 #[derive(Clone, Copy)]
@@ -69,7 +69,7 @@ impl Json {
         Ok(Self::of_text(text, findings))
     }
 
-    /// Returns the string at a path, without quotes: `page.text("links[0].text")`.
+    /// Returns the string at a path of the JSON, without quotes: `page.text("links[0].text")`.
     ///
     /// If the path selects several nodes, only the first node counts. Returns `None` if the node is missing or not a string, or if the
     /// path is invalid. To distinguish these cases, use a [`Path`].
@@ -93,7 +93,7 @@ impl Json {
         }
     }
 
-    /// Returns the size as text in bytes. Computed once.
+    /// Returns the size of the JSON as text, in bytes. Computed once.
     ///
     /// Returns [`usize::MAX`] for a value that nests deeper than 64 levels or has the reserved key, and for a text that no [`Value`] can
     /// hold.
@@ -102,7 +102,7 @@ impl Json {
         self.shape().map_or(usize::MAX, |shape| shape.size)
     }
 
-    /// Returns the value. Clones it unless this is the only pointer to it.
+    /// Returns the parsed value. Clones the value unless this is the only pointer to it.
     ///
     /// A [`Value`] is cloned and dropped recursively, so a value with very deep nesting overflows the stack. Check the
     /// [`size`](Self::size) of a value from an untrusted origin first: it is [`usize::MAX`] for such a value.
@@ -121,8 +121,8 @@ impl Json {
         }
     }
 
-    /// Returns the form that stores persist, which is the same for all stores: U+FFFD replaces U+0000, the last of duplicate keys
-    /// remains, and the text has no line breaks. Returns the same pointer if the JSON already has this form.
+    /// Returns the JSON in the form that stores persist, which is the same for all stores: U+FFFD replaces U+0000, the last of duplicate
+    /// keys remains, and the text has no line breaks. Returns the same pointer if the JSON already has this form.
     ///
     /// # Errors
     /// Returns [`JsonError`] if the JSON nests deeper than 64 levels, has the reserved key, is larger than `limit` bytes, or is a text
@@ -156,7 +156,7 @@ impl Json {
         Ok(Self::of_text(text, Findings::default()))
     }
 
-    /// Returns an empty object, which all callers share.
+    /// Returns the JSON of an empty object, which all callers share.
     pub(super) fn empty_object() -> Self {
         static SHARED: LazyLock<Json> = LazyLock::new(|| Value::Object(Map::new()).into());
         SHARED.clone()
@@ -171,7 +171,8 @@ impl Json {
         }))
     }
 
-    /// Returns the value, or `None` for a text that no value can hold (`1e400`, a lone `\ud800`, more than 64 levels, the reserved key).
+    /// Returns the parsed value, or `None` for a text that no [`Value`] can hold (`1e400`, a lone `\ud800`, more than 64 levels, the
+    /// reserved key).
     pub(super) fn read(&self) -> Option<&Value> {
         let repr = &*self.0;
         let value = repr.value.get_or_init(|| {
@@ -181,7 +182,7 @@ impl Json {
         value.as_ref()
     }
 
-    /// Returns the text, or `None` if the value was already parsed or never was text.
+    /// Returns the unparsed JSON text, or `None` if the value was already parsed or never was text.
     pub(super) fn unread(&self) -> Option<&str> {
         match self.0.value.get() {
             None => self.0.text.as_ref().map(|text| text.get()),
@@ -213,7 +214,7 @@ impl Json {
         Ok(*self.0.shape.get_or_init(|| Shape { size, findings }))
     }
 
-    /// Returns the reason for which no value can hold the text.
+    /// Returns the reason why no [`Value`] can hold the JSON text.
     fn flaw(&self) -> serde_json::Error {
         match self.shape() {
             Err(error) => error.into_serde(),
@@ -243,7 +244,7 @@ impl Drop for Repr {
 }
 
 impl Default for Json {
-    /// Returns `null`.
+    /// Returns the JSON value `null`.
     fn default() -> Self {
         static SHARED: LazyLock<Json> = LazyLock::new(|| Value::Null.into());
         SHARED.clone()

@@ -24,11 +24,11 @@ pub enum JsonError {
     #[error("object key {RESERVED_KEY:?} is reserved; rename the key")]
     ReservedKey,
     /// The JSON is larger than the limit of its destination.
-    #[error("{size} bytes of JSON where at most {limit} are allowed")]
+    #[error("JSON has {size} bytes where at most {limit} are allowed")]
     TooLarge {
-        /// Size in bytes.
+        /// Size of the JSON in bytes.
         size: usize,
-        /// Maximum size in bytes.
+        /// Maximum size of the JSON in bytes.
         limit: usize,
     },
 }
@@ -37,7 +37,7 @@ pub enum JsonError {
 /// limit, so a short text can overflow the stack. No JSON with this key is accepted.
 pub(crate) const RESERVED_KEY: &str = "$serde_json::private::RawValue";
 
-/// Reason for which a value does not satisfy the limits of its destination.
+/// Reason why a JSON value does not satisfy the limits of its destination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Unfit {
     #[error("nests deeper than {0} levels")]
@@ -56,7 +56,7 @@ pub(super) struct Findings {
     pub(super) repeated_key: bool,
 }
 
-/// Validates a text without building a `Value`: syntax, number range, surrogates, depth and reserved keys.
+/// Validates a JSON text without building a `Value`: syntax, number range, surrogates, depth and reserved keys.
 pub(super) fn check_text(text: &str) -> Result<Findings, JsonError> {
     check(serde_json::Deserializer::from_str(text))
 }
@@ -140,7 +140,7 @@ impl From<Unfit> for JsonError {
     }
 }
 
-/// Validates the depth and the keys of a value, and returns its size as text in bytes.
+/// Validates the depth and the keys of a JSON value, and returns its size as text in bytes.
 ///
 /// A value that was built in memory can have any depth. [`MAX_DEPTH`] limits the recursion.
 pub(super) fn check_value(value: &Value) -> Result<(Findings, usize), JsonError> {
@@ -149,12 +149,12 @@ pub(super) fn check_value(value: &Value) -> Result<(Findings, usize), JsonError>
     Ok((findings, size))
 }
 
-/// Validates the depth and the keys of a value that was built in memory.
+/// Validates the depth and the keys of a JSON value that was built in memory.
 pub(crate) fn admit(value: &Value) -> Result<(), JsonError> {
     check_value(value).map(|_| ())
 }
 
-/// Returns the size in bytes of a value as text without spaces. `room` is the number of further levels that are allowed.
+/// Returns the size in bytes of a JSON value as text without spaces. `room` is the number of further levels that are allowed.
 fn measure(value: &Value, room: usize, findings: &mut Findings) -> Result<usize, Unfit> {
     let inside = || room.checked_sub(1).ok_or(Unfit::TooDeep(MAX_DEPTH));
     Ok(match value {
@@ -217,7 +217,7 @@ fn text_size(text: &str, findings: &mut Findings) -> usize {
     size
 }
 
-/// Returns the value with U+FFFD in place of each U+0000. The depth, which is already validated, limits the recursion.
+/// Returns a JSON value with U+FFFD in place of each U+0000. The depth, which is already validated, limits the recursion.
 pub(super) fn without_nul(value: &Value) -> Value {
     let clean = |text: &str| text.replace('\0', "\u{FFFD}");
     match value {
@@ -232,7 +232,7 @@ pub(super) fn without_nul(value: &Value) -> Value {
     }
 }
 
-/// Drops a value of any depth without recursion. The default drop is recursive and can overflow the stack.
+/// Drops a JSON value of any depth without recursion. The default drop is recursive and can overflow the stack.
 pub(crate) fn dismantle(value: Value) {
     let mut open = vec![value];
     while let Some(value) = open.pop() {
@@ -244,7 +244,7 @@ pub(crate) fn dismantle(value: Value) {
     }
 }
 
-/// Returns the size in bytes of a value as text without spaces.
+/// Returns the size in bytes of a JSON value as text without spaces.
 ///
 /// # Errors
 /// Returns [`Unfit`] if the value nests deeper than `depth` levels, at most [`MAX_DEPTH`], or has the reserved key.
@@ -261,7 +261,7 @@ fn has_nul(text: &str) -> bool {
 }
 
 struct Check<'f> {
-    /// Number of further levels that are allowed.
+    /// Number of further nesting levels that are allowed in the JSON.
     room: usize,
     findings: &'f mut Findings,
 }
@@ -363,7 +363,7 @@ struct Keys {
 impl Keys {
     const FEW: usize = 16;
 
-    /// Adds a key. Returns `false` if the object already has the key, or a key with the same hash.
+    /// Adds a key of the object. Returns `false` if the object already has the key, or a key with the same hash.
     fn insert(&mut self, key: &str) -> bool {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
@@ -378,12 +378,12 @@ impl Keys {
     }
 }
 
-/// Deserializer seed that builds a `Value` within limits.
+/// Deserializer seed that builds a `Value` within the limits on depth and keys.
 struct Build<'r> {
-    /// Number of further levels that are allowed.
+    /// Number of further nesting levels that are allowed in the JSON.
     room: usize,
     unique_keys: bool,
-    /// Reason for which a text with valid syntax is rejected.
+    /// Reason why a JSON text with valid syntax is rejected.
     refused: &'r mut Option<Unfit>,
 }
 

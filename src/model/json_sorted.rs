@@ -5,14 +5,14 @@
 
 use serde_json::Value;
 
-/// A pending part of the output.
+/// A part of the sorted JSON text that is not written yet.
 enum Part<'v> {
     Value(&'v Value),
     Key(&'v str),
     Mark(char),
 }
 
-/// Returns the compact text of a value, with the fields of each object sorted by key. Equal values have equal texts.
+/// Returns the compact JSON text of a value, with the fields of each object sorted by key. Equal values have equal texts.
 ///
 /// The value can have any depth, because the function does not recurse.
 pub(crate) fn sorted_text(value: &Value) -> String {
@@ -48,7 +48,7 @@ pub(crate) fn sorted_text(value: &Value) -> String {
     text
 }
 
-/// Returns a value as text for people and models: a string as it is, and any other value as [`sorted_text`].
+/// Returns a JSON value as text for people and models: a string as it is, and any other value as [`sorted_text`].
 pub(crate) fn display_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

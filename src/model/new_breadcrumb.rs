@@ -24,37 +24,37 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NewBreadcrumb {
-    /// See [`Breadcrumb::schema_name`].
+    /// The new breadcrumb's schema name. See [`Breadcrumb::schema_name`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema_name: Option<String>,
-    /// See [`Breadcrumb::title`].
+    /// The new breadcrumb's title. See [`Breadcrumb::title`].
     #[serde(default)]
     pub title: String,
-    /// See [`Breadcrumb::description`].
+    /// The new breadcrumb's description. See [`Breadcrumb::description`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// See [`Breadcrumb::semantic_version`].
+    /// The content version that the author of the new breadcrumb assigns. See [`Breadcrumb::semantic_version`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub semantic_version: Option<String>,
-    /// See [`Breadcrumb::tags`].
+    /// The new breadcrumb's tags. See [`Breadcrumb::tags`].
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Vec<String>,
-    /// See [`Breadcrumb::context`].
+    /// The new breadcrumb's payload. See [`Breadcrumb::context`].
     #[serde(default)]
     pub context: Json,
-    /// See [`Breadcrumb::llm_hints`].
+    /// The rules for the part of the new breadcrumb's payload that a model receives. See [`Breadcrumb::llm_hints`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm_hints: Option<Json>,
-    /// See [`Breadcrumb::visibility`].
+    /// The label of the new breadcrumb's permitted readers. See [`Breadcrumb::visibility`].
     #[serde(default)]
     pub visibility: Visibility,
-    /// See [`Breadcrumb::sensitivity`].
+    /// The new breadcrumb's sensitivity label. See [`Breadcrumb::sensitivity`].
     #[serde(default)]
     pub sensitivity: Sensitivity,
-    /// See [`Breadcrumb::ttl`].
+    /// The new breadcrumb's expiry time. See [`Breadcrumb::ttl`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Timestamp>,
-    /// The author. A store that authenticates writers, such as an RCRT server, ignores this field.
+    /// The new breadcrumb's author. A store that authenticates writers, such as an RCRT server, ignores this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by: Option<String>,
 }
@@ -70,70 +70,70 @@ impl NewBreadcrumb {
         }
     }
 
-    /// Sets the title, one line for people.
+    /// Sets the breadcrumb's title, one line for people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = title.into();
         self
     }
 
-    /// Sets the description, a paragraph for people.
+    /// Sets the breadcrumb's description, a paragraph for people.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Adds a tag.
+    /// Adds a tag to the breadcrumb.
     #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         self
     }
 
-    /// Adds tags.
+    /// Adds tags to the breadcrumb.
     #[must_use]
     pub fn tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self
     }
 
-    /// Sets the payload.
+    /// Sets the breadcrumb's payload.
     #[must_use]
     pub fn context(mut self, context: impl Into<Json>) -> Self {
         self.context = context.into();
         self
     }
 
-    /// Sets the rules for the part of the payload that a model receives. See [`hints`](crate::hints).
+    /// Sets the rules for the part of the breadcrumb's payload that a model receives. See [`hints`](crate::hints).
     #[must_use]
     pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
         self.llm_hints = Some(hints.into());
         self
     }
 
-    /// Sets the label of the permitted readers.
+    /// Sets the label of the breadcrumb's permitted readers.
     #[must_use]
     pub fn visibility(mut self, visibility: Visibility) -> Self {
         self.visibility = visibility;
         self
     }
 
-    /// Sets the sensitivity label.
+    /// Sets the sensitivity label of the breadcrumb.
     #[must_use]
     pub fn sensitivity(mut self, sensitivity: Sensitivity) -> Self {
         self.sensitivity = sensitivity;
         self
     }
 
-    /// Sets the expiry time.
+    /// Sets the expiry time of the breadcrumb.
     #[must_use]
     pub fn ttl(mut self, ttl: Timestamp) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Sets the author. A run replaces the author of its response with its executor ID.
+    /// Sets the author of the breadcrumb. A run replaces the author of its response with its executor ID.
     #[must_use]
     pub fn created_by(mut self, author: impl Into<String>) -> Self {
         self.created_by = Some(author.into());

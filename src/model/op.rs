@@ -3,40 +3,40 @@
 /// Except for [`Ne`](Self::Ne) and [`Exists`](Self::Exists), a condition holds if at least one node at the path passes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Op {
-    /// The node deeply equals the value. Numbers compare by value, so `1` equals `1.0`.
+    /// A node at the path deeply equals the condition's value. Numbers compare by value, so `1` equals `1.0`.
     Eq,
-    /// No node equals the value. Also holds if the path has no node.
+    /// No node at the path equals the condition's value. Also holds if the path has no node.
     Ne,
-    /// The node is greater than the value. Both are numbers, or both are strings, which compare by code point.
+    /// A node at the path is greater than the condition's value. Both are numbers, or both are strings, which compare by code point.
     Gt,
-    /// The node is greater than or equal to the value.
+    /// A node at the path is greater than or equal to the condition's value.
     Gte,
-    /// The node is less than the value.
+    /// A node at the path is less than the condition's value.
     Lt,
-    /// The node is less than or equal to the value.
+    /// A node at the path is less than or equal to the condition's value.
     Lte,
-    /// The value is a list, and one of its items equals the node.
+    /// The condition's value is a list, and one of its items equals a node at the path.
     In,
-    /// The node is a string with the value as a substring, an array with an item that equals the value, or an object with the value
-    /// as a key.
+    /// A node at the path is a string with the condition's value as a substring, an array with an item that equals the value, or an object
+    /// with the value as a key.
     Contains,
-    /// The node is an array, the value is a list, and at least one item of the list equals an item of the array.
+    /// A node at the path is an array, the condition's value is a list, and at least one item of the list equals an item of the array.
     ContainsAny,
-    /// The node is an array, the value is a list, and each item of the list equals an item of the array.
+    /// A node at the path is an array, the condition's value is a list, and each item of the list equals an item of the array.
     ContainsAll,
-    /// The node is a string that starts with the value.
+    /// A node at the path is a string that starts with the condition's value.
     StartsWith,
-    /// The node is a string that ends with the value.
+    /// A node at the path is a string that ends with the condition's value.
     EndsWith,
-    /// The node is a string of at most 64 KiB in which the value, a regular expression, finds a match. The syntax is that of the
-    /// `regex` crate, which matches in linear time.
+    /// A node at the path is a string of at most 64 KiB in which the condition's value, a regular expression, finds a match. The syntax is
+    /// that of the `regex` crate, which matches in linear time.
     Matches,
-    /// The path has at least one node. With the value `false`: the path has no node.
+    /// The condition's path has at least one node. With the value `false`: the path has no node.
     Exists,
 }
 
 impl Op {
-    /// All operators.
+    /// All operators of conditions.
     pub const ALL: [Self; 14] = [
         Self::Eq,
         Self::Ne,
@@ -54,7 +54,7 @@ impl Op {
         Self::Exists,
     ];
 
-    /// Returns the name in definitions, such as `eq` or `contains_any`.
+    /// Returns the operator's name in definitions, such as `eq` or `contains_any`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -12,91 +12,91 @@ use serde_json::Value;
 #[serde(default)]
 #[non_exhaustive]
 pub struct Patch {
-    /// The new schema name.
+    /// The new schema name of the breadcrumb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema_name: Option<String>,
-    /// The new title.
+    /// The new title of the breadcrumb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The new description.
+    /// The new description of the breadcrumb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The new content version that the author assigns.
+    /// The new content version that the author assigns to the breadcrumb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub semantic_version: Option<String>,
-    /// The new tags, which replace all tags.
+    /// The new tags, which replace all tags of the breadcrumb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
-    /// The new payload, which replaces the whole payload.
+    /// The new payload, which replaces the whole payload of the breadcrumb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<Json>,
-    /// The new hints.
+    /// The new `llm_hints`: rules for the part of the payload that a model receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub llm_hints: Option<Json>,
-    /// The new label of the permitted readers.
+    /// The new label of the breadcrumb's permitted readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visibility: Option<Visibility>,
-    /// The new sensitivity label.
+    /// The new sensitivity label of the breadcrumb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sensitivity: Option<Sensitivity>,
-    /// The new expiry time.
+    /// The new expiry time of the breadcrumb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Timestamp>,
-    /// The author of the change. A store that authenticates writers, such as an RCRT server, ignores this field.
+    /// The author of the breadcrumb's change. A store that authenticates writers, such as an RCRT server, ignores this field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated_by: Option<String>,
 }
 
 impl Patch {
-    /// Creates a patch that changes only the version.
+    /// Creates an empty patch, which changes only the breadcrumb's version.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Replaces the payload.
+    /// Replaces the breadcrumb's payload.
     #[must_use]
     pub fn context(mut self, context: impl Into<Json>) -> Self {
         self.context = Some(context.into());
         self
     }
 
-    /// Replaces all tags.
+    /// Replaces all tags of the breadcrumb.
     #[must_use]
     pub fn tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.tags = Some(tags.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Replaces the title.
+    /// Replaces the breadcrumb's title.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Replaces the description.
+    /// Replaces the breadcrumb's description.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Replaces the hints.
+    /// Replaces the breadcrumb's `llm_hints`.
     #[must_use]
     pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
         self.llm_hints = Some(hints.into());
         self
     }
 
-    /// Sets the expiry time.
+    /// Sets the new expiry time of the breadcrumb.
     #[must_use]
     pub fn ttl(mut self, ttl: Timestamp) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Sets the author of the change. A run replaces the author of its response with its executor ID.
+    /// Sets the author of the breadcrumb's change. A run replaces the author of its response with its executor ID.
     #[must_use]
     pub fn updated_by(mut self, author: impl Into<String>) -> Self {
         self.updated_by = Some(author.into());
@@ -105,7 +105,7 @@ impl Patch {
 }
 
 impl From<Value> for Patch {
-    /// Creates a patch that replaces the payload.
+    /// Creates a patch that replaces the breadcrumb's payload.
     fn from(context: Value) -> Self {
         Self::new().context(context)
     }

@@ -79,19 +79,19 @@ impl Path {
         Ok(Self(Arc::new(Compiled { source, program })))
     }
 
-    /// Returns the text of the path, normalised to start with `$`.
+    /// Returns the text of the JSONPath, normalised to start with `$`.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.0.source
     }
 
-    /// Returns `true` if the path has only names and indexes, so it selects at most one node.
+    /// Returns `true` if the JSONPath has only names and indexes, so it selects at most one node.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         matches!(self.0.program, Program::Plain(_))
     }
 
-    /// Returns the steps of a plain path.
+    /// Returns the names and indexes of a plain path, or `None` for another path.
     pub(super) fn steps(&self) -> Option<&[Step]> {
         match &self.0.program {
             Program::Plain(steps) => Some(steps),
@@ -99,7 +99,7 @@ impl Path {
         }
     }
 
-    /// Returns the first node that the path selects in `value`.
+    /// Returns the first node that the JSONPath selects in `value`.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Path {
         }
     }
 
-    /// Returns `true` if `test` returns `true` for a node that the path selects. Stops at the first such node.
+    /// Returns `true` if `test` returns `true` for a node that the JSONPath selects in `value`. Stops at the first such node.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Path {
         }
     }
 
-    /// Returns all nodes that the path selects in `value`.
+    /// Returns all nodes that the JSONPath selects in `value`.
     ///
     /// # Errors
     ///
@@ -175,13 +175,13 @@ impl Eq for Path {}
     reason = "the documentation of the type describes the fields, which mean the same in all variants"
 )]
 pub enum PathError {
-    /// The text is not a JSONPath.
+    /// The text of the path is not a JSONPath.
     #[error(
         "path `{path}` is not a valid JSONPath: {reason}; see RFC 9535, and quote unusual names as ['name']"
     )]
     Syntax { path: String, reason: String },
-    /// The path has more bytes, segments, `..`, wildcards, union members, parentheses or comparisons than the limit.
-    #[error("path `{path}` has {found} {what}, at most {limit} are allowed: {way_out}")]
+    /// The JSONPath has more bytes, segments, `..`, wildcards, union members, parentheses or comparisons than the limit.
+    #[error("path `{path}` has {found} {what} where at most {limit} are allowed: {way_out}")]
     OverLimit {
         path: String,
         what: &'static str,
@@ -189,30 +189,30 @@ pub enum PathError {
         limit: usize,
         way_out: &'static str,
     },
-    /// A union has a duplicate member, which would multiply the result.
+    /// A union in the JSONPath has a duplicate member, which would multiply the result.
     #[error("path `{path}` repeats member `{member}` in a union: name it once")]
     RepeatedMember { path: String, member: String },
-    /// A filter contains another filter.
+    /// A filter in the JSONPath contains another filter.
     #[error("path `{path}` has a filter inside a filter, which is not allowed: use one filter")]
     NestedFilter { path: String },
-    /// A filter refers to the root with `$`.
+    /// A filter in the JSONPath refers to the document's root with `$`.
     #[error("path `{path}` has `$` inside a filter, which is not allowed: compare members of `@`")]
     RootInFilter { path: String },
-    /// A filter descends with `..`.
+    /// A filter in the JSONPath descends to all levels with `..`.
     #[error("path `{path}` has `..` inside a filter, which is not allowed: name the members")]
     DescentInFilter { path: String },
-    /// A filter calls a function other than `length` and `value`.
+    /// A filter in the JSONPath calls a function other than `length` and `value`.
     ///
     /// `match` and `search` compile a regular expression for each node. `count` never returns 0 in the evaluator. The other functions
     /// are not in RFC 9535, and some take quadratic time.
     #[error("path `{path}` calls function `{function}`: only length() and value() are allowed")]
     Function { path: String, function: String },
-    /// A function argument contains parentheses, which the parser reads in exponential time.
+    /// A function argument in the JSONPath contains parentheses, which the parser reads in exponential time.
     #[error(
         "path `{path}` has parentheses in the arguments of a function: pass a path such as @.a"
     )]
     NestedCall { path: String },
-    /// A function is used in a position that RFC 9535 does not define.
+    /// A function in the JSONPath is used in a position that RFC 9535 does not define.
     #[error(
         "path `{path}` uses function `{function}` in a position that is not allowed: {way_out}"
     )]
@@ -221,7 +221,7 @@ pub enum PathError {
         function: String,
         way_out: &'static str,
     },
-    /// A number in a filter is too large. The evaluator would read it as `null`.
+    /// A number in a filter of the JSONPath is too large. The evaluator would read it as `null`.
     #[error("path `{path}` compares with a number that is not finite: write a smaller number")]
     NumberOutOfRange { path: String },
     /// The document nests too deep for a search, or the text of the locations of its nodes needs too much memory.
@@ -234,12 +234,12 @@ pub enum PathError {
         limit: usize,
         way_out: &'static str,
     },
-    /// The search takes too many steps. The conditions of one definition share the steps for a document.
+    /// The search of a document by the JSONPath takes too many steps. The conditions of one definition share the steps for a document.
     #[error(
         "path `{path}` takes more than {limit} steps to search the document: shorten the document, use fewer paths that search, or use only names and indexes"
     )]
     TooManySteps { path: String, limit: usize },
-    /// The evaluator failed.
+    /// The evaluator of JSONPaths failed on the document.
     #[error("cannot evaluate path `{path}`: {reason}; simplify the path")]
     Evaluation { path: String, reason: String },
 }
@@ -251,7 +251,7 @@ fn syntax(path: &str, reason: impl Into<String>) -> PathError {
     }
 }
 
-/// Checks a number of parts of a path against its limit.
+/// Checks the number of some parts of a JSONPath, such as segments, against its limit.
 fn within(
     path: &str,
     (what, found, limit): (&'static str, usize, usize),

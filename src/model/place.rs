@@ -7,17 +7,17 @@ use std::fmt;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DefinitionPath(Vec<DefinitionPathPart>);
 
-/// One part of a [`DefinitionPath`].
+/// One part of a [`DefinitionPath`]: a field name or an item index.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DefinitionPathPart {
-    /// A field of an object, by name.
+    /// A field of an object in the definition, by name.
     Field(String),
-    /// An item of a list, by its index from 0.
+    /// An item of a list in the definition, by its index from 0.
     Item(usize),
 }
 
 impl DefinitionPath {
-    /// Returns the parts of the path, from the root of the document. Empty for the document itself.
+    /// Returns the parts of the path, from the root of the definition. Empty for the definition itself.
     #[must_use]
     pub fn parts(&self) -> &[DefinitionPathPart] {
         &self.0
@@ -54,7 +54,7 @@ impl DefinitionPath {
         joined
     }
 
-    /// Returns `outer` followed by this path.
+    /// Returns the definition path `outer` followed by this path.
     #[cfg(any(feature = "workflows", test))]
     pub(crate) fn below(&self, outer: &Self) -> Self {
         Self(outer.0.iter().chain(&self.0).cloned().collect())
@@ -104,12 +104,12 @@ fn is_plain(name: &str) -> bool {
 /// Line and column in the text of a definition.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Position {
-    /// The path of the file, or `None` for a text that is not from a file.
+    /// The path of the definition file, or `None` for a text that is not from a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The line, counted from 1.
+    /// The line in the definition text, counted from 1.
     pub line: usize,
-    /// The column, counted from 1.
+    /// The column in the definition text, counted from 1.
     pub column: usize,
 }
 

@@ -30,13 +30,14 @@ struct Inner {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
-    /// No subscription matches.
+    /// No subscription of the executor matches the event.
     Unmatched,
-    /// A context subscription matches and no trigger does. Nothing runs: the executor fetches its context when it is triggered.
+    /// A context subscription matches the event, and no trigger subscription does. Nothing runs: the executor fetches its context when it
+    /// is triggered.
     Context,
-    /// A trigger subscription matches, and the executor runs.
+    /// A trigger subscription matches the event, and the executor runs.
     Trigger {
-        /// Index of the matching trigger with the highest priority. Of several with this priority, the first.
+        /// Index of the matching trigger subscription with the highest priority. Of several with this priority, the first.
         subscription: usize,
     },
     /// The event has no readable context, and a trigger has conditions on the context. Read the breadcrumb and call
@@ -59,7 +60,7 @@ impl Subscriptions {
         Ok(Self::checked(subscriptions, warnings))
     }
 
-    /// Reads a definition: a list of subscriptions, `{"selectors": [..]}`, `{"subscriptions": ..}` or a whole
+    /// Reads the subscriptions of a definition: a list of subscriptions, `{"selectors": [..]}`, `{"subscriptions": ..}` or a whole
     /// definition breadcrumb (`{"context": {"subscriptions": ..}}`).
     ///
     /// A subscription is `{"schema_name"?, "any_tags"?, "all_tags"?, "context_match"?: [{"path", "op", "value"?}],
@@ -79,7 +80,7 @@ impl Subscriptions {
         Self::from_json_with(definition, &DefinitionOptions::default())
     }
 
-    /// Reads a definition with other limits and defaults.
+    /// Reads a definition of subscriptions with other limits and defaults.
     ///
     /// # Errors
     /// See [`from_json`](Self::from_json).
@@ -91,8 +92,8 @@ impl Subscriptions {
         Ok(Self::checked(subscriptions, warnings))
     }
 
-    /// Reads a definition from JSON text, and rejects objects with duplicate keys. Prefer it to [`from_json`](Self::from_json) for
-    /// text, because a parsed [`Value`] no longer has the duplicate keys.
+    /// Reads the subscriptions of a definition from JSON text, and rejects objects with duplicate keys. Prefer it to
+    /// [`from_json`](Self::from_json) for text, because a parsed [`Value`] no longer has the duplicate keys.
     ///
     /// # Errors
     /// See [`from_json`](Self::from_json). Also returns an error if the text is not JSON, has a duplicate key in an object, or is larger
@@ -101,19 +102,19 @@ impl Subscriptions {
         Self::from_json(&definition::parse_text(text)?)
     }
 
-    /// Returns the problems of the definition that do not prevent its use.
+    /// Returns the warnings about subscriptions that are valid but probably wrong.
     #[must_use]
     pub fn warnings(&self) -> &[SubscriptionWarning] {
         &self.0.warnings
     }
 
-    /// Returns the subscriptions, in the order of the definition.
+    /// Returns the executor's subscriptions, in the order of the definition.
     #[must_use]
     pub fn as_slice(&self) -> &[Subscription] {
         &self.0.subscriptions
     }
 
-    /// Returns the SHA-256 of the definitions as JSON, in hexadecimal: equal lists of subscriptions have equal hashes.
+    /// Returns the SHA-256 of the subscriptions as JSON, in hexadecimal: equal lists of subscriptions have equal hashes.
     #[must_use]
     pub fn hash(&self) -> Arc<str> {
         // Subscriptions are JSON by construction.
@@ -121,7 +122,7 @@ impl Subscriptions {
         hex(&Sha256::digest(sorted_text(&definitions))).into()
     }
 
-    /// Returns the context subscriptions, in the order of the definition.
+    /// Returns the executor's context subscriptions, in the order of the definition.
     pub fn sources(&self) -> impl Iterator<Item = &Subscription> {
         self.as_slice()
             .iter()
@@ -221,9 +222,9 @@ impl Subscriptions {
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Ballot {
     subscription: usize,
-    /// The priority of a trigger, or `None` for a context subscription.
+    /// The priority of a trigger subscription, or `None` for a context subscription.
     trigger: Option<i64>,
-    /// Bit set of the selected event kinds.
+    /// Bit set of the event kinds that the subscription selects.
     kinds: u8,
 }
 
@@ -249,10 +250,10 @@ const fn bit(kind: EventKind) -> u8 {
     1 << kind as u8
 }
 
-/// Computes the route of an event from the ballots of the subscriptions with matching selectors, in any order.
+/// Computation of the route of an event from the ballots of the subscriptions with matching selectors, in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
-    /// Priority and index of the best trigger so far.
+    /// Priority and index of the best matching trigger subscription so far.
     winner: Option<(i64, usize)>,
     undecided: bool,
     noted: bool,

@@ -68,7 +68,7 @@ impl Selector {
         })
     }
 
-    /// Requires at least one of these tags. Repeated calls extend the list. An empty list matches no breadcrumb.
+    /// Requires a breadcrumb to have at least one of these tags. Repeated calls extend the list. An empty list matches no breadcrumb.
     #[must_use]
     pub fn any_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         let any = Arc::make_mut(&mut self.0).any_tags.get_or_insert_default();
@@ -76,7 +76,7 @@ impl Selector {
         self
     }
 
-    /// Requires all of these tags. Repeated calls extend the list.
+    /// Requires a breadcrumb to have all of these tags. Repeated calls extend the list.
     #[must_use]
     pub fn all_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         Arc::make_mut(&mut self.0)
@@ -85,7 +85,8 @@ impl Selector {
         self
     }
 
-    /// Requires a condition on the context: a JSONPath (the prefix `$.` is optional), an [`Op`](super::Op) or its name, and a value.
+    /// Requires a condition on the breadcrumb's context: a JSONPath (the prefix `$.` is optional), an [`Op`](super::Op) or its name, and a
+    /// value.
     ///
     /// [`check`](Self::check) returns the error of a condition that does not compile. Subscriptions and queries reject such a selector.
     #[must_use]
@@ -98,7 +99,7 @@ impl Selector {
         self.condition(Condition::new(path, op, Some(value.into())))
     }
 
-    /// Requires a condition on the context.
+    /// Requires a condition on the breadcrumb's context.
     #[must_use]
     pub fn condition(mut self, condition: Condition) -> Self {
         Arc::make_mut(&mut self.0).conditions.push(condition);
@@ -140,19 +141,19 @@ impl Selector {
         &self.0.all_tags
     }
 
-    /// Returns the conditions on the context.
+    /// Returns the selector's conditions on the breadcrumb's context.
     #[must_use]
     pub fn conditions(&self) -> &[Condition] {
         &self.0.conditions
     }
 
-    /// Returns the number of conditions that search the context.
+    /// Returns the number of the selector's conditions that search the context.
     pub(super) fn searches(&self) -> usize {
         let conditions = self.0.conditions.iter();
         conditions.filter_map(Condition::search_path).count()
     }
 
-    /// Sets the number of conditions of a definition that share the steps of searches.
+    /// Sets the number of conditions in the whole definition that share the maximum number of search steps.
     pub(super) fn among_searches(&mut self, searches: usize) {
         if searches > self.searches() {
             Arc::make_mut(&mut self.0).searches = searches;
@@ -165,7 +166,7 @@ impl Selector {
         MAX_SEARCH_STEPS / self.searches().max(self.0.searches).max(1)
     }
 
-    /// Returns `true` if the selector has no part, not even the schema name `"*"`.
+    /// Returns `true` if the selector requires no schema, tags or conditions and has not even the schema name `"*"`.
     pub(super) fn is_empty(&self) -> bool {
         *self.0 == Parts::default()
     }
@@ -300,7 +301,7 @@ impl Look for Json {
     }
 }
 
-/// A context that exists and cannot be read. No condition holds on it.
+/// A breadcrumb context that exists and cannot be read. No condition holds on it.
 struct Unreadable;
 
 impl Look for Unreadable {
@@ -317,16 +318,16 @@ impl Look for Unreadable {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict<'s> {
     Holds,
-    /// The schema and the tags match, but the context is missing, so the conditions are not decided.
+    /// The selector's schema and tags match, but the context is missing, so the conditions are not decided.
     Undecided,
     Fails(Miss<'s>),
 }
 
-/// Certainty with which a selector matches.
+/// Certainty with which a selector matches an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Passed {
     Surely,
-    /// The schema and the tags match, but the conditions are not decided, because the context is missing.
+    /// The selector's schema and tags match, but the conditions are not decided, because the context is missing.
     Maybe,
 }
 

@@ -20,12 +20,12 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Subscription {
-    /// The selected breadcrumbs.
+    /// The selector of the breadcrumbs that trigger the executor or are its input.
     pub selector: Selector,
     /// The use of the selected breadcrumbs: trigger or context.
     pub role: Role,
-    /// The name in the assembled context. Defaults to the schema name for a context subscription. On a trigger, an alias of the
-    /// trigger.
+    /// The name of the selected breadcrumbs in a run's assembled context. Defaults to the schema name for a context subscription. On a
+    /// trigger, an alias of the trigger.
     pub key: Option<String>,
     /// The method, the number and the order of the fetched breadcrumbs. Ignored on a trigger.
     pub fetch: Fetch,
@@ -35,14 +35,14 @@ pub struct Subscription {
     /// Tag prefixes, such as `session:`. A context subscription fetches only breadcrumbs that have all tags of the trigger with these
     /// prefixes. It fetches nothing unless the trigger has a tag with each prefix. Ignored on a trigger.
     pub scope: Vec<String>,
-    /// The priority. The matching trigger with the highest priority is used. If the context exceeds its size limit, items with the
-    /// lowest priority are omitted first. Defaults to 0.
+    /// The priority of the subscription. The matching trigger with the highest priority is used. If the context exceeds its size limit,
+    /// items with the lowest priority are omitted first. Defaults to 0.
     pub priority: i64,
-    /// The kinds of events that match. Defaults to created and updated.
+    /// The kinds of events that match the subscription. Defaults to created and updated.
     pub on: Vec<EventKind>,
-    /// A comment for people, without an effect.
+    /// A comment on the subscription for people, without an effect.
     pub comment: Option<String>,
-    /// Unknown fields of the definition, without an effect.
+    /// Unknown fields of the subscription's definition, without an effect.
     pub extra: Map<String, Value>,
 }
 
@@ -57,10 +57,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// Both roles.
+    /// Both roles of subscriptions.
     pub const ALL: [Self; 2] = [Self::Trigger, Self::Context];
 
-    /// Returns the other role.
+    /// Returns the other role of subscriptions.
     pub(crate) const fn other(self) -> Self {
         match self {
             Self::Trigger => Self::Context,
@@ -68,7 +68,7 @@ impl Role {
         }
     }
 
-    /// Returns the name in definitions: `trigger` or `context`.
+    /// Returns the role's name in definitions: `trigger` or `context`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -82,9 +82,10 @@ impl Role {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Fetch {
-    /// The method that chooses the breadcrumbs.
+    /// The method that chooses the fetched breadcrumbs.
     pub method: Method,
-    /// The maximum number of breadcrumbs, `nn` of a vector fetch. From 1 to [`DefinitionOptions::max_limit`](super::DefinitionOptions).
+    /// The maximum number of fetched breadcrumbs, `nn` of a vector fetch. From 1 to
+    /// [`DefinitionOptions::max_limit`](super::DefinitionOptions).
     pub limit: usize,
     /// The order of the fetched breadcrumbs. Does not change which breadcrumbs are fetched.
     pub order: Order,
@@ -95,21 +96,21 @@ pub struct Fetch {
 /// Method by which a fetch chooses among the matching breadcrumbs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Method {
-    /// The trigger itself. The default and the only method of a trigger.
+    /// The trigger breadcrumb itself. The default and the only method of a trigger.
     EventData,
-    /// The newest breadcrumb. The default of a context subscription.
+    /// The newest matching breadcrumb. The default of a context subscription.
     Latest,
-    /// The newest breadcrumbs, 10 by default.
+    /// The newest matching breadcrumbs, 10 by default.
     Recent,
-    /// The breadcrumbs most similar to the trigger by vector search, 5 by default.
+    /// The matching breadcrumbs most similar to the trigger by vector search, 5 by default.
     Vector,
 }
 
 impl Method {
-    /// All methods.
+    /// All fetch methods.
     pub const ALL: [Self; 4] = [Self::EventData, Self::Latest, Self::Recent, Self::Vector];
 
-    /// Returns the name in definitions: `event_data`, `latest`, `recent` or `vector`.
+    /// Returns the fetch method's name in definitions: `event_data`, `latest`, `recent` or `vector`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -120,7 +121,7 @@ impl Method {
         }
     }
 
-    /// Returns the default limit: 1 for `event_data` and `latest`, 10 for `recent`, 5 for `vector`.
+    /// Returns the default limit of the fetch method: 1 for `event_data` and `latest`, 10 for `recent`, 5 for `vector`.
     #[must_use]
     pub const fn default_limit(self) -> usize {
         match self {
@@ -137,15 +138,15 @@ pub enum Order {
     /// Descending by update time, then version, then ID. A vector fetch starts with the most similar breadcrumb.
     #[default]
     NewestFirst,
-    /// The reverse of [`NewestFirst`](Self::NewestFirst).
+    /// Ascending by update time, then version, then ID. A vector fetch ends with the most similar breadcrumb.
     OldestFirst,
 }
 
 impl Order {
-    /// Both orders.
+    /// Both orders of fetched breadcrumbs.
     pub const ALL: [Self; 2] = [Self::NewestFirst, Self::OldestFirst];
 
-    /// Returns the name in definitions: `newest_first` or `oldest_first`.
+    /// Returns the order's name in definitions: `newest_first` or `oldest_first`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -167,13 +168,13 @@ impl Fetch {
         }
     }
 
-    /// Returns `true` if the context has one item under the key instead of a list: for `latest`, or a limit of 1.
+    /// Returns `true` if the run's context has one item under the subscription's key instead of a list: for `latest`, or a limit of 1.
     #[must_use]
     pub const fn is_one(&self) -> bool {
         self.limit == 1 || matches!(self.method, Method::Latest)
     }
 
-    /// Returns the maximum number of fetched items: 1 for `latest`, otherwise `limit`.
+    /// Returns the maximum number of fetched breadcrumbs: 1 for `latest`, otherwise `limit`.
     #[must_use]
     pub const fn items(&self) -> usize {
         match self.method {
@@ -217,21 +218,21 @@ impl Subscription {
         }
     }
 
-    /// Requires at least one of these tags.
+    /// Requires a breadcrumb to have at least one of these tags.
     #[must_use]
     pub fn any_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.selector = self.selector.any_tags(tags);
         self
     }
 
-    /// Requires all of these tags.
+    /// Requires a breadcrumb to have all of these tags.
     #[must_use]
     pub fn all_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.selector = self.selector.all_tags(tags);
         self
     }
 
-    /// Requires a condition on the context. See [`Selector::matching`].
+    /// Requires a condition on the breadcrumb's context. See [`Selector::matching`].
     #[must_use]
     pub fn matching(
         mut self,
@@ -243,21 +244,21 @@ impl Subscription {
         self
     }
 
-    /// Requires a condition on the context.
+    /// Requires a condition on the breadcrumb's context.
     #[must_use]
     pub fn condition(mut self, condition: Condition) -> Self {
         self.selector = self.selector.condition(condition);
         self
     }
 
-    /// Sets the name in the assembled context. On a trigger, an alias of the trigger.
+    /// Sets the name of the selected breadcrumbs in a run's assembled context. On a trigger, an alias of the trigger.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Fetches the newest breadcrumb.
+    /// Makes the subscription fetch the newest matching breadcrumb.
     #[must_use]
     pub fn latest(mut self) -> Self {
         self.fetch = Fetch {
@@ -267,7 +268,7 @@ impl Subscription {
         self
     }
 
-    /// Fetches the newest breadcrumbs, at most `limit`.
+    /// Makes the subscription fetch the newest matching breadcrumbs, at most `limit`.
     #[must_use]
     pub fn recent(mut self, limit: usize) -> Self {
         self.fetch = Fetch {
@@ -278,7 +279,7 @@ impl Subscription {
         self
     }
 
-    /// Fetches the breadcrumbs most similar to the trigger by vector search, at most `nn`.
+    /// Makes the subscription fetch the breadcrumbs most similar to the trigger by vector search, at most `nn`.
     #[must_use]
     pub fn vector(mut self, nn: usize) -> Self {
         self.fetch = Fetch {
@@ -303,7 +304,7 @@ impl Subscription {
         self
     }
 
-    /// Makes this context required. See the field `required`.
+    /// Makes the breadcrumbs of this context subscription required for a run. See the field `required`.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.required = true;
@@ -317,22 +318,22 @@ impl Subscription {
         self
     }
 
-    /// Sets the priority. See the field `priority`.
+    /// Sets the priority of the subscription. See the field `priority`.
     #[must_use]
     pub fn priority(mut self, priority: i64) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Sets the kinds of events that match.
+    /// Sets the kinds of events that match the subscription.
     #[must_use]
     pub fn on(mut self, kinds: impl IntoIterator<Item = EventKind>) -> Self {
         self.on = kinds.into_iter().collect();
         self
     }
 
-    /// Returns the name in the assembled context: the key. Without a key, the schema name for a context subscription, and `None` for a
-    /// trigger.
+    /// Returns the subscription's name in a run's assembled context: the key. Without a key, the schema name for a context subscription,
+    /// and `None` for a trigger.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self.role {

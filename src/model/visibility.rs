@@ -6,12 +6,12 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Visibility {
-    /// All readers.
+    /// The breadcrumb is for all readers.
     Public,
-    /// The owner's agents. The default.
+    /// The breadcrumb is for the agents of its owner. The default.
     #[default]
     Team,
-    /// The author only.
+    /// The breadcrumb is for its author only.
     Private,
 }
 
@@ -22,9 +22,9 @@ pub enum Sensitivity {
     /// Content without special protection. The default.
     #[default]
     Low,
-    /// Personal data.
+    /// Content with personal data.
     Pii,
-    /// Secrets.
+    /// Content with secrets.
     Secret,
 }
 
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for Sensitivity {
     }
 }
 
-/// Deserializes an enum value from its name in any case. `null` is the default value.
+/// Deserializes a breadcrumb label from its name in any case. `null` is the default value.
 fn one_of<'de, D, T>(deserializer: D, names: &[(&str, T)]) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -11,39 +11,41 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConditionError {
-    /// The path is not a valid JSONPath, or exceeds a limit.
+    /// The condition's path is not a valid JSONPath, or exceeds a limit.
     #[error("{0}")]
     Path(PathError),
-    /// The operator does not exist.
+    /// The condition's operator does not exist.
     #[error("unknown op {op:?}{}", did_you_mean_op(*nearest))]
     UnknownOp {
-        /// The operator as written.
+        /// The unknown operator as the condition writes it.
         op: String,
-        /// The operator with the closest name.
+        /// The known operator with the closest name, or `None` if no name is close.
         nearest: Option<&'static str>,
     },
-    /// The value is missing. All operators except `exists` need one.
-    #[error("op {:?} needs a value", op.as_str())]
+    /// The condition's value is missing. All operators except `exists` need one.
+    #[error("op {:?} needs a value; add \"value\"", op.as_str())]
     NoValue {
-        /// The operator.
+        /// The operator that needs a value.
         op: Op,
     },
-    /// The value of `exists` is not a boolean. `exists` takes `true`, `false` or no value.
+    /// The value of an `exists` condition is not a boolean. `exists` takes `true`, `false` or no value.
     #[error("op \"exists\" takes true or false, not {found}")]
     NotABoolean {
-        /// The value found.
+        /// The value in the condition, shortened.
         found: String,
     },
-    /// The value nests deeper than 64 levels.
-    #[error("the value nests deeper than {MAX_DEPTH} levels")]
+    /// The condition's value nests deeper than 64 levels.
+    #[error("the value of a condition nests deeper than {MAX_DEPTH} levels; flatten it")]
     ValueTooDeep,
-    /// The value has the object key `$serde_json::private::RawValue`, which is reserved.
-    #[error("the value has the object key {RESERVED_KEY:?}, which is reserved; rename the key")]
+    /// The condition's value has the object key `$serde_json::private::RawValue`, which is reserved.
+    #[error(
+        "the value of a condition has the reserved object key {RESERVED_KEY:?}; rename the key"
+    )]
     ReservedKey,
-    /// The regular expression does not compile, or is too large.
+    /// The condition's regular expression does not compile, or is too large.
     #[error("{reason}")]
     Regex {
-        /// The reason, with the start of the regular expression.
+        /// The reason why the regular expression is rejected, with the start of its text.
         reason: String,
     },
 }
@@ -64,7 +66,7 @@ impl ConditionError {
     }
 }
 
-/// Returns the end of the error message: the nearest operator, or all operators if none is near.
+/// Returns the end of the error message about an unknown operator: the nearest operator, or all operators if none is near.
 fn did_you_mean_op(nearest: Option<&str>) -> String {
     match nearest {
         Some(_) => did_you_mean(nearest),
@@ -72,7 +74,7 @@ fn did_you_mean_op(nearest: Option<&str>) -> String {
     }
 }
 
-/// Returns the suggestion at the end of an error message, or an empty string.
+/// Returns the end of an error message that suggests the nearest known name, or an empty string without such a name.
 pub(in crate::model) fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or(String::new(), |name| format!("; did you mean {name:?}?"))
 }

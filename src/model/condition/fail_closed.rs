@@ -7,12 +7,12 @@ use crate::model::path::{PatternStep, Step, item, pattern};
 use serde_json::Value;
 use std::mem::discriminant;
 
-/// Result of following a path.
+/// Result of following a condition's path in a value.
 enum Found<'v> {
     Value(&'v Value),
     /// An object has no member with the name, or an array has no item at the index.
     Nothing,
-    /// The value before a step has another type than the step needs.
+    /// The value before a step of the path has another type than the step needs.
     Undecided,
 }
 
@@ -42,7 +42,7 @@ impl Condition {
 }
 
 impl Test {
-    /// Returns `true` if the test may hold for a node at a path with wildcards. The recursion is at most 32 steps deep.
+    /// Returns `true` if the condition may hold for a node at a path with wildcards. The recursion is at most 32 steps deep.
     fn may_hold_at(&self, steps: &[PatternStep], value: &Value) -> bool {
         let Some((step, rest)) = steps.split_first() else {
             return self.node_may_hold(value);
@@ -70,7 +70,7 @@ impl Test {
         self.node_holds(node) || !self.compares(node)
     }
 
-    /// Returns `true` if the node has a type that the operator can compare with the value.
+    /// Returns `true` if the node has a type that the operator can compare with the condition's value.
     fn compares(&self, node: &Value) -> bool {
         match self.op {
             Op::Eq => are_alike(node, &self.value),
@@ -114,7 +114,7 @@ impl Test {
     }
 }
 
-/// Follows a path of names and indexes.
+/// Follows a path of names and indexes in a value.
 fn walk<'v>(steps: &[Step], value: &'v Value) -> Found<'v> {
     let mut at = value;
     for step in steps {
@@ -144,7 +144,7 @@ fn item_at(value: &Value, index: i64) -> Found<'_> {
     }
 }
 
-/// Returns `false` if two values may differ only in a type, as `5` and `"5"` do. The depth of the shallower value limits the
+/// Returns `false` if two JSON values may differ only in a type, as `5` and `"5"` do. The depth of the shallower value limits the
 /// recursion, and one of the values comes from a validated definition.
 fn are_alike(a: &Value, b: &Value) -> bool {
     match (a, b) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(crate) const CONDITION_FIELDS: [&str; 3] = ["path", "op", "value"];
 
 impl DefinitionProblem {
-    /// Creates the problem of a value with the wrong type.
+    /// Creates the problem of a definition's field whose value has the wrong type.
     pub(crate) fn shape(expected: &'static str, found: &Value) -> Self {
         Self::Shape {
             expected,
@@ -17,7 +17,7 @@ impl DefinitionProblem {
     }
 }
 
-/// Reads and compiles a condition.
+/// Reads and compiles one condition of a definition.
 ///
 /// # Errors
 /// Returns the field with the problem, or an empty string for the whole condition, and the problem.

@@ -1,11 +1,11 @@
 use super::policy::{KeyPolicy, RolePolicy};
 use super::{MAX_CONDITIONS, MAX_REGEXES};
 
-/// Limits, defaults and modes for reading definitions.
+/// Limits, defaults and modes for reading definitions of subscriptions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct DefinitionOptions {
-    /// The maximum `limit` or `nn` of a fetch. Defaults to 1,000.
+    /// The maximum `limit` or `nn` of a subscription's fetch. Defaults to 1,000.
     pub max_limit: usize,
     /// The maximum number of subscriptions of one executor. Defaults to 256.
     pub max_subscriptions: usize,
@@ -17,7 +17,8 @@ pub struct DefinitionOptions {
     pub roles: Option<RolePolicy>,
     /// The keys of context subscriptions without a `key`. With `None`, the default, the schema name is the key.
     pub keys: Option<KeyPolicy>,
-    /// If `true`, an unknown field is an error. If `false`, it is a warning, and the field has no effect. Defaults to `false`.
+    /// If `true`, an unknown field of a definition is an error. If `false`, it is a warning, and the field has no effect. Defaults to
+    /// `false`.
     pub strict: bool,
     /// If `true`, definitions are read by the rules of an RCRT (Right Context Right Time) server. See [`rcrt`](Self::rcrt).
     /// Defaults to `false`.
@@ -40,7 +41,7 @@ impl Default for DefinitionOptions {
 }
 
 impl DefinitionOptions {
-    /// Sets the maximum `limit` or `nn` of a fetch.
+    /// Sets the maximum `limit` or `nn` of a subscription's fetch.
     #[must_use]
     pub fn max_limit(mut self, limit: usize) -> Self {
         self.max_limit = limit;
@@ -82,7 +83,7 @@ impl DefinitionOptions {
         self
     }
 
-    /// Makes each unknown field an error. Use this mode for definitions in files, whose authors can fix the errors.
+    /// Makes each unknown field of a definition an error. Use this mode for definitions in files, whose authors can fix the errors.
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.strict = true;

@@ -4,10 +4,10 @@ use crate::model::json_check::MAX_DEPTH;
 use crate::model::place::DefinitionPath;
 use serde_json::Value;
 
-/// Names of the fields around the list, the innermost first.
+/// Names of the definition fields that can contain the list of subscriptions, the innermost first.
 const STEPS: [&str; 3] = ["selectors", "subscriptions", "context"];
 
-/// Returns the next field on the path to the list, with its value.
+/// Returns the next field on the path to the list of subscriptions, with the field's value.
 pub(super) fn next(value: &Value) -> Option<(&'static str, &Value)> {
     let object = value.as_object()?;
     STEPS
@@ -15,7 +15,7 @@ pub(super) fn next(value: &Value) -> Option<(&'static str, &Value)> {
         .find_map(|name| Some((name, object.get(name).filter(|value| !value.is_null())?)))
 }
 
-/// Returns the path of the list. If the list is missing, returns the path of the innermost value on the path to it.
+/// Returns the path of the list of subscriptions. If the list is missing, returns the path of the innermost value on the path to it.
 pub(super) fn list(definition: &Value) -> DefinitionPath {
     let (mut place, mut value) = (DefinitionPath::default(), definition);
     for _ in 0..MAX_DEPTH {

@@ -24,7 +24,7 @@ pub struct RolePolicy {
 }
 
 impl RolePolicy {
-    /// Creates a policy by which subscriptions to these schema names are triggers.
+    /// Creates a policy by which subscriptions to these schema names are triggers by default.
     #[must_use]
     pub fn triggers<T: Into<String>>(schemas: impl IntoIterator<Item = T>) -> Self {
         Self {
@@ -62,27 +62,27 @@ pub struct KeyPolicy {
 }
 
 impl KeyPolicy {
-    /// Creates a policy without keys.
+    /// Creates a policy that gives no subscription a default key.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the key for a schema name.
+    /// Sets the default key of context subscriptions to a schema name.
     #[must_use]
     pub fn name(mut self, schema: impl Into<String>, key: impl Into<String>) -> Self {
         self.names.push((schema.into(), key.into()));
         self
     }
 
-    /// Derives the keys for all other schema names, with underscores in place of the dots.
+    /// Derives the default keys for all other schema names, with underscores in place of the dots.
     #[must_use]
     pub fn others_with_underscores(mut self) -> Self {
         self.underscores = true;
         self
     }
 
-    /// Sets the default limit of a fetch, for all methods.
+    /// Sets the default limit of a subscription's fetch, for all fetch methods.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);

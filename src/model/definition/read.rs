@@ -116,7 +116,7 @@ fn shape(field: &str, expected: &'static str, found: &Value) -> DefinitionError 
     )
 }
 
-/// Reader of one subscription.
+/// Reader of one subscription from the JSON of a definition.
 struct Reader<'o> {
     options: &'o DefinitionOptions,
     index: usize,
@@ -260,7 +260,8 @@ impl<'o> Reader<'o> {
         })
     }
 
-    /// Reads the fetch: an object, or the name of a method. A `limit` or `nn` of the subscription applies if the fetch has none.
+    /// Reads the field `fetch` of a subscription: an object, or the name of a method. A `limit` or `nn` of the subscription applies if the
+    /// fetch has none.
     fn fetch(&mut self, default: Fetch) -> Result<Fetch, DefinitionError> {
         let beside = self.count("limit", "limit")?.or(self.count("nn", "nn")?);
         let mut object = match self.fields.remove("fetch") {
@@ -369,7 +370,7 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// Reads a count. A count larger than `usize` becomes `usize::MAX`, which exceeds every limit.
+    /// Reads a `limit` or `nn` of a subscription. A number larger than `usize` becomes `usize::MAX`, which exceeds every limit.
     fn count(&mut self, field: &str, place: &str) -> Result<Option<usize>, DefinitionError> {
         let Some(found) = self.fields.remove(field) else {
             return Ok(None);
@@ -432,7 +433,7 @@ impl<'o> Reader<'o> {
         self.odd.push(Odd::unknown_field(&field, nearest));
     }
 
-    /// Checks that all fields are known.
+    /// Checks that the subscription has no unknown fields.
     ///
     /// # Errors
     /// Returns the first unknown field.

@@ -56,7 +56,7 @@ pub(crate) struct ConditionCount {
 }
 
 impl ConditionCount {
-    /// Adds a list of conditions, given by their operators.
+    /// Counts a list of conditions, given by their operators.
     ///
     /// # Errors
     /// Returns the exceeded limit.
@@ -123,7 +123,7 @@ fn check_one(
     }
 }
 
-/// Checks that names are unique. Two triggers may have the same key.
+/// Checks that the names of subscriptions are unique. Two triggers may have the same key.
 fn check_names(subscriptions: &[Subscription]) -> Result<(), DefinitionError> {
     let mut taken: HashMap<&str, (usize, Role)> = HashMap::new();
     for (index, subscription) in subscriptions.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Deserialization of an event from one frame, in one pass and without temporary copies.
+//! Deserialization of an event from its JSON form, in one pass and without temporary copies.
 
 use super::{Event, EventKind};
 use crate::error::excerpt;
@@ -107,7 +107,7 @@ fn once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     Ok(())
 }
 
-/// Kind of event, deserialized from the `type` of a frame.
+/// Kind of event, deserialized from the field `type` of the event's JSON form.
 struct Type(EventKind);
 
 impl<'de> Deserialize<'de> for Type {

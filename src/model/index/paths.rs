@@ -2,7 +2,7 @@ use crate::model::path::{Step, item};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The plain paths in the conditions of a group of selectors, as a tree.
+/// The plain JSONPaths (only names and indexes) in the conditions of a group of selectors, as a tree.
 ///
 /// Each path has a number, which does not change while the path is in use.
 #[derive(Clone, Debug, Default)]
@@ -15,12 +15,12 @@ pub(super) struct Paths {
 struct Node {
     names: BTreeMap<Box<str>, usize>,
     indexes: BTreeMap<i64, usize>,
-    /// Number of conditions with this path.
+    /// Number of conditions whose path ends at this node.
     uses: usize,
 }
 
 impl Paths {
-    /// Number of the path `$`.
+    /// Number of the root path `$` in the tree.
     pub(super) const ROOT: usize = 0;
 
     /// Increments the use count of a path and returns the path's number.

@@ -6,10 +6,10 @@ use crate::model::json_check::{self, MAX_DEPTH};
 
 /// Maximum length in bytes of a number that is certain to be in the range of a `Value`.
 const SURE_NUMBER: usize = 100;
-/// Maximum number of digits of an exponent in such a number.
+/// Maximum number of exponent digits of a number that is certain to be in the range of a `Value`.
 const SURE_EXPONENT: usize = 2;
 
-/// Returns the values of a text at the used paths, sorted by path number.
+/// Returns the values of a JSON text at the used paths, sorted by path number.
 ///
 /// The syntax of the text must be valid JSON. Returns `None` if only a parser can decide: for a text that a `Value` may not be able
 /// to hold (long numbers, lone surrogates, too many levels), and for a duplicate key on a used path.
@@ -44,12 +44,12 @@ struct Scanner<'e, 'p> {
     at: usize,
     depth: usize,
     paths: &'p Paths,
-    /// The values at the used paths and at their prefixes. The prefixes are needed to detect duplicate keys.
+    /// The values found so far, at the used paths and at their prefixes. The prefixes are needed to detect duplicate keys.
     found: Vec<Slot<'e>>,
 }
 
 impl Scanner<'_, '_> {
-    /// Reads the value at a path.
+    /// Reads the JSON value at the cursor, whose path is in the tree.
     fn value(&mut self, path: usize) -> Option<()> {
         self.blanks();
         let start = self.at;
@@ -104,7 +104,7 @@ impl Scanner<'_, '_> {
         }
     }
 
-    /// Skips one value. Each iteration consumes at least one byte.
+    /// Skips one JSON value. Each iteration consumes at least one byte.
     fn skip(&mut self) -> Option<()> {
         let bytes = self.text.as_bytes();
         let (mut at, mut depth) = (self.at, self.depth);
@@ -160,7 +160,7 @@ impl Scanner<'_, '_> {
     }
 }
 
-/// Returns the end of the string that starts at `at`, and `true` if the string has escapes.
+/// Returns the end of the JSON string that starts at `at`, and `true` if the string has escapes.
 fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let mut rest = bytes.get(at + 1..)?;
     let mut escaped = false;
@@ -174,7 +174,7 @@ fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// Returns the end of the number that starts at `at`, or `None` if the number may be out of range.
+/// Returns the end of the JSON number that starts at `at`, or `None` if the number may be out of range.
 fn number(bytes: &[u8], at: usize) -> Option<usize> {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'.');
     let mut length = 1 + run(bytes, at + 1, is_part);
@@ -198,7 +198,7 @@ fn run(bytes: &[u8], from: usize, is_of_kind: impl Fn(&u8) -> bool) -> usize {
     rest.iter().take_while(|byte| is_of_kind(byte)).count()
 }
 
-/// Returns the number of bytes before the next quote or backslash. Compares eight bytes at a time.
+/// Returns the number of bytes of a JSON string before the next quote or backslash. Compares eight bytes at a time.
 fn plain_run(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xFF;
     // The lowest set bit marks the first equal byte.
@@ -218,7 +218,7 @@ fn plain_run(bytes: &[u8]) -> usize {
     bytes.len() - rest.len() + tail.unwrap_or(rest.len())
 }
 
-/// Returns the length of the escape at the start, or of the two escapes of a surrogate pair. Returns `None` for a lone surrogate.
+/// Returns the length of the JSON escape at the start, or of the two escapes of a surrogate pair. Returns `None` for a lone surrogate.
 fn escape_length(bytes: &[u8]) -> Option<usize> {
     match bytes {
         [

@@ -29,12 +29,13 @@ impl<'e> Seen<'e> {
         }
     }
 
-    /// Returns the values at the used paths, sorted by path number, or `None` if the context is missing or unreadable.
+    /// Returns the values of the event's context at the used paths, sorted by path number, or `None` if the context is missing or
+    /// unreadable.
     pub(super) fn slots(&self) -> Option<&[Slot<'e>]> {
         self.slots.get_or_init(|| self.find()).as_deref()
     }
 
-    /// Returns the value at the path with a number.
+    /// Returns the value of the event's context at the path with this number.
     pub(super) fn slot(&self, path: usize) -> Option<&Slot<'e>> {
         let slots = self.slots()?;
         let at = slots.binary_search_by_key(&path, Slot::path).ok()?;

@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, RandomState};
 /// hardly on the number of all selectors.
 #[derive(Clone, Debug)]
 pub(crate) struct SelectorIndex<K> {
-    /// The groups by the hash of the schema name. Schema names with the same hash share a group.
+    /// The groups of selectors by the hash of the schema name. Schema names with the same hash share a group.
     by_schema: ByHash<Group<K>>,
     any_schema: Group<K>,
     /// Random keys of the hashes, so the writers of selectors and events cannot cause collisions.
@@ -33,11 +33,11 @@ struct Group<K> {
     paths: Paths,
 }
 
-/// Maximum length of an indexed list of alternative tags or values. The test of the candidates covers longer lists.
+/// Maximum length of a selector's list of alternative tags or values that is indexed. The test of the candidates covers longer lists.
 const MOST_ENDS: usize = 32;
 
 impl<K: Copy + Ord> SelectorIndex<K> {
-    /// Creates an empty index.
+    /// Creates an index without selectors.
     pub(crate) fn new() -> Self {
         Self {
             by_schema: ByHash::default(),
@@ -47,13 +47,13 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         }
     }
 
-    /// Returns the number of selectors.
+    /// Returns the number of selectors in the index.
     #[cfg_attr(not(test), expect(dead_code, reason = "used in tests only"))]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds a selector. A key can have several selectors.
+    /// Adds a selector to the index. A key can have several selectors.
     pub(crate) fn insert(&mut self, key: K, selector: &Selector) {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
@@ -70,7 +70,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         self.len += 1;
     }
 
-    /// Removes a selector of a key. Returns `false` if the key has no such selector.
+    /// Removes a selector of a key from the index. Returns `false` if the key has no such selector.
     pub(crate) fn remove(&mut self, key: K, selector: &Selector) -> bool {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
@@ -141,7 +141,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
 }
 
 impl<K> Group<K> {
-    /// Returns the position of a selector in the tree. The paths of the selector must be in use.
+    /// Returns the positions of a selector in the group's tree. The paths of the selector must be in use.
     fn plan(&self, selector: &Selector, state: &RandomState) -> Plan {
         let tag = |tag: &String| state.hash_one(tag);
         let mut all: Vec<Edge> = selector
@@ -174,7 +174,7 @@ impl<K> Group<K> {
     }
 }
 
-/// Returns the hashes of tags, in ascending order without duplicates.
+/// Returns the hashes of an event's tags, in ascending order without duplicates.
 fn hashed(tags: &[String], state: &RandomState) -> Vec<u64> {
     let mut hashes: Vec<u64> = tags.iter().map(|tag| state.hash_one(tag)).collect();
     hashes.sort_unstable();

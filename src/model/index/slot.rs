@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::cell::OnceCell;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
-/// The value at a path.
+/// The value of an event's context at one path of an index.
 pub(super) struct Slot<'e> {
     path: usize,
     node: Node<'e>,
@@ -47,7 +47,7 @@ impl<'e> Slot<'e> {
         self.node.value()
     }
 
-    /// Returns the hash of the value at the path. Equal values have equal hashes.
+    /// Returns the hash of the path and its value in the event's context. Equal values have equal hashes.
     pub(super) fn hash(&self, state: &RandomState) -> u64 {
         *self.hash.get_or_init(|| self.node.hash(state, self.path))
     }

@@ -12,9 +12,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(super) struct Tree<K> {
     /// The first selector whose last indexed test leads to this node. Most nodes have one, so it needs no allocation.
     first: Option<Entry<K>>,
-    /// Further selectors of this node.
+    /// Further selectors whose last indexed test leads to this node.
     others: Vec<Entry<K>>,
-    /// The child nodes. `None` for leaves, which most nodes are.
+    /// The child nodes of this tree node. `None` for leaves, which most nodes are.
     branches: Option<Box<Branches<K>>>,
 }
 
@@ -29,7 +29,7 @@ struct Branches<K> {
     all_tags: Edges<K>,
     any_tags: Edges<K>,
     values: Edges<K>,
-    /// Number of edges in `values` for each path.
+    /// Number of edges with a value test for each path, by path number.
     paths: HashMap<usize, usize, BuildHasherDefault<PassThrough>>,
 }
 
@@ -42,16 +42,16 @@ pub(super) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<PassThrough>>;
 /// An indexed test of a selector.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Edge {
-    /// A required tag, by its hash.
+    /// A tag that the selector requires, by its hash.
     AllTags(u64),
-    /// A required or alternative value at a path.
+    /// A value at a path of the context that the selector requires or accepts as an alternative.
     Value {
-        /// The number of the path.
+        /// The number of the path in the context.
         path: usize,
-        /// The hash of path and value.
+        /// The hash of the path and the value.
         hash: u64,
     },
-    /// An alternative tag, by its hash.
+    /// One of the alternative tags of the selector, by its hash.
     AnyTags(u64),
 }
 
@@ -62,7 +62,8 @@ pub(super) struct Plan {
     ends: Vec<Edge>,
 }
 
-/// The parts of an event that tests need, computed on demand: the sorted hashes of its tags without duplicates, and its context.
+/// The parts of an event that the tests of selectors need, computed on demand: the sorted hashes of its tags without duplicates, and its
+/// context.
 pub(super) struct Search<'s> {
     pub(super) tags: &'s dyn Fn() -> &'s [u64],
     pub(super) seen: &'s Seen<'s>,
@@ -72,7 +73,7 @@ impl Plan {
     /// Maximum number of indexed required tests of a selector. The test of the candidates covers further ones.
     pub(super) const MOST: usize = 16;
 
-    /// Creates the plan from the required tests (`all`) and the alternative tests (`any`).
+    /// Creates the plan of a selector from its required tests (`all`) and its alternative tests (`any`).
     pub(super) fn new(mut all: Vec<Edge>, mut any: Vec<Edge>) -> Self {
         all.sort_unstable();
         all.dedup();
@@ -191,7 +192,7 @@ impl<K: Copy + PartialEq> Branches<K> {
         }
     }
 
-    /// Removes the child at an edge if it is empty.
+    /// Removes the child node at an edge if it has no selectors.
     fn prune(&mut self, edge: Edge) {
         let edges = self.edges(edge);
         if !edges.get(&edge.hash()).is_some_and(Tree::is_empty) {

@@ -1,4 +1,4 @@
-//! Check of a path before `jsonpath_rust` parses it.
+//! Check of a JSONPath before `jsonpath_rust` parses it.
 //!
 //! The limits keep parsing and evaluation linear: one `..` visits each node once, and the following segments multiply the result
 //! only by a constant. The check also rejects syntax that `jsonpath_rust` reads differently from RFC 9535.
@@ -9,18 +9,18 @@ use super::{PathError, shorten, syntax, within};
 pub(super) const MAX_BYTES: usize = 512;
 pub(super) const MAX_SEGMENTS: usize = 32;
 pub(super) const MAX_DESCENTS: usize = 1;
-/// Maximum number of wildcards, unions, slices and filters together.
+/// Maximum number of wildcards, unions, slices and filters together in one JSONPath.
 pub(super) const MAX_SPREADS: usize = 2;
 pub(super) const MAX_MEMBERS: usize = 8;
 pub(super) const MAX_PARENTHESES: usize = 8;
 const FUNCTIONS: [&str; 2] = ["length", "value"];
 
-/// Checks the length of a path text.
+/// Checks the length of a JSONPath text.
 pub(super) fn length(text: &str) -> Result<(), PathError> {
     within(text, ("bytes", text.len(), MAX_BYTES), "shorten it")
 }
 
-/// Checks a path that starts with `$` against all limits.
+/// Checks a JSONPath that starts with `$` against all limits.
 pub(super) fn admit(source: &str) -> Result<(), PathError> {
     length(source)?;
     let mut scan = Scan {
@@ -41,7 +41,7 @@ struct Scan<'t> {
     segments: usize,
     descents: usize,
     spreads: usize,
-    /// Number of open parentheses.
+    /// Number of parentheses of a filter that are open at the cursor.
     parentheses: usize,
     /// If `true`, the cursor is between the parentheses of a function call.
     in_call: bool,
@@ -88,7 +88,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads the content of brackets, including the closing bracket.
+    /// Reads the content of brackets in a JSONPath, including the closing bracket.
     fn selection(&mut self, in_filter: bool) -> Result<(), PathError> {
         let mut members = Vec::new();
         loop {
@@ -117,7 +117,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads one member of a selection. Members that select the same nodes give the same text.
+    /// Reads one member of a bracketed selection in a JSONPath. Members that select the same nodes give the same text.
     fn member(&mut self, in_filter: bool) -> Result<String, PathError> {
         match self.cursor.peek() {
             Some('\'' | '"') => Ok(format!("'{}'", self.quoted()?)),
@@ -138,7 +138,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads an index or a slice.
+    /// Reads an index or a slice between the brackets of a JSONPath.
     fn numbers(&mut self) -> Result<String, PathError> {
         let text = self
             .cursor
@@ -152,7 +152,7 @@ impl Scan<'_> {
         Ok(text.trim_matches(is_blank).to_owned())
     }
 
-    /// Reads a filter after its `?`, up to the `,` or `]` after the filter.
+    /// Reads a filter of a JSONPath after its `?`, up to the `,` or `]` after the filter.
     fn filter(&mut self) -> Result<(), PathError> {
         loop {
             match self.cursor.peek() {

@@ -1,4 +1,4 @@
-//! The cost of searching a document, counted before the search.
+//! The cost of searching a JSON document with a JSONPath, counted before the search.
 //!
 //! `jsonpath_rust` visits each node of the document and writes out its location, so the cost depends on the number of nodes, the
 //! length of their locations and the length of the path.
@@ -11,11 +11,11 @@ use serde_json::Value;
 /// of these steps for one short path.
 pub(crate) const MAX_SEARCH_STEPS: usize = 1 << 22;
 
-/// The number of steps for one node. The evaluator formats the location of each node.
+/// The number of search steps for one node of a document. The evaluator formats the location of each node.
 const NODE_STEPS: usize = 4;
-/// The number of bytes of a location or a string that take the steps of a further node.
+/// The number of bytes of a node's location or string that take the search steps of a further node.
 const NODE_BYTES: usize = 64;
-/// The number of bytes of a path that increment the cost factor of each node.
+/// The number of bytes of a JSONPath that increment the cost factor of each node.
 const PATH_BYTES: usize = 32;
 
 impl Path {
@@ -53,7 +53,7 @@ pub(crate) fn search_steps(value: &Value, limit: usize) -> Option<usize> {
     Some(limit - left)
 }
 
-/// Subtracts the steps of a value at a location of `location` bytes. Values below the maximum depth are not counted, because the
+/// Subtracts the search steps of a value at a location of `location` bytes. Values below the maximum depth are not counted, because the
 /// evaluation rejects such documents.
 fn take(value: &Value, depth: usize, location: usize, left: &mut usize) -> Option<()> {
     if depth > MAX_DEPTH {

@@ -1,6 +1,6 @@
-//! Reader of a path text from left to right.
+//! Reader of a JSONPath text from left to right.
 
-/// The unread rest of a path text.
+/// The unread rest of a JSONPath text.
 pub(super) struct Cursor<'t> {
     rest: &'t str,
 }
@@ -36,12 +36,12 @@ impl<'t> Cursor<'t> {
         taken
     }
 
-    /// Skips blanks. Returns `true` if there were any.
+    /// Skips blanks of a JSONPath text. Returns `true` if there were any.
     pub(super) fn skip_blanks(&mut self) -> bool {
         !self.take_while(is_blank).is_empty()
     }
 
-    /// Reads a quoted string and decodes the escapes of RFC 9535. The error is the reason.
+    /// Reads a quoted string of a JSONPath and decodes the escapes of RFC 9535. The error is the reason.
     pub(super) fn quoted(&mut self) -> Result<String, &'static str> {
         let quote = self.bump();
         let mut text = String::new();
@@ -74,7 +74,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Reads the digits after `\u`, and the second half of a surrogate pair if there is one.
+    /// Reads the hexadecimal digits after `\u` in a quoted string, and the second half of a surrogate pair if there is one.
     fn unicode(&mut self) -> Option<char> {
         let unit = self.hex4()?;
         if !(0xD800..=0xDBFF).contains(&unit) {
@@ -93,22 +93,22 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// Returns `true` for a blank of RFC 9535.
+/// Returns `true` for a blank character of RFC 9535 (JSONPath).
 pub(super) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r')
 }
 
-/// Returns `true` if an unquoted name can start with the character.
+/// Returns `true` if an unquoted name in a JSONPath can start with the character.
 pub(super) fn is_name_first(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_' || !c.is_ascii()
 }
 
-/// Returns `true` if an unquoted name can contain the character after the first one.
+/// Returns `true` if an unquoted name in a JSONPath can contain the character after the first one.
 pub(super) fn is_name_char(c: char) -> bool {
     is_name_first(c) || c.is_ascii_digit()
 }
 
-/// Returns `true` if an unquoted name in a plain path can contain the character after the first one. `-` is allowed.
+/// Returns `true` if an unquoted name in a plain JSONPath can contain the character after the first one. `-` is allowed.
 pub(super) fn is_plain_name_char(c: char) -> bool {
     is_name_char(c) || c == '-'
 }

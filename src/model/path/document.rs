@@ -1,4 +1,4 @@
-//! Check of a document before `jsonpath_rust` evaluates a path on it.
+//! Check of a JSON document before `jsonpath_rust` evaluates a path on it.
 //!
 //! `jsonpath_rust` recurses into the document and formats the location of each visited node. A deeply nested document would overflow
 //! the stack, and a long member name is copied for each node below it. One pass without allocation measures both.
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::{PathError, shorten};
 
-/// Maximum depth of a document, which is the default limit of the `serde_json` parser.
+/// Maximum nesting depth of a document that a path searches, which is the default limit of the `serde_json` parser.
 pub(super) const MAX_DEPTH: usize = 128;
-/// Maximum total size in bytes of the locations of all nodes.
+/// Maximum total size in bytes of the locations of all nodes of a document.
 pub(super) const MAX_LOCATION_BYTES: usize = 32 * 1024 * 1024;
 /// Estimated number of bytes that an index, or the quotes and brackets around a name, add to a location.
 const BRACKETS: usize = 8;
 
-/// Checks that a search of the whole document does not exceed the limits.
+/// Checks that a search of the whole document by a JSONPath does not exceed the limits.
 pub(super) fn admit(path: &str, document: &Value) -> Result<(), PathError> {
     let mut measure = Measure { path, bytes: 0 };
     measure.node(document, 0, 0)
@@ -56,7 +56,7 @@ impl Measure<'_> {
     }
 }
 
-/// Returns the maximum number of bytes of a name in a location. An escaped character takes up to six bytes.
+/// Returns the maximum number of bytes of a member name in a node's location. An escaped character takes up to six bytes.
 fn written(name: &str) -> usize {
     let escaped = name
         .bytes()

@@ -5,20 +5,20 @@ use super::cursor::{Cursor, is_blank};
 use super::normalise;
 use super::plain::{self, Step};
 
-/// Error message for a path that is not a pattern.
+/// Error message for a JSONPath that is not a pattern.
 const ONLY: &str =
     "only names, [n], [*] and ..name are allowed, no filter, slice, union or function";
 
-/// One segment of a pattern.
+/// One segment of a pattern, the subset of JSONPath that is matched step by step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum PatternStep {
-    /// The member with this name.
+    /// The object member with this name.
     Name(String),
-    /// Members with this name at any depth.
+    /// Object members with this name at any depth.
     Anywhere(String),
-    /// The item at an index. A negative index counts from the end.
+    /// The list item at an index. A negative index counts from the end.
     Index(i64),
-    /// Every member or item.
+    /// Every object member or list item.
     Each,
 }
 
@@ -71,7 +71,7 @@ fn dotted(cursor: &mut Cursor<'_>) -> Result<PatternStep, &'static str> {
     named(unquoted(cursor)?)
 }
 
-/// Reads an unquoted name. A name with white space or an invisible character is rejected: it is probably a mistake, and as an
+/// Reads an unquoted name of a pattern. A name with white space or an invisible character is rejected: it is probably a mistake, and as an
 /// excluded path it would exclude nothing.
 fn unquoted(cursor: &mut Cursor<'_>) -> Result<Option<Step>, &'static str> {
     let step = plain::shorthand(cursor);

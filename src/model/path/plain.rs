@@ -1,20 +1,20 @@
-//! Plain paths, which have only names and indexes. They are parsed and followed without `jsonpath_rust`.
+//! Plain JSONPaths, which have only names and indexes. They are parsed and followed without `jsonpath_rust`.
 
 use serde_json::Value;
 
 use super::cursor::{Cursor, is_name_first, is_plain_name_char};
 use super::{PathError, syntax};
 
-/// Maximum index of RFC 9535: the largest integer up to which a double is exact.
+/// Maximum index in a JSONPath by RFC 9535: the largest integer up to which a double is exact.
 const MAX_INDEX: i64 = (1 << 53) - 1;
 
-/// One segment of a plain path.
+/// One segment of a plain JSONPath: a name or an index.
 pub(in crate::model) enum Step {
     Name(String),
     Index(i64),
 }
 
-/// Parses a path that starts with `$`. Returns `None` if the path is not plain.
+/// Parses a JSONPath that starts with `$`. Returns `None` if the path is not plain.
 pub(super) fn parse(source: &str) -> Result<Option<Vec<Step>>, PathError> {
     let mut cursor = Cursor::new(source);
     let mut steps = Vec::new();
@@ -66,7 +66,7 @@ fn index(text: &str) -> Option<i64> {
         .filter(|index| (-MAX_INDEX..=MAX_INDEX).contains(index))
 }
 
-/// Returns the node at the path `steps` in `value`.
+/// Returns the node at the plain path `steps` in `value`.
 pub(super) fn walk<'v>(steps: &[Step], value: &'v Value) -> Option<&'v Value> {
     steps.iter().try_fold(value, |node, step| match step {
         Step::Name(name) => node.as_object()?.get(name),

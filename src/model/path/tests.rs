@@ -343,7 +343,7 @@ fn an_error_names_the_thing_the_value_and_the_way_out() {
     let shown = "é".repeat(80);
     assert_eq!(
         long,
-        format!("path `{shown}…` has 800 bytes, at most 512 are allowed: shorten it")
+        format!("path `{shown}…` has 800 bytes where at most 512 are allowed: shorten it")
     );
     for path in [
         "",

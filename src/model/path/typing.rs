@@ -1,4 +1,4 @@
-//! Check of a parsed path: rejects filters that `jsonpath_rust` evaluates differently from RFC 9535, or not in linear time.
+//! Check of a parsed JSONPath: rejects filters that `jsonpath_rust` evaluates differently from RFC 9535, or not in linear time.
 
 use jsonpath_rust::parser::model::{
     Comparable, Filter, FilterAtom, FnArg, JpQuery, Literal, Segment, Selector, Test, TestFunction,
@@ -6,11 +6,11 @@ use jsonpath_rust::parser::model::{
 
 use super::{PathError, shorten, within};
 
-/// Maximum number of comparisons with a path on both sides. Each can compare whole subtrees, and does so on every level of the document
-/// below `..`.
+/// Maximum number of comparisons in a JSONPath's filters with a path on both sides. Each can compare whole subtrees, and does so on every
+/// level of the document below `..`.
 const MAX_PATH_COMPARISONS: usize = 2;
 
-/// Checks the filters of a compiled path.
+/// Checks the filters of a compiled JSONPath.
 pub(super) fn check(path: &str, query: &JpQuery) -> Result<(), PathError> {
     let mut filters = Vec::new();
     query

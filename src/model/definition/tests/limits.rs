@@ -10,7 +10,7 @@ fn the_cap_of_limits_is_configurable() {
     assert!(
         error
             .to_string()
-            .ends_with("fetch.limit: 5001 is not between 1 and 5000"),
+            .ends_with("fetch.limit: the limit 5001 is not between 1 and 5000"),
         "{error}"
     );
     let lower = DefinitionOptions::default().max_limit(20);
@@ -50,14 +50,26 @@ fn a_path_beyond_the_limits_is_refused_with_the_limit() {
     let too_long = format!("$.{}", "a".repeat(511));
     let too_many = format!("${}", ".a".repeat(33));
     for (path, variant, words) in [
-        (too_long.as_str(), "OverLimit", "has 513 bytes, at most 512"),
-        (&too_many, "OverLimit", "has 33 segments, at most 32"),
-        ("$..a..b", "OverLimit", "has 2 descents `..`, at most 1"),
-        ("$.*[*].a[*]", "OverLimit", "slices and filters, at most 2"),
+        (
+            too_long.as_str(),
+            "OverLimit",
+            "has 513 bytes where at most 512",
+        ),
+        (&too_many, "OverLimit", "has 33 segments where at most 32"),
+        (
+            "$..a..b",
+            "OverLimit",
+            "has 2 descents `..` where at most 1",
+        ),
+        (
+            "$.*[*].a[*]",
+            "OverLimit",
+            "slices and filters where at most 2",
+        ),
         (
             "$.*[0:2].a['x','y']",
             "OverLimit",
-            "has 3 wildcards, unions, slices and filters, at most 2",
+            "has 3 wildcards, unions, slices and filters where at most 2",
         ),
         ("$[?@.a[?@.b]]", "NestedFilter", "a filter inside a filter"),
         ("$[?@.a == $.b]", "RootInFilter", "`$` inside a filter"),
@@ -168,7 +180,7 @@ fn a_text_that_is_too_large_is_a_typed_error() {
     );
     assert_eq!(
         error.to_string(),
-        "1048578 bytes of JSON where at most 1048576 are allowed; split the definition"
+        "the definition has 1048578 bytes where at most 1048576 are allowed; split it"
     );
 }
 

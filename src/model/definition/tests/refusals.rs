@@ -20,7 +20,7 @@ fn a_field_both_in_a_nested_selector_and_beside_it_is_refused() {
         ),
         (
             page(&json!({"selector": "page.v2"})),
-            r#"subscription 1 ("page"): selector: must be an object, not "page.v2""#,
+            r#"subscription 1 ("page"): selector: the value must be an object, not "page.v2""#,
         ),
     ]);
 }
@@ -97,31 +97,31 @@ fn a_field_of_the_wrong_type_is_refused_with_what_it_must_be() {
     assert_refused(&[
         (
             json!("page.v1"),
-            r#"subscription 1: must be an object, not "page.v1""#,
+            r#"subscription 1: the value must be an object, not "page.v1""#,
         ),
         (
             request(&json!({"schema_name": 5})),
-            "subscription 1: schema_name: must be a string, not 5",
+            "subscription 1: schema_name: the value must be a string, not 5",
         ),
         (
             request(&json!({"any_tags": "a"})),
-            r#"subscription 1: any_tags: must be a list of strings, not "a""#,
+            r#"subscription 1: any_tags: the value must be a list of strings, not "a""#,
         ),
         (
             request(&json!({"all_tags": ["a", 1]})),
-            r#"subscription 1: all_tags: must be a list of strings, not ["a",1]"#,
+            r#"subscription 1: all_tags: the value must be a list of strings, not ["a",1]"#,
         ),
         (
             request(&json!({"tag": ["a"]})),
-            r#"subscription 1: tag: must be a string, not ["a"]"#,
+            r#"subscription 1: tag: the value must be a string, not ["a"]"#,
         ),
         (
             request(&json!({"role": ["trigger"]})),
-            r#"subscription 1: role: must be a string, not ["trigger"]"#,
+            r#"subscription 1: role: the value must be a string, not ["trigger"]"#,
         ),
         (
             request(&json!({"key": 1})),
-            "subscription 1: key: must be a string, not 1",
+            "subscription 1: key: the value must be a string, not 1",
         ),
     ]);
 }
@@ -131,51 +131,51 @@ fn a_part_of_a_fetch_of_the_wrong_type_is_refused_with_what_it_must_be() {
     assert_refused(&[
         (
             page(&json!({"fetch": 5})),
-            r#"subscription 1 ("page"): fetch: must be a method name or an object, not 5"#,
+            r#"subscription 1 ("page"): fetch: the value must be a method name or an object, not 5"#,
         ),
         (
             page(&json!({"fetch": {"method": 5}})),
-            r#"subscription 1 ("page"): fetch.method: must be a string, not 5"#,
+            r#"subscription 1 ("page"): fetch.method: the value must be a string, not 5"#,
         ),
         (
             page(&json!({"fetch": {"order": 5}})),
-            r#"subscription 1 ("page"): fetch.order: must be a string, not 5"#,
+            r#"subscription 1 ("page"): fetch.order: the value must be a string, not 5"#,
         ),
         (
             page(&json!({"fetch": {"min_score": "high"}})),
-            r#"subscription 1 ("page"): fetch.min_score: must be a number, not "high""#,
+            r#"subscription 1 ("page"): fetch.min_score: the value must be a number, not "high""#,
         ),
         (
             page(&json!({"fetch": {"limit": -1}})),
-            r#"subscription 1 ("page"): fetch.limit: must be a positive integer, not -1"#,
+            r#"subscription 1 ("page"): fetch.limit: the value must be a positive integer, not -1"#,
         ),
         (
             page(&json!({"fetch": {"nn": 1.5}})),
-            r#"subscription 1 ("page"): fetch.nn: must be a positive integer, not 1.5"#,
+            r#"subscription 1 ("page"): fetch.nn: the value must be a positive integer, not 1.5"#,
         ),
         (
             page(&json!({"limit": "3"})),
-            r#"subscription 1 ("page"): limit: must be a positive integer, not "3""#,
+            r#"subscription 1 ("page"): limit: the value must be a positive integer, not "3""#,
         ),
         (
             page(&json!({"required": "yes"})),
-            r#"subscription 1 ("page"): required: must be true or false, not "yes""#,
+            r#"subscription 1 ("page"): required: the value must be true or false, not "yes""#,
         ),
         (
             page(&json!({"scope": "session:"})),
-            r#"subscription 1 ("page"): scope: must be a list of strings, not "session:""#,
+            r#"subscription 1 ("page"): scope: the value must be a list of strings, not "session:""#,
         ),
         (
             request(&json!({"priority": 1.5})),
-            "subscription 1: priority: must be an integer, not 1.5",
+            "subscription 1: priority: the value must be an integer, not 1.5",
         ),
         (
             request(&json!({"comment": 1})),
-            "subscription 1: comment: must be a string, not 1",
+            "subscription 1: comment: the value must be a string, not 1",
         ),
         (
             request(&json!({"on": "created"})),
-            r#"subscription 1: on: must be a list of strings, not "created""#,
+            r#"subscription 1: on: the value must be a list of strings, not "created""#,
         ),
     ]);
 }
@@ -185,19 +185,19 @@ fn a_condition_of_the_wrong_type_is_refused_with_what_it_must_be() {
     assert_refused(&[
         (
             request(&json!({"context_match": {"path": "a"}})),
-            "subscription 1: context_match: must be a list of conditions, not an object of 1 fields",
+            "subscription 1: context_match: the value must be a list of conditions, not an object of 1 fields",
         ),
         (
             request(&json!({"context_match": ["a"]})),
-            r#"subscription 1: context_match[0]: must be an object with path, op and value, not "a""#,
+            r#"subscription 1: context_match[0]: the value must be an object with path, op and value, not "a""#,
         ),
         (
             request(&json!({"context_match": [{"path": 1, "op": "eq", "value": 1}]})),
-            "subscription 1: context_match[0].path: must be a string, not 1",
+            "subscription 1: context_match[0].path: the value must be a string, not 1",
         ),
         (
             request(&json!({"context_match": [{"path": "a", "op": null, "value": 1}]})),
-            "subscription 1: context_match[0].op: must be a string, not null",
+            "subscription 1: context_match[0].op: the value must be a string, not null",
         ),
     ]);
 }
@@ -215,7 +215,7 @@ fn a_condition_that_lacks_a_part_is_refused() {
         ),
         (
             request(&json!({"context_match": [{"path": "a", "op": "eq"}]})),
-            r#"subscription 1: context_match[0].value: op "eq" needs a value"#,
+            r#"subscription 1: context_match[0].value: op "eq" needs a value; add "value""#,
         ),
         (
             request(&json!({"context_match": [{"path": "a", "op": "exists", "value": "yes"}]})),
@@ -320,27 +320,27 @@ fn a_limit_of_0_or_over_the_cap_is_refused() {
     assert_refused(&[
         (
             page(&json!({"fetch": {"method": "recent", "limit": 0}})),
-            r#"subscription 1 ("page"): fetch.limit: 0 is not between 1 and 1000"#,
+            r#"subscription 1 ("page"): fetch.limit: the limit 0 is not between 1 and 1000"#,
         ),
         (
             page(&json!({"fetch": "recent", "limit": 1_001})),
-            r#"subscription 1 ("page"): fetch.limit: 1001 is not between 1 and 1000"#,
+            r#"subscription 1 ("page"): fetch.limit: the limit 1001 is not between 1 and 1000"#,
         ),
         (
             page(&json!({"fetch": {"method": "vector", "nn": 0}})),
-            r#"subscription 1 ("page"): fetch.nn: 0 is not between 1 and 1000"#,
+            r#"subscription 1 ("page"): fetch.nn: the limit 0 is not between 1 and 1000"#,
         ),
         (
             page(&json!({"fetch": {"method": "latest", "limit": 0}})),
-            r#"subscription 1 ("page"): fetch.limit: 0 is not between 1 and 1000"#,
+            r#"subscription 1 ("page"): fetch.limit: the limit 0 is not between 1 and 1000"#,
         ),
         (
             page(&json!({"fetch": {"method": "recent", "limit": u64::MAX}})),
-            r#"subscription 1 ("page"): fetch.limit: 18446744073709551615 is not between 1 and 1000"#,
+            r#"subscription 1 ("page"): fetch.limit: the limit 18446744073709551615 is not between 1 and 1000"#,
         ),
         (
             request(&json!({"limit": 0})),
-            "subscription 1: fetch.limit: 0 is not between 1 and 1000",
+            "subscription 1: fetch.limit: the limit 0 is not between 1 and 1000",
         ),
     ]);
     assert_eq!(
@@ -353,7 +353,8 @@ fn a_limit_of_0_or_over_the_cap_is_refused() {
 
 #[test]
 fn event_data_is_refused_on_a_source_and_taken_on_a_trigger() {
-    let words = r#""event_data" is only for triggers; use "latest", "recent" or "vector""#;
+    let words =
+        r#"fetch method "event_data" is only for triggers; use "latest", "recent" or "vector""#;
     assert_refused(&[
         (
             page(&json!({"fetch": "event_data"})),
@@ -467,7 +468,7 @@ fn a_key_given_twice_in_text_is_refused_by_name_wherever_it_stands() {
 
         assert!(
             error.to_string().starts_with(&format!(
-                "invalid JSON: duplicate key {key:?} at line 1 column "
+                "the definition is not valid JSON: duplicate key {key:?} at line 1 column "
             )),
             "{text}: {error}"
         );
