@@ -1,4 +1,4 @@
-//! Budget of one application of hints: steps and output bytes.
+//! Budget of one application of hints to a context: steps and output bytes.
 
 use super::error::HintsReason;
 use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::io;
 
-/// Remaining steps and output bytes of an application of hints.
+/// Remaining steps and output bytes of an application of hints to a context.
 pub(crate) struct Budget {
     steps: usize,
     bytes: usize,
@@ -16,7 +16,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Creates a budget of `steps` and `bytes`, at most [`MAX_STEPS`] and [`MAX_OUTPUT_BYTES`].
+    /// Creates a budget for an application of hints: `steps` and output `bytes`, at most [`MAX_STEPS`] and [`MAX_OUTPUT_BYTES`].
     pub(crate) fn of(steps: usize, bytes: usize) -> Self {
         Self {
             steps: steps.min(MAX_STEPS),
@@ -25,7 +25,7 @@ impl Budget {
         }
     }
 
-    /// Returns the remaining steps and bytes.
+    /// Returns the remaining steps and output bytes of the budget.
     pub(crate) fn left(&self) -> (usize, usize) {
         (self.steps, self.bytes)
     }
@@ -38,8 +38,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes the steps of a search of `context` by a path. All calls must pass the same context. The cost of a node grows with the length
-    /// of the path.
+    /// Subtracts the steps of a search of `context` by a path from the budget. All calls must pass the same context. The cost of a node
+    /// grows with the length of the path.
     pub(super) fn search(&mut self, context: &Value, path: &Path) -> Result<(), HintsReason> {
         let steps = *self
             .search
@@ -47,7 +47,7 @@ impl Budget {
         self.step(steps.saturating_mul(path.search_factor()))
     }
 
-    /// Copies a value of limited depth to the result.
+    /// Copies a JSON value of limited depth to the result of hints, and subtracts its steps and bytes from the budget.
     pub(super) fn copy(&mut self, value: &Value) -> Result<Value, HintsReason> {
         self.step(1)?;
         self.make(2)?;
@@ -77,7 +77,7 @@ impl Budget {
     }
 }
 
-/// String builder that fails when the budget is exhausted.
+/// Builder of the string of a format or a template, which fails when the budget is exhausted.
 pub(super) struct Text<'b> {
     pub(super) budget: &'b mut Budget,
     written: Vec<u8>,
@@ -97,7 +97,7 @@ impl<'b> Text<'b> {
         Ok(())
     }
 
-    /// Writes a value for people: a string as it is, `null` as nothing, and any other value as compact JSON.
+    /// Writes a JSON value for people: a string as it is, `null` as nothing, and any other value as compact JSON.
     pub(super) fn show(&mut self, value: &Value) -> Result<(), HintsReason> {
         match value {
             Value::Null => Ok(()),

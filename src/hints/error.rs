@@ -8,101 +8,101 @@ use crate::model::{MAX_DEPTH, PathError, RESERVED_KEY};
 #[error("hints: {field}: {problem}")]
 #[non_exhaustive]
 pub struct HintsError {
-    /// The path of the field in the hints: `transform.summary.template`.
+    /// The path of the field to fix in the hints: `transform.summary.template`.
     pub field: String,
-    /// The problem of the field.
+    /// The reason why the field is invalid.
     pub problem: HintsProblem,
 }
 
-/// Problem of a field of hints.
+/// Reason why a field of hints is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HintsProblem {
-    /// The field has the wrong type.
-    #[error("must be {expected}, not {found}")]
+    /// A field of the hints has a value of the wrong type.
+    #[error("the value must be {expected}, not {found}")]
     Shape {
-        /// Description of a valid value.
+        /// Description of a valid value for the field.
         expected: &'static str,
         /// Type of the value in the hints.
         found: &'static str,
     },
-    /// The required field is missing.
+    /// A required field of the hints is missing.
     #[error("missing value; write {expected}")]
     Missing {
-        /// Description of a valid value.
+        /// Description of a valid value for the field.
         expected: &'static str,
     },
-    /// The field does not exist.
+    /// The hints or one of their rules have an unknown field.
     #[error("unknown field; {}", instead(*nearest, known))]
     UnknownField {
-        /// The closest known field.
+        /// The known field with the closest name.
         nearest: Option<&'static str>,
-        /// All known fields.
+        /// All fields that the hints or the rule can have.
         known: &'static [&'static str],
     },
-    /// The value is not a known name.
+    /// The value of a field is not one of the field's known names, such as `merge` for the mode.
     #[error("unknown value {value:?}; {}", instead(*nearest, known))]
     Unknown {
-        /// The value in the hints, truncated to 64 bytes.
+        /// The unknown name in the hints, truncated to 64 bytes.
         value: String,
-        /// The closest known name.
+        /// The known name that is closest to the unknown name.
         nearest: Option<&'static str>,
-        /// All known names.
+        /// All names that the field accepts.
         known: &'static [&'static str],
     },
-    /// The rule has the type `jq`, which is not supported.
+    /// A rule of the hints has the type `jq`, which is not supported.
     #[error("jq is not supported; use \"extract\" with a JSONPath, or \"template\"")]
     Jq,
-    /// The rule is a template, and the crate was built without the feature `templates`.
+    /// A rule of the hints is a template, and the crate was built without the feature `templates`.
     #[error(
         "templates need the feature \"templates\" of universal-executor; build with it, or use \"format\""
     )]
     NoTemplates,
-    /// `include` is an empty list, which would remove the whole context.
+    /// The field `include` of the hints is an empty list, which would remove the whole context.
     #[error("an empty list would remove the whole context; add paths, or remove the field")]
     EmptyInclude,
-    /// The field has more entries than the limit.
-    #[error("{count} entries where at most {most} are allowed")]
+    /// A field of the hints has more entries than the limit.
+    #[error("{count} entries where at most {most} are allowed; remove some")]
     TooMany {
-        /// The number of entries.
+        /// The number of entries in the field.
         count: usize,
-        /// The limit: [`MAX_PATHS`](super::MAX_PATHS) or [`MAX_TRANSFORMS`](super::MAX_TRANSFORMS).
+        /// The maximum number of entries: [`MAX_PATHS`](super::MAX_PATHS) or [`MAX_TRANSFORMS`](super::MAX_TRANSFORMS).
         most: usize,
     },
     /// The hints nest deeper than [`MAX_DEPTH`].
-    #[error("nesting deeper than {MAX_DEPTH} levels is not allowed")]
+    #[error("the hints nest deeper than {MAX_DEPTH} levels; flatten them")]
     TooDeep,
     /// The hints have the object key `$serde_json::private::RawValue`, which is reserved.
     #[error("object key {RESERVED_KEY:?} is reserved; rename the key")]
     ReservedKey,
     /// The hints are larger than [`MAX_HINTS_BYTES`](super::MAX_HINTS_BYTES), or a template is larger than
     /// [`MAX_TEMPLATE_BYTES`](super::MAX_TEMPLATE_BYTES).
-    #[error("more than {limit} bytes are not allowed; shorten the value")]
+    #[error("the value is larger than {limit} bytes; shorten it")]
     TooLarge {
-        /// The maximum size in bytes.
+        /// The maximum size of the hints or the template in bytes.
         limit: usize,
     },
-    /// The path is not valid in `include` and `exclude`.
+    /// A path in `include` or `exclude` of the hints is not valid.
     #[error("invalid path {path:?}: {reason}")]
     Pattern {
-        /// The path, truncated to 64 bytes.
+        /// The invalid path, truncated to 64 bytes.
         path: String,
-        /// The reason.
+        /// The reason why the path is invalid.
         reason: &'static str,
     },
-    /// The JSONPath does not compile.
+    /// The JSONPath of a rule or of a format does not compile.
     #[error("{0}")]
     Path(PathError),
-    /// The braces of the format do not match.
-    #[error("{reason}; write {{path}} for a value, and {{{{ or }}}} for a brace")]
+    /// The braces of a format rule do not match, or contain no path.
+    #[error("invalid format: {reason}; write {{path}} for a value, and {{{{ or }}}} for a brace")]
     Format {
-        /// The reason.
+        /// The reason why the format is invalid.
         reason: &'static str,
     },
-    /// The template does not compile, or uses a feature of Handlebars that is not supported.
+    /// The template of a rule does not compile, or uses a feature of Handlebars that is not supported.
     #[error("invalid template: {reason}")]
     Template {
-        /// The reason.
+        /// The reason why the template is invalid.
         reason: String,
     },
 }
@@ -114,41 +114,45 @@ fn instead(nearest: Option<&str>, known: &[&str]) -> String {
     }
 }
 
-/// Failure of a rule on a context.
+/// Failure of valid hints on a breadcrumb's context, with the rule that failed.
 ///
 /// Neither the fields nor the printed forms contain data of the context.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("rule {rule:?} failed: {reason}")]
+#[error("hints rule {rule:?} failed: {reason}")]
 #[non_exhaustive]
 pub struct HintsFailure {
-    /// The path of the rule in the hints: `transform.summary`.
+    /// The path of the failed rule or field in the hints: `transform.summary`.
     pub rule: String,
-    /// The reason, without data of the context.
+    /// The reason why the rule failed, without data of the context.
     pub reason: HintsReason,
 }
 
-/// Reason for the failure of a rule on a context.
+/// Reason why a rule of hints failed on a breadcrumb's context.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HintsReason {
-    /// No value can hold the context, or the context nests deeper than [`MAX_DEPTH`].
-    #[error("the context cannot be read, or nests deeper than {MAX_DEPTH} levels")]
+    /// No JSON value can hold the breadcrumb's context, or the context nests deeper than [`MAX_DEPTH`].
+    #[error(
+        "the context is not readable as JSON or nests deeper than {MAX_DEPTH} levels; rewrite the context"
+    )]
     Unreadable,
     /// The hints need more than 2,097,152 steps. See [Limits](crate::hints#limits).
     #[error("the hints need more than {MAX_STEPS} steps; exclude more, or loop over less")]
     TooManySteps,
-    /// The result is larger than [`MAX_OUTPUT_BYTES`].
-    #[error("the result is larger than {MAX_OUTPUT_BYTES} bytes; exclude more, or extract less")]
-    TooLarge,
-    /// The result nests deeper than [`MAX_DEPTH`].
+    /// The result of the hints is larger than [`MAX_OUTPUT_BYTES`].
     #[error(
-        "the result nests deeper than {MAX_DEPTH} levels; extract a deeper part of the context"
+        "the result of the hints is larger than {MAX_OUTPUT_BYTES} bytes; exclude more, or extract less"
+    )]
+    TooLarge,
+    /// The result of the hints nests deeper than [`MAX_DEPTH`].
+    #[error(
+        "the result of the hints nests deeper than {MAX_DEPTH} levels; extract a deeper part of the context"
     )]
     TooDeep,
-    /// The mode is `merge`, and the filtered context is not an object.
+    /// The mode of the hints is `merge`, and the filtered context is not an object.
     #[error("the filtered context is not an object; use the mode \"replace\"")]
     NotAnObject,
-    /// The path cannot be evaluated on a context with this size or depth.
+    /// The JSONPath of a rule cannot be evaluated on a context with this size or depth.
     #[error("the path cannot be evaluated on this context; use only names and indexes")]
     Search,
 }

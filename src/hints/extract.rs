@@ -1,11 +1,11 @@
-//! Extraction of the values at a JSONPath.
+//! Extraction of the values at a JSONPath, for the rules of hints.
 
 use super::budget::Budget;
 use super::error::HintsReason;
 use crate::model::Path;
 use serde_json::Value;
 
-/// Returns the node at a plain path, or null. For another path, returns the list of all nodes.
+/// Returns the value of an `extract` rule: the node at a plain path or null, and for another path the list of all nodes.
 pub(super) fn extract(
     path: &Path,
     context: &Value,
@@ -18,12 +18,12 @@ pub(super) fn extract(
     nodes.into_iter().map(|node| budget.copy(node)).collect()
 }
 
-/// Returns the node at a plain path.
+/// Returns the node of the context at a plain path.
 pub(super) fn one<'c>(path: &Path, context: &'c Value) -> Result<Option<&'c Value>, HintsReason> {
     path.first(context).map_err(|_| HintsReason::Search)
 }
 
-/// Returns the nodes at a path that can select several.
+/// Returns the nodes of the context at a path that can select several.
 pub(super) fn many<'c>(
     path: &Path,
     context: &'c Value,

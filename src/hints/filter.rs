@@ -1,4 +1,4 @@
-//! Filter by `include` and `exclude`, in one walk over the original context.
+//! Filter of a context by `include` and `exclude` of hints, in one walk over the original context.
 
 use super::budget::Budget;
 use super::error::HintsReason;
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Number of pattern steps that one step of the budget pays for.
+/// Number of path steps of `include` and `exclude` that one step of the budget pays for.
 const PATTERNS_A_STEP: usize = 8;
 
-/// The compiled paths of `include` and `exclude`.
+/// The compiled paths of `include` and `exclude` in hints.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     /// The paths of `include`, then the paths of `exclude`.
@@ -28,8 +28,8 @@ impl Filter {
         Self { patterns, includes }
     }
 
-    /// Returns the remaining part of a context. If nothing remains, returns an empty list, an empty object or null. The depth of the
-    /// context must be limited.
+    /// Returns the part of a context that the filter does not remove. If nothing remains, returns an empty list, an empty object or null.
+    /// The depth of the context must be limited.
     pub(super) fn apply<'c>(
         &self,
         context: &'c Value,
@@ -53,15 +53,15 @@ impl Filter {
     }
 }
 
-/// Progress of a pattern at a node.
+/// Progress of an `include` or `exclude` path at a node of the context.
 #[derive(Clone, Copy)]
 struct Live {
     pattern: usize,
-    /// Bit set of the possible next steps. A name at any depth causes several, because it can be matched at this node or below.
+    /// Bit set of the possible next steps of the path. A name at any depth causes several, because it can be matched at this node or below.
     at: u32,
 }
 
-/// The step from a node to a child.
+/// The step from a node of the context to a child: a field or an item.
 #[derive(Clone, Copy)]
 enum Way<'c> {
     Field(&'c str),
@@ -76,7 +76,8 @@ struct Walk<'f> {
 }
 
 impl Walk<'_> {
-    /// Returns the remaining part of a child. `included` is `true` if its parent is at or below an included path.
+    /// Returns the part of a child node that the filter does not remove. `included` is `true` if its parent is at or below an included
+    /// path.
     fn node<'c>(
         &mut self,
         value: &'c Value,
@@ -116,7 +117,7 @@ impl Walk<'_> {
         kept
     }
 
-    /// Returns the remaining part of a node, from the remaining parts of its children.
+    /// Returns the part of a node that the filter does not remove, from the remaining parts of its children.
     fn inside<'c>(
         &mut self,
         value: &'c Value,
@@ -138,7 +139,7 @@ impl Walk<'_> {
         Ok((included || !kept.is_empty()).then_some(kept))
     }
 
-    /// Returns the remaining part of a list, or `None` for the whole list.
+    /// Returns the part of a list that the filter does not remove, or `None` for the whole list.
     fn items<'c>(
         &mut self,
         items: &'c [Value],
@@ -159,7 +160,7 @@ impl Walk<'_> {
         Ok(left.map(Kept::List))
     }
 
-    /// Returns the remaining part of an object, or `None` for the whole object.
+    /// Returns the part of an object that the filter does not remove, or `None` for the whole object.
     fn fields<'c>(
         &mut self,
         fields: &'c Map<String, Value>,
@@ -180,7 +181,7 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the possible next steps of a pattern at a child, and `true` if the pattern ends there.
+/// Returns the possible next steps of an `include` or `exclude` path at a child node, and `true` if the pattern ends there.
 fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
     let (mut next, mut rest) = (0_u32, at);
     while rest != 0 {
@@ -203,7 +204,7 @@ fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
     (next, false)
 }
 
-/// Returns two flags: `true` if the step can still match below the child, and `true` if it matches at the child.
+/// Returns two flags: `true` if the path step can still match below the child, and `true` if it matches at the child.
 fn passes(step: &PatternStep, way: Way<'_>) -> (bool, bool) {
     match (step, way) {
         (PatternStep::Name(name), Way::Field(field)) => (false, name == field),

@@ -1,4 +1,4 @@
-//! Formats: strings with placeholders `{path}`.
+//! Format rules of hints: strings with placeholders `{path}`.
 
 use super::MAX_PATHS;
 use super::budget::{Budget, Text};
@@ -7,7 +7,7 @@ use super::extract;
 use crate::model::Path;
 use serde_json::Value;
 
-/// Compiled format.
+/// Compiled `format` rule of hints: pieces of text, and paths.
 #[derive(Debug)]
 pub(super) struct Format(Vec<Piece>);
 
@@ -71,7 +71,7 @@ impl Format {
     }
 }
 
-/// Returns the position of the `}` at the end of a path. Ignores braces inside quotes.
+/// Returns the position of the `}` at the end of a placeholder's path. Ignores braces inside quotes.
 fn closing(text: &str) -> Option<usize> {
     let (mut quote, mut escaped) = (None, false);
     for (at, c) in text.char_indices() {

@@ -7,9 +7,9 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The remaining part of a value.
+/// The part of a JSON value that the filter of hints does not remove.
 pub(super) enum Kept<'c> {
-    /// The whole value.
+    /// The whole value, from which the filter removes nothing.
     All(&'c Value),
     /// A list of the remaining parts of the items.
     List(Vec<Self>),
@@ -28,7 +28,7 @@ impl Kept<'_> {
         }
     }
 
-    /// Copies the remaining part to a value.
+    /// Copies the remaining part of a filtered context to a JSON value.
     pub(super) fn to_value(&self) -> Value {
         match self {
             Self::All(value) => (*value).clone(),
@@ -42,7 +42,7 @@ impl Kept<'_> {
         }
     }
 
-    /// Returns the remaining part as JSON text. Most callers need only the text, which costs a quarter of a copy.
+    /// Returns the remaining part of a filtered context as JSON text. Most callers need only the text, which costs a quarter of a copy.
     pub(super) fn to_json(&self) -> Result<Json, HintsReason> {
         // Serialization of values to memory does not fail.
         let text = serde_json::value::to_raw_value(self).map_err(|_| HintsReason::Unreadable)?;

@@ -134,7 +134,7 @@ enum Mode {
 }
 
 impl Hints {
-    /// Validates and compiles hints.
+    /// Validates and compiles `llm_hints` from JSON.
     ///
     /// # Errors
     /// Returns [`HintsError`] with the field to fix if the hints have an unknown field, an invalid value or path, or exceed a limit.
@@ -151,7 +151,7 @@ impl Hints {
         self.apply_within(context, &mut Budget::of(MAX_STEPS, MAX_OUTPUT_BYTES))
     }
 
-    /// Like [`apply`](Self::apply), with the remaining steps and bytes of a budget.
+    /// Applies the hints like [`apply`](Self::apply), within the remaining steps and bytes of a budget.
     ///
     /// # Errors
     /// See [`apply`](Self::apply).
@@ -209,8 +209,8 @@ impl Program {
     }
 }
 
-/// Returns a context from which the filter removed nothing. If it is the whole context, returns its canonical form, because its text can
-/// contain values of duplicate keys that the filter did not see.
+/// Returns the part of a context from which the filter removed nothing. If it is the whole context, returns its canonical form, because its
+/// text can contain values of duplicate keys that the filter did not see.
 fn as_read(context: &Json, kept: &Kept<'_>) -> Result<Json, HintsReason> {
     match kept {
         Kept::All(value) if std::ptr::eq::<Value>(*value, &raw const **context) => {
@@ -230,7 +230,7 @@ fn merge(filtered: &Value, made: &Value) -> Result<Json, HintsReason> {
     Kept::Object(fields.collect()).to_json()
 }
 
-/// Checks the size and the depth of a result.
+/// Checks the size and the depth of the values that the rules of hints computed.
 fn sized(value: Value) -> Result<Json, HintsReason> {
     let made = Json::from(value);
     match made.size() {

@@ -13,10 +13,10 @@ use std::io;
 const FIELDS: &[&str] = &["include", "exclude", "mode", "transform"];
 const MODES: &[&str] = &["replace", "merge"];
 const TYPES: &[&str] = &["template", "extract", "format", "literal"];
-/// Maximum number of bytes of a name or a value in an error message.
+/// Maximum number of bytes of a name or a value in an error message about hints.
 const SHOWN: usize = 64;
 
-/// Compiles hints. Returns `None` if they change nothing.
+/// Compiles hints from JSON. Returns `None` if they change nothing.
 pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
     let whole = |problem| HintsError::new("llm_hints", problem);
     match size_within(hints, MAX_DEPTH) {
@@ -55,7 +55,7 @@ pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
     Ok(does_something.then_some(program))
 }
 
-/// Rejects an unknown field. A field that is null counts as absent.
+/// Rejects an unknown field of the hints or of a rule. A field that is null counts as absent.
 fn known(
     fields: &Map<String, Value>,
     known: &'static [&'static str],
@@ -134,7 +134,7 @@ fn transforms(fields: &Map<String, Value>) -> Result<Vec<(String, Transform)>, H
     read.collect()
 }
 
-/// Returns the path of a rule for errors.
+/// Returns the path of a `transform` rule in the hints, for errors.
 pub(super) fn place(name: &str) -> String {
     format!("transform.{}", excerpt(name, SHOWN))
 }

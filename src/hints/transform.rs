@@ -1,4 +1,4 @@
-//! Rules that compute values from a filtered context.
+//! Rules of `transform` in hints, which compute values from a filtered context.
 
 use super::budget::Budget;
 use super::error::{HintsProblem, HintsReason};
@@ -9,7 +9,7 @@ use super::template::Template;
 use crate::model::Path;
 use serde_json::Value;
 
-/// Compiled rule.
+/// Compiled `transform` rule of hints.
 #[derive(Debug)]
 pub(super) enum Transform {
     Extract(Path),
@@ -19,13 +19,13 @@ pub(super) enum Transform {
     Template(Template),
 }
 
-/// Compiles a template. Fails without the feature `templates`.
+/// Compiles a `template` rule of hints. Fails without the feature `templates`.
 #[cfg(feature = "templates")]
 pub(super) fn template(text: &str) -> Result<Transform, HintsProblem> {
     Template::parse(text).map(Transform::Template)
 }
 
-/// Compiles a template. Fails without the feature `templates`.
+/// Compiles a `template` rule of hints. Fails without the feature `templates`.
 #[cfg(not(feature = "templates"))]
 pub(super) fn template(_: &str) -> Result<Transform, HintsProblem> {
     Err(HintsProblem::NoTemplates)

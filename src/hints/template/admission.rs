@@ -7,9 +7,9 @@ use super::problem::wrong;
 use crate::hints::MAX_TEMPLATE_BYTES;
 use crate::hints::error::HintsProblem;
 
-/// Maximum nesting depth of blocks. Each `else` branch counts as a level.
+/// Maximum nesting depth of blocks in a template. Each `else` branch counts as a level.
 const MAX_BLOCKS: usize = 32;
-/// Maximum nesting depth of parentheses.
+/// Maximum nesting depth of parentheses in a tag of a template.
 const MAX_PARENTHESES: usize = 8;
 const MAX_BACKSLASHES: usize = 32;
 
@@ -43,7 +43,7 @@ pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
     Ok(())
 }
 
-/// The open blocks, each with its number of levels.
+/// The open blocks of a template, each with its number of levels.
 #[derive(Default)]
 struct Blocks(Vec<usize>);
 
@@ -73,12 +73,12 @@ impl Blocks {
     }
 }
 
-/// Returns `true` if a single backslash before the braces makes them literal. Several backslashes are literal themselves.
+/// Returns `true` if a single backslash before the braces of a tag makes them literal. Several backslashes are literal themselves.
 fn is_escaped(before: &str) -> bool {
     before.ends_with('\\') && !before.ends_with("\\\\")
 }
 
-/// Reads a tag after its opening braces, and returns the text after the tag.
+/// Reads a template tag after its opening braces, and returns the text after the tag.
 fn after_tag<'t>(tag: &'t str, blocks: &mut Blocks) -> Result<&'t str, HintsProblem> {
     if let Some(comment) = tag.strip_prefix('!') {
         // The parser searches the rest of the text for the end of each unclosed comment, which takes quadratic time.
@@ -113,7 +113,7 @@ fn after_tag<'t>(tag: &'t str, blocks: &mut Blocks) -> Result<&'t str, HintsProb
     }
 }
 
-/// Reads a tag up to its end, and returns the text after the tag.
+/// Reads a template tag up to its end, and returns the text after the tag.
 fn body(tag: &str) -> Result<&str, HintsProblem> {
     let (mut rest, mut parentheses) = (tag.chars(), 0);
     loop {

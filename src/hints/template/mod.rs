@@ -17,7 +17,7 @@ use super::error::{HintsProblem, HintsReason};
 use program::Node;
 use serde_json::Value;
 
-/// Compiled template.
+/// Compiled Handlebars template of a rule of hints.
 #[derive(Debug)]
 pub(super) struct Template(Vec<Node>);
 

@@ -8,7 +8,7 @@ use handlebars::{Path, PathSeg};
 
 const LOCALS: [&str; 5] = ["index", "key", "first", "last", "root"];
 
-/// The block parameters of each open scope, the outermost first.
+/// The block parameters of each open scope of a template, the outermost first.
 pub(super) struct Scopes<'t>(pub(super) Vec<Option<&'t BlockParam>>);
 
 impl Scopes<'_> {
@@ -30,12 +30,12 @@ impl Scopes<'_> {
         Ok(self.scoped(up, steps))
     }
 
-    /// Resolves a single name.
+    /// Resolves a template path that is a single name.
     pub(super) fn name(&self, name: &str) -> Term {
         self.scoped(0, vec![name.to_owned()])
     }
 
-    /// Resolves a path that starts at a scope or at a block parameter of any scope.
+    /// Resolves a template path that starts at a scope or at a block parameter of any scope.
     fn scoped(&self, up: usize, mut steps: Vec<String>) -> Term {
         let parameter = match steps.first() {
             Some(first) if up == 0 => self.parameter(first),
@@ -60,7 +60,7 @@ impl Scopes<'_> {
     }
 }
 
-/// Returns the name of a segment, or `None` for a segment that refers to the outer scope.
+/// Returns the name of a path segment, or `None` for a segment that refers to the outer scope.
 fn step(segment: &PathSeg) -> Option<String> {
     match segment {
         PathSeg::Named(name) => Some(name.clone()),

@@ -1,4 +1,4 @@
-//! Errors of a template that does not compile.
+//! Errors of a Handlebars template that does not compile.
 
 use crate::error::excerpt;
 use crate::hints::error::HintsProblem;
@@ -9,14 +9,14 @@ pub(super) const SHOWN: usize = 160;
 
 pub(super) type Compiled<T> = Result<T, HintsProblem>;
 
-/// Creates the error of an invalid template.
+/// Creates the error of an invalid Handlebars template.
 pub(super) fn wrong(reason: impl Into<String>) -> HintsProblem {
     HintsProblem::Template {
         reason: reason.into(),
     }
 }
 
-/// Creates the error of an unknown name, with the nearest known name or all known names.
+/// Creates the error of an unknown name in a template, with the nearest known name or all known names.
 pub(super) fn unknown(
     kind: &str,
     name: &str,

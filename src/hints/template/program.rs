@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Piece of a template.
+/// Piece of a compiled template: text, a value or a block.
 #[derive(Debug)]
 pub(super) enum Node {
     Text(String),
@@ -12,7 +12,7 @@ pub(super) enum Node {
     With(Block),
 }
 
-/// Block of `if`, `unless` or a boolean helper.
+/// Template block of `if`, `unless` or a boolean helper.
 #[derive(Debug)]
 pub(super) struct If {
     pub(super) test: Term,
@@ -22,7 +22,7 @@ pub(super) struct If {
     pub(super) otherwise: Vec<Node>,
 }
 
-/// Block of `each` or `with`, which opens a scope for its body.
+/// Template block of `each` or `with`, which opens a scope for its body.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) of: Term,
@@ -30,7 +30,7 @@ pub(super) struct Block {
     pub(super) otherwise: Vec<Node>,
 }
 
-/// Expression that yields a value.
+/// Expression in a template that yields a value.
 #[derive(Debug)]
 pub(super) enum Term {
     Literal(Value),
@@ -38,12 +38,12 @@ pub(super) enum Term {
     Call(Call, Vec<Self>),
 }
 
-/// Start of a path. Scopes are counted from the innermost, which is 0.
+/// Start of a path in a template. Scopes are counted from the innermost, which is 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum From {
-    /// The root object, whose field `context` is the context.
+    /// The root object of the template, whose field `context` is the filtered context.
     Root,
-    /// The value of a scope.
+    /// The value of an open scope, such as the item of `each`.
     Scope(usize),
     /// The index of the item or field in a scope of `each`.
     Index(usize),
@@ -57,7 +57,7 @@ pub(super) enum From {
     Last(usize),
 }
 
-/// Helper function.
+/// Helper function of templates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Call {
     Lookup,
@@ -93,7 +93,7 @@ impl Call {
         all.find_map(|(known, call)| (known == name).then_some(call))
     }
 
-    /// Returns the names of all helpers.
+    /// Returns the names of all template helpers.
     pub(super) fn names() -> impl Iterator<Item = &'static str> {
         Self::ALL.into_iter().map(|(name, _)| name)
     }
@@ -103,7 +103,7 @@ impl Call {
         !matches!(self, Self::Lookup | Self::Len)
     }
 
-    /// Returns the number of values of the helper, and `true` if more values are allowed.
+    /// Returns the number of values that the helper takes, and `true` if more values are allowed.
     pub(super) fn arity(self) -> (usize, bool) {
         match self {
             Self::Len | Self::Not => (1, false),

@@ -1,4 +1,4 @@
-//! Renderer of templates. Each piece, iteration and value takes a step.
+//! Renderer of templates. Each piece, iteration and value takes a step of the budget.
 
 use super::program::{Block, Call, From, If, Node, Term};
 use super::seen::Seen;
@@ -7,7 +7,7 @@ use crate::hints::error::HintsReason;
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// Renders a template. The depth of the template limits the recursion.
+/// Renders a compiled template. The depth of the template limits the recursion.
 pub(super) fn render(
     nodes: &[Node],
     context: &Value,
@@ -23,7 +23,7 @@ pub(super) fn render(
 
 struct Render<'v> {
     root: Seen<'v>,
-    /// The open scopes, the innermost last.
+    /// The open scopes of the template, the innermost last.
     scopes: Vec<Scope<'v>>,
 }
 

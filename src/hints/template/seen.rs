@@ -1,18 +1,18 @@
-//! Values during rendering, as references to parts of the context or the template.
+//! Values during the rendering of a template, as references to parts of the context or the template.
 
 use crate::hints::budget::{Budget, Text};
 use crate::hints::error::HintsReason;
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 
-/// Number of bytes of a string that one step compares or counts.
+/// Number of bytes of a string that one step of the budget compares or counts.
 const BYTES_A_STEP: usize = 256;
 
-/// Value during rendering.
+/// Value of an expression while a template is rendered.
 #[derive(Clone, Copy)]
 pub(super) enum Seen<'v> {
     Nothing,
-    /// The root object, whose field `context` is this value.
+    /// The root object of the template, whose field `context` is this value.
     Root(&'v Value),
     Value(&'v Value),
     Count(usize),
@@ -21,7 +21,7 @@ pub(super) enum Seen<'v> {
 }
 
 impl<'v> Seen<'v> {
-    /// Returns the member with a name: a field, an item by its index, or the `length` of a list or a string.
+    /// Returns the member of this value with a name: a field, an item by its index, or the `length` of a list or a string.
     pub(super) fn member(self, name: &str, budget: &mut Budget) -> Result<Self, HintsReason> {
         budget.step(1 + name.len() / BYTES_A_STEP)?;
         Ok(match self {
@@ -45,7 +45,7 @@ impl<'v> Seen<'v> {
         })
     }
 
-    /// Returns the member with the name or the index in `key`.
+    /// Returns the member of this value with the name or the index in `key`.
     pub(super) fn lookup(self, key: Self, budget: &mut Budget) -> Result<Self, HintsReason> {
         match (key, self) {
             (Self::Name(name), _) => self.member(name, budget),
@@ -58,7 +58,7 @@ impl<'v> Seen<'v> {
         }
     }
 
-    /// Returns the number of items, fields or characters.
+    /// Returns the number of items, fields or characters of this value.
     pub(super) fn length(self, budget: &mut Budget) -> Result<Self, HintsReason> {
         Ok(match self {
             Self::Value(Value::Array(items)) => Self::Count(items.len()),
@@ -102,7 +102,7 @@ impl<'v> Seen<'v> {
         }
     }
 
-    /// Returns `true` if two values are equal as JSON. Numbers compare by value, and a missing value equals null.
+    /// Returns `true` if two template values are equal as JSON. Numbers compare by value, and a missing value equals null.
     pub(super) fn equals(self, other: Self, budget: &mut Budget) -> Result<bool, HintsReason> {
         if let (Self::Value(one), Self::Value(other)) = (self, other) {
             return equal(one, other, budget);

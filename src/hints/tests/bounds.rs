@@ -23,11 +23,11 @@ fn hints_that_are_too_large_or_too_deep_are_refused() {
 
     assert_eq!(
         refusal(&large),
-        "hints: llm_hints: more than 65536 bytes are not allowed; shorten the value"
+        "hints: llm_hints: the value is larger than 65536 bytes; shorten it"
     );
     assert_eq!(
         refusal(&deep),
-        "hints: llm_hints: nesting deeper than 64 levels is not allowed"
+        "hints: llm_hints: the hints nest deeper than 64 levels; flatten them"
     );
 }
 
@@ -42,12 +42,12 @@ fn too_many_paths_or_rules_are_refused() {
     assert!(Hints::from_json(&json!({"exclude": vec!["a"; MAX_PATHS]})).is_ok());
     assert_eq!(
         refusal(&json!({"exclude": vec!["a"; MAX_PATHS + 1]})),
-        "hints: exclude: 65 entries where at most 64 are allowed"
+        "hints: exclude: 65 entries where at most 64 are allowed; remove some"
     );
     assert!(Hints::from_json(&rules(MAX_TRANSFORMS)).is_ok());
     assert_eq!(
         refusal(&rules(MAX_TRANSFORMS + 1)),
-        "hints: transform: 65 entries where at most 64 are allowed"
+        "hints: transform: 65 entries where at most 64 are allowed; remove some"
     );
     let format = rule("format", "format", &"{a}".repeat(MAX_PATHS + 1));
     assert!(refusal(&format).contains("65 entries"));
@@ -144,7 +144,7 @@ mod templates {
         let hints = |bytes| template(&"x".repeat(bytes));
 
         assert!(Hints::from_json(&hints(MAX_TEMPLATE_BYTES)).is_ok());
-        assert!(refusal(&hints(MAX_TEMPLATE_BYTES + 1)).contains("more than 16384 bytes"));
+        assert!(refusal(&hints(MAX_TEMPLATE_BYTES + 1)).contains("larger than 16384 bytes"));
     }
 
     #[test]

@@ -41,27 +41,33 @@ fn an_unknown_mode_or_type_is_refused_with_the_nearest() {
 
 #[test]
 fn anything_but_an_object_is_refused() {
-    says(json!([]), "llm_hints: must be an object, not a list");
-    says(json!("x"), "llm_hints: must be an object, not a string");
+    says(
+        json!([]),
+        "llm_hints: the value must be an object, not a list",
+    );
+    says(
+        json!("x"),
+        "llm_hints: the value must be an object, not a string",
+    );
     says(
         json!({"include": "a"}),
-        "include: must be a list of paths, not a string",
+        "include: the value must be a list of paths, not a string",
     );
     says(
         json!({"exclude": [1]}),
-        "exclude[0]: must be a path, not a number",
+        "exclude[0]: the value must be a path, not a number",
     );
     says(
         json!({"mode": 1}),
-        "mode: must be \"replace\" or \"merge\", not a number",
+        "mode: the value must be \"replace\" or \"merge\", not a number",
     );
     says(
         json!({"transform": []}),
-        "transform: must be an object of rules, not a list",
+        "transform: the value must be an object of rules, not a list",
     );
     says(
         json!({"transform": {"x": 1}}),
-        "transform.x: must be a rule with a type, not a number",
+        "transform.x: the value must be a rule with a type, not a number",
     );
 }
 
@@ -128,15 +134,15 @@ fn a_jsonpath_or_format_that_does_not_compile_is_refused() {
     assert!(refusal(&format("{a[}")).starts_with("hints: transform.x.format: path `$.a[`"));
     says(
         format("{a"),
-        "transform.x.format: a \"{\" is not closed; write {path} for a value, and {{ or }} for a brace",
+        "transform.x.format: invalid format: a \"{\" is not closed; write {path} for a value, and {{ or }} for a brace",
     );
     says(
         format("a}"),
-        "transform.x.format: a \"}\" has no matching \"{\"; write {path} for a value, and {{ or }} for a brace",
+        "transform.x.format: invalid format: a \"}\" has no matching \"{\"; write {path} for a value, and {{ or }} for a brace",
     );
     says(
         format("{}"),
-        "transform.x.format: a \"{}\" has no path; write {path} for a value, and {{ or }} for a brace",
+        "transform.x.format: invalid format: a \"{}\" has no path; write {path} for a value, and {{ or }} for a brace",
     );
 }
 
