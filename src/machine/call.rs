@@ -7,16 +7,16 @@ use std::error::Error;
 /// A tool call that an agent requests.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct MachineCall {
-    /// The call ID, unique within the run.
+    /// The ID of the tool call, unique within the run.
     pub id: CallId,
-    /// The tool name.
+    /// The name of the called tool.
     pub tool: String,
-    /// The arguments for the tool.
+    /// The arguments of the call for the tool.
     pub arguments: ToolArguments,
 }
 
 impl MachineCall {
-    /// Creates a call of `tool`.
+    /// Creates a tool call of the tool `tool`.
     #[must_use]
     pub fn new(
         id: impl Into<CallId>,
@@ -31,23 +31,24 @@ impl MachineCall {
     }
 }
 
-/// The arguments of a call: JSON, or the model's string if it is not valid JSON.
+/// The arguments of a tool call: JSON, or the model's string if it is not valid JSON.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolArguments {
-    /// Parsed JSON. A clone shares the value.
+    /// Arguments that are valid JSON. A clone shares the value.
     Json(Json),
-    /// A string that cannot be parsed. The machine answers such a call with an error result and executes nothing.
+    /// Arguments that cannot be parsed as JSON. The machine answers such a call with an error result and executes nothing.
     Unreadable {
-        /// The model's original string, for transcripts.
+        /// The model's original string of arguments, for transcripts.
         text: String,
-        /// The parse error, for the model. Example: `not valid JSON: expected value at line 1 column 1`.
+        /// The parse error of the arguments, for the model. Example: `not valid JSON: expected value at line 1 column 1`.
         problem: String,
     },
 }
 
 impl ToolArguments {
-    /// Parses a model's arguments. A blank string becomes `{}`, because some providers send one for a tool without parameters.
+    /// Parses the arguments of a model's tool call. A blank string becomes `{}`, because some providers send one for a tool without
+    /// parameters.
     ///
     /// ```
     /// use universal_executor::machine::ToolArguments;
@@ -89,13 +90,13 @@ impl From<Value> for ToolArguments {
     }
 }
 
-/// The result of executing a call: an answer now, or a later one.
+/// The result of executing a tool call: an answer, or a deferral to a later answer.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
-    /// The call has an answer.
+    /// The execution of the tool call gave an answer.
     Answered(Answer),
-    /// The answer arrives later from another source, and the run is suspended until then.
+    /// The answer of the tool call arrives later from another source, and the run is suspended until then.
     Deferred(Deferral),
 }
 
@@ -111,7 +112,7 @@ impl From<Deferral> for ToolOutcome {
     }
 }
 
-/// The answer of a call, as its callers receive it.
+/// The answer of a tool call, as its callers receive it.
 ///
 /// The machine answers some calls itself, with an error that has one of these codes:
 ///
@@ -132,23 +133,23 @@ impl From<Deferral> for ToolOutcome {
 pub enum Answer {
     /// The tool's return value.
     Success(Json),
-    /// An error, returned to the model as an ordinary result so that the model can react.
+    /// An error of the tool call, returned to the model as an ordinary result so that the model can react.
     Error {
-        /// The error code, for programs.
+        /// The error code of the failed call, for programs.
         code: String,
-        /// The error and its remedy, for the model.
+        /// The error of the call and its remedy, for the model.
         message: String,
     },
 }
 
 impl Answer {
-    /// Creates a successful answer.
+    /// Creates the answer of a tool call that succeeded.
     #[must_use]
     pub fn success(value: impl Into<Json>) -> Self {
         Self::Success(value.into())
     }
 
-    /// Creates an error answer, which is returned to the model.
+    /// Creates the error answer of a tool call, which is returned to the model.
     #[must_use]
     pub fn error(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Error {
@@ -158,33 +159,33 @@ impl Answer {
     }
 }
 
-/// The source of a deferred call's answer.
+/// The source of a deferred tool call's answer.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deferral {
     /// Another agent takes over with separate permissions, and the output of that agent becomes the answer.
     Handoff {
-        /// The name of the other agent.
+        /// The name of the agent that takes over.
         agent: String,
-        /// The prompt for the other agent.
+        /// The prompt for the agent that takes over.
         prompt: String,
     },
-    /// A plan whose execution produces the answer.
+    /// A plan whose execution produces the answer of the deferred call.
     PlannerOutput(Json),
-    /// Any other source, for example a question to a person.
+    /// Any other source of the answer, for example a question to a person.
     Other {
-        /// The name of the source, as defined by the driver.
+        /// The name of the answer's source, as defined by the driver.
         kind: String,
-        /// The data for the source.
+        /// The data for the answer's source.
         payload: Json,
     },
 }
 
-/// The answer to one caller.
+/// The answer of a tool call for one of the call's callers.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ToolResult {
-    /// The ID of the answered call.
+    /// The ID of the answered tool call.
     pub call_id: CallId,
-    /// The answer.
+    /// The answer of the tool call.
     pub answer: Answer,
 }

@@ -5,15 +5,16 @@ use super::size;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Overhead of a forgotten call's ID, in bytes.
+/// Overhead of a forgotten call's ID in a saved machine, in bytes.
 const FORGOTTEN: usize = 1;
 
-/// All calls of a run. Linear searches are fast enough because the machine limits the number of calls.
+/// All tool calls of one agent run. Linear searches are fast enough because the machine limits the number of calls.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Calls {
-    /// The retained calls. Unanswered calls are in request order, answered calls in the order of their answers.
+    /// The tool calls of the run that the machine still stores. Unanswered calls are in request order, answered calls in the order of their
+    /// answers.
     known: Vec<Known>,
-    /// The IDs of calls that were answered and then discarded to save memory.
+    /// The IDs of tool calls that were answered and then discarded to save memory.
     forgotten: BTreeSet<CallId>,
 }
 
@@ -23,18 +24,18 @@ struct Known {
     phase: Phase,
 }
 
-/// The state of a call.
+/// The state of one tool call of an agent run.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
-    /// The call waits until the run resumes.
+    /// The tool call waits until the suspended run resumes.
     Queued,
     Executing,
     Deferred,
     Answered(Answer),
-    /// The call was cancelled and answered while it executed, so its execution may not have stopped yet.
+    /// The tool call was cancelled and answered while it executed, so its execution may not have stopped yet.
     Cancelled,
-    /// The call was answered, and only its ID is retained.
+    /// The tool call was answered, and only its ID is retained.
     Forgotten,
 }
 
@@ -48,7 +49,7 @@ impl Phase {
 }
 
 impl Calls {
-    /// Returns the number of calls, forgotten calls included.
+    /// Returns the number of tool calls of the run, forgotten calls included.
     pub(super) fn len(&self) -> usize {
         self.known.len() + self.forgotten.len()
     }
@@ -60,7 +61,7 @@ impl Calls {
         }
     }
 
-    /// Returns `true` if the known call with this ID is equal to `call`. A forgotten call counts as equal.
+    /// Returns `true` if the known tool call with this ID is equal to `call`. A forgotten call counts as equal.
     pub(super) fn is_same(&self, call: &MachineCall) -> bool {
         self.find(&call.id).is_none_or(|known| known.call == *call)
     }
@@ -69,7 +70,7 @@ impl Calls {
         self.known.push(Known { call, phase });
     }
 
-    /// Returns the calls without an answer, in request order.
+    /// Returns the tool calls without an answer, in request order.
     pub(super) fn pending(&self) -> impl Iterator<Item = (&MachineCall, &Phase)> {
         self.known
             .iter()
@@ -77,7 +78,7 @@ impl Calls {
             .map(|known| (&known.call, &known.phase))
     }
 
-    /// Returns the calls with a stored answer, in the order of their answers.
+    /// Returns the tool calls with a stored answer, in the order of their answers.
     pub(super) fn answered(&self) -> impl Iterator<Item = (&MachineCall, &Answer)> {
         self.known.iter().filter_map(|known| match &known.phase {
             Phase::Answered(answer) => Some((&known.call, answer)),
@@ -89,7 +90,7 @@ impl Calls {
         })
     }
 
-    /// Returns the IDs of cancelled calls, whose execution may not have stopped yet.
+    /// Returns the IDs of cancelled tool calls, whose execution may not have stopped yet.
     pub(super) fn cancelled(&self) -> impl Iterator<Item = &CallId> {
         self.known
             .iter()
@@ -97,7 +98,7 @@ impl Calls {
             .map(|known| &known.call.id)
     }
 
-    /// Returns the answer of a call, or `None` if the call is unknown or unanswered.
+    /// Returns the answer of a tool call, or `None` if the call is unknown or unanswered.
     pub(super) fn answer(&self, id: &CallId) -> Option<Answer> {
         match self.phase(id)? {
             Phase::Answered(answer) => Some(answer.clone()),
@@ -119,7 +120,7 @@ impl Calls {
         }
     }
 
-    /// Forgets the call that was answered first and is not `needed`. Returns `false` if there is no such call.
+    /// Forgets the tool call that was answered first and is not `needed`. Returns `false` if there is no such call.
     pub(super) fn forget_one(&mut self, needed: impl Fn(&CallId) -> bool) -> bool {
         let can_go = |known: &Known| known.phase.is_answered() && !needed(&known.call.id);
         let Some(at) = self.known.iter().position(can_go) else {
@@ -130,7 +131,7 @@ impl Calls {
         true
     }
 
-    /// Returns the ID of the call that was answered last.
+    /// Returns the ID of the tool call that was answered last.
     pub(super) fn last_answered(&self) -> Option<&CallId> {
         let mut latest_first = self.known.iter().rev();
         latest_first

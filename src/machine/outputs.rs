@@ -5,16 +5,16 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Overhead of an output, in bytes.
+/// Overhead of an output in a saved machine, in bytes.
 const OUTPUT: usize = 96;
 
-/// The outputs of a run, by tool name.
+/// The outputs of an agent run, by the name of the tool that submits each output.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(super) struct Outputs(BTreeMap<String, Output>);
 
-/// A claimed slot. The first received call claims the slot, so that a concurrent second call cannot win. The answer of the
-/// first call decides if the claim becomes an output or is released.
+/// A claimed output slot of an agent run. The first received call claims the slot, so that a concurrent second call cannot win. The answer
+/// of the first call decides if the claim becomes an output or is released.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 struct Output {
     by: CallId,
@@ -36,14 +36,14 @@ impl Outputs {
         self.0.insert(tool.to_owned(), output);
     }
 
-    /// Accepts the output of a call that succeeded. Does nothing if the call has claimed no slot.
+    /// Accepts the output of a tool call that succeeded. Does nothing if the call has claimed no slot.
     pub(super) fn accept(&mut self, by: &CallId) {
         for output in self.0.values_mut().filter(|output| output.by == *by) {
             output.accepted = true;
         }
     }
 
-    /// Releases the slot of a call that failed or was cancelled. Does nothing if the call has claimed no slot.
+    /// Releases the output slot of a tool call that failed or was cancelled. Does nothing if the call has claimed no slot.
     pub(super) fn release(&mut self, by: &CallId) {
         self.0
             .retain(|_, output| output.accepted || output.by != *by);
@@ -56,7 +56,7 @@ impl Outputs {
             .map(|(tool, output)| (tool.as_str(), &output.report))
     }
 
-    /// Returns the tools of the required slots without an output.
+    /// Returns the tools of the required output slots without an output.
     pub(super) fn missing(&self, slots: &[Slot]) -> Vec<String> {
         let is_there = |tool: &str| self.0.get(tool).is_some_and(|output| output.accepted);
         slots

@@ -16,22 +16,22 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 #[serde(default)]
 pub struct Policy {
-    /// The delivery mode of results: per turn or per call. Defaults to [`ResultDelivery::Batch`].
+    /// The delivery mode of tool results: per turn or per call. Defaults to [`ResultDelivery::Batch`].
     pub delivery: ResultDelivery,
-    /// The handling of executing calls when another call is deferred. Defaults to [`Siblings::Finish`].
+    /// The handling of executing tool calls when another call is deferred. Defaults to [`Siblings::Finish`].
     pub siblings: Siblings,
-    /// The handling of new calls while the run is suspended. Defaults to [`WhileSuspended::Queue`].
+    /// The handling of new tool calls while the run is suspended. Defaults to [`WhileSuspended::Queue`].
     pub while_suspended: WhileSuspended,
     /// The required and optional outputs of the run. Empty by default.
     pub slots: Vec<Slot>,
     /// The maximum number of reminders to an agent that completes without a required output. Defaults to 1.
     pub reminders: u32,
-    /// The limits on calls and memory.
+    /// The limits on the tool calls and the memory of the machine.
     pub limits: MachineLimits,
 }
 
 impl Policy {
-    /// Creates a policy with [`ResultDelivery::Batch`], for agents that request calls in turns, as in an API response.
+    /// Creates a policy with [`ResultDelivery::Batch`], for agents that request tool calls in turns, as in an API response.
     #[must_use]
     pub fn batch() -> Self {
         Self {
@@ -53,21 +53,21 @@ impl Policy {
         }
     }
 
-    /// Sets the handling of executing calls when another call is deferred.
+    /// Sets the handling of executing tool calls when another call is deferred.
     #[must_use]
     pub fn siblings(mut self, siblings: Siblings) -> Self {
         self.siblings = siblings;
         self
     }
 
-    /// Sets the handling of new calls while the run is suspended.
+    /// Sets the handling of new tool calls while the run is suspended.
     #[must_use]
     pub fn while_suspended(mut self, calls: WhileSuspended) -> Self {
         self.while_suspended = calls;
         self
     }
 
-    /// Adds an output slot.
+    /// Adds a slot for an output of the run.
     #[must_use]
     pub fn slot(mut self, slot: Slot) -> Self {
         self.slots.push(slot);
@@ -81,7 +81,7 @@ impl Policy {
         self
     }
 
-    /// Sets the limits on calls and memory.
+    /// Sets the limits on the tool calls and the memory of the machine.
     #[must_use]
     pub fn limits(mut self, limits: MachineLimits) -> Self {
         self.limits = limits;
@@ -100,32 +100,32 @@ impl Default for Policy {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultDelivery {
-    /// All results of a turn are delivered together, in request order, once every call of the turn has an answer.
+    /// All tool results of a turn are delivered together, in request order, once every call of the turn has an answer.
     #[default]
     Batch,
-    /// Each result is delivered as soon as its call has an answer.
+    /// Each tool result is delivered as soon as its call has an answer.
     Each,
 }
 
-/// The handling of executing calls when another call is deferred.
+/// The handling of executing tool calls when another call is deferred.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Siblings {
-    /// Executing calls continue, and the machine stores their results.
+    /// Executing tool calls continue, and the machine stores their results.
     #[default]
     Finish,
-    /// Executing calls are cancelled, and their callers receive `cancelled`.
+    /// Executing tool calls are cancelled, and their callers receive `cancelled`.
     Cancel,
 }
 
-/// The handling of new calls while the run is suspended.
+/// The handling of new tool calls while the run is suspended.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhileSuspended {
-    /// New calls are queued and executed in order of arrival once the run resumes.
+    /// New tool calls are queued and executed in order of arrival once the run resumes.
     #[default]
     Queue,
-    /// New calls are answered with the error `suspended`.
+    /// New tool calls are answered with the error `suspended`.
     Refuse,
 }
 
@@ -133,14 +133,14 @@ pub enum WhileSuspended {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Slot {
-    /// The tool whose arguments are the output, for example `completion-report` or `planner-output`.
+    /// The name of the tool whose arguments are the output, for example `completion-report` or `planner-output`.
     pub tool: String,
     /// If `true`, a run without this output ends as [`Exit::WithoutOutput`](super::Exit::WithoutOutput).
     pub required: bool,
 }
 
 impl Slot {
-    /// Creates a required output slot.
+    /// Creates the slot of a required output that the agent submits by calling `tool`.
     #[must_use]
     pub fn required(tool: impl Into<String>) -> Self {
         Self {
@@ -149,7 +149,7 @@ impl Slot {
         }
     }
 
-    /// Creates an optional output slot.
+    /// Creates the slot of an optional output that the agent submits by calling `tool`.
     #[must_use]
     pub fn optional(tool: impl Into<String>) -> Self {
         Self {
@@ -159,7 +159,8 @@ impl Slot {
     }
 }
 
-/// Limits on the calls and the memory of a machine. A call or result over a limit becomes an error result for the model.
+/// Limits on the tool calls and the memory of a [`Machine`](super::Machine). A call or result over a limit becomes an error result for the
+/// model.
 ///
 /// With the defaults, a saved machine stays below a store's limits of 1 MiB and 64 levels of JSON.
 ///
@@ -175,16 +176,16 @@ impl Slot {
 #[non_exhaustive]
 #[serde(default)]
 pub struct MachineLimits {
-    /// Maximum number of calls in one run. Defaults to 1,000. Further calls are refused.
+    /// Maximum number of tool calls in one agent run. Defaults to 1,000. Further calls are refused.
     pub calls: usize,
-    /// Maximum number of calls without an answer at one time. Defaults to 64. Further calls are refused.
+    /// Maximum number of tool calls without an answer at one time. Defaults to 64. Further calls are refused.
     pub pending: usize,
-    /// Maximum number of callers that wait at one time, resent and refused calls included. Defaults to 256. Further
-    /// callers are refused immediately, even under [`ResultDelivery::Batch`].
+    /// Maximum number of callers that wait for answers of tool calls at one time, resent and refused calls included. Defaults to 256.
+    /// Further callers are refused immediately, even under [`ResultDelivery::Batch`].
     pub callers: usize,
-    /// Maximum size of one call, result or output in bytes of JSON. Defaults to 128 KiB.
+    /// Maximum size of one tool call, result or output in bytes of JSON. Defaults to 128 KiB.
     pub item_bytes: usize,
-    /// Maximum size in bytes of the answered calls that are retained to answer a resent call. Defaults to 256 KiB.
+    /// Maximum size in bytes of the answered tool calls that are retained to answer a resent call. Defaults to 256 KiB.
     /// Over the limit, the machine forgets the calls that were answered first. A forgotten call is answered `forgotten`
     /// and never executed again. The last answer is always retained.
     pub answered_bytes: usize,
@@ -193,7 +194,8 @@ pub struct MachineLimits {
 }
 
 impl MachineLimits {
-    /// Maximum nesting depth of arguments, results and outputs. A store accepts 64 levels, and the machine itself needs some.
+    /// Maximum nesting depth of the arguments, results and outputs of tool calls. A store accepts 64 levels, and the machine itself needs
+    /// some.
     pub const DEPTH: usize = 48;
 }
 

@@ -3,17 +3,17 @@ use super::id::{CallId, RunId};
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 
-/// An event for a run, with the run's ID. Recorded inputs can be replayed.
+/// An event of an agent run for the state machine, with the run's ID. Recorded inputs can be replayed.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Input {
     /// The ID of the run that the event belongs to.
     pub run: RunId,
-    /// The event.
+    /// The event of the run.
     pub signal: Signal,
 }
 
 impl Input {
-    /// Creates an input for `run`.
+    /// Creates an input of the machine for the agent run `run`.
     #[must_use]
     pub fn new(run: &RunId, signal: Signal) -> Self {
         Self {
@@ -29,60 +29,60 @@ impl Input {
 pub enum Signal {
     /// The agent requests a tool call.
     ToolCallReceived {
-        /// The requested call.
+        /// The requested tool call.
         call: MachineCall,
-        /// If `true`, another call of the same turn follows, and a batch is not delivered before the last call was received.
+        /// If `true`, another tool call of the same turn follows, and a batch is not delivered before the last call was received.
         /// Without this flag, a tool that finishes before the next call is received would split the turn. Has no effect
         /// under [`ResultDelivery::Each`](super::ResultDelivery::Each).
         more: bool,
     },
-    /// The execution of a call ended.
+    /// The execution of a tool call ended.
     ToolCallFinished {
-        /// The ID of the call that finished.
+        /// The ID of the tool call that finished.
         call_id: CallId,
-        /// The result of the execution.
+        /// The result of the call's execution.
         outcome: ToolOutcome,
     },
-    /// The answer of a deferred call arrived.
+    /// The answer of a deferred tool call arrived.
     DeferredResolved {
-        /// The ID of the deferred call.
+        /// The ID of the deferred tool call.
         call_id: CallId,
-        /// The answer of the call.
+        /// The answer of the deferred tool call.
         result: Answer,
     },
-    /// The agent finished on its own.
+    /// The agent finished on its own, without an error or a cancellation.
     AgentCompleted {
         /// The agent's last output, or `null` if there is no output.
         output: Json,
     },
     /// The agent itself failed. A failed tool is not this event but an error result of its call.
     AgentFailed {
-        /// The reason. The machine truncates it to 4,096 bytes.
+        /// The reason why the agent failed. The machine truncates it to 4,096 bytes.
         error: String,
     },
     /// A request from outside to cancel the run.
     Cancel,
 }
 
-/// An action for the driver. The driver carries out the effects of one step in order.
+/// An action that the machine requests from its driver. The driver carries out the effects of one step in order.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// The execution of this call, after which the driver sends [`Signal::ToolCallFinished`].
+    /// The execution of this tool call, after which the driver sends [`Signal::ToolCallFinished`].
     /// [`Machine::step`](super::Machine::step) returns this effect at most once per call.
     Execute(MachineCall),
-    /// The delivery of these answers. Each item is for one caller, so a call that was sent twice appears twice. An answer
-    /// from the step that received a call belongs to the sender of that call. An answer from a later step is the same for
+    /// The delivery of these answers to the callers of tool calls. Each item is for one caller, so a call that was sent twice appears
+    /// twice. An answer from the step that received a call belongs to the sender of that call. An answer from a later step is the same for
     /// all callers that wait for the call.
     Deliver(Vec<ToolResult>),
-    /// A request for the answer of a deferred call, which the driver sends as [`Signal::DeferredResolved`].
+    /// A request for the answer of a deferred tool call, which the driver sends as [`Signal::DeferredResolved`].
     Defer {
-        /// The ID of the deferred call.
+        /// The ID of the deferred tool call.
         call_id: CallId,
-        /// The source of the answer.
+        /// The source of the deferred call's answer.
         action: Deferral,
     },
-    /// The cancellation of an executing or deferred call, if possible. The callers of this call receive `cancelled`. A
+    /// The cancellation of an executing or deferred tool call, if possible. The callers of this call receive `cancelled`. A
     /// later result of the call is reported as an anomaly.
     CancelCall(CallId),
     /// The continuation of the agent, with a reminder of missing required outputs.
@@ -90,13 +90,14 @@ pub enum Effect {
         /// The tools that the agent still has to call.
         missing: Vec<String>,
     },
-    /// The end of the run.
+    /// The end of the agent run.
     Finish(Exit),
     /// The report of an unexpected input that changed nothing, for logs or monitoring.
     Report(MachineAnomaly),
 }
 
-/// The end of a run. [`Machine::outputs`](super::Machine::outputs) returns the accepted outputs for every exit.
+/// The end of an agent run: the result or the reason. [`Machine::outputs`](super::Machine::outputs) returns the accepted outputs for every
+/// exit.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
@@ -109,45 +110,45 @@ pub enum Exit {
     WithoutOutput {
         /// The agent's last output.
         output: Json,
-        /// The tools of the required slots that are empty.
+        /// The tools of the required output slots that are empty.
         missing: Vec<String>,
     },
-    /// The agent failed.
+    /// The agent failed, or its last output exceeds a limit.
     Error {
-        /// The reason.
+        /// The reason why the run failed.
         error: String,
     },
-    /// The run was cancelled from outside.
+    /// The agent run was cancelled from outside.
     Cancelled,
 }
 
-/// An unexpected input. The machine reports it and changes nothing, except as stated by the variant.
+/// An unexpected input of the state machine. The machine reports the input and changes nothing, except as stated by the variant.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineAnomaly {
-    /// A call was finished or resolved that is not executing: no call with this ID was accepted, or the call is queued.
+    /// A tool call was finished or resolved that is not executing: no call with this ID was accepted, or the call is queued.
     UnknownCall {
-        /// The ID in the input.
+        /// The call ID in the input.
         call_id: CallId,
     },
-    /// A call was finished or resolved after it had finished, was deferred or was cancelled.
+    /// A tool call was finished or resolved after it had finished, was deferred or was cancelled.
     DuplicateCompletion {
-        /// The ID of the call.
+        /// The ID of the tool call that was finished or resolved again.
         call_id: CallId,
     },
-    /// A call arrived with the ID of a different call. Its caller receives an error result.
+    /// A tool call arrived with the ID of a different call. Its caller receives an error result.
     ConflictingCall {
-        /// The ID that both calls have.
+        /// The ID that both tool calls have.
         call_id: CallId,
     },
-    /// A pending call was resolved, but the run is not suspended for that call.
+    /// A pending tool call was resolved, but the run is not suspended for that call.
     NotDeferred {
-        /// The ID of the call.
+        /// The ID of the pending tool call that was resolved.
         call_id: CallId,
     },
-    /// The input arrived after the end of the run. If the input is a call, its caller receives `cancelled`.
+    /// The input arrived after the end of the agent run. If the input is a call, its caller receives `cancelled`.
     AfterTerminal,
-    /// The input belongs to another run. The machine answers no caller, so the driver must answer the caller of a stale call.
+    /// The input belongs to another agent run. The machine answers no caller, so the driver must answer the caller of a stale call.
     StaleRun {
         /// The run ID in the input.
         run: RunId,

@@ -29,7 +29,7 @@ impl Machine {
         self.deliver(effects);
     }
 
-    /// Accepts a new call, or a repetition of a known call, which is not executed again.
+    /// Accepts a new tool call, or a repetition of a known call, which is not executed again.
     /// A refused call is not recorded.
     fn admit(
         &mut self,
@@ -59,7 +59,7 @@ impl Machine {
         self.accept(call, effects)
     }
 
-    /// Accepts a new call.
+    /// Accepts a new tool call within the limits, and executes or queues it.
     fn accept(&mut self, call: MachineCall, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
         let limits = self.policy.limits;
         let queued = match (&self.state, self.policy.while_suspended) {
@@ -106,7 +106,7 @@ impl Machine {
     }
 }
 
-/// Returns the call in its stored form, or a refusal if its arguments are unreadable or over a limit.
+/// Returns a tool call in its stored form, or a refusal if its arguments are unreadable or over a limit.
 fn kept(call: MachineCall, limits: &MachineLimits) -> Result<MachineCall, Refusal> {
     let limit = limits.item_bytes;
     let arguments = match call.arguments {

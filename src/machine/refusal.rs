@@ -1,6 +1,6 @@
 use super::call::Answer;
 
-/// A reason for which the machine answers a call itself. Messages contain no call content and stay below 400 bytes.
+/// A reason why the machine answers a tool call itself, with an error. Messages contain no call content and stay below 400 bytes.
 #[derive(Debug)]
 pub(super) enum Refusal {
     AlreadyReported,

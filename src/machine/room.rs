@@ -1,4 +1,4 @@
-//! Memory limits of a machine, and the eviction of old answers.
+//! Memory limits of the state machine of an agent run, and the eviction of old answers.
 
 use super::call::{Answer, Deferral};
 use super::id::CallId;
@@ -49,7 +49,7 @@ impl Machine {
         bytes <= limits.item_bytes && self.turn.len() < limits.callers && self.make_room(bytes)
     }
 
-    /// Makes room for `bytes` more bytes by forgetting answered calls. Returns `false` if that is impossible.
+    /// Makes room for `bytes` more bytes in the machine by forgetting answered tool calls. Returns `false` if that is impossible.
     pub(super) fn make_room(&mut self, bytes: usize) -> bool {
         while self.bytes().saturating_add(bytes) > self.policy.limits.bytes {
             let turn = &self.turn;
@@ -60,7 +60,7 @@ impl Machine {
         true
     }
 
-    /// Forgets answered calls over their limit, except the last one and those with waiting callers.
+    /// Forgets answered tool calls over their memory limit, except the last one and those with waiting callers.
     pub(super) fn forget_what_is_over(&mut self) {
         let last = self.calls.last_answered().cloned();
         while self.calls.answered_bytes() > self.policy.limits.answered_bytes {

@@ -9,7 +9,7 @@ use super::turn::Turn;
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 
-/// The state machine for the tool calls of one run.
+/// The state machine for the tool calls of one agent run.
 ///
 /// Only [`step`](Self::step) changes a machine: it applies an input and returns the effects for the driver. Save the machine
 /// as JSON after each step. After a restart, load the machine and carry out the effects that
@@ -23,14 +23,14 @@ pub struct Machine {
     pub(super) calls: Calls,
     pub(super) turn: Turn,
     pub(super) outputs: Outputs,
-    /// The number of reminders so far.
+    /// The number of reminders of missing outputs that the agent received so far.
     pub(super) reminded: u32,
     /// If `true`, the last reminder is not followed by a signal of the agent yet.
     pub(super) reminding: bool,
 }
 
 impl Machine {
-    /// Creates a machine for a new run without calls.
+    /// Creates a machine for a new agent run without tool calls.
     #[must_use]
     pub fn new(run: impl Into<RunId>, policy: Policy) -> Self {
         Self {
@@ -45,41 +45,41 @@ impl Machine {
         }
     }
 
-    /// Returns the ID of the run.
+    /// Returns the ID of the agent run.
     #[must_use]
     pub fn run(&self) -> &RunId {
         &self.run
     }
 
-    /// Returns the policy.
+    /// Returns the settings of the machine.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Returns the state of the run.
+    /// Returns the state of the agent run.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Returns the calls without an answer (executing, deferred or queued), in request order.
+    /// Returns the tool calls without an answer (executing, deferred or queued), in request order.
     pub fn pending(&self) -> impl Iterator<Item = &MachineCall> {
         self.calls.pending().map(|(call, _)| call)
     }
 
-    /// Returns `true` if a call with this ID was accepted, also if it has finished since.
+    /// Returns `true` if a tool call with this ID was accepted, also if it has finished since.
     #[cfg(feature = "agents")]
     pub(crate) fn knows(&self, call: &CallId) -> bool {
         self.calls.phase(call).is_some()
     }
 
-    /// Returns the calls with a retained answer, in the order of their answers. Cancelled and forgotten calls are omitted.
+    /// Returns the tool calls with a retained answer, in the order of their answers. Cancelled and forgotten calls are omitted.
     pub fn answered(&self) -> impl Iterator<Item = (&MachineCall, &Answer)> {
         self.calls.answered()
     }
 
-    /// Returns the call IDs of the waiting callers in order of arrival, resent and refused calls of the turn included.
+    /// Returns the tool call IDs of the waiting callers in order of arrival, resent and refused calls of the turn included.
     ///
     /// The callers of a delivered batch are included until the next signal of the agent. A driver that was interrupted while
     /// it passed on the calls of a turn continues with the first call that is not in this list.
@@ -87,12 +87,12 @@ impl Machine {
         self.turn.ids()
     }
 
-    /// Returns the accepted outputs as pairs of tool name and arguments.
+    /// Returns the accepted outputs of the run as pairs of tool name and arguments.
     pub fn outputs(&self) -> impl Iterator<Item = (&str, &Json)> {
         self.outputs.accepted()
     }
 
-    /// Returns the end of the run, or `None` if the run has not ended.
+    /// Returns the end of the agent run with its result or reason, or `None` if the run has not ended.
     #[must_use]
     pub fn exit(&self) -> Option<Exit> {
         match &self.state {
@@ -111,7 +111,7 @@ impl Machine {
         }
     }
 
-    /// Returns the effects to repeat after a restart: effects of [`step`](Self::step) that the driver may not have
+    /// Returns the effects that the driver must repeat after a restart: effects of [`step`](Self::step) that the driver may not have
     /// carried out. This method changes nothing and may be called repeatedly.
     ///
     /// - `CancelCall` for each call that was cancelled while it executed, unless the call is forgotten.

@@ -5,13 +5,13 @@ use super::policy::MachineLimits;
 use crate::model::Json;
 use serde_json::Value;
 
-/// Overhead of a call in bytes: field names, and room for a refusal.
+/// Overhead of a tool call in a saved machine, in bytes: field names, and room for a refusal.
 const CALL: usize = 448;
 
-/// Overhead of a deferral, in bytes.
+/// Overhead of a call's deferral in a saved machine, in bytes.
 const DEFERRAL: usize = 96;
 
-/// Returns the size of `text` as a JSON string.
+/// Returns the size of `text` as a JSON string, in bytes.
 pub(super) fn of_text(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         b'"' | b'\\' => 2,
@@ -52,7 +52,7 @@ pub(super) fn kept(json: &Json, limits: &MachineLimits) -> Option<Json> {
     is_within(&json, MachineLimits::DEPTH).then_some(json)
 }
 
-/// Returns `true` if a value nests at most `levels` deep. Stops at that depth.
+/// Returns `true` if a JSON value nests at most `levels` deep. Stops at that depth.
 fn is_within(value: &Value, levels: usize) -> bool {
     match value {
         Value::Array(items) => levels

@@ -6,41 +6,41 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// The state of a run. Calls and outputs are stored separately and remain in every state.
+/// The state of an agent run. Calls and outputs are stored separately and remain in every state.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// The run has received no call yet.
+    /// The run has received no tool call yet.
     Idle,
     /// The agent or its tools are running.
     Running,
-    /// The run waits for the answer of a deferred call.
+    /// The run waits for the answer of a deferred tool call.
     Suspended {
-        /// The deferred call that the run waits for. Only this call can be resolved.
+        /// The deferred tool call that the run waits for. Only this call can be resolved.
         deferred: DeferredCall,
-        /// Calls that were deferred later, in order. Each becomes `deferred` once the call before it is resolved.
+        /// Tool calls that were deferred later, in order. Each becomes `deferred` once the call before it is resolved.
         behind: VecDeque<DeferredCall>,
     },
-    /// The agent finished on its own.
+    /// The agent finished on its own, without an error or a cancellation.
     Complete {
         /// The agent's last output.
         output: Json,
-        /// The tools of the required slots without an output. Empty if no output is missing.
+        /// The tools of the required output slots without an output. Empty if no output is missing.
         missing: Vec<String>,
     },
-    /// The agent failed, or the run was cancelled.
+    /// The agent failed, its last output exceeds a limit, or the run was cancelled.
     Failed {
-        /// The reason of the agent's failure, or `None` if the run was cancelled.
+        /// The reason of the failure, or `None` if the run was cancelled.
         error: Option<String>,
     },
 }
 
-/// A call whose answer arrives later from another source.
+/// A tool call whose answer arrives later from another source.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct DeferredCall {
-    /// The ID of the call.
+    /// The ID of the deferred tool call.
     pub call_id: CallId,
-    /// The source of the answer.
+    /// The source of the deferred call's answer.
     pub action: Deferral,
 }
 

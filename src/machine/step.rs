@@ -9,11 +9,11 @@ use super::state::{DeferredCall, State};
 use std::collections::VecDeque;
 use std::mem;
 
-/// Maximum length of an agent's error, in bytes.
+/// Maximum length of the error of a failed agent, in bytes.
 const ERROR_BYTES: usize = 4_096;
 
 impl Machine {
-    /// Applies one input and returns the effects for the driver, in order.
+    /// Applies one input to the machine and returns the effects for the driver, in order.
     ///
     /// This method never fails. An unexpected input returns an [`Effect::Report`], and a call that cannot be accepted is
     /// answered with an error result. Save the machine before you carry out the effects.
@@ -68,7 +68,7 @@ impl Machine {
         effects.push(Effect::Report(anomaly));
     }
 
-    /// Suspends the run, or queues the deferral if the run is already suspended.
+    /// Suspends the run for a deferred tool call, or queues the deferral if the run is already suspended.
     fn defer(&mut self, call_id: CallId, action: Deferral, effects: &mut Vec<Effect>) {
         let Some(action) = self.kept_deferral(&call_id, action) else {
             let limit = self.policy.limits.item_bytes;
@@ -118,7 +118,7 @@ impl Machine {
         effects.append(&mut next);
     }
 
-    /// Removes the resolved deferral, then activates the next deferral or resumes the run.
+    /// Removes the resolved deferral of a tool call, then activates the next deferral or resumes the run.
     fn go_on(&mut self, effects: &mut Vec<Effect>) {
         let mut behind = match mem::replace(&mut self.state, State::Running) {
             State::Suspended { behind, .. } => behind,
@@ -143,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// Stores the answer of a call, and accepts its output or releases its slot.
+    /// Stores the answer of a tool call, and accepts its output or releases its slot.
     fn answer(&mut self, call_id: &CallId, answer: Answer) {
         let answer = self.kept_answer(answer);
         match &answer {
@@ -160,14 +160,14 @@ impl Machine {
         }
     }
 
-    /// Clears the delivered batch and the reminder. A signal from the agent proves that both arrived.
+    /// Clears the delivered batch of answers and the reminder to the agent. A signal from the agent proves that both arrived.
     pub(super) fn agent_went_on(&mut self) {
         self.turn.agent_went_on();
         self.reminding = false;
     }
 }
 
-/// Reports an input after the end of the run, and answers the caller if the input is a call.
+/// Reports an input after the end of the agent run, and answers the caller if the input is a call.
 fn absorb(signal: Signal) -> Vec<Effect> {
     let mut effects = vec![Effect::Report(MachineAnomaly::AfterTerminal)];
     match signal {

@@ -5,19 +5,19 @@ use super::policy::ResultDelivery;
 use super::size;
 use serde::{Deserialize, Serialize};
 
-/// Overhead of a caller in bytes, without its call ID and its own answer.
+/// Overhead of a waiting caller of a tool call in bytes, without its call ID and its own answer.
 const CALLER: usize = 64;
 
 /// Maximum size in bytes of a caller's own answer, which is always a refusal.
 const OWN: usize = 448;
 
-/// The waiting callers in order of arrival. A call that was sent twice has two callers.
+/// The callers that wait for answers of tool calls, in order of arrival. A call that was sent twice has two callers.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Turn {
     callers: Vec<Caller>,
-    /// If `true`, more calls of this turn follow.
+    /// If `true`, more tool calls of this turn follow.
     open: bool,
-    /// If `true`, the batch was delivered. The callers remain until the next signal of the agent, so that a restarted
+    /// If `true`, the batch of answers was delivered. The callers remain until the next signal of the agent, so that a restarted
     /// worker can deliver the batch again.
     delivered: bool,
 }
@@ -25,12 +25,12 @@ pub(super) struct Turn {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Caller {
     pub(super) call_id: CallId,
-    /// The refusal for this caller only, or `None` if the caller receives the answer of the known call.
+    /// The refusal of the call for this caller only, or `None` if the caller receives the answer of the known call.
     pub(super) own: Option<Answer>,
 }
 
 impl Caller {
-    /// Returns the maximum size of a caller of this call, in bytes.
+    /// Returns the maximum size in bytes of a waiting caller of this tool call.
     pub(super) fn most_bytes(call_id: &CallId) -> usize {
         CALLER + OWN + size::of_text(call_id.as_str())
     }
@@ -52,7 +52,7 @@ impl Caller {
 }
 
 impl Turn {
-    /// Clears a delivered batch. A signal from the agent proves that the batch arrived.
+    /// Clears a delivered batch of answers. A signal from the agent proves that the batch arrived.
     pub(super) fn agent_went_on(&mut self) {
         if self.delivered {
             *self = Self::default();
@@ -75,12 +75,12 @@ impl Turn {
         self.open = open;
     }
 
-    /// Returns `true` if a caller still waits for the answer of this call.
+    /// Returns `true` if a caller still waits for the answer of this tool call.
     pub(super) fn needs(&self, id: &CallId) -> bool {
         self.callers.iter().any(|caller| caller.call_id == *id)
     }
 
-    /// Takes the answers that are ready for delivery.
+    /// Takes the answers of tool calls that are ready for delivery.
     pub(super) fn take_ready(
         &mut self,
         delivery: ResultDelivery,
@@ -108,7 +108,7 @@ impl Turn {
         }
     }
 
-    /// Returns the delivered batch while its arrival is unconfirmed, else an empty list.
+    /// Returns the delivered batch of answers while its arrival is unconfirmed, else an empty list.
     pub(super) fn delivered(&self, calls: &Calls) -> Vec<ToolResult> {
         if self.delivered {
             self.answers(calls).flatten().collect()
