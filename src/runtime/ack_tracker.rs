@@ -1,4 +1,4 @@
-//! Tracking of a delivery until all its handlers have settled it, and its acknowledgement to the source.
+//! Tracking of an event delivery until all its handlers have settled it, and its acknowledgement to the event source.
 
 use super::progress::Progress;
 use super::shared::Shared;
@@ -14,27 +14,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of acknowledgements in flight.
+/// Maximum number of event acknowledgements that a runtime sends to its event source at a time.
 const AT_ONCE: usize = 64;
 
-/// Timeout of one acknowledgement.
+/// Timeout of one acknowledgement of an event to the event source.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A handle of a delivery, to be settled by its holder. A handle that is dropped unsettled requests a redelivery. After a
+/// A handle of an event delivery, which its holder settles. A handle that is dropped unsettled requests a redelivery of the event. After a
 /// stop, a delivery with a position waits for the next start instead.
 pub(super) struct AckTracker {
     owed: Arc<Owed>,
     settled: bool,
 }
 
-/// The origin of a delivery: the source, or a sweep of the store.
+/// The origin of an event delivery: the event source, or a sweep of the store for missed events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Origin {
     Source,
     Sweep,
 }
 
-/// A delivery until the last of its handles is dropped.
+/// An event delivery in flight, which ends when the last of its handles is dropped.
 struct Owed {
     origin: Origin,
     event: Event,
@@ -47,23 +47,23 @@ struct Owed {
     place: Option<Place>,
 }
 
-/// The outcome of a delivery.
+/// The outcome of an event delivery: handled, or to be delivered again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fate {
-    /// No handler has requested the delivery again.
+    /// No handler of the event has requested a redelivery.
     Taken,
-    /// A handler has failed, and requests the delivery again after this delay.
+    /// A handler of the event has failed, and requests a redelivery after this delay.
     Again(Duration),
 }
 
-/// An acknowledgement to be sent to the source.
+/// An acknowledgement of an event, or a request for its redelivery, to be sent to the event source.
 struct Told {
     origin: Origin,
     event: Option<Event>,
     position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
     again: Option<Duration>,
-    /// The permit of the delivery, released after the acknowledgement. A refused redelivery keeps the permit.
+    /// The permit of the event delivery, released after the acknowledgement. A refused redelivery keeps the permit.
     place: Option<Place>,
 }
 
@@ -72,7 +72,7 @@ impl AckTracker {
         &self.owed.event
     }
 
-    /// Returns another handle of the same delivery.
+    /// Returns another handle of the same event delivery.
     pub(super) fn another(&self) -> Self {
         Self {
             owed: Arc::clone(&self.owed),
@@ -80,12 +80,12 @@ impl AckTracker {
         }
     }
 
-    /// Settles this handle as handled.
+    /// Settles this handle of an event delivery: its holder needs no redelivery of the event.
     pub(super) fn settle(mut self) {
         self.settled = true;
     }
 
-    /// Settles this handle, and requests the delivery again after a delay.
+    /// Settles this handle of an event delivery, and requests a redelivery of the event after a delay.
     pub(super) fn again(mut self, delay: Duration) {
         *self.owed.fate() = Fate::Again(delay);
         self.settled = true;
@@ -93,7 +93,7 @@ impl AckTracker {
 }
 
 impl Drop for AckTracker {
-    /// Requests a redelivery of an unsettled delivery, for example after a panic.
+    /// Requests a redelivery of an event whose handler did not settle it, for example after a panic.
     fn drop(&mut self) {
         if !self.settled {
             *self.owed.fate() = Fate::Again(PAUSE);
@@ -138,11 +138,11 @@ impl Drop for Owed {
     }
 }
 
-/// A permit for one delivery in flight, including a delivery that waits for redelivery.
+/// A permit for one event delivery in flight, including a delivery that waits for redelivery.
 #[derive(Debug)]
 pub(super) struct Place(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
 
-/// Factory of the handles of deliveries.
+/// Factory of the handles of event deliveries, and the limit of deliveries in flight.
 pub(super) struct AckTrackers {
     progress: Arc<Progress>,
     stop: CancellationToken,
@@ -151,7 +151,7 @@ pub(super) struct AckTrackers {
 }
 
 impl AckTrackers {
-    /// Acquires the permit for a delivery. Waits while too many deliveries are in flight.
+    /// Acquires the permit for an event delivery. Waits while too many deliveries are in flight.
     pub(super) fn place(&self) -> impl Future<Output = Place> + use<> {
         let places = Arc::clone(&self.places);
         async move {
@@ -163,7 +163,7 @@ impl AckTrackers {
         }
     }
 
-    /// Returns the first handle of a delivery.
+    /// Returns the first handle of an event delivery.
     pub(super) fn of(&self, delivery: Delivery, place: Place, origin: Origin) -> AckTracker {
         let (event, position, receipt) = delivery.into_parts();
         let owed = Arc::new(Owed {
@@ -184,18 +184,18 @@ impl AckTrackers {
     }
 }
 
-/// A delivery that the runtime redelivers itself.
+/// An event delivery that the runtime itself repeats later, because the event source does not.
 pub(super) type Back = (Delivery, Place, Origin);
 
-/// Sends acknowledgements to the source.
+/// The task that sends the acknowledgements of events to the event source.
 pub(super) struct Receipts {
     shared: Arc<Shared>,
     told: mpsc::Receiver<Told>,
-    /// Receives the deliveries that the source does not redeliver.
+    /// Sends the intake the event deliveries that the event source does not repeat.
     back: mpsc::Sender<Back>,
 }
 
-/// Creates the trackers for at most `most` deliveries in flight, and the task that acknowledges them.
+/// Creates the trackers for at most `most` event deliveries in flight, and the task that acknowledges these events.
 pub(super) fn trackers(
     shared: &Arc<Shared>,
     most: usize,
@@ -217,7 +217,7 @@ pub(super) fn trackers(
 }
 
 impl Receipts {
-    /// Sends acknowledgements until all trackers are dropped.
+    /// Sends acknowledgements of events until all trackers of deliveries are dropped.
     pub(super) async fn run(mut self) {
         let mut telling = FuturesUnordered::new();
         let mut coming_back = FuturesUnordered::new();
@@ -239,7 +239,7 @@ impl Receipts {
     }
 }
 
-/// Acknowledges a delivery. Returns the delivery if the runtime must redeliver it: a duplicate is harmless, a loss is not.
+/// Acknowledges an event to its source. Returns the delivery if the runtime must repeat it: a duplicate is harmless, a loss is not.
 async fn tell(shared: &Shared, told: Told) -> Option<Told> {
     let answer = async {
         match (&told.receipt, told.again) {
@@ -265,13 +265,13 @@ async fn tell(shared: &Shared, told: Told) -> Option<Told> {
             source: format!("no answer to an acknowledgement within {PATIENCE:?}").into(),
         },
     };
-    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot acknowledge an event, its source may deliver it again");
+    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot acknowledge an event; its source may deliver it again");
     shared.note(&error);
     told.again.is_some().then_some(told)
 }
 
-/// Redelivers an event after its delay. The delivery keeps its receipt, so that the source receives an acknowledgement
-/// once the event is handled.
+/// Delivers an event again within the runtime, after the delay that its handler requested. The delivery keeps its receipt, so that the
+/// source receives an acknowledgement once the event is handled.
 async fn come_back(refused: Told, back: mpsc::Sender<Back>, stop: CancellationToken) {
     let (Some(event), Some(delay), Some(place)) = (refused.event, refused.again, refused.place)
     else {

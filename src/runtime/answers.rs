@@ -1,5 +1,5 @@
-//! Search of the store for answers whose event did not reach this worker: the source delivered the event to another worker, or
-//! the runtime takes no events.
+//! Search of the store for breadcrumbs that waits and suspended runs wait for and whose event did not reach this worker: the source
+//! delivered the event to another worker, or the runtime takes no events.
 
 use super::position::Range;
 use super::shared::Shared;
@@ -11,16 +11,16 @@ use crate::model::{Breadcrumb, Event, Timestamp};
 use crate::store::StoreError;
 use std::sync::Arc;
 
-/// Receivers of answers.
+/// The receivers of the breadcrumbs that a search of the store finds: suspended runs, and open calls of `Runtime::wait_for`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum To {
-    /// Only the suspended runs, because the search covers a time before the waits began.
+    /// Only the suspended runs, because the search covers a time before the open waits began.
     Suspended,
     WaitsAndSuspended,
 }
 
-/// Passes each breadcrumb committed after a time to the waits and suspended runs that it answers, oldest first. Returns the
-/// time of the newest breadcrumb.
+/// Passes each breadcrumb committed after a time to the waits and suspended runs that wait for it, oldest first. Returns the time of the
+/// newest breadcrumb.
 pub(super) async fn search(
     shared: &Shared,
     store_context: &StoreContext,
@@ -35,7 +35,7 @@ pub(super) async fn search(
     sweep::since(store_context.store(), after, &mut answers).await
 }
 
-/// Searches the store once for the answers to many runs, from a time on. Returns `false` if the store cannot be read.
+/// Searches the store once for the breadcrumbs that many suspended runs wait for, from a time on. Returns `false` if the search fails.
 pub(super) async fn search_from_oldest(
     shared: &Shared,
     store_context: &StoreContext,
@@ -44,14 +44,14 @@ pub(super) async fn search_from_oldest(
     match search(shared, store_context, after, To::Suspended).await {
         Ok(_) => true,
         Err(error) => {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot search for the answers that suspended runs wait for, will retry");
+            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot search the store for the answers that suspended runs wait for, will retry");
             store_context.wakes.note_unsearched(after);
             false
         }
     }
 }
 
-/// Matches the pages of a search.
+/// Receiver of the pages of a search, which matches each breadcrumb against the open waits and the suspended runs.
 struct Answers<'s> {
     shared: &'s Shared,
     store_context: &'s StoreContext,

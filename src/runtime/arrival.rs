@@ -1,17 +1,17 @@
-//! A delivery on its way to the ledger of a store.
+//! An event delivery whose runs are not in the ledger of a store yet.
 
 use super::ack_tracker::AckTracker;
 use std::sync::Arc;
 
-/// A delivery, and the executors of this store that it may trigger.
+/// An event delivery, and the executors of one store that the event may trigger.
 pub(super) struct Arrival {
     pub(super) tracker: AckTracker,
     pub(super) executors: Vec<Candidate>,
 }
 
-/// An executor that a delivery may trigger.
+/// An executor that an event delivery may trigger.
 pub(super) struct Candidate {
     pub(super) id: Arc<str>,
-    /// If `false`, the match depends on the context, which the event does not contain.
+    /// If `false`, the event does not decide whether it triggers the executor, because it lacks the context of the breadcrumb.
     pub(super) surely: bool,
 }

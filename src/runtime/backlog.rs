@@ -6,14 +6,14 @@ use crate::store::{RunFilter, RunLedger, RunState, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The pending work of all workers that share a source and stores.
+/// The pending events and due runs of all workers that share an event source and stores.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Backlog {
     /// Number of events that the source still has to deliver to these workers, or `None` if the source cannot count them. See
     /// [`EventSource::behind`](crate::EventSource::behind).
     pub behind: Option<u64>,
-    /// Due runs in the ledgers, by executor. For an executor on a store without a ledger, only the runs of this process.
+    /// The due runs of each executor in the ledgers. For an executor on a store without a ledger, only the runs of this process.
     pub executors: Vec<Due>,
 }
 
@@ -21,7 +21,7 @@ pub struct Backlog {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Due {
-    /// The executor ID.
+    /// ID of the executor whose runs are due.
     pub executor: Arc<str>,
     /// Number of due runs, counted up to [`MOST_COUNTED`](Self::MOST_COUNTED). A run that waits for an earlier run with
     /// the same ordering key counts too, and so does a run of a lost worker once its lease has expired.
@@ -31,7 +31,7 @@ pub struct Due {
 }
 
 impl Due {
-    /// Maximum number of runs that are counted.
+    /// Maximum number of due runs of one executor that are counted.
     pub const MOST_COUNTED: usize = 1_000;
 }
 
@@ -64,7 +64,7 @@ async fn due(ledger: &dyn RunLedger, executor: Arc<str>) -> Result<Due, StoreErr
     })
 }
 
-/// Sets the gauges of the backlog.
+/// Sets the metric gauges of the pending events and due runs.
 #[cfg(feature = "metrics")]
 #[expect(
     clippy::cast_precision_loss,
@@ -83,7 +83,7 @@ fn report(backlog: &Backlog) {
     }
 }
 
-/// Sets the gauges of the backlog at intervals.
+/// Sets the metric gauges of the pending events and due runs at intervals.
 #[cfg(feature = "metrics")]
 pub(super) async fn watch(runtime: &Runtime) {
     loop {

@@ -14,13 +14,13 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct OpenBreaker {
-    /// ID of the executor.
+    /// ID of the executor whose circuit breaker is open.
     pub executor: Arc<str>,
-    /// The number of different triggers that failed since the last success, counted up to 1,000.
+    /// The number of different triggers of the executor that failed since the last success, counted up to 1,000.
     pub failing_triggers: usize,
-    /// The error code of the last failure, or the outcome of the run if the run ended.
+    /// The error code of the executor's last failed attempt, or the outcome of the run if the run ended.
     pub last_error: &'static str,
-    /// The time until the next probe may start. Zero if the probe is due or running.
+    /// The time until the next probe of the executor may start: the retry of one failed run. Zero if the probe is due or running.
     pub next_probe_in: Duration,
 }
 
@@ -28,11 +28,11 @@ pub struct OpenBreaker {
 #[derive(Debug, Default)]
 pub(super) struct Breakers(Mutex<OpenByName>);
 
-/// The state and the last error of each open breaker, by store and executor.
+/// The state and the last error of each open circuit breaker, by store and executor.
 type OpenByName = BTreeMap<(u64, Arc<str>), (Open, &'static str)>;
 
 impl Breakers {
-    /// Records the state of an executor's breaker; `None` if it is closed.
+    /// Records the state of an executor's circuit breaker; `None` if the breaker is closed.
     pub(super) fn set(
         &self,
         store_context: u64,
@@ -50,7 +50,7 @@ impl Breakers {
         metrics::breaker(executor, open.is_some());
     }
 
-    /// Records the state of an executor's breaker after a run, and logs a change of the state.
+    /// Records the state of an executor's circuit breaker after a run, and logs a change of the state.
     pub(super) fn note(
         &self,
         (store_context, executor): (u64, &Arc<str>),
@@ -86,7 +86,7 @@ impl Breakers {
         }
     }
 
-    /// Returns the open breakers, sorted by store and executor.
+    /// Returns the executors whose circuit breaker is open, sorted by store and executor.
     pub(super) fn open(&self) -> Vec<OpenBreaker> {
         let now = Instant::now();
         let breakers = self.lock();

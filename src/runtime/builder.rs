@@ -27,10 +27,10 @@ pub struct RuntimeBuilder {
     /// The store of all executors, or `None` if each executor has a separate store.
     store: Option<Arc<dyn BreadcrumbStore>>,
     source: Box<dyn EventSource>,
-    /// The executors, in the order in which they were added.
+    /// The executors of the runtime, in the order in which they were added.
     executors: Vec<Added>,
     settings: Settings,
-    /// The services of agents that name a model.
+    /// The models and tools for agents that name a model, set with `services`.
     #[cfg(feature = "agents")]
     services: Option<Services>,
     #[cfg(feature = "agents")]
@@ -41,10 +41,10 @@ pub struct RuntimeBuilder {
 /// An executor of a runtime that is not built yet.
 enum Added {
     Executor(Arc<dyn UniversalExecutor>),
-    /// An agent without a store. `build` binds the agent, because the services can be set after the agent was added.
+    /// An agent that has no store yet. `build` binds the agent, because the services can be set after the agent was added.
     #[cfg(feature = "agents")]
     Agent(Box<Agent>),
-    /// An executor that cannot work.
+    /// An executor that cannot be added to the runtime, with the reason.
     Problem(RuntimeError),
 }
 
@@ -70,7 +70,7 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Adds an executor. An executor made from a closure uses the runtime's store.
+    /// Adds an executor to the runtime. An executor made from a closure uses the runtime's store.
     pub fn executor(mut self, executor: impl IntoExecutor) -> Self {
         let added = match executor.into_executor(self.store.as_ref()) {
             Ok(executor) => Added::Executor(executor),
@@ -80,7 +80,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Adds an agent. The agent uses the runtime's store, and the [`services`](Self::services) provide the model that it names.
+    /// Adds an agent to the runtime. The agent uses the runtime's store, and the [`services`](Self::services) provide the model that it
+    /// names.
     #[cfg(feature = "agents")]
     pub fn agent(mut self, agent: Agent) -> Self {
         self.executors.push(Added::Agent(Box::new(agent)));
@@ -111,7 +112,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Replaces the event source, for example by a source that receives events over NATS.
+    /// Replaces the event source of the runtime, for example by a source that receives events over NATS.
     pub fn events(mut self, source: impl EventSource) -> Self {
         self.source = Box::new(source);
         self
@@ -125,7 +126,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Adds executors.
+    /// Adds several executors to the runtime.
     pub fn executors(
         mut self,
         executors: impl IntoIterator<Item = Arc<dyn UniversalExecutor>>,
@@ -213,7 +214,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum time that running work may take to finish at a shutdown. Defaults to 25 s.
+    /// Sets the maximum time that the running work of the runtime may take to finish at a shutdown. Defaults to 25 s.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drain = timeout;
         self
@@ -248,7 +249,7 @@ impl RuntimeBuilder {
         self.build()?.run_until_signals(signals).await
     }
 
-    /// Binds the agents, checks the executors and indexes their subscriptions.
+    /// Builds the runtime: binds the agents, checks the executors and indexes their subscriptions.
     ///
     /// # Errors
     /// - [`RuntimeError::DuplicateId`] if two executors have the same ID.
@@ -286,7 +287,7 @@ impl RuntimeBuilder {
         for cycle in Graph::of(registry.all().iter().map(|member| &*member.executor)).cycles() {
             tracing::warn!(
                 cycle = cycle.to_string(),
-                "executors may trigger one another in a circle"
+                "executors may trigger one another in a cycle, which only the hop limit ends; check their triggers"
             );
         }
         Ok(Runtime {
@@ -300,7 +301,7 @@ impl RuntimeBuilder {
         })
     }
 
-    /// Takes the executors in order. Returns the first error of an executor.
+    /// Returns the executors of the runtime in the order in which they were added, or the first error of an executor.
     fn bound(&mut self) -> Result<Vec<Arc<dyn UniversalExecutor>>, RuntimeError> {
         let added = std::mem::take(&mut self.executors);
         let bound = added.into_iter().map(|added| match added {
@@ -328,7 +329,7 @@ impl RuntimeBuilder {
     }
 }
 
-/// Checks definitions, and returns the keeper of their executors.
+/// Checks the stored definitions of a runtime, and returns the keeper of their executors.
 #[cfg(feature = "agents")]
 fn keeper_of(definitions: StoredDefinitions) -> Result<Arc<Keeper>, RuntimeError> {
     definitions.check()?;

@@ -1,4 +1,4 @@
-//! Position of the executors of one store: which triggers they have read, and which sweep is requested.
+//! Position of the executors of one store: the triggers that have runs in the ledger, and the sweep that has to find the others.
 
 use super::position::{Position, Range};
 use crate::model::Timestamp;
@@ -6,116 +6,117 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Part of the store that each sweep reads again: a commit can become visible later than newer ones.
+/// The last part of the store that each sweep for triggers reads again, because a commit can become visible later than newer ones.
 pub(super) const OVERLAP: Duration = Duration::from_secs(60);
 
-/// The position of the executors of one store handle.
+/// The position of the executors of one store: the triggers that they have read, and the sweep that is requested.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// `None` until the ledger answers.
+    /// The position of all executors of the store together. `None` until the ledger answers.
     position: Option<Position>,
-    /// The position of each executor when it was loaded.
+    /// The position of each executor of the store when it was loaded.
     starts: HashMap<Arc<str>, Position>,
-    /// Time of the newest breadcrumb before the first subscription.
+    /// Time of the newest breadcrumb in the store before the first subscription to the event source.
     newest: Option<Timestamp>,
-    /// Triggers up to this time do not count for an executor without a saved position.
+    /// Triggers up to this time start no run of an executor without a saved position.
     first_start: Option<Timestamp>,
-    /// The source delivers every event committed after this time.
+    /// The event source delivers every event committed after this time.
     delivered_after: Option<Timestamp>,
-    /// End of the next sweep, because a complete source delivers every later event.
+    /// End of the next sweep for triggers, because a complete event source delivers every later event.
     sweep_to: Option<Timestamp>,
-    /// Events were missed before the position was loaded.
+    /// If `true`, events were missed before the position of the store's executors was loaded.
     is_reopened: bool,
-    /// Events committed after this time were missed, and are not read yet.
+    /// Events committed after this time were missed, and no sweep has read their breadcrumbs yet.
     missed_after: Option<Timestamp>,
-    /// Changes when earlier reads no longer count: for another set of executors, and for events that were missed.
+    /// Number that changes when earlier reads of triggers no longer count: for another set of executors, and for events that were missed.
     generation: u64,
-    /// The executors and the position of the last save.
+    /// The executors and the position of the last save in the ledger.
     saved: Option<Saved>,
     sweeps: Sweeps,
 }
 
-/// State of the sweeps of one store handle.
+/// State of the sweeps of one store for triggers without an event.
 #[derive(Debug, Default)]
 struct Sweeps {
-    /// If `true`, a sweep has been requested.
+    /// If `true`, a sweep of the store for triggers has been requested.
     is_wanted: bool,
-    /// If `true`, a sweep is running.
+    /// If `true`, a sweep of the store for triggers is running.
     is_running: bool,
-    /// If `true`, the store could not read some breadcrumbs of the last complete sweep.
+    /// If `true`, the store could not read some breadcrumbs of the last complete sweep for triggers.
     has_unread: bool,
 }
 
-/// Outcome of a sweep.
+/// Outcome of a sweep of the store for triggers without an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Swept {
-    /// Everything was read up to the newest breadcrumb.
+    /// The sweep has read all breadcrumbs up to the newest one.
     All,
     /// The sweep ended, and left breadcrumbs that the store cannot read now. An immediate retry would fail.
     Unread,
-    /// The sweep stopped between two pages. Unread intervals are left.
+    /// The sweep stopped between two pages of breadcrumbs. Unread intervals are left.
     Part,
 }
 
-/// Executors, and the bytes of their position.
+/// The IDs of executors, and their position as the bytes that the ledger saves.
 pub(super) type Saved = (Vec<Arc<str>>, Vec<u8>);
 
 /// The positions of the executors of a store when the runtime starts.
 pub(super) struct Loaded {
-    /// The position of each executor.
+    /// The position of each executor in the triggers of the store.
     pub(super) starts: Vec<(Arc<str>, Position)>,
-    /// The position of all executors together.
+    /// The position of all executors of the store together.
     pub(super) position: Position,
-    /// Time of the newest breadcrumb before the first subscription.
+    /// Time of the newest breadcrumb in the store before the first subscription to the event source.
     pub(super) newest: Timestamp,
-    /// End of the requested sweep, because a complete source delivers every later event. `None` requests no sweep.
+    /// End of the requested sweep for triggers, because a complete source delivers every later event. `None` requests no sweep.
     pub(super) sweep_to: Option<Timestamp>,
 }
 
-/// The position to be saved.
+/// The position of a store's executors that has to be saved in the ledger.
 pub(super) struct ToSave {
     pub(super) executors: Vec<Arc<str>>,
     pub(super) position: Position,
-    /// Events committed after this time were missed, and are not read yet.
+    /// Events committed after this time were missed, and no sweep has read their breadcrumbs yet.
     pub(super) missed_after: Option<Timestamp>,
 }
 
 impl Checkpoint {
-    /// Notes the time of the newest breadcrumb before the first subscription.
+    /// Stores the time of the newest breadcrumb in the store before the first subscription to the event source.
     pub(super) fn note_newest(&self, newest: Timestamp) {
         self.state().newest.get_or_insert(newest);
     }
 
-    /// The time of the newest breadcrumb before the first subscription. `None` if the store was not read.
+    /// Returns the time of the newest breadcrumb in the store before the first subscription, or `None` if the store was not read.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.state().newest
     }
 
-    /// Notes the time after which triggers count for an executor without a saved position.
+    /// Stores the time after which triggers start runs of an executor without a saved position.
     pub(super) fn note_first_start(&self, after: Timestamp) {
         self.state().first_start.get_or_insert(after);
     }
 
-    /// The time after which triggers count for an executor without a saved position. `None` if only those after the start count.
+    /// Returns the time after which triggers start runs of an executor without a saved position. `None` if only triggers after the start
+    /// do.
     pub(super) fn first_start(&self) -> Option<Timestamp> {
         self.state().first_start
     }
 
-    /// Notes the time after which the source delivers every event.
+    /// Stores the time after which the event source delivers every event.
     pub(super) fn note_delivered_after(&self, time: Option<Timestamp>) {
         let mut state = self.state();
         state.delivered_after = state.delivered_after.or(time);
     }
 
-    /// The time after which the source delivers every event. `None` if the source did not report it.
+    /// Returns the time after which the event source delivers every event. `None` if the source did not report it.
     pub(super) fn delivered_after(&self) -> Option<Timestamp> {
         self.state().delivered_after
     }
 
-    /// Notes the loaded positions. Counts events as unread that were missed in the meantime.
+    /// Stores the positions of executors that the ledger returned. Counts events as unread that were missed in the meantime.
     pub(super) fn note_loaded(&self, loaded: Loaded) {
         let mut position = loaded.position;
         let mut state = self.state();
@@ -151,7 +152,7 @@ impl Checkpoint {
         Some((added, newest))
     }
 
-    /// Notes the loaded positions of added executors. Everything that they have not read counts as unread.
+    /// Stores the loaded positions of executors that were added later. All triggers that they have not read count as unread.
     pub(super) fn adopt(&self, added: Vec<(Arc<str>, Position)>) {
         let mut state = self.state();
         for (executor, own) in added {
@@ -162,7 +163,7 @@ impl Checkpoint {
         state.generation += 1;
     }
 
-    /// Returns the position to save for those of these executors whose position is loaded, and requests a sweep for the others. `None`
+    /// Returns the position to save for those of the given executors whose position is loaded, and requests a sweep for the others. `None`
     /// until the position of the store is loaded.
     pub(super) fn to_save(&self, executors: Vec<Arc<str>>) -> Option<ToSave> {
         let mut state = self.state();
@@ -178,23 +179,23 @@ impl Checkpoint {
         })
     }
 
-    /// Returns `true` if the last save wrote these executors and this position.
+    /// Returns `true` if the last save in the ledger had these executors and this position.
     pub(super) fn is_saved(&self, now: &Saved) -> bool {
         self.state().saved.as_ref() == Some(now)
     }
 
-    /// Notes the executors and the position of the last save.
+    /// Stores the executors and the position of the last save in the ledger.
     pub(super) fn note_saved(&self, now: Saved) {
         self.state().saved = Some(now);
     }
 
-    /// Returns the time before which an executor reads nothing. `None` if its position is not loaded.
+    /// Returns the time before which an executor reads no triggers. `None` if its position is not loaded.
     pub(super) fn since(&self, executor: &str) -> Option<Timestamp> {
         self.state().starts.get(executor).map(Position::since)
     }
 
-    /// Returns `true` if a breadcrumb of this time was committed before an executor starts. `None` for an executor whose start is
-    /// not known yet.
+    /// Returns `true` if a breadcrumb of this time was committed before the first trigger that an executor reads. `None` for an executor
+    /// whose start is not known yet.
     pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> Option<bool> {
         let state = self.state();
         let start = state.starts.get(executor);
@@ -209,18 +210,18 @@ impl Checkpoint {
         start.map(|start| start.has_read(time))
     }
 
-    /// Forgets the start of an executor that left. If it returns, it continues at its saved position.
+    /// Removes the start position of an executor that was removed. If the executor is added again, it continues at its saved position.
     #[cfg(feature = "agents")]
     pub(super) fn forget(&self, executor: &str) {
         self.state().starts.remove(executor);
     }
 
-    /// Requests a sweep of everything that is unread.
+    /// Requests a sweep of the store for all triggers that are unread.
     pub(super) fn want(&self) {
         self.state().sweeps.is_wanted = true;
     }
 
-    /// Starts a sweep if one has been requested and the position is known. Returns `true` if so.
+    /// Starts a sweep of the store for triggers if one has been requested and the position is known. Returns `true` if so.
     pub(super) fn begin_sweep(&self) -> bool {
         let mut state = self.state();
         let begins = state.position.is_some() && std::mem::take(&mut state.sweeps.is_wanted);
@@ -228,7 +229,7 @@ impl Checkpoint {
         begins
     }
 
-    /// Notes the end of a sweep, with `None` for one that failed. Requests another one if an immediate retry can read more.
+    /// Records the end of a sweep for triggers, `None` if it failed. Requests another one if an immediate retry can read more.
     pub(super) fn end_sweep(&self, swept: Option<Swept>) {
         let mut state = self.state();
         if std::mem::take(&mut state.sweeps.is_running) {
@@ -240,13 +241,13 @@ impl Checkpoint {
         }
     }
 
-    /// Returns `true` if the store could not read some breadcrumbs of the last sweep.
+    /// Returns `true` if the store could not read some breadcrumbs of the last sweep for triggers.
     pub(super) fn has_unread(&self) -> bool {
         self.state().sweeps.has_unread
     }
 
-    /// Notes that events were missed, and requests a sweep. Counts everything committed after a time as unread; without a time,
-    /// everything after the position.
+    /// Records that events were missed, and requests a sweep. Counts all triggers committed after a time as unread; without a time, all
+    /// triggers after the position.
     pub(super) fn reopen_after(&self, after: Option<Timestamp>) {
         let mut state = self.state();
         state.sweeps.is_wanted = true;
@@ -262,7 +263,7 @@ impl Checkpoint {
         }
     }
 
-    /// Counts some intervals as unread, and requests a sweep.
+    /// Counts the triggers of some intervals of time as unread, and requests a sweep of the store.
     pub(super) fn reopen(&self, ranges: Vec<Range>) {
         let mut state = self.state();
         if let Some(position) = state.position.as_mut().filter(|_| !ranges.is_empty()) {
@@ -273,7 +274,7 @@ impl Checkpoint {
         }
     }
 
-    /// The intervals to read when the newest breadcrumb has this time, oldest first.
+    /// Returns the intervals of time that a sweep has to read when the newest breadcrumb has this time, oldest first.
     pub(super) fn to_read(&self, newest: Timestamp, overlap: Duration) -> Vec<Range> {
         let state = self.state();
         let to = state.sweep_to.map_or(newest, |to| to.min(newest));
@@ -281,12 +282,12 @@ impl Checkpoint {
         position.map_or_else(Vec::new, |position| position.to_read(to, overlap))
     }
 
-    /// The generation of a sweep that starts now.
+    /// Returns the generation of a sweep that starts now: a later change of it makes the sweep's reads invalid.
     pub(super) fn generation(&self) -> u64 {
         self.state().generation
     }
 
-    /// Notes that the triggers of an interval were taken in. Returns `false` if that does not count, because an executor was added or
+    /// Records that the triggers of an interval were taken in. Returns `false` if that does not count, because an executor was added or
     /// events were missed since the sweep started.
     pub(super) fn read(&self, range: Range, generation: u64) -> bool {
         let mut state = self.state();
@@ -297,7 +298,7 @@ impl Checkpoint {
         counts
     }
 
-    /// Notes that a sweep has read everything up to its end.
+    /// Records that a sweep has read all triggers up to its end.
     pub(super) fn swept(&self, generation: u64) {
         let mut state = self.state();
         if state.generation == generation {
@@ -306,7 +307,7 @@ impl Checkpoint {
         }
     }
 
-    /// Notes that a complete source has delivered everything before a time, unless a sweep has still to read something before that.
+    /// Records that a complete event source has delivered all events before a time, unless a sweep has still to read older triggers.
     ///
     /// A position with gaps was saved by a worker that was killed before it enqueued all triggers of its events. The source has
     /// delivered these events again if they were committed after the time that it reported. Gaps stay if they can be triggers that the
@@ -334,7 +335,7 @@ impl Checkpoint {
     }
 }
 
-/// Returns the time that is `by` before a moment.
+/// Returns the timestamp that is `by` before a moment.
 pub(super) fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
     let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(moment.as_micros().saturating_sub(by))

@@ -1,4 +1,4 @@
-//! Commands of an operator: redo, cancel and skip a run, pause and resume an executor.
+//! Commands of an operator to a runtime: redo, cancel and skip a run, pause and resume an executor.
 
 use super::store_context::StoreContext;
 use super::{Runtime, RuntimeError};
@@ -91,7 +91,7 @@ impl Runtime {
         Ok(resumed)
     }
 
-    /// Returns the store handle of an executor.
+    /// Returns the context of the store on which an executor runs.
     fn store_context_of(&self, executor: &str) -> Result<Arc<StoreContext>, RuntimeError> {
         let unknown = || RuntimeError::UnknownExecutor {
             id: executor.to_owned(),

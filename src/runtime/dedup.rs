@@ -1,23 +1,23 @@
-//! Recently announced or found versions of breadcrumbs.
+//! Versions of breadcrumbs that events announced or sweeps found recently, to recognise duplicates.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
 use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// The newest announced versions. A sweep uses them to find breadcrumbs without an event. An event with another schema or
-/// other tags than the breadcrumb does not count: it did not reach the executors that the breadcrumb triggers.
+/// The newest versions of breadcrumbs that events announced. A sweep uses them to find breadcrumbs without an event. An event with another
+/// schema or other tags than the breadcrumb does not count: it did not reach the executors that the breadcrumb triggers.
 #[derive(Debug, Default)]
 pub(super) struct Dedup {
     newest: HashMap<BreadcrumbId, Told, RandomState>,
     order: VecDeque<(BreadcrumbId, Told)>,
 }
 
-/// A recorded version of a breadcrumb.
+/// A version of a breadcrumb that an event announced or a sweep found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Told {
     version: u64,
-    /// A hash of the schema and the tags.
+    /// A hash of the schema and the tags of the breadcrumb version.
     facts: u64,
 }
 
@@ -33,10 +33,10 @@ impl Told {
 }
 
 impl Dedup {
-    /// Maximum number of remembered versions. The ledger deduplicates older ones.
+    /// Maximum number of remembered breadcrumb versions. The ledger deduplicates the triggers of older ones.
     const MOST: usize = 65_536;
 
-    /// Records the version of an event, unless a later version is recorded.
+    /// Records the breadcrumb version of an event, unless a later version is recorded.
     pub(super) fn announced(&mut self, event: &Event) {
         let told = Told::new(event.version, event.schema_name.as_deref(), &event.tags);
         let newest = self.newest.get(&event.breadcrumb_id);
@@ -45,24 +45,24 @@ impl Dedup {
         }
     }
 
-    /// Returns `true` if this version was announced as the current one of the store.
+    /// Returns `true` if an event announced this version of a breadcrumb with the schema and tags that the store has.
     pub(super) fn knows(&self, found: &Breadcrumb) -> bool {
         let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);
         self.newest.get(&found.id) == Some(&told)
     }
 
-    /// Records a version in the store. Returns `false` if it was recorded before.
+    /// Records a breadcrumb version that a sweep found in the store. Returns `false` if it was recorded before.
     pub(super) fn found(&mut self, found: &Breadcrumb) -> bool {
         let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);
         self.note(found.id, told)
     }
 
-    /// Forgets a breadcrumb, so that a sweep finds it again.
+    /// Removes the recorded version of a breadcrumb, so that a sweep finds the breadcrumb again.
     pub(super) fn forget(&mut self, id: BreadcrumbId) {
         self.newest.remove(&id);
     }
 
-    /// Forgets all breadcrumbs, so that a sweep finds them again.
+    /// Removes all recorded versions of breadcrumbs, so that a sweep finds the breadcrumbs again.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,4 +1,4 @@
-//! Definitions that events announce and that could not be applied at once, and the periodic load of all definitions.
+//! Application of executor definitions that could not be applied when their event arrived, and the periodic load of all definitions.
 
 use super::ack_tracker::AckTracker;
 use super::definitions::Keeper;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// A definition that an event announced, until the keeper has applied it.
+/// An executor definition that an event announced, until the keeper has applied it.
 pub(super) struct Announced {
     pub(super) id: BreadcrumbId,
     pub(super) tracker: AckTracker,
 }
 
-/// Applies announced definitions until the runtime stops, and loads all definitions at intervals.
+/// Applies announced executor definitions until the runtime stops, and loads all definitions at intervals.
 pub(super) async fn follow(
     keeper: Arc<Keeper>,
     shared: Arc<Shared>,
@@ -40,7 +40,7 @@ pub(super) async fn follow(
             () = sleep_until(reload) => {
                 reload = later(Instant::now(), shared.settings.reconcile);
                 if let Err(error) = keeper.load(&shared.registry).await {
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load all definitions, will retry");
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load all executor definitions from the store, will retry");
                 }
             }
         }
@@ -48,7 +48,7 @@ pub(super) async fn follow(
             match keeper.look_at(&shared.registry, announced.id).await {
                 Ok(()) => announced.tracker.settle(),
                 Err(error) => {
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load a definition, will retry");
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load a changed executor definition from the store, will retry");
                     waiting.push(announced);
                     again = later(Instant::now(), PAUSE);
                     break;

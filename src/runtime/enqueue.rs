@@ -1,4 +1,4 @@
-//! Enqueuing of runs on one store: one run for every executor that a delivery triggers.
+//! Enqueuing of runs in the ledger of one store: one run for every executor that an event triggers.
 
 use super::arrival::{Arrival, Candidate};
 use super::metrics;
@@ -22,13 +22,13 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-/// Maximum number of deliveries that are enqueued in one step.
+/// Maximum number of event deliveries whose runs are enqueued in one step.
 const BATCH: usize = 64;
 
-/// Maximum number of concurrent reads of breadcrumbs that decide about triggered executors.
+/// Maximum number of breadcrumbs read at a time to decide which executors their events trigger.
 const AT_ONCE: usize = 8;
 
-/// Runs of some deliveries, to be enqueued.
+/// The runs that some event deliveries trigger, to be enqueued in the ledger.
 pub(super) struct Prepared {
     pub(super) runs: Vec<NewRun>,
     pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
@@ -37,14 +37,14 @@ pub(super) struct Prepared {
 pub(super) struct Enqueuer {
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
-    /// Takes over deliveries whose runs are in the ledger.
+    /// Takes over event deliveries whose runs are in the ledger.
     unended: Arc<Unended>,
     inbox: mpsc::Receiver<Arrival>,
     /// The scheduler of the store, which enqueues runs and claims in one step.
     scheduler: mpsc::Sender<Prepared>,
-    /// Deliveries whose runs are not in the ledger yet.
+    /// Event deliveries whose runs are not in the ledger yet.
     owed: Vec<Arrival>,
-    /// Time of the next attempt to enqueue them.
+    /// Time of the next attempt to enqueue the runs of the waiting event deliveries.
     again: Instant,
 }
 
@@ -66,8 +66,8 @@ impl Enqueuer {
         }
     }
 
-    /// Enqueues runs until the runtime stops. At the end it enqueues the runs of received deliveries, so that the source need not
-    /// deliver them again.
+    /// Enqueues the runs of event deliveries until the runtime stops. At the end it enqueues the runs of received deliveries, so that the
+    /// source need not deliver them again.
     pub(super) async fn run(mut self) {
         let (stop, store_context) = (self.shared.stop.clone(), Arc::clone(&self.store_context));
         loop {
@@ -91,7 +91,7 @@ impl Enqueuer {
         self.keep().await;
     }
 
-    /// Enqueues the runs of waiting deliveries in batches, or one delivery at a time if the ledger refuses a batch.
+    /// Enqueues the runs of waiting event deliveries in batches, or one delivery at a time if the ledger refuses a batch.
     async fn keep(&mut self) {
         let mut at_once = BATCH;
         while !self.owed.is_empty() {
@@ -115,7 +115,7 @@ impl Enqueuer {
                     if is_of_the_store(&error) {
                         self.store_context.answered(Operation::Enqueue, false);
                     }
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot enqueue runs, will retry");
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot enqueue the runs of received events, will retry");
                     self.again = later(Instant::now(), PAUSE);
                     if error.retry() != Retry::Never {
                         break;
@@ -132,7 +132,7 @@ impl Enqueuer {
         metrics::level(metrics::QUEUE, self.store_context.number, waiting);
     }
 
-    /// Adds a run to the ledger for every executor that a delivery triggers.
+    /// Adds a run to the ledger for every executor that an event delivery triggers.
     async fn enqueue(&self, arrivals: &[Arrival]) -> Result<(), StoreError> {
         let runs = runs_of(&self.store_context, &self.shared.registry, arrivals).await?;
         let (reply, answer) = oneshot::channel();
@@ -149,8 +149,8 @@ impl Enqueuer {
     }
 }
 
-/// Settles a delivery whose runs are in the ledger. If an executor moved to another store in the meantime, the delivery is
-/// requested again and triggers the executor there.
+/// Settles an event delivery whose runs are in the ledger. If an executor moved to another store in the meantime, the delivery is requested
+/// again and triggers the executor there.
 fn settle(unended: &Unended, registry: &Registry, arrival: Arrival) {
     let moved = |candidate: &Candidate| {
         let member = registry.get(&candidate.id);
@@ -163,20 +163,20 @@ fn settle(unended: &Unended, registry: &Registry, arrival: Arrival) {
     }
 }
 
-/// Redelivery delay of a delivery that the ledger never accepts.
+/// Delay before the redelivery of an event whose runs the ledger never accepts.
 const LONG_PAUSE: Duration = Duration::from_secs(60);
 
-/// Returns `true` if a smaller batch may succeed.
+/// Returns `true` if the ledger may accept the runs of a smaller batch after this error.
 fn is_about_one(error: &StoreError) -> bool {
     matches!(error, StoreError::Full { .. }) || error.retry() == Retry::Never
 }
 
-/// Returns `true` if the error concerns the store, and not the content of one delivery.
+/// Returns `true` if an error of enqueuing runs concerns the store, and not the content of one event.
 fn is_of_the_store(error: &StoreError) -> bool {
     matches!(error, StoreError::Refused { .. }) || error.retry() != Retry::Never
 }
 
-/// Returns the runs of all executors that the deliveries trigger.
+/// Returns the runs of all executors that the event deliveries trigger.
 async fn runs_of(
     store_context: &StoreContext,
     registry: &Registry,
@@ -213,10 +213,10 @@ async fn runs_of(
     Ok(runs)
 }
 
-/// The executors that a delivery triggers.
+/// The IDs of the executors that an event delivery triggers.
 type Decided = BTreeSet<Arc<str>>;
 
-/// Returns the executors that deliveries trigger, by the index of the delivery. Without an entry, all candidates are triggered. If
+/// Returns the executors that event deliveries trigger, by the index of the delivery. Without an entry, all candidates are triggered. If
 /// several candidates depend on the context, which the event does not contain, the breadcrumb is read once for all of them.
 async fn decided(
     store_context: &StoreContext,
@@ -238,7 +238,7 @@ async fn decided(
     decided.filter_map(future::ready).collect().await
 }
 
-/// Returns the executors that the breadcrumb of a delivery triggers, or `None` if each candidate has to read the breadcrumb.
+/// Returns the executors that the breadcrumb of an event triggers, or `None` if each candidate has to read the breadcrumb.
 async fn decide(
     store_context: &StoreContext,
     registry: &Registry,

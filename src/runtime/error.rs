@@ -15,22 +15,24 @@ pub enum RuntimeError {
     /// Two executors have the same ID, so the ledger could not distinguish their runs.
     #[error("two executors have the ID {id:?}; give one of them another ID")]
     DuplicateId {
-        /// The executor ID.
+        /// ID of the two executors.
         id: String,
     },
-    /// An executor can never work on its store.
-    #[error("an executor cannot work on its store")]
+    /// An executor can never work on the store to which it is bound.
+    #[error(
+        "cannot add an executor to the runtime, because it can never work on its store; see the cause"
+    )]
     Invalid(#[from] InvalidExecutor),
-    /// An agent cannot be created.
+    /// An agent that was added to the runtime cannot be created.
     #[cfg(feature = "agents")]
-    #[error("cannot create an agent of the runtime")]
+    #[error("cannot create an agent that was added to the runtime; see the cause")]
     Agent(#[from] AgentError),
     /// An executor has no store, and the runtime has none for it.
     #[error(
         "executor {id:?} has no store; call .bind(&store) on it, or build the runtime with Runtime::on(&store)"
     )]
     NoStore {
-        /// The executor ID.
+        /// ID of the executor without a store.
         id: String,
     },
     /// An executor has another store than its runtime.
@@ -39,11 +41,11 @@ pub enum RuntimeError {
          runtime's store, or run it in a separate runtime"
     )]
     OtherStore {
-        /// The executor ID.
+        /// ID of the executor that is bound to another store.
         id: String,
-        /// The executor's store.
+        /// The store to which the executor is bound.
         other: String,
-        /// The runtime's store.
+        /// The store on which the runtime runs.
         store: String,
     },
     /// An executor starts for the first time, and the store has triggers for it that are older than one hour.
@@ -53,9 +55,9 @@ pub enum RuntimeError {
         if *is_exact { "" } else { "at least " }
     )]
     OlderTriggers {
-        /// The executor ID.
+        /// ID of the executor that starts for the first time.
         executor: String,
-        /// The number of older breadcrumbs that match its triggers, at most 10,000.
+        /// The number of older breadcrumbs that match the executor's triggers, at most 10,000.
         count: usize,
         /// If `false`, the store has more such breadcrumbs than `count`.
         is_exact: bool,
@@ -64,21 +66,21 @@ pub enum RuntimeError {
     #[error("the runtime was stopped before its start was complete")]
     NotStarted,
     /// The runtime's task panicked, or tokio shut down.
-    #[error("the runtime's task panicked, or tokio shut down")]
+    #[error("the runtime ended without a report, because its task panicked or tokio shut down")]
     Task {
-        /// The error of the task.
+        /// The error of the runtime's tokio task.
         source: BoxError,
     },
-    /// The signal handlers cannot be installed.
-    #[error("cannot listen for Ctrl-C and SIGTERM")]
+    /// The signal handlers for Ctrl-C and SIGTERM cannot be installed.
+    #[error("cannot install the handlers for Ctrl-C and SIGTERM, so the runtime did not start")]
     Signals {
-        /// The operating system's error.
+        /// The error of the operating system for the signal handlers.
         source: std::io::Error,
     },
-    /// A setting must be more than zero.
-    #[error("{setting} must be more than zero")]
+    /// A setting of the runtime builder is zero, and must be more.
+    #[error("cannot build the runtime: {setting} must be more than zero")]
     ZeroSetting {
-        /// The builder method.
+        /// The builder method whose argument is zero, for example `concurrency`.
         setting: &'static str,
     },
     /// A maker has a schema that is not recognisable as a definition, so agents could write such breadcrumbs without
@@ -89,7 +91,7 @@ pub enum RuntimeError {
          use a name such as \"playbook.def.v1\""
     )]
     NotADefinition {
-        /// The schema.
+        /// The schema of the maker.
         schema: String,
     },
     /// [`StoredDefinitions::tools`](super::definitions::StoredDefinitions::tools) names a tool that its services do not have.
@@ -99,47 +101,47 @@ pub enum RuntimeError {
          services, or remove the name"
     )]
     ServedTool {
-        /// The error with the unknown name and the registered names.
+        /// The error with the unknown tool name and the registered names.
         source: NotRegistered,
     },
     /// The runtime is already running. A runtime that has ended can run again.
     #[error("the runtime is already running; build a second runtime to run two")]
     AlreadyRunning,
-    /// The runtime has no executor with this ID.
+    /// The runtime has no executor with the ID that a command names.
     #[error(
         "the runtime has no executor with ID {id:?}; check the ID, or add the executor to the runtime"
     )]
     UnknownExecutor {
-        /// The executor ID.
+        /// The executor ID that the command names.
         id: String,
     },
-    /// The executor's store has no run ledger.
+    /// The store of the executor that a command names has no run ledger.
     #[error(
         "the store of executor {id:?} has no run ledger, so its runs cannot be redone, cancelled or skipped, and the executor cannot \
          be paused; add a ledger with WithLedger"
     )]
     NoLedger {
-        /// The executor ID.
+        /// ID of the executor without a run ledger.
         id: String,
     },
-    /// The store failed, or refused an operation on a run.
+    /// The store failed, or refused a command on a run.
     #[error("cannot {operation}")]
     Store {
-        /// The operation, for example `redo the run`.
+        /// The command that failed, for example `redo the run`.
         operation: &'static str,
-        /// The store's error.
+        /// The store's error for the command on a run.
         source: Arc<StoreError>,
     },
-    /// An executor cannot be paused or resumed.
-    #[error("cannot pause or resume executor {id:?}")]
+    /// The store failed to pause or resume an executor.
+    #[error("cannot pause or resume executor {id:?}, because its store failed; see the cause")]
     Pause {
-        /// The executor ID.
+        /// ID of the executor to pause or resume.
         id: Box<str>,
-        /// The store's error.
+        /// The store's error for the pause.
         source: StoreError,
     },
     /// The runtime cannot subscribe to the event source.
-    #[error("cannot subscribe to the event source")]
+    #[error("the runtime cannot subscribe to its event source; see the cause")]
     Source(#[source] SourceError),
 }
 
@@ -158,7 +160,7 @@ impl RuntimeError {
         }
     }
 
-    /// Returns [`Retry::After`] if a retry could succeed, and [`Retry::Never`] otherwise.
+    /// Returns [`Retry::After`] if a retry of the failed operation could succeed, and [`Retry::Never`] otherwise.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -1,4 +1,4 @@
-//! The part of the store that an executor without a saved position reads.
+//! The part of the store's breadcrumbs that an executor without a saved position reads.
 
 use super::RuntimeError;
 use super::checkpoint::earlier;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl FirstStart {
-    /// Returns the time after which triggers count, or `None` if only triggers after the start count.
+    /// Returns the time after which triggers start runs of a new executor, or `None` if only triggers after its start do.
     pub(super) fn after(self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::LastHour => Some(earlier(now, HOUR)),
@@ -28,11 +28,11 @@ impl FirstStart {
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Maximum number of older triggers that are counted.
+/// Maximum number of older triggers of a new executor that are counted.
 const MOST: usize = 10_000;
 
-/// Returns the start of the first subscription: the oldest position of the executors, if the source delivers every event. A sweep
-/// of the store reads the triggers whose events the source no longer has.
+/// Returns the start of a runtime's first subscription: the oldest position of the executors, if the event source delivers every event. A
+/// sweep of the store reads the triggers whose events the source no longer has.
 ///
 /// # Errors
 /// [`SourceError::Unavailable`] if the positions cannot be read.
@@ -61,10 +61,10 @@ pub(super) async fn subscription(shared: &Shared) -> Result<StartAt, SourceError
     Ok(oldest.map_or(StartAt::Now, StartAt::Since))
 }
 
-/// The operation of [`begin`] that a store can fail.
+/// Name of the operation that sets the start positions of executors, for an error of the store.
 const FIND_START: &str = "read the start positions of the executors";
 
-/// Notes the start of the executors without a saved position, and checks that [`FirstStart::LastHour`] skips none of their triggers.
+/// Sets the start position of executors without a saved one, and checks that [`FirstStart::LastHour`] skips none of their triggers.
 ///
 /// # Errors
 /// [`RuntimeError::OlderTriggers`], and [`RuntimeError::Store`] if a store cannot be read.
@@ -89,7 +89,7 @@ pub(super) async fn begin(shared: &Shared) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// Returns the time of the store's clock from the worker records, because this worker has just stored its record.
+/// Returns the current time of the store's clock from the worker records, because this worker has just stored its record.
 async fn now(shared: &Shared, store_context: &StoreContext) -> Result<Timestamp, StoreError> {
     let workers = in_time(store_context.ledger().workers()).await?;
     let newest = workers.iter().map(|worker| worker.seen_at).max();
@@ -123,14 +123,14 @@ async fn check_store(
     Ok(())
 }
 
-/// Counts the breadcrumbs up to a time that match a trigger, at most [`MOST`].
+/// Counts the breadcrumbs up to a time that match a trigger of an executor, at most [`MOST`].
 async fn older(
     store: &dyn BreadcrumbStore,
     subscriptions: &[Subscription],
     until: Timestamp,
 ) -> Result<usize, StoreError> {
     const PAGE: usize = 500;
-    /// Maximum number of pages for each trigger: not all breadcrumbs of a page need to count.
+    /// Maximum number of pages that are read for each trigger: not all breadcrumbs of a page need to count.
     const PAGES: usize = 200;
     let is_trigger = |one: &&Subscription| {
         one.role == Role::Trigger && one.on.iter().any(|kind| *kind != EventKind::Deleted)

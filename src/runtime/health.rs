@@ -27,15 +27,15 @@ pub struct Health {
     pub open_breakers: Vec<OpenBreaker>,
 }
 
-/// The state of a runtime's tasks, for its health.
+/// The state of a runtime's tasks, from which its health is computed.
 #[derive(Default)]
 pub(super) struct Vitals(Mutex<Option<Running>>);
 
 struct Running {
     shared: Arc<Shared>,
-    /// If `true`, the source is subscribed to and the definitions are loaded.
+    /// If `true`, the runtime has subscribed to the event source and loaded the definitions.
     started: bool,
-    /// The readiness that was logged last.
+    /// The readiness of the runtime that was logged last.
     ready: Option<bool>,
     pulse: Instant,
 }
@@ -56,7 +56,7 @@ impl Vitals {
         true
     }
 
-    /// Notes that the source is subscribed to and the definitions are loaded.
+    /// Records that the runtime has subscribed to the event source and loaded the definitions.
     pub(super) fn started(&self) {
         if let Some(running) = &mut *self.running() {
             running.started = true;
@@ -95,7 +95,7 @@ impl Vitals {
         }
     }
 
-    /// Records a pulse until the runtime stops, and logs changes of readiness.
+    /// Records a pulse of the runtime's tasks until the runtime stops, and logs changes of readiness.
     pub(super) async fn beat(self: Arc<Self>, shared: Arc<Shared>, worker: Arc<str>) {
         loop {
             if let Some(running) = &mut *self.running() {
@@ -170,7 +170,7 @@ impl Vitals {
     }
 }
 
-/// Checks a source that failed until it answers. A source without events delivers nothing that shows its recovery.
+/// Checks an event source that failed until it answers. A source without events delivers nothing that shows its recovery.
 pub(super) async fn check_source(source: &dyn EventSource, shared: &Shared) {
     let mut states = shared.source_state();
     loop {
@@ -190,7 +190,7 @@ pub(super) async fn check_source(source: &dyn EventSource, shared: &Shared) {
     }
 }
 
-/// Returns the maximum age of the last pulse of a live runtime that records a pulse at this interval.
+/// Returns the maximum age of the last pulse of a live runtime whose tasks record a pulse at this interval.
 fn longest_silence(interval: Duration) -> Duration {
     interval.saturating_mul(3) + Duration::from_secs(1)
 }

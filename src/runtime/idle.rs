@@ -1,4 +1,4 @@
-//! Observation of a runtime by the testing kit.
+//! Observation of a runtime's progress by the testing kit.
 
 use super::Runtime;
 use crate::store::StoreId;
@@ -18,7 +18,7 @@ impl Runtime {
         self.progress.has_handled(position)
     }
 
-    /// Waits until an event has been handled after this call.
+    /// Waits until the runtime has handled an event after this call.
     pub(crate) fn next_handled(&self) -> Notified<'_> {
         self.progress.next_handled()
     }

@@ -1,4 +1,4 @@
-//! Intake of deliveries: each delivery goes to every executor that it triggers, and to the waits that it answers.
+//! Intake of a runtime: passes each event delivery to every executor that it triggers, and to the waits that it answers.
 
 mod dispatch;
 mod input;
@@ -34,50 +34,50 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Maximum number of deliveries that wait for their redelivery by the runtime.
+/// Maximum number of event deliveries that the runtime repeats itself and that wait for the intake.
 const MOST_RETURNED: usize = 64;
 
-/// Maximum number of triggers that a sweep found and that wait for the intake.
+/// Maximum number of triggers without an event that a sweep found in the store and that wait for the intake.
 const MOST_FOUND: usize = 64;
 
-/// Interval, in turns of the intake, at which found triggers precede deliveries of the source.
+/// Interval, in turns of the intake, at which triggers found by a sweep precede deliveries of the event source.
 const FOUND_FIRST: u32 = 64;
 
-/// The longest pause after errors of a source.
+/// The longest pause before the event source is polled again after errors.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Pause after an error that only an operator can remedy, such as a refused login.
+/// Pause before the event source is polled after an error that only an operator can remedy, such as a refused login.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
 pub(super) struct Intake<'r> {
     runtime: &'r Runtime,
     shared: Arc<Shared>,
     tasks: &'r mut JoinSet<()>,
-    /// The tasks of each store, by store number.
+    /// The tasks that process the event deliveries of each store, by store number.
     stores: HashMap<u64, StoreTasks>,
-    /// The keeper, and the queue of announced definitions that could not be applied.
+    /// The keeper of the executor definitions, and the queue of announced definitions that could not be applied.
     definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
     trackers: AckTrackers,
-    /// Triggers that a sweep found.
+    /// Channel of triggers without an event that a sweep found in the store.
     found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
-    /// Unhandled deliveries that the source does not redeliver.
+    /// Event deliveries that were not handled and that the event source does not repeat.
     back: mpsc::Receiver<Back>,
-    /// The permit for the next delivery. Without a permit, the intake takes only redeliveries, which have one.
+    /// The permit for the next event delivery. Without a permit, the intake takes only redeliveries, which have one.
     place: Option<Place>,
-    /// Time at which the runtime counts as blocked if the intake has no permit until then. `None` from then on.
+    /// Time at which the runtime counts as blocked if the intake has no delivery permit until then. `None` from then on.
     blocked: Option<Instant>,
-    /// Time at which failed tasks of stores are restarted.
+    /// Time at which the failed tasks of stores are restarted.
     reopen: Option<Instant>,
-    /// Time at which the source is polled again after an error.
+    /// Time at which the event source is polled again after an error.
     pause: Option<Instant>,
-    /// Number of consecutive errors of the source.
+    /// Number of consecutive errors of the event source.
     errors: u32,
-    /// Number of errors of the source since the start.
+    /// Number of errors of the event source since the start of the runtime.
     failures: u64,
     turn: u32,
 }
 
-/// Senders to the tasks of one store.
+/// Senders to the tasks that enqueue runs and answer waits for one store.
 struct StoreTasks {
     arrivals: mpsc::Sender<Arrival>,
     looks: mpsc::Sender<Look>,
@@ -111,10 +111,10 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Notes how far each store has come, then subscribes to the source.
+    /// Records the time of the newest breadcrumb in each store, then subscribes to the event source.
     ///
     /// # Errors
-    /// Fails if the source cannot be subscribed to.
+    /// Fails if the runtime cannot subscribe to the event source.
     pub(super) async fn subscribe(&mut self) -> Result<Deliveries, SourceError> {
         let opened = Instant::now();
         self.open().await;
@@ -144,14 +144,14 @@ impl<'r> Intake<'r> {
                 Err(error) => Err(error),
             };
             if let Err(error) = saved {
-                tracing::warn!(store = store_context.number, code = error.code(), error = %Chain(&error), "cannot load and save the position at the start, will retry");
+                tracing::warn!(store = store_context.number, code = error.code(), error = %Chain(&error), "cannot load and save the executors' position in the store at the start, will retry");
             }
         });
         join_all(load).await;
         Ok(deliveries)
     }
 
-    /// Notes how far each store has come.
+    /// Records the time of the newest breadcrumb in each store before the subscription to the event source.
     async fn open(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(15);
         let (store_contexts, shared) = (self.shared.registry.store_contexts(), &self.shared);
@@ -167,14 +167,14 @@ impl<'r> Intake<'r> {
         join_all(begin).await;
     }
 
-    /// Loads the executors of all definitions. Retries until the store answers, because the executors would miss an event that is
+    /// Loads the executors of all stored definitions. Retries until the store answers, because the executors would miss an event that is
     /// dispatched before.
     pub(super) async fn load_definitions(&mut self) {
         let Some(keeper) = &self.shared.keeper else {
             return;
         };
         while let Err(error) = keeper.load(&self.shared.registry).await {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load the definitions, will retry");
+            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load the executor definitions from the store, will retry; the runtime takes no events until then");
             sleep_until(later(Instant::now(), PAUSE)).await;
         }
         let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
@@ -184,7 +184,7 @@ impl<'r> Intake<'r> {
         self.definitions = Some((Arc::clone(keeper), sender));
     }
 
-    /// Takes deliveries in until it is dropped.
+    /// Takes in the deliveries of the event source until the intake is dropped.
     pub(super) async fn run(mut self, deliveries: Deliveries) {
         let mut deliveries = Some(deliveries);
         let mut changes = self.shared.registry.changes();
@@ -241,7 +241,7 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Takes the place for a delivery. Without another one after [`PAUSE`], the runtime counts as blocked.
+    /// Takes the permit for an event delivery. Without another permit after [`PAUSE`], the runtime counts as blocked.
     fn take_place(&mut self) -> Option<Place> {
         self.blocked = Some(later(Instant::now(), PAUSE));
         self.place.take()
@@ -257,8 +257,8 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Lets the waker of each store search it for answers, because no event can be taken until runs of the deliveries before are in the
-    /// ledger. A full ledger has room again only if its suspended runs get their answers.
+    /// Lets the waker of each store search the store for answers, because no event can be taken until the runs of earlier deliveries are in
+    /// the ledger. A full ledger has room again only if its suspended runs get their answers.
     fn note_blocked(&mut self) {
         self.blocked = None;
         tracing::debug!(
@@ -297,8 +297,8 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Requests a sweep of the breadcrumbs committed after a time. Without one, the sweep starts at the newest event that
-    /// was taken in, or at the position.
+    /// Requests a sweep of the breadcrumbs committed after a time. Without a time, the sweep starts at the newest event that was taken in,
+    /// or at the saved position.
     fn look_for_what_was_missed(&self, after: Option<Timestamp>) {
         if !self.shared.source_is_complete {
             // Events of such a source do not advance the position.
@@ -312,7 +312,7 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Notes an error, and schedules the next poll of the source with exponential backoff.
+    /// Records an error of the event source, and schedules the next poll of the source with exponential backoff.
     fn pause_after(&mut self, error: &SourceError) {
         const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
         self.shared.note(error);
@@ -335,8 +335,8 @@ impl<'r> Intake<'r> {
         self.shared.source_failed(self.failures, polled_at);
     }
 
-    /// Hands a delivery to the tasks that it concerns. The inbox of each task has room for as many deliveries as there are places, so a
-    /// store that does not answer holds up the others only once it has taken all places.
+    /// Passes an event delivery to the tasks that it concerns. The inbox of each task has room for as many deliveries as there are permits,
+    /// so a store that does not answer holds up the others only once it has taken all permits.
     async fn deliver(&mut self, delivery: Delivery) {
         self.shared.count(|report| report.events += 1);
         metrics::add(metrics::EVENTS, 1);
@@ -372,7 +372,7 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Starts the tasks of stores that have none, and stops the tasks of stores without executors.
+    /// Starts the tasks of stores that have none, and stops the tasks of stores on which no executor runs.
     fn open_places(&mut self) {
         self.stores
             .retain(|_, tasks| !tasks.looks.is_closed() && !tasks.arrivals.is_closed());

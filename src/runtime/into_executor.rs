@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// A type that [`RuntimeBuilder::executor`](super::RuntimeBuilder::executor) accepts: every [`UniversalExecutor`], and an
 /// [`Executor`] made from a closure, which uses the runtime's store.
 pub trait IntoExecutor {
-    /// Returns the executor, bound to `store` if it has no store. `store` is `None` in a runtime without a store.
+    /// Returns the executor for a runtime, bound to `store` if it has no store. `store` is `None` in a runtime without a store.
     ///
     /// # Errors
     /// [`RuntimeError::NoStore`] if the executor needs a store and the runtime has none, or [`RuntimeError`] if the executor cannot

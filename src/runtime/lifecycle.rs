@@ -5,7 +5,7 @@ use super::shared::Shared;
 use super::{RunReport, Runtime};
 use std::time::Duration;
 
-/// Logs that the source is subscribed to and the definitions are loaded.
+/// Logs the start of a runtime: it has subscribed to the event source and loaded the definitions.
 pub(super) fn log_started(runtime: &Runtime, position: Option<u64>) {
     let executors = runtime.executors().join(", ");
     let stores = stores(&runtime.registry);
@@ -21,7 +21,7 @@ pub(super) fn log_started(runtime: &Runtime, position: Option<u64>) {
     );
 }
 
-/// Logs that no more runs are claimed, and the number of runs in flight.
+/// Logs that a stopping runtime claims no more runs, and the number of runs in flight.
 pub(super) fn log_draining(runtime: &Runtime, shared: &Shared) {
     tracing::info!(
         worker = &*runtime.name,
@@ -31,7 +31,7 @@ pub(super) fn log_draining(runtime: &Runtime, shared: &Shared) {
     );
 }
 
-/// Logs the end of the runtime with its counts.
+/// Logs the end of a runtime with its counts of events and runs.
 pub(super) fn log_stopped(runtime: &Runtime, report: &RunReport) {
     tracing::info!(
         worker = &*runtime.name,
@@ -58,7 +58,7 @@ pub(super) fn log_dropped(runtime: &Runtime) {
     );
 }
 
-/// Returns the stores of the executors, separated by commas.
+/// Returns the stores of a runtime's executors, separated by commas.
 fn stores(registry: &Registry) -> String {
     let store_contexts = registry.store_contexts().into_iter();
     let stores: Vec<String> = store_contexts

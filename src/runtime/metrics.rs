@@ -1,4 +1,4 @@
-//! Metrics of a runtime.
+//! Metrics of a runtime: the names of its counters, gauges and histograms.
 //!
 //! With the feature `metrics`, the runtime reports them through the [`metrics`](https://docs.rs/metrics) facade. Install a
 //! recorder before the runtime runs. Without the feature, these metrics are not recorded, but [`RunReport`](super::RunReport)
@@ -33,33 +33,33 @@
 //! assert_eq!(universal_executor::runtime::metrics::RUNS, "ux_runs_total");
 //! ```
 
-/// Counter of events delivered by the source.
+/// Name of the counter of events that the event source delivered.
 pub const EVENTS: &str = "ux_events_total";
-/// Counter of events that the source reported as dropped.
+/// Name of the counter of events that the event source reported as dropped.
 pub const MISSED: &str = "ux_events_missed_total";
-/// Counter of breadcrumbs without an event that a sweep found in the store.
+/// Name of the counter of breadcrumbs without an event that a sweep found in the store.
 pub const FOUND: &str = "ux_events_found_by_sweep_total";
-/// Counter of events that may trigger an executor. Label: `executor`.
+/// Name of the counter of events that may trigger an executor. Label: `executor`.
 pub const MATCHES: &str = "ux_matches_total";
-/// Counter of ended attempts. Labels: `executor`, `outcome`.
+/// Name of the counter of ended attempts of runs. Labels: `executor`, `outcome`.
 pub const RUNS: &str = "ux_runs_total";
-/// Histogram of the durations of attempts, in seconds. Label: `executor`.
+/// Name of the histogram of the durations of attempts of runs, in seconds. Label: `executor`.
 pub const RUN_SECONDS: &str = "ux_run_seconds";
-/// Histogram of the times from the commit of a trigger to the start of an attempt, in seconds. Label: `executor`.
+/// Name of the histogram of the times from the commit of a trigger to the start of an attempt, in seconds. Label: `executor`.
 pub const LAG_SECONDS: &str = "ux_lag_seconds";
-/// Gauge of the attempts in flight.
+/// Name of the gauge of the attempts of runs in flight.
 pub const IN_FLIGHT: &str = "ux_runs_in_flight";
-/// Gauge of the deliveries whose runs are not enqueued yet. Label: `store`.
+/// Name of the gauge of the event deliveries whose runs are not enqueued yet. Label: `store`.
 pub const QUEUE: &str = "ux_queue_depth";
-/// Gauge of the open waits. Label: `store`.
+/// Name of the gauge of the open calls of [`Runtime::wait_for`](super::Runtime::wait_for). Label: `store`.
 pub const WAITS: &str = "ux_waits_open";
-/// Gauge of the due runs, counted up to 1,000. Label: `executor`.
+/// Name of the gauge of an executor's due runs, counted up to 1,000. Label: `executor`.
 pub const DUE: &str = "ux_runs_due";
-/// Gauge of the time since the oldest due run became due, in seconds. Label: `executor`.
+/// Name of the gauge of the time since the oldest due run became due, in seconds. Label: `executor`.
 pub const OLDEST_DUE_SECONDS: &str = "ux_oldest_due_seconds";
-/// Gauge of the events that the source still has to deliver.
+/// Name of the gauge of the events that the event source still has to deliver.
 pub const BEHIND: &str = "ux_events_behind";
-/// Gauge that is 1 while the circuit breaker of an executor is open, otherwise 0. Label: `executor`.
+/// Name of the gauge that is 1 while the circuit breaker of an executor is open, otherwise 0. Label: `executor`.
 pub const BREAKER_OPEN: &str = "ux_breaker_open";
 
 #[cfg(feature = "metrics")]

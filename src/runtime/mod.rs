@@ -121,7 +121,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use worker_records::WorkerRecords;
 
-/// Executors and the event source that triggers them. Created by [`Runtime::on`] and [`Runtime::builder`].
+/// Executors and the event source that triggers them, run by one process. Created by [`Runtime::on`] and [`Runtime::builder`].
 ///
 /// # Promises
 /// - **Isolated.** An executor that fails, panics or hangs stops no other executor. A store that does not answer stops no other
@@ -155,15 +155,15 @@ pub struct Runtime {
     progress: Arc<Progress>,
     keeper: Option<Arc<Keeper>>,
     vitals: Arc<Vitals>,
-    /// Name of this worker.
+    /// Name of this worker in logs and worker records.
     name: Arc<str>,
 }
 
-/// Time after the drain timeout for the release of dropped runs.
+/// Time after the drain timeout of a stopping runtime for the release of dropped runs.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Runtime {
-    /// Creates a builder for a runtime on a source, without a store: each executor must be bound to a store.
+    /// Creates a builder for a runtime on an event source, without a store: each executor must be bound to a store.
     pub fn builder(source: impl EventSource) -> RuntimeBuilder {
         RuntimeBuilder::new(Box::new(source), None)
     }
@@ -239,7 +239,7 @@ impl Runtime {
         self.run(shutdown.into_stream(), false, None).await
     }
 
-    /// Processes events until `signals` yields an item, then finishes the running work and returns a report.
+    /// Processes events until `signals` yields an item, then finishes the running work and returns a report of the runtime.
     ///
     /// A second item ends the drain immediately, and the running work is released in the background, while tokio runs. The end of the
     /// stream does not stop the runtime. The stream is polled from the beginning, so that a signal also ends a start that waits for a
@@ -257,8 +257,8 @@ impl Runtime {
         self.run(signals, true, None).await
     }
 
-    /// Runs until a signal. If `from_start` is `true`, the signals are polled before the subscription to the source. Notifies
-    /// `started` once every subscription is active.
+    /// Runs the runtime until a stop signal. If `from_start` is `true`, the signals are polled before the subscription to the source.
+    /// Notifies `started` once every subscription is active.
     async fn run(
         &self,
         signals: impl Stream<Item = ()>,
@@ -289,7 +289,7 @@ impl Runtime {
         report
     }
 
-    /// Runs until a signal. The caller makes sure that the runtime is not running already.
+    /// Runs the runtime until a stop signal. The caller makes sure that the runtime is not running already.
     async fn run_once(
         &self,
         shared: &Arc<Shared>,
@@ -363,8 +363,8 @@ impl Runtime {
         self.vitals.health(&self.registry)
     }
 
-    /// Returns the pending work of all workers that share the stores and the source. The [metrics of the runtime](metrics) report
-    /// the same at intervals.
+    /// Returns the pending events and due runs of all workers that share the stores and the source. The [metrics of the runtime](metrics)
+    /// report the same at intervals.
     ///
     /// # Errors
     /// [`StoreError`] if a store does not answer. If the source does not answer, [`Backlog::behind`] is `None`.
@@ -381,14 +381,14 @@ impl Runtime {
         worker_records::all(&self.registry.store_contexts()).await
     }
 
-    /// Returns the graph of executors that trigger each other, with its cycles.
+    /// Returns the graph of the runtime's executors that trigger each other, with its cycles.
     #[must_use]
     pub fn graph(&self) -> Graph {
         let members = self.registry.all();
         Graph::of(members.iter().map(|member| &*member.executor))
     }
 
-    /// Returns the IDs of the current executors, including the executors of definitions.
+    /// Returns the IDs of the runtime's current executors, including the executors of definitions.
     #[must_use]
     pub fn executors(&self) -> Vec<Arc<str>> {
         let members = self.registry.all();

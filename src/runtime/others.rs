@@ -1,6 +1,6 @@
-//! Other versions of this runtime's executors, run by other workers. The runtime enqueues runs for them too: the first worker that
-//! receives an event enqueues the runs of all versions that were live at its commit. So the runs of one ordering key are in the
-//! order of their events.
+//! Other versions of this runtime's executors, run by other workers. The runtime enqueues runs for them too: the first worker that receives
+//! an event enqueues the runs of all versions that were live at its commit. So the runs of one ordering key are in the order of their
+//! events.
 
 use crate::model::{Event, Role, Route, Selector, SubscriptionIndex, Subscriptions, Timestamp};
 use crate::store::{Version, Worker};
@@ -9,28 +9,28 @@ use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct Others {
-    /// Subscriptions by version hash, because one executor can have several other versions.
+    /// Subscriptions of the other executor versions by version hash, because one executor can have several other versions.
     index: SubscriptionIndex,
-    /// Executors by the hash of their version, each with the period in which the version was live.
+    /// Other versions of the executors by their hash, each with the period in which the version was live.
     executors: HashMap<Arc<str>, BTreeMap<Arc<str>, Live>>,
-    /// Versions that this crate is too old to read. No runs are enqueued for them here.
+    /// Executor versions that this crate is too old to read, with the error. No runs are enqueued for them here.
     unreadable: BTreeMap<Version, String>,
-    /// The selectors of the triggers of all other versions.
+    /// The selectors of the triggers of all other executor versions.
     triggers: Vec<Selector>,
 }
 
-/// Period in which a version has a live worker, by the store's clock.
+/// Period in which an executor version has a live worker, by the store's clock.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Live {
-    /// No worker of the version is live. The last one was, at most until this time.
+    /// No worker of the executor version is live. The last one was, at most until this time.
     Until(Timestamp),
-    /// A worker of the version is live.
+    /// A worker of the executor version is live.
     Now,
 }
 
 impl Live {
-    /// Returns the period of one worker. A worker that stopped counts as long as a killed one. The additional time covers events whose
-    /// time comes from another clock.
+    /// Returns the period in which a worker counts as live. A worker that stopped counts as long as a killed one. The additional time
+    /// covers events whose time comes from another clock.
     fn of(worker: &Worker) -> Self {
         match worker.is_live {
             true => Self::Now,
@@ -38,7 +38,7 @@ impl Live {
         }
     }
 
-    /// Returns `true` if the version was live at a time.
+    /// Returns `true` if the executor version was live at a time.
     fn contains(self, time: Timestamp) -> bool {
         match self {
             Self::Now => true,
@@ -47,7 +47,7 @@ impl Live {
     }
 }
 
-/// Returns the other recorded versions of the executors whose own versions are given.
+/// Returns the recorded versions of executors that differ from the given versions of this worker.
 pub(super) fn other_versions(workers: &[Worker], own: &[Version]) -> BTreeMap<Version, Live> {
     let own = own.iter().map(|own| (&*own.executor, &own.hash));
     let own: HashMap<&str, &Arc<str>> = own.collect();
@@ -65,7 +65,7 @@ pub(super) fn other_versions(workers: &[Worker], own: &[Version]) -> BTreeMap<Ve
 }
 
 impl Others {
-    /// Reads the subscriptions of other versions from the records of their workers.
+    /// Reads the subscriptions of other executor versions from the records of their workers.
     pub(super) fn of(versions: &BTreeMap<Version, Live>, workers: &[Worker]) -> Self {
         let mut others = Self::default();
         let recorded = workers.iter().flat_map(|worker| &worker.record.executors);
@@ -99,12 +99,12 @@ impl Others {
         others
     }
 
-    /// Returns `true` if both contain the same versions of the same executors.
+    /// Returns `true` if both values contain the same versions of the same executors.
     pub(super) fn are_as(&self, others: &Self) -> bool {
         self.executors == others.executors && self.unreadable == others.unreadable
     }
 
-    /// Logs the versions that this crate is too old to read.
+    /// Logs the executor versions that this crate is too old to read.
     pub(super) fn log_unreadable(&self) {
         for (version, error) in &self.unreadable {
             tracing::warn!(
@@ -116,13 +116,13 @@ impl Others {
         }
     }
 
-    /// Returns the selectors of the triggers of these versions.
+    /// Returns the selectors of the triggers of the other executor versions.
     pub(super) fn triggers(&self) -> &[Selector] {
         &self.triggers
     }
 
-    /// Returns the live versions: this worker enqueues runs for their new events. A version that returns waits at its start until
-    /// it is among them.
+    /// Returns the live executor versions of other workers: this worker enqueues runs for their new events. A version that returns waits at
+    /// its start until it is among them.
     pub(super) fn known(&self) -> BTreeSet<Version> {
         let by_hash = self.executors.iter();
         let versions = by_hash.flat_map(|(hash, executors)| {

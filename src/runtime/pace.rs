@@ -1,14 +1,14 @@
-//! Size of the pages of a sweep. Pure.
+//! Size of the pages in which a sweep reads the store for triggers. Pure.
 
 use std::time::Duration;
 
-/// A page of twice the size must be expected to take less time than this.
+/// Expected time of a sweep page of twice the size below which the sweep doubles its page size.
 const QUICK: Duration = Duration::from_secs(20);
 
-/// A page that takes more time is followed by a smaller one.
+/// Time of a page of a sweep above which the next page is smaller.
 const SLOW: Duration = Duration::from_secs(60);
 
-/// The size of the next page, adapted to the speed of the store.
+/// The size of the next page of a sweep, adapted to the speed of the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace(usize);
 
@@ -19,15 +19,15 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Maximum size of a page.
+    /// Maximum number of breadcrumbs in a page of a sweep.
     const MOST: usize = 200;
 
     pub(super) fn size(self) -> usize {
         self.0
     }
 
-    /// Adapts the size to the time that a page took. A store that needs one second for each request still gets pages of at least the
-    /// size that one request returns.
+    /// Adapts the page size of a sweep to the time that a page took. A store that needs one second for each request still gets pages of at
+    /// least the size that one request returns.
     pub(super) fn took(&mut self, time: Duration) {
         if time.saturating_mul(2) < QUICK {
             self.0 = (self.0 * 2).min(Self::MOST);
@@ -36,12 +36,12 @@ impl Pace {
         }
     }
 
-    /// Reduces the size after the store failed to read a page.
+    /// Reduces the page size of a sweep after the store failed to read a page.
     pub(super) fn failed(&mut self) {
         self.0 = (self.0 / 8).max(1);
     }
 
-    /// Sets the size to one breadcrumb, until [`took`](Self::took) increases it.
+    /// Sets the page size of a sweep to one breadcrumb, until [`took`](Self::took) increases it.
     pub(super) fn set_to_one(&mut self) {
         self.0 = 1;
     }

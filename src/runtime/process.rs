@@ -1,4 +1,4 @@
-//! Processing of one claimed run to its end, and the release of leases.
+//! Processing of one claimed run to its end, and the release of the leases of runs.
 
 use super::registry::Member;
 use super::shared::Shared;
@@ -38,7 +38,7 @@ pub(super) async fn whose(
     Ok(now.filter(|now| now.store_context.number == member.store_context.number))
 }
 
-/// Returns `true` if the trigger of a run matches the subscriptions of its executor.
+/// Returns `true` if the trigger of a claimed run matches the current subscriptions of its executor.
 async fn is_set_off(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<bool, StoreError> {
     let subscriptions = executor.subscriptions();
     if let Some(event) = &lease.run.event {
@@ -104,7 +104,7 @@ pub(super) async fn process(
     Ok(outcome)
 }
 
-/// Transfers an unmatched run to a version of its executor that matches the trigger, else ends the run as skipped.
+/// Transfers a run whose trigger its executor does not match to a version of the executor that does, or ends the run as skipped.
 async fn leave(
     store_context: &StoreContext,
     executor: &dyn UniversalExecutor,
@@ -129,7 +129,7 @@ fn kind_of(lease: &Lease, version: u64) -> EventKind {
     }
 }
 
-/// Returns the outcome of an attempt as a metric label.
+/// Returns the outcome of an attempt of a run as a metric label.
 pub(super) const fn label(processed: &Processed) -> &'static str {
     match processed {
         Ok(outcome) => outcome.name(),
@@ -138,7 +138,7 @@ pub(super) const fn label(processed: &Processed) -> &'static str {
     }
 }
 
-/// The reason for the release of a lease.
+/// The reason for the release of a run's lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Because {
     /// The task of the run was dropped. The run is due again immediately.
@@ -147,12 +147,12 @@ pub(super) enum Because {
     Panicked,
     /// The ledger did not answer the heartbeats in time. The worker is alive, so the lease does not count as abandoned.
     Silence {
-        /// If `true`, `execute` was called, and the attempt counts.
+        /// If `true`, the executor's `execute` was called, and the attempt counts.
         executed: bool,
     },
     /// The run did not start, for example because of the retry budget, the circuit breaker or an unreadable definition.
     NotNow {
-        /// Delay after which the run is due again, counted from the claim.
+        /// Delay after which the released run is due again, counted from the claim.
         delay: Duration,
     },
 }
@@ -185,8 +185,8 @@ pub(super) async fn release(
     }
 }
 
-/// Releases a lease whose heartbeats the ledger did not answer. With `retry_at`, the attempt counts, and the run is due again at
-/// that time. If another worker has claimed the run, a heartbeat informs the ledger that this worker is alive.
+/// Releases a lease whose heartbeats the ledger did not answer. With `retry_at`, the attempt counts, and the run is due again at that time.
+/// If another worker has claimed the run, a heartbeat informs the ledger that this worker is alive.
 async fn return_late(
     ledger: &dyn RunLedger,
     lease: Lease,
@@ -203,21 +203,21 @@ async fn return_late(
     }
 }
 
-/// Releases the lease of a run that its executor did not end. Returns the lease if a retry can succeed.
+/// Releases the lease of a run that its executor did not end. Returns the lease if the release failed and a retry can succeed.
 pub(super) async fn give_back(
     store_context: &StoreContext,
     lease: Lease,
     because: Because,
 ) -> Option<(Lease, Because)> {
     let error = release(store_context, lease.clone(), because).await.err()?;
-    tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release the lease of a run");
+    tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release the lease of a run; the run waits until a retry succeeds or the lease expires");
     match error.retry() {
         Retry::After(_) => Some((lease, because)),
         Retry::Never => None,
     }
 }
 
-/// Releases leases concurrently. Returns the leases that a retry can release.
+/// Releases the leases of runs concurrently. Returns the leases whose release failed and that a retry can release.
 pub(super) async fn give_all_back(
     store_context: &StoreContext,
     runs: &[(Lease, Because)],
@@ -228,7 +228,7 @@ pub(super) async fn give_all_back(
     given_back.into_iter().flatten().collect()
 }
 
-/// Ends a run that `process_event` did not end.
+/// Ends a run in the ledger that `process_event` did not end.
 async fn end(
     store_context: &StoreContext,
     lease: &Lease,
@@ -244,8 +244,8 @@ async fn end(
         .map_err(|error| ExecutorError::of_store("end the run", error))
 }
 
-/// Returns the event that led to a run. A run that was added manually has no stored event, so the event is derived from its
-/// breadcrumb. Returns `None` if the breadcrumb is missing.
+/// Returns the event that triggered a run. A run that was added manually has no stored event, so the event is derived from its breadcrumb.
+/// Returns `None` if the breadcrumb is missing.
 async fn event_of(
     executor: &dyn UniversalExecutor,
     lease: &Lease,

@@ -12,13 +12,13 @@ use tokio::sync::Notify;
 #[cfg(feature = "testing")]
 use tokio::sync::futures::Notified;
 
-/// Maximum number of open versions. Above it, only the time of the oldest other one is known.
+/// Maximum number of breadcrumb versions without runs in the ledger that are stored. Above it, only the time of the oldest other one is.
 const MOST_OPEN: usize = 65_536;
 
-/// Maximum number of intervals that [`Progress::open`] returns.
+/// Maximum number of intervals of time that [`Progress::open`] returns.
 const MOST_RANGES: usize = 16;
 
-/// A version of a breadcrumb, with its time.
+/// A version of a breadcrumb, with its commit time.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Key(Timestamp, BreadcrumbId, u64);
 
@@ -33,35 +33,35 @@ impl Key {
     }
 }
 
-/// The position of a runtime in its event source, kept between subscriptions.
+/// The position of a runtime in its event source, stored between subscriptions.
 #[derive(Default)]
 pub(super) struct Progress {
     positions: Mutex<Positions>,
     dedup: Mutex<Dedup>,
-    /// Notified when a delivery has been handled.
+    /// Notified when an event delivery has been handled.
     ended: Notify,
 }
 
 #[derive(Default)]
 struct Positions {
-    /// Position of the last event that was received. Before the first event, the start of the first subscription.
+    /// Position of the last event that was received from the source. Before the first event, the start of the first subscription.
     last: Option<u64>,
-    /// Time of the newest event that was received, without the events that a source delivered ahead of earlier ones.
+    /// Commit time of the newest event that was received, without the events that a source delivered ahead of earlier ones.
     newest: Option<Timestamp>,
-    /// Positions of events that are not handled yet: waiting, or nacked to the source.
+    /// Positions in the source of events that are not handled yet: waiting, or nacked to the source.
     open: BTreeSet<u64>,
-    /// Versions whose runs are not in the ledger yet.
+    /// Versions of breadcrumbs whose runs are not in the ledger yet.
     versions: BTreeMap<Key, Open>,
-    /// Time of the oldest version that had no room there, and the number of such deliveries that are being handled.
+    /// Time of the oldest breadcrumb version that had no room in `versions`, and the number of such deliveries that are being handled.
     beyond: Option<(Timestamp, usize)>,
 }
 
-/// A version whose run is not in the ledger yet.
+/// A version of a breadcrumb whose runs are not in the ledger yet.
 #[derive(Default)]
 struct Open {
-    /// Number of its deliveries that are being handled.
+    /// Number of event deliveries of the breadcrumb version that are being handled.
     handled: usize,
-    /// If `true`, the source delivers the event again after a delay, and only this subscription receives it.
+    /// If `true`, the event source delivers the event again after a delay, and only this subscription receives it.
     is_taken_back: bool,
 }
 
@@ -87,7 +87,7 @@ impl Positions {
         }
     }
 
-    /// Ends a delivery. If `is_taken_back` is `true`, the version stays open until its event is delivered again.
+    /// Ends an event delivery. If `is_taken_back` is `true`, the breadcrumb version stays open until its event is delivered again.
     fn close(&mut self, event: &Event, is_taken_back: bool) {
         let Some(key) = Key::of_event(event) else {
             return;
@@ -103,7 +103,7 @@ impl Positions {
         }
     }
 
-    /// Intervals that contain all open versions.
+    /// Returns intervals of time that contain all breadcrumb versions whose runs are not in the ledger yet.
     fn ranges(&self) -> Vec<Range> {
         let times: Vec<Timestamp> = self.versions.keys().map(|key| key.0).collect();
         let chunks = times.chunks(times.len().div_ceil(MOST_RANGES).max(1));
@@ -116,21 +116,21 @@ impl Positions {
 }
 
 impl Progress {
-    /// Returns the start of the next subscription: the first event that is not handled, or `start` without a position.
+    /// Returns the start of the next subscription to the event source: the first event that is not handled, or `start` without a position.
     pub(super) fn from(&self, start: StartAt) -> StartAt {
         let positions = self.positions();
         let before = positions.open.first().map(|first| first.saturating_sub(1));
         before.or(positions.last).map_or(start, StartAt::After)
     }
 
-    /// Notes a subscription and its start. The source delivers every event again that was open.
+    /// Records a subscription to the event source and its start. The source delivers every event again that was not handled.
     pub(super) fn subscribed(&self, start: Option<u64>) {
         let mut positions = self.positions();
         positions.open.clear();
         positions.last = positions.last.or(start);
     }
 
-    /// Notes a delivery.
+    /// Records that the event source delivered an event.
     pub(super) fn begin(&self, delivery: &Delivery) {
         let (position, event) = (delivery.position, &delivery.event);
         let mut positions = self.positions();
@@ -144,12 +144,12 @@ impl Progress {
         }
     }
 
-    /// Notes an event that a sweep found.
+    /// Records that a sweep of the store found the breadcrumb of an event.
     pub(super) fn found(&self, event: &Event) {
         self.positions().open(event);
     }
 
-    /// Notes that an event has been handled.
+    /// Records that an event has been handled.
     pub(super) fn end(&self, position: Option<u64>, event: &Event) {
         let mut positions = self.positions();
         if let Some(position) = position {
@@ -160,19 +160,19 @@ impl Progress {
         self.ended.notify_waiters();
     }
 
-    /// Notes that the source takes an event back, to deliver it again. If `is_shared` is `true`, the source remembers the event, also
-    /// after a restart, and another worker can receive it. Otherwise the version counts as unread until the event is delivered.
+    /// Records that the event source takes an event back, to deliver it again. If `is_shared` is `true`, the source remembers the event,
+    /// also after a restart, and another worker can receive it. Otherwise the version counts as unread until the event is delivered.
     pub(super) fn taken_back(&self, event: &Event, is_shared: bool) {
         self.positions().close(event, !is_shared);
     }
 
-    /// Intervals that contain all versions whose runs are not in the ledger yet.
+    /// Returns intervals of time that contain all breadcrumb versions whose runs are not in the ledger yet.
     pub(super) fn open(&self) -> Vec<Range> {
         self.positions().ranges()
     }
 
-    /// Forgets all open versions, because the tasks that handled them have ended. Returns intervals that contain them, to be read
-    /// again.
+    /// Forgets all breadcrumb versions whose runs are not in the ledger, because the tasks that handled them have ended. Returns intervals
+    /// that contain them, to be read again.
     pub(super) fn abandon(&self) -> Vec<Range> {
         let mut positions = self.positions();
         let ranges = positions.ranges();
@@ -188,7 +188,7 @@ impl Progress {
         ranges
     }
 
-    /// Waits until these versions have been handled.
+    /// Waits until the events of these breadcrumb versions have been handled.
     pub(super) async fn settled(&self, keys: &[Key]) {
         loop {
             let mut ended = pin!(self.ended.notified());
@@ -222,17 +222,17 @@ impl Progress {
         self.ended.notified()
     }
 
-    /// Returns `true` if the next subscription can continue at a position.
+    /// Returns `true` if the next subscription to the event source can continue at a position.
     pub(super) fn has_position(&self) -> bool {
         self.positions().last.is_some()
     }
 
-    /// Returns the time of the newest event taken in, without the events that a source delivered ahead of earlier ones.
+    /// Returns the commit time of the newest event taken in, without the events that a source delivered ahead of earlier ones.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.positions().newest
     }
 
-    /// Returns the versions that were received recently.
+    /// Returns the breadcrumb versions that were received recently, to recognise duplicates.
     pub(super) fn dedup(&self) -> MutexGuard<'_, Dedup> {
         self.dedup.lock().unwrap_or_else(PoisonError::into_inner)
     }

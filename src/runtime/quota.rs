@@ -14,30 +14,31 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Quota {
     in_flight: usize,
-    /// Runs in flight that only wait for their commits. Others may start meanwhile.
+    /// Counter of the executor's runs in flight that only wait for their commits. Other runs may start meanwhile.
     commits: Arc<Commits>,
     bucket: Option<(Rate, Bucket)>,
     budget: Budget,
-    /// Number of runs postponed since the last admitted run.
+    /// Number of the executor's retries postponed since its last admitted run.
     put_off: u32,
     breaker: Breaker,
-    /// The number of retries that do not count against the budget: one for each run that failed while the breaker was open, and for
-    /// each run whose heartbeats the ledger did not answer. Otherwise the budget would spread the backlog of an outage over hours.
+    /// The number of retries that do not count against the executor's retry budget: one for each run that failed while the breaker was
+    /// open, and for each run whose heartbeats the ledger did not answer. Otherwise the budget would spread the backlog of an outage over
+    /// hours.
     recovering: u32,
-    /// If `true`, the executor is queued for a claim.
+    /// If `true`, the executor is queued for a claim of its due runs.
     pub(super) hot: bool,
-    /// If `true`, runs may be due that were not claimed because no run could start.
+    /// If `true`, the executor may have due runs that were not claimed because no run could start.
     pub(super) more: bool,
 }
 
 /// The number of an executor's runs that may start now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Free {
-    /// Up to this many runs.
+    /// Up to this many runs of the executor may start.
     Runs(usize),
-    /// No run before this moment.
+    /// No run of the executor may start before this moment.
     NotBefore(Instant),
-    /// No run before a run in flight ends or starts to commit.
+    /// No run of the executor may start before a run in flight ends or starts to commit.
     Busy,
 }
 
@@ -56,7 +57,7 @@ impl Quota {
         }
     }
 
-    /// Returns the number of runs that may start now, or the reason that none may start.
+    /// Returns the number of the executor's runs that may start now, or the reason that none may start.
     pub(super) fn free(&mut self, profile: &Profile, most: usize, now: Instant) -> Free {
         let most = profile.max_inflight.unwrap_or(most);
         let commits = if most > 1 { self.commits.runs() } else { 0 };
@@ -76,20 +77,20 @@ impl Quota {
         }
     }
 
-    /// Returns the counter of committing runs, if a run may start while another one commits. Returns `None` for an executor with one
-    /// run at a time, because it may rely on the response of the last run.
+    /// Returns the counter of committing runs, if a run of the executor may start while another one commits. Returns `None` for an executor
+    /// with one run at a time, because it may rely on the response of the last run.
     pub(super) fn commits(&self, profile: &Profile, settings: Settings) -> Option<Arc<Commits>> {
         let most = profile.max_inflight.unwrap_or(settings.max_inflight);
         (most.min(settings.concurrency) > 1).then(|| Arc::clone(&self.commits))
     }
 
-    /// Returns `true` if runs may wait that can start because other runs commit. Resets the state, so that the next call returns
-    /// `false` unless another claim was refused in the meantime.
+    /// Returns `true` if runs of the executor may wait that can start because other runs commit. Resets the state, so that the next call
+    /// returns `false` unless another claim was refused in the meantime.
     pub(super) fn has_freed(&mut self) -> bool {
         self.commits.runs() > 0 && std::mem::take(&mut self.more)
     }
 
-    /// Admits a claimed run. `again` is `true` if the run failed before.
+    /// Admits a claimed run to its start. `again` is `true` if the run failed before.
     ///
     /// # Errors
     /// Returns the moment at which a retry may start, if too much of the traffic is retries or the circuit breaker is
@@ -122,8 +123,8 @@ impl Quota {
         Ok(ticket)
     }
 
-    /// Returns the moment at which a retry that is held back may start, at or after `next`. Each retry gets a later
-    /// moment than the one before, so that the retries do not all compete for the first free start.
+    /// Returns the moment at which a postponed retry may start, at or after `next`. Each retry gets a later moment than the one before, so
+    /// that the retries do not all compete for the first free start.
     fn put_off(&mut self, next: Instant) -> Instant {
         const APART: Duration = Duration::from_millis(100);
         const MOST: u32 = 300;
@@ -132,7 +133,7 @@ impl Quota {
         at
     }
 
-    /// Notes the end of a run, and its result if it was started. Returns the change of the circuit breaker, if any.
+    /// Records the end of a run, and its result if it was started. Returns the change of the circuit breaker, if any.
     pub(super) fn end(
         &mut self,
         ticket: Option<Ticket>,
@@ -156,12 +157,12 @@ impl Quota {
         change
     }
 
-    /// Exempts one retry from the budget, for a run that an outage of the ledger interrupted.
+    /// Exempts one retry from the executor's retry budget, for a run that an outage of the ledger interrupted.
     pub(super) fn recover_one(&mut self) {
         self.recovering = self.recovering.saturating_add(1);
     }
 
-    /// Returns the state of the circuit breaker if it is open.
+    /// Returns the state of the executor's circuit breaker if it is open.
     pub(super) fn open_breaker(&self) -> Option<Open> {
         self.breaker.open()
     }
@@ -170,7 +171,7 @@ impl Quota {
         self.in_flight == 0
     }
 
-    /// Returns the token bucket for a rate. A changed rate creates a new bucket.
+    /// Returns the token bucket for the executor's rate limit. A changed rate creates a new bucket.
     fn bucket(&mut self, rate: Option<Rate>) -> Option<&mut Bucket> {
         let rate = rate?;
         if self.bucket.as_ref().is_none_or(|(of, _)| *of != rate) {
@@ -180,19 +181,19 @@ impl Quota {
     }
 }
 
-/// Evidence of an attempt about the executor's dependencies.
+/// Evidence that an attempt of a run gives about the services that its executor depends on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Ended {
-    /// The dependencies work.
+    /// The attempt shows that the services that the executor depends on work.
     Well,
-    /// A dependency fails at present.
+    /// The attempt shows that a service that the executor depends on fails at present.
     Badly,
-    /// No evidence.
+    /// The attempt is no evidence about the services that the executor depends on.
     Neither,
 }
 
 impl Ended {
-    /// Classifies an attempt. Permanent errors of the executor or its input are no evidence.
+    /// Classifies the result of an attempt of a run. Permanent errors of the executor or its input are no evidence about its dependencies.
     pub(super) fn of(processed: &Processed) -> Self {
         match processed {
             Ok(Outcome::Responded { .. } | Outcome::Suspended { .. }) => Self::Well,

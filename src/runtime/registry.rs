@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
-/// An executor and its store.
+/// An executor of a runtime, and the store on which it runs.
 #[derive(Clone)]
 pub(super) struct Member {
     pub(super) executor: Arc<dyn UniversalExecutor>,
     pub(super) store_context: Arc<StoreContext>,
-    /// The breadcrumb that defines the executor, or `None` for an executor in the code of the service.
+    /// ID of the breadcrumb that defines the executor, or `None` for an executor in the code of the service.
     pub(super) definition: Option<BreadcrumbId>,
-    /// The form of the executor in the record of this worker.
+    /// The version of the executor in the form of this worker's record.
     pub(super) version: Arc<ExecutorVersion>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Member {
 pub(super) struct Triggered {
     pub(super) executor: Arc<str>,
     pub(super) store_context: Arc<StoreContext>,
-    /// If `false`, the match depends on the context, which the event does not contain.
+    /// If `false`, the event does not decide whether it triggers the executor, because it lacks the context of the breadcrumb.
     pub(super) surely: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Registry {
 struct Members {
     index: SubscriptionIndex,
     by_id: BTreeMap<Arc<str>, Member>,
-    /// The stores, each with the number of its executors.
+    /// The stores of the runtime, each with the number of its executors.
     store_contexts: Vec<(Arc<StoreContext>, usize)>,
     next_store: u64,
 }
@@ -51,7 +51,7 @@ impl Registry {
         }
     }
 
-    /// Adds an executor.
+    /// Adds an executor to the runtime.
     ///
     /// # Errors
     /// Fails if the executor can never work on its store, or if another executor has the same ID.
@@ -97,7 +97,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes an executor. Returns `false` if the ID is unknown.
+    /// Removes an executor from the runtime. Returns `false` if the ID is unknown.
     #[cfg(feature = "agents")]
     pub(super) fn remove(&self, id: &str) -> bool {
         let removed = self.write().take(id);
@@ -111,12 +111,12 @@ impl Registry {
         self.read().by_id.get(id).cloned()
     }
 
-    /// Returns all members, sorted by ID.
+    /// Returns all executors of the runtime with their stores, sorted by ID.
     pub(super) fn all(&self) -> Vec<Member> {
         self.read().by_id.values().cloned().collect()
     }
 
-    /// Returns the IDs of the executors on a store, sorted.
+    /// Returns the IDs of the runtime's executors on a store, sorted.
     pub(super) fn of_store(&self, store_context: &StoreContext) -> Vec<Arc<str>> {
         let members = self.read();
         let of_store = members
@@ -135,7 +135,7 @@ impl Registry {
             .collect()
     }
 
-    /// Returns the executors that an event triggers, or may trigger.
+    /// Returns the executors that an event triggers, or may trigger if the event lacks the context that decides.
     pub(super) fn triggered(&self, event: &Event) -> Vec<Triggered> {
         let members = self.read();
         let matching = members.index.matching(event).into_iter();
@@ -169,7 +169,7 @@ impl Registry {
         all
     }
 
-    /// Returns a receiver that is notified whenever an executor is added, replaced or removed.
+    /// Returns a receiver that is notified whenever an executor of the runtime is added, replaced or removed.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -252,14 +252,14 @@ impl Members {
     }
 }
 
-/// Logs the warnings about the subscriptions of an executor that runs.
+/// Logs the problems of the subscriptions of an executor that runs anyway.
 fn log_oddities(executor: &dyn UniversalExecutor) {
     let (id, subscriptions) = (executor.id(), executor.subscriptions());
     for warning in subscriptions.warnings() {
         tracing::warn!(
             executor = id,
             warning = warning.to_string(),
-            "a subscription has a warning; the executor runs"
+            "a subscription of an executor has a problem; the executor runs anyway"
         );
     }
     let triggers = subscriptions

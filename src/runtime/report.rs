@@ -5,26 +5,26 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// Events that the source delivered, including events of breadcrumbs that the executors wrote.
+    /// Events that the event source delivered, including events of breadcrumbs that the executors wrote.
     pub events: u64,
     /// Breadcrumbs without an event that a sweep found in the store and that concerned an executor, a wait or a definition.
     pub found_by_sweep: u64,
-    /// Events that the source dropped because the runtime was too slow.
+    /// Events that the event source dropped because the runtime was too slow.
     pub missed: u64,
-    /// Runs that responded.
+    /// Runs that ended with a response.
     pub responded: u64,
     /// Runs that ended as failed, each with a dead letter.
     pub failed: u64,
-    /// Number of suspensions: a run started to wait for a breadcrumb or a time.
+    /// Number of suspensions of runs: a run started to wait for a breadcrumb or a time.
     pub suspended: u64,
     /// Runs that needed no work: unmatched, superseded, already done, claimed by another worker, or of a paused executor. Also runs
     /// whose trigger is deleted or was written by the executor itself.
     pub skipped: u64,
-    /// Failed attempts that will be retried.
+    /// Failed attempts of runs that will be retried.
     pub postponed: u64,
-    /// Errors of the source, and of runs that remain claimed until their lease expires.
+    /// Errors of the event source, and of runs that remain claimed until their lease expires.
     pub errors: u64,
-    /// Panics that escaped an executor.
+    /// Panics of runs that escaped their executor.
     pub panics: u64,
     /// Runs that had not ended at the end of the drain and were dropped. Another worker continues them.
     pub dropped: u64,

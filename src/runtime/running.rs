@@ -20,7 +20,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a runtime on a task. Returns once every subscription is active.
+    /// Starts a runtime on a tokio task. Returns once every subscription to the event source is active.
     ///
     /// # Errors
     /// The errors of [`Runtime::run_until`].
@@ -63,7 +63,7 @@ impl Running {
         self.ended().await
     }
 
-    /// Waits until the runtime ends without a stop, which only a failure of its task can cause.
+    /// Waits until the runtime ends without a stop, which only a failure of its tokio task can cause.
     ///
     /// # Errors
     /// [`RuntimeError::Task`] if the task panicked or tokio shut down.

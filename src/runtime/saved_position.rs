@@ -1,4 +1,4 @@
-//! Loading and saving of positions in the ledger of a store.
+//! Loading and saving of the executors' positions in the ledger of a store: the triggers that already have runs.
 
 use super::checkpoint::{Loaded, OVERLAP, earlier};
 use super::position::{Position, Range};
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Loads the positions of the executors of a store, and requests a sweep of all unread intervals. Breadcrumbs that
-/// were committed after `since` count.
+/// Loads the positions of the executors of a store, and requests a sweep of all intervals with unread triggers. Breadcrumbs that were
+/// committed after `since` count.
 ///
 /// # Errors
 /// The ledger's errors, and the store's if an executor has no position.
@@ -68,7 +68,7 @@ pub(super) async fn load(
     Ok(())
 }
 
-/// Logs the interval of the store that the executors have not read.
+/// Logs the interval of time whose triggers the executors of a store have not read.
 fn log_catch_up(
     shared: &Shared,
     store_context: &StoreContext,
@@ -96,8 +96,8 @@ fn log_catch_up(
     }
 }
 
-/// Loads the positions of executors that were added since the last sweep. Their unread intervals count as unread, even if the
-/// other executors have read them.
+/// Loads the positions of executors that were added since the last sweep. Their unread intervals count as unread, even if the other
+/// executors have read them.
 ///
 /// # Errors
 /// The ledger's errors.
@@ -127,21 +127,21 @@ pub(super) async fn adopt(shared: &Shared, store_context: &StoreContext) -> Resu
     Ok(())
 }
 
-/// Lets a sweep find breadcrumbs again that were announced before executors were added. The ledger deduplicates the runs of the
-/// other executors.
+/// Lets a sweep find breadcrumbs again that events announced before executors were added. The ledger deduplicates the runs of the other
+/// executors.
 fn announced_anew(shared: &Shared) {
     shared.progress.dedup().clear();
 }
 
-/// The position of an executor when the runtime starts.
+/// The facts from which the position of an executor at the start of the runtime follows.
 struct First<'s> {
     settings: &'s Settings,
     is_complete: bool,
-    /// Time of the newest breadcrumb when the runtime started.
+    /// Time of the newest breadcrumb in the store when the runtime started.
     newest: Timestamp,
-    /// The source delivers every event committed after this time.
+    /// The event source delivers every event committed after this time.
     delivered_after: Option<Timestamp>,
-    /// The time after which triggers count for an executor without a saved position. `None` if the runtime's settings decide.
+    /// The time after which triggers start runs of an executor without a saved position. `None` if the runtime's settings decide.
     start: Option<Timestamp>,
 }
 
@@ -191,8 +191,8 @@ impl First<'_> {
     }
 }
 
-/// Saves the position, without triggers whose runs are not in the ledger yet. Does nothing if the position has not changed since
-/// the last save. Saves nothing for executors that were not adopted yet, and requests a sweep for them.
+/// Saves the executors' position in the ledger, without triggers whose runs are not in the ledger yet. Does nothing if the position has not
+/// changed since the last save. Saves nothing for executors that were not adopted yet, and requests a sweep for them.
 ///
 /// # Errors
 /// The ledger's errors.
@@ -249,9 +249,8 @@ pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, Sto
         .map_or(Timestamp::UNIX_EPOCH, |newest| newest.updated_at))
 }
 
-/// Returns `true` if the start of an executor depends on the time of the newest breadcrumb. A saved position does not depend on
-/// that time, unless a complete source delivers everything after it. A definition can add an executor without a saved position
-/// later.
+/// Returns `true` if the start position of an executor depends on the time of the newest breadcrumb. A saved position does not depend on
+/// that time, unless a complete source delivers everything after it. A definition can add an executor without a saved position later.
 fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
     let is_saved = |one: &Option<Vec<u8>>| one.as_deref().is_some_and(is_readable);
     shared.source_is_complete

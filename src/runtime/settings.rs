@@ -2,14 +2,14 @@ use crate::model::Timestamp;
 use crate::source::StartAt;
 use std::time::Duration;
 
-/// Settings of a runtime.
+/// The settings of a runtime that its builder sets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) concurrency: usize,
     pub(super) max_inflight: usize,
     pub(super) max_deliveries: usize,
     pub(super) start_at: StartAt,
-    /// Start of an executor without a saved position. `None` lets `start_at` and `look_back` decide.
+    /// Start of an executor without a saved position in the store. `None` lets `start_at` and `look_back` decide.
     pub(super) first_start: Option<FirstStart>,
     pub(super) look_back: Duration,
     pub(super) sweep: Duration,

@@ -23,26 +23,26 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) registry: Arc<Registry>,
     pub(super) keeper: Option<Arc<Keeper>>,
-    /// If `true`, the source reports every loss of events.
+    /// If `true`, the event source reports every loss of events.
     pub(super) source_is_complete: bool,
-    /// If `true`, the source may deliver an event to another worker instead of this one.
+    /// If `true`, the event source may deliver an event to another worker instead of this one.
     pub(super) source_is_shared: bool,
-    /// State of the source subscription.
+    /// State of the runtime's subscription to the event source.
     source: watch::Sender<SourceState>,
-    /// Permits of the runs that execute.
+    /// Permits for the runs that execute, of all executors of the runtime.
     pub(super) places: Arc<Semaphore>,
-    /// Permits of the runs that only wait for their commit, which need no permit of `places`.
+    /// Permits for the runs that only wait for their commit, which need no permit of `places`.
     pub(super) commits: Arc<Semaphore>,
-    /// Number of schedulers that wait for a permit.
+    /// Number of schedulers that wait for a permit to execute a run.
     waiting: AtomicUsize,
     /// Cancelled when the runtime stops. No more runs are claimed after that.
     pub(super) stop: CancellationToken,
-    /// If `true`, the call that ran the runtime has ended, or its future was dropped.
+    /// If `true`, the call of `run_until` that ran the runtime has ended, or its future was dropped.
     gone: AtomicBool,
     pub(super) progress: Arc<Progress>,
     /// Detects executors that block a thread.
     pub(super) watchdog: Watchdog,
-    /// The open circuit breakers of the executors.
+    /// The open circuit breakers of the runtime's executors.
     pub(super) breakers: Breakers,
     report: Mutex<RunReport>,
     clock: Clock,
@@ -91,7 +91,7 @@ impl Shared {
         Arc::clone(&self.places).acquire_owned().await.ok()
     }
 
-    /// Acquires up to `most` free permits without waiting, and leaves the waiting schedulers their share.
+    /// Acquires up to `most` free permits to execute runs without waiting, and leaves the waiting schedulers their share.
     pub(super) fn more_places(&self, most: usize) -> Vec<OwnedSemaphorePermit> {
         let others = self.waiting.load(Ordering::Relaxed);
         let tracker = self.places.available_permits().div_ceil(others + 1);
@@ -104,12 +104,12 @@ impl Shared {
         places
     }
 
-    /// Returns a guard that marks the runtime as gone when it is dropped.
+    /// Returns a guard that marks the runtime as ended when the guard is dropped.
     pub(super) fn gone_when_dropped(self: &Arc<Self>) -> Gone {
         Gone(Arc::clone(self))
     }
 
-    /// Polls the work of an executor until the runtime is gone, and detects work that blocks a thread.
+    /// Polls the work of an executor until the runtime has ended, and detects work that blocks a thread.
     pub(super) async fn watched<T>(
         self: Arc<Self>,
         executor: Arc<str>,
@@ -120,8 +120,8 @@ impl Shared {
             .await
     }
 
-    /// Polls work until the runtime is gone. After that the future stays pending: a task that was dropped may be polled again
-    /// before its abort takes effect, and must not write.
+    /// Polls the work of a run until the runtime has ended. After that the future stays pending: a task that was dropped may be polled
+    /// again before its abort takes effect, and must not write.
     pub(super) async fn unless_gone<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| match self.gone.load(Ordering::Relaxed) {
@@ -165,7 +165,7 @@ impl Shared {
         });
     }
 
-    /// Records that the source delivered an event or accepted a subscription.
+    /// Records that the event source delivered an event or accepted a subscription.
     pub(super) fn source_delivers(&self) {
         self.source.send_if_modified(|state| {
             let changed = *state != SourceState::Delivers;
@@ -174,18 +174,18 @@ impl Shared {
         });
     }
 
-    /// Records that the stream of events ended.
+    /// Records that the stream of events of the event source ended.
     pub(super) fn source_ended(&self) {
         self.source.send_replace(SourceState::Ended);
     }
 
-    /// Records an error of the source, and the time at which the runtime polls the stream again.
+    /// Records an error of the event source, and the time at which the runtime polls the stream again.
     pub(super) fn source_failed(&self, error: u64, polled_at: Instant) {
         self.source
             .send_replace(SourceState::Failed { error, polled_at });
     }
 
-    /// Records that the source answered after an error. Ignored if the source has failed again or ended since.
+    /// Records that the event source answered after an error. Ignored if the source has failed again or ended since.
     pub(super) fn source_answered(&self, after: SourceState) {
         self.source.send_if_modified(|state| {
             let is_same = *state == after;
@@ -202,7 +202,7 @@ impl Shared {
         most.saturating_sub(self.places.available_permits())
     }
 
-    /// Returns a receiver of the state of the source subscription.
+    /// Returns a receiver of the state of the runtime's subscription to the event source.
     pub(super) fn source_state(&self) -> watch::Receiver<SourceState> {
         self.source.subscribe()
     }
@@ -212,23 +212,23 @@ impl Shared {
     }
 }
 
-/// State of the subscription to the event source.
+/// State of the runtime's subscription to the event source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SourceState {
-    /// The subscription is open, and nothing has failed since the last delivery or check.
+    /// The subscription to the event source is open, and nothing has failed since the last delivery or check.
     Delivers,
-    /// The stream reported an error and is still open.
+    /// The stream of the event source reported an error and is still open.
     Failed {
-        /// Number of this error, to distinguish it from later ones.
+        /// Number of this error of the event source, to distinguish it from later ones.
         error: u64,
-        /// Time at which the runtime polls the stream again.
+        /// Time at which the runtime polls the stream of the event source again.
         polled_at: Instant,
     },
-    /// The stream ended, and no new subscription is open.
+    /// The stream of the event source ended, and no new subscription is open.
     Ended,
 }
 
-/// A guard that marks the runtime as gone when it is dropped.
+/// A guard that marks the runtime as ended when it is dropped.
 pub(super) struct Gone(Arc<Shared>);
 
 impl Drop for Gone {
@@ -237,7 +237,7 @@ impl Drop for Gone {
     }
 }
 
-/// A guard that counts a waiting scheduler until it is dropped.
+/// A guard that counts a scheduler that waits for a permit, until the guard is dropped.
 struct Waits<'c>(&'c AtomicUsize);
 
 impl Drop for Waits<'_> {

@@ -3,7 +3,7 @@
 use futures::stream::{self, Stream};
 use std::io;
 
-/// Returns a stream with an item for each Ctrl-C and each SIGTERM.
+/// Returns a stream with an item for each Ctrl-C and each SIGTERM that the process receives.
 ///
 /// # Errors
 /// The operating system's error if a signal handler cannot be installed.
@@ -18,7 +18,7 @@ pub(super) fn signals() -> io::Result<impl Stream<Item = ()>> {
     }))
 }
 
-/// Returns a stream with an item for each Ctrl-C.
+/// Returns a stream with an item for each Ctrl-C that the process receives.
 ///
 /// # Errors
 /// The operating system's error if the handler cannot be installed.
@@ -28,7 +28,7 @@ pub(super) fn signals() -> io::Result<impl Stream<Item = ()>> {
     Ok(stream::poll_fn(move |cx| interrupt.poll_recv(cx)))
 }
 
-/// Fails, because the platform has no signals.
+/// Returns an error, because the platform has no signals that could stop a runtime.
 #[cfg(not(any(unix, windows)))]
 pub(super) fn signals() -> io::Result<impl Stream<Item = ()>> {
     Err::<stream::Empty<()>, _>(io::ErrorKind::Unsupported.into())

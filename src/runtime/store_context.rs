@@ -1,4 +1,4 @@
-//! A store that some executors share, with its open waits and its position.
+//! A store that some executors of the runtime share, with its open waits and the executors' position.
 
 use super::checkpoint::Checkpoint;
 use super::others::Others;
@@ -16,48 +16,48 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of open waits on one store.
+/// Maximum number of open calls of `Runtime::wait_for` on one store.
 const MOST_WAITS: usize = 10_000;
 
-/// The state of one store. Executors whose store handles have the same [identity](BreadcrumbStore::identity) share it, so that
+/// The state of one store in a runtime. Executors whose store handles have the same [identity](BreadcrumbStore::identity) share it, so that
 /// their runs are enqueued and claimed together.
 pub(super) struct StoreContext {
     pub(super) number: u64,
-    /// The executor whose store handle is used, until the last executor leaves.
+    /// The executor whose store handle the runtime uses, until the last executor of the store is removed.
     anchor: Arc<dyn UniversalExecutor>,
     id: StoreId,
-    /// The ledger, if the store has none.
+    /// The run ledger in memory that the runtime adds if the store has none.
     added: AddedLedger,
     pub(super) waits: Arc<Waits>,
     pub(super) wakes: Wakes,
-    /// Display hints in schema definitions, for breadcrumbs in model input.
+    /// Display hints from schema definitions, for breadcrumbs in model input.
     pub(super) hints: Arc<SchemaHints>,
-    /// Other recorded versions of the executors here.
+    /// Other versions of the store's executors that live or recent workers run.
     others: RwLock<Arc<Others>>,
     /// Cancelled when the last executor of this store is removed.
     pub(super) empty: CancellationToken,
-    /// Executors with runs that became due without an event.
+    /// IDs of executors with runs that became due without an event.
     due: Mutex<BTreeSet<Arc<str>>>,
     /// Suspended runs that the waker has not registered yet.
     suspended: Mutex<Vec<RunRef>>,
-    /// Position of the executors here.
+    /// Position of the store's executors: the triggers that already have runs in the ledger.
     pub(super) checkpoint: Checkpoint,
-    /// Size of the pages of the next sweep.
+    /// Size of the pages of the next sweep of the store for triggers.
     pace: Mutex<Pace>,
-    /// If `true`, a check of all suspended runs and a sweep are requested.
+    /// If `true`, a check of all suspended runs and a sweep for triggers without an event are requested.
     everything: AtomicBool,
-    /// Set while the runtime takes no events.
+    /// Set while the runtime takes no events because too many deliveries are in flight.
     blocked: Mutex<Option<Blocked>>,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
-    /// The operations whose last call failed, by [`Operation::bit`].
+    /// The store operations whose last call failed, by [`Operation::bit`].
     failing: AtomicU8,
 }
 
-/// State of a runtime that takes no events.
+/// State of a runtime that takes no events because too many deliveries are in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocked {
-    /// The time up to which the runtime has received all events. `None` if it has received none.
+    /// The time up to which the blocked runtime has received all events. `None` if it has received none.
     pub(super) after: Option<Timestamp>,
 }
 
@@ -80,7 +80,7 @@ impl Operation {
         }
     }
 
-    /// Returns a description of the operation, for people.
+    /// Returns a description of the store operation, for people.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Claim => "claim runs",
@@ -120,7 +120,7 @@ impl StoreContext {
         self.anchor.store()
     }
 
-    /// Returns the store with its ledger, or with the ledger of this process.
+    /// Returns the store with its run ledger, or with the run ledger of this process.
     pub(super) fn runs(&self) -> RunStore<'_> {
         self.added.with(self.store())
     }
@@ -129,23 +129,23 @@ impl StoreContext {
         self.runs().ledger()
     }
 
-    /// Returns `true` if this state belongs to the store of an executor.
+    /// Returns `true` if this state belongs to the store on which an executor runs.
     pub(super) fn is_of(&self, executor: &dyn UniversalExecutor) -> bool {
         let store = executor.store();
         self.runs().is_durable() == store.ledger().is_some() && self.id == store.identity()
     }
 
-    /// Returns the other versions of the executors here.
+    /// Returns the other versions of the store's executors that other workers run.
     pub(super) fn others(&self) -> Arc<Others> {
         Arc::clone(&self.others.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sets the other versions of the executors here.
+    /// Sets the other versions of the store's executors that other workers run.
     pub(super) fn set_others(&self, others: Others) {
         *self.others.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(others);
     }
 
-    /// Returns the scope of a claimed run.
+    /// Returns the scope of a claimed run: its lease, and access to the store's waits and ledger during the run.
     pub(super) fn scope(
         &self,
         untaken: Untaken,
@@ -161,34 +161,34 @@ impl StoreContext {
         RunScope::new(lent, untaken, places, place, commits)
     }
 
-    /// Notifies the scheduler that executors have runs to claim.
+    /// Notifies the scheduler of the store that executors have due runs to claim.
     pub(super) fn nudge(&self, executors: impl IntoIterator<Item = Arc<str>>) {
         lock(&self.due).extend(executors);
         self.nudged.notify_one();
     }
 
-    /// Removes and returns the executors that have runs to claim.
+    /// Removes and returns the executors of the store that have due runs to claim.
     pub(super) fn nudges(&self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut lock(&self.due))
     }
 
-    /// Returns the size of the pages of the next sweep.
+    /// Returns the size of the pages of the next sweep of the store for triggers.
     pub(super) fn pace(&self) -> Pace {
         *lock(&self.pace)
     }
 
-    /// Sets the size of the pages of the next sweep.
+    /// Sets the size of the pages of the next sweep of the store for triggers.
     pub(super) fn set_pace(&self, pace: Pace) {
         *lock(&self.pace) = pace;
     }
 
-    /// Requests a sweep because events were missed. The sweep covers everything committed after a time, or after the position.
+    /// Requests a sweep of the store because events were missed. The sweep covers everything committed after a time, or after the position.
     pub(super) fn ask_for_sweep(&self, after: Option<Timestamp>) {
         self.checkpoint.reopen_after(after);
         self.asked.notify_one();
     }
 
-    /// Requests a check of all suspended runs and of all changes that no event announced.
+    /// Requests a check of all suspended runs of the store and of all breadcrumbs that no event announced.
     pub(super) fn ask_for_everything(&self) {
         self.everything.store(true, Ordering::Relaxed);
         self.asked.notify_one();
@@ -199,7 +199,7 @@ impl StoreContext {
         self.everything.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes that the runtime takes no events. `None` notes that it takes events again.
+    /// Records that the runtime takes no events. `None` records that it takes events again.
     pub(super) fn set_blocked(&self, blocked: Option<Blocked>) {
         *lock(&self.blocked) = blocked;
         if blocked.is_some() {
@@ -212,20 +212,20 @@ impl StoreContext {
         *lock(&self.blocked)
     }
 
-    /// Returns `true` if a wait or a suspended run may be answered.
+    /// Returns `true` if an open wait or a suspended run on the store may be answered.
     pub(super) fn has_waiting(&self) -> bool {
         self.waits.len() > 0 || !self.wakes.is_empty()
     }
 
-    /// Returns `true` if a sweep must not trigger an executor with a breadcrumb of this time. Either the breadcrumb was committed
-    /// before the start of the executor, or the position of the executor is not loaded yet.
+    /// Returns `true` if a sweep must not trigger an executor with a breadcrumb of this time. Either the breadcrumb was committed before
+    /// the start of the executor, or the position of the executor is not loaded yet.
     pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> bool {
         self.checkpoint.is_before(executor, time).unwrap_or(true)
     }
 
     /// Registers a suspended run with the waker, which watches for its answer.
     pub(super) fn suspended(&self, run: RunRef) {
-        /// Maximum length of the list. The periodic check of all suspended runs finds the others.
+        /// Maximum number of suspended runs that wait for the waker. The periodic check of all suspended runs finds the others.
         const MOST: usize = 10_000;
         let mut suspended = lock(&self.suspended);
         if suspended.len() < MOST {
@@ -240,8 +240,7 @@ impl StoreContext {
         std::mem::take(&mut lock(&self.suspended))
     }
 
-    /// Records the success or failure of an operation of the store, separately for each operation: a store that reads can fail to
-    /// claim.
+    /// Records the success or failure of an operation of the store, separately for each operation: a store that reads can fail to claim.
     pub(super) fn answered(&self, operation: Operation, well: bool) {
         match well {
             true => self.failing.fetch_and(!operation.bit(), Ordering::Relaxed),

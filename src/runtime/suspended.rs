@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// starting at the oldest suspension.
 const SEARCHES: usize = 256;
 
-/// Lists the suspended runs of the same executor on the same trigger.
+/// Lists the suspended runs in the ledger of one executor on one trigger.
 async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, StoreError> {
     let filter = RunFilter::all()
         .executor(&*run.executor)
@@ -22,7 +22,7 @@ async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, Sto
     in_time(ledger.runs(&filter)).await
 }
 
-/// Returns the stored suspension of a candidate, or `None` if the run has left this suspension.
+/// Returns the suspension of a run in the ledger, or `None` if the run has left this suspension.
 async fn sleeper(
     ledger: &dyn RunLedger,
     candidate: &Candidate,
@@ -32,7 +32,7 @@ async fn sleeper(
     Ok(sleepers.find(|sleeper| sleeper.run == candidate.run && sleeper.since == candidate.since))
 }
 
-/// Registers a run that was just suspended, and wakes it if its answer is already in the store.
+/// Registers a run that was just suspended, and wakes it if a breadcrumb that it waits for is already in the store.
 pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
     let ledger = store_context.ledger();
     match suspended(ledger, run).await {
@@ -46,14 +46,14 @@ pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
             }
         }
         Err(error) => {
-            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "cannot list a suspended run, will retry");
+            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "cannot read a run that was just suspended, will retry; its answer may be noticed late");
         }
     }
 }
 
-/// Checks all suspended runs of this runtime's executors for answers that arrived without an event. Returns `false` if the ledger
-/// did not list the runs. Afterwards, [`search_from_oldest`](super::answers::search_from_oldest) searches the answers of the runs
-/// that the check has not searched.
+/// Checks all suspended runs of this runtime's executors for answers that arrived without an event. Returns `false` if the ledger did not
+/// list the runs. Afterwards, [`search_from_oldest`](super::answers::search_from_oldest) searches the answers of the runs that the check
+/// has not searched.
 pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> bool {
     let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
     let living = shared.registry.of_store(store_context);
@@ -73,7 +73,7 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
         let page = match in_time(ledger.runs_page(&query)).await {
             Ok(page) => page,
             Err(error) => {
-                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list suspended runs, will retry");
+                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the suspended runs of the store, will retry");
                 return false;
             }
         };
@@ -109,16 +109,16 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
         tracing::warn!(
             runs = beyond,
             searches = SEARCHES,
-            "too many suspended runs to watch for the answers of all; each check searches for the answers of some of the others only"
+            "too many suspended runs to watch all; each check searches the answers of only some of the unwatched runs, so the others wake late"
         );
     }
     true
 }
 
-/// Searches the store once for an answer that was committed before a suspended run was registered. If the search fails, the run is
-/// unregistered, so that the next check of all suspended runs repeats both.
+/// Searches the store once for a breadcrumb that wakes a suspended run and was committed before the run was registered. If the search
+/// fails, the run is unregistered, so that the next check of all suspended runs repeats both.
 async fn search(store_context: &StoreContext, sleeper: &Sleeper) {
-    /// Maximum number of matching breadcrumbs that are read. With more matches, the oldest of these wakes the run.
+    /// Maximum number of matching breadcrumbs that are read for a suspended run. With more matches, the oldest of these wakes the run.
     const NEWEST: usize = 32;
     for selector in &sleeper.selectors {
         let query = Query::new(selector.clone())
@@ -137,15 +137,15 @@ async fn search(store_context: &StoreContext, sleeper: &Sleeper) {
                 }
             }
             Err(error) => {
-                tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "cannot search for the answer that a suspended run waits for, will retry");
+                tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "cannot search the store for the answer that a suspended run waits for, will retry");
                 store_context.wakes.forget(&sleeper.run, sleeper.since);
             }
         }
     }
 }
 
-/// Wakes a run with a breadcrumb that it waits for, unless another worker has done so. The stored suspension decides, because a run
-/// that was suspended again can wait for other breadcrumbs.
+/// Wakes a suspended run with a breadcrumb that it waits for, unless another worker has done so. The stored suspension decides, because a
+/// run that was suspended again can wait for other breadcrumbs.
 pub(super) async fn wake(store_context: &StoreContext, candidate: &Candidate, found: &Breadcrumb) {
     let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
     let Candidate { run, since } = candidate;
@@ -168,7 +168,7 @@ pub(super) async fn wake(store_context: &StoreContext, candidate: &Candidate, fo
             wakes.forget(run, *since);
         }
         Err(error) => {
-            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "cannot wake a suspended run, will retry");
+            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "cannot wake a suspended run whose answer was found, will retry");
             wakes.forget(run, *since);
         }
     }

@@ -6,19 +6,19 @@ use futures::{FutureExt as _, Stream, StreamExt as _};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-/// Pause before a failed operation is retried.
+/// Pause before a failed operation of the runtime is retried.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// Time limit of one search. A store may send many requests for one search, each with a separate limit and retries.
+/// Time limit of one search of a store. A store may send many requests for one search, each with a separate limit and retries.
 const PATIENCE_FOR_PAGES: Duration = Duration::from_secs(300);
 
-/// Time limit of a search for the newest breadcrumb, which can hold up a start.
+/// Time limit of a search for the newest breadcrumb of a store, which can hold up the start of a runtime.
 const PATIENCE_FOR_NEWEST: Duration = Duration::from_secs(60);
 
 /// Time limit of any other call of a store or a source.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Returns the answer of a store. A panic or a missing answer becomes [`StoreError::Unavailable`].
+/// Returns the answer of a store to a call. A panic or a missing answer becomes [`StoreError::Unavailable`].
 pub(super) async fn in_time<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
@@ -56,7 +56,7 @@ async fn within<T>(
     }
 }
 
-/// Returns the answer of an event source. A panic becomes [`SourceError::Unavailable`].
+/// Returns the answer of an event source to a call. A panic becomes [`SourceError::Unavailable`].
 pub(super) async fn caught<T>(
     answer: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
@@ -64,7 +64,7 @@ pub(super) async fn caught<T>(
     answer.unwrap_or_else(|_| Err(source_panicked()))
 }
 
-/// Returns the answer of an event source. A panic or a missing answer becomes [`SourceError::Unavailable`].
+/// Returns the answer of an event source to a call. A panic or a missing answer becomes [`SourceError::Unavailable`].
 pub(super) async fn in_time_of_source<T>(
     answer: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
@@ -77,7 +77,7 @@ pub(super) async fn in_time_of_source<T>(
     })
 }
 
-/// Returns the deliveries of an event source. A panic of the source becomes an error, and ends the stream.
+/// Returns the stream of an event source's deliveries. A panic of the source becomes an error, and ends the stream.
 pub(super) fn caught_stream(
     deliveries: Deliveries,
 ) -> impl Stream<Item = Result<Delivery, SourceError>> + Send + 'static {

@@ -1,4 +1,4 @@
-//! Unacknowledged deliveries whose runs are in a ledger that ends with the process. They are acknowledged when the runs have ended.
+//! Unacknowledged event deliveries whose runs are in a ledger that ends with the process. They are acknowledged when the runs have ended.
 //!
 //! A crash loses such a ledger, so the source has to deliver the event again. With a ledger that outlives the process, a
 //! delivery is settled as soon as its runs are in the ledger.
@@ -12,7 +12,7 @@ use crate::store::{RunRef, Standing};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Trackers of deliveries by the run that they wait for. Their number is bounded by the permits for deliveries.
+/// Trackers of event deliveries by the run whose end they wait for. Their number is bounded by the permits for deliveries.
 pub(super) struct Unended {
     store_context: Arc<StoreContext>,
     trackers: Mutex<HashMap<RunRef, Vec<AckTracker>>>,
@@ -31,7 +31,7 @@ impl Unended {
         &self.store_context
     }
 
-    /// Takes over a delivery whose runs are in the ledger.
+    /// Takes over an event delivery whose runs are in the ledger.
     pub(super) fn hold(&self, arrival: Arrival) {
         let Arrival { tracker, executors } = arrival;
         if !self.store_context.runs().is_durable() {
@@ -53,7 +53,7 @@ impl Unended {
         tracker.settle();
     }
 
-    /// Notes that an attempt of a run has ended. Settles the deliveries of an ended run. If the run waits for a retry, its
+    /// Records that an attempt of a run has ended. Settles the event deliveries of an ended run. If the run waits for a retry, its
     /// deliveries are requested again when the run is due, because a source may limit the time for an acknowledgement.
     pub(super) fn attempted(&self, run: &RunRef) {
         if !self.trackers().contains_key(run) {
@@ -70,7 +70,7 @@ impl Unended {
         }
     }
 
-    /// Settles the deliveries of all runs that have ended in any way, and of runs that will not start because their executor was
+    /// Settles the event deliveries of all runs that have ended in any way, and of runs that will not start because their executor was
     /// removed. If the executor moved to another store, the delivery is requested again.
     pub(super) fn review(&self, registry: &Registry) {
         let held: Vec<RunRef> = self.trackers().keys().cloned().collect();

@@ -1,4 +1,4 @@
-//! Answers the waits on one store, wakes suspended runs, and schedules the sweeps.
+//! Task of one store that answers open waits, wakes suspended runs, and schedules the sweeps for triggers without an event.
 
 mod look;
 mod search;
@@ -24,16 +24,16 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Maximum number of announcements that wait to be read from the store.
+/// Maximum number of breadcrumbs that events announced and that wait to be read for waits and suspended runs.
 pub(super) const INBOX: usize = 16_384;
 
-/// Maximum number of announcements that could not be read and are read again later.
+/// Maximum number of announced breadcrumbs that could not be read for waits and suspended runs and are read again later.
 const MOST_DEFERRED: usize = 16_384;
 
-/// Maximum number of reads of an announced version that the store does not show. After that the announcement counts as wrong.
+/// Maximum number of reads of an announced breadcrumb version that the store does not show. After that the announcement counts as wrong.
 const MOST_ROUNDS: u32 = 128;
 
-/// Number of running jobs at which the waker accepts no more announcements.
+/// Number of running jobs at which the waker reads no more announced breadcrumbs.
 const AT_ONCE: usize = 64;
 
 pub(super) struct Waker {
@@ -47,24 +47,24 @@ pub(super) struct Waker {
     check: Check,
     sweeps: Sweeps,
     catch_up: CatchUp,
-    /// If `true`, the saved position is being loaded.
+    /// If `true`, the executors' saved position is being loaded from the ledger.
     loading: bool,
-    /// Announcements whose breadcrumb could not be read.
+    /// Announced breadcrumbs that could not be read for waits and suspended runs.
     deferred: VecDeque<Look>,
-    /// Time at which the deferred announcements are read again.
+    /// Time at which the waker reads the deferred breadcrumbs again.
     again: Instant,
     search: Search,
 }
 
-/// State of the sweeps.
+/// State of the sweeps of a store for triggers without an event.
 #[derive(Default)]
 struct Sweeps {
     is_running: bool,
-    /// If `true`, the next sweep also reads the last part before the position again.
+    /// If `true`, the next sweep also reads the last part before the saved position again.
     overlaps: bool,
 }
 
-/// Progress of the catch-up: the sweeps from the start until one has read everything.
+/// Progress of the catch-up: the sweeps from the start of the runtime until one has read everything.
 #[derive(Default)]
 struct CatchUp {
     began: Option<Instant>,
@@ -73,28 +73,28 @@ struct CatchUp {
     is_over: bool,
 }
 
-/// Result of a job.
+/// Result of a job of the waker of one store.
 enum Done {
     Looked,
-    /// The store did not answer, or did not show the announced version.
+    /// The store did not answer, or did not show the announced breadcrumb version, which is read again later.
     Deferred(Look),
     /// The check of all suspended runs ended. `listed` is `false` if the runs could not be listed.
     Reconciled {
         listed: bool,
     },
-    /// The search for the answers of the runs that a check has not searched ended.
+    /// The search for the breadcrumbs that runs wait for and that the last check has not searched ended.
     SearchedFromOldest {
         read: bool,
     },
-    /// The store was searched for answers up to this time. `None` if the search failed or must be repeated.
+    /// The store was searched for answers to waits up to this time. `None` if the search failed or must be repeated.
     Searched(Option<Timestamp>),
-    /// A sweep ended. Without a result, the store could not be read, and a sweep is due again.
+    /// A sweep for triggers ended. Without a result, the store could not be read, and a sweep is due again.
     Swept {
         swept: Option<Swept>,
         overlaps: bool,
         count: usize,
     },
-    /// The load of the saved position ended. `loaded` is `false` if it failed.
+    /// The load of the executors' saved position ended. `loaded` is `false` if it failed.
     Loaded {
         loaded: bool,
     },
@@ -132,7 +132,7 @@ impl Waker {
         }
     }
 
-    /// Runs until the runtime stops or the store has no executors left.
+    /// Answers waits and wakes suspended runs until the runtime stops or the store has no executors left.
     pub(super) async fn run(mut self) {
         let (stop, store_context) = (self.shared.stop.clone(), Arc::clone(&self.store_context));
         // A sweep of an earlier call of the runtime can have been dropped.
@@ -247,7 +247,7 @@ impl Waker {
         self.look_as_asked();
     }
 
-    /// Logs the end of the catch-up after the start.
+    /// Logs the end of the catch-up with old breadcrumbs after the start of the runtime.
     fn note_caught_up(&mut self) {
         let began = self.catch_up.began;
         let elapsed = began.map_or(Duration::ZERO, |began| began.elapsed());
@@ -261,11 +261,11 @@ impl Waker {
         }
     }
 
-    /// Defers an announcement, which is read again after [`PAUSE`] if a wait or a suspended run still needs it.
+    /// Defers the read of an announced breadcrumb: it is read again after [`PAUSE`] if a wait or a suspended run still needs it.
     fn defer(&mut self, look: Look) {
         if look.rounds >= MOST_ROUNDS || self.deferred.len() >= MOST_DEFERRED {
             let (id, version) = (look.event.breadcrumb_id, look.event.version);
-            tracing::warn!(%id, version, "gave up reading an announced breadcrumb");
+            tracing::warn!(%id, version, "cannot read a breadcrumb that an event announced; a wait for it may time out, and a suspended run wakes late");
             look.give_up(&self.store_context);
             return;
         }
@@ -309,7 +309,7 @@ impl Waker {
         }
     }
 
-    /// Checks all suspended runs, also those of other workers, and searches the store for breadcrumbs without an event.
+    /// Checks all suspended runs of the store, also those of other workers, and searches the store for breadcrumbs without an event.
     fn look_at_everything(&mut self) {
         self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
         self.check_suspended();
@@ -322,7 +322,7 @@ impl Waker {
         self.sweep();
     }
 
-    /// Loads the saved position of this worker's executors, after an earlier attempt failed.
+    /// Loads the saved position of this worker's executors from the ledger, after an earlier attempt failed.
     fn load(&mut self) {
         if std::mem::replace(&mut self.loading, true) {
             return;
@@ -335,7 +335,7 @@ impl Waker {
         self.job(async move {
             let loaded = saved_position::load(&shared, &store_context, opened).await;
             if let Err(error) = &loaded {
-                tracing::warn!(code = error.code(), error = %Chain(error), "cannot load the saved position, will retry");
+                tracing::warn!(code = error.code(), error = %Chain(error), "cannot load the executors' saved position from the run ledger, will retry");
             }
             Done::Loaded {
                 loaded: loaded.is_ok(),
@@ -343,7 +343,7 @@ impl Waker {
         });
     }
 
-    /// Notes the time up to which a complete source has delivered.
+    /// Records the time up to which a complete event source has delivered all events.
     fn note_delivered(&self) {
         if let Some(newest) = self.shared.progress.newest() {
             let checkpoint = &self.store_context.checkpoint;
@@ -351,7 +351,7 @@ impl Waker {
         }
     }
 
-    /// Saves the time up to which a complete source has delivered.
+    /// Saves the time up to which a complete event source has delivered all events.
     fn save_delivered(&mut self) {
         self.note_delivered();
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
@@ -392,10 +392,10 @@ impl Waker {
     }
 }
 
-/// Saves the position. A failed save is repeated by the next save.
+/// Saves the executors' position in the ledger. A failed save is repeated by the next save.
 async fn save(shared: &Shared, store_context: &StoreContext) {
     if let Err(error) = saved_position::save(shared, store_context).await {
-        tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the position, will retry");
+        tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the executors' position in the run ledger, will retry");
     }
 }
 

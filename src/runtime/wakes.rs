@@ -10,7 +10,7 @@ use crate::model::{Breadcrumb, Event, Selector, Timestamp};
 use crate::store::{Run, RunRef};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A suspended run.
+/// A suspended run that breadcrumbs can wake.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     pub(super) run: RunRef,
@@ -33,7 +33,7 @@ impl Sleeper {
         })
     }
 
-    /// Returns `true` if a stored breadcrumb wakes the run.
+    /// Returns `true` if a stored breadcrumb wakes the suspended run.
     pub(super) fn wakes_on(&self, breadcrumb: &Breadcrumb) -> bool {
         let is_selected = |selector: &Selector| selector.matches(breadcrumb);
         breadcrumb.updated_at > self.after && self.selectors.iter().any(is_selected)
@@ -44,17 +44,17 @@ impl Sleeper {
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) run: RunRef,
-    /// Time of the suspension.
+    /// Time at which the run was suspended.
     pub(super) since: Timestamp,
 }
 
-/// Result of [`Wakes::insert`].
+/// Result of adding a suspended run to the index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Inserted {
     Added,
-    /// The suspension, or a later one of the run, is stored already.
+    /// The suspension, or a later one of the run, is in the index already.
     Known,
-    /// The limit on stored runs is reached.
+    /// The limit on suspended runs in the index is reached.
     Full,
 }
 
@@ -67,15 +67,15 @@ pub(super) struct Wakes(Mutex<Stored>);
 
 #[derive(Debug, Default)]
 struct Stored {
-    /// Number of runs that are stored with their selectors before further runs are stored in the compact form.
+    /// Number of suspended runs that are stored with their selectors before further runs are stored in the compact form.
     few: usize,
     exact: Exact,
     compact: Compact,
     /// Number of the last check of all suspended runs.
     check: u32,
-    /// Number of runs beyond the limit whose answers were searched.
+    /// Number of suspended runs beyond the limit of the index whose answers were searched.
     beyond: usize,
-    /// Time from which the store has to be searched for the answers of unsearched runs. `None` if there are no such runs.
+    /// Time from which the store has to be searched for the answers of unsearched suspended runs. `None` if there are no such runs.
     unsearched: Option<Timestamp>,
 }
 
@@ -86,13 +86,13 @@ impl Default for Wakes {
 }
 
 impl Wakes {
-    /// Maximum number of runs that are stored with their selectors.
+    /// Maximum number of suspended runs that are stored with their selectors.
     const MOST_EXACT: usize = 100_000;
 
-    /// Maximum number of selectors of the other runs.
+    /// Maximum number of selectors of the suspended runs that are stored in the compact form.
     const MOST: usize = 4_000_000;
 
-    /// Creates an index that stores the first `few` runs with their selectors, and further runs in the compact form.
+    /// Creates an index that stores the first `few` suspended runs with their selectors, and further runs in the compact form.
     fn storing(few: usize) -> Self {
         let stored = Stored {
             few,
@@ -101,7 +101,7 @@ impl Wakes {
         Self(Mutex::new(stored))
     }
 
-    /// Adds a suspended run.
+    /// Adds a suspended run to the index.
     pub(super) fn insert(&self, sleeper: &Arc<Sleeper>) -> Inserted {
         let mut stored = self.stored();
         let check = stored.check;
@@ -129,7 +129,7 @@ impl Wakes {
         self.stored().remove(run);
     }
 
-    /// Removes a suspension, unless a later one of its run is stored.
+    /// Removes a suspension of a run from the index, unless a later suspension of the run is stored.
     pub(super) fn forget(&self, run: &RunRef, since: Timestamp) {
         let mut stored = self.stored();
         if stored.since(run) == Some(since) {
@@ -137,7 +137,7 @@ impl Wakes {
         }
     }
 
-    /// Removes all runs that an event may wake.
+    /// Removes all suspended runs that an event may wake from the index.
     pub(super) fn forget_concerned(&self, event: &Event) {
         let mut stored = self.stored();
         for candidate in stored.concerned(event) {
@@ -153,7 +153,7 @@ impl Wakes {
         stored.exact.len() + stored.compact.len() == 0
     }
 
-    /// Returns selectors that match everything that may wake a run.
+    /// Returns selectors that match every breadcrumb that may wake a suspended run.
     pub(super) fn selectors(&self) -> Vec<Selector> {
         let stored = self.stored();
         let mut selectors = stored.exact.selectors();
@@ -161,14 +161,14 @@ impl Wakes {
         selectors
     }
 
-    /// Returns `true` if an event may wake a run.
+    /// Returns `true` if an event may wake a suspended run.
     pub(super) fn concerns(&self, event: &Event) -> bool {
         let stored = self.stored();
         stored.exact.len() + stored.compact.len() > 0
             && (!stored.concerned(event).is_empty() || !stored.compact.find(event, &mut Vec::new()))
     }
 
-    /// Returns the runs that a stored breadcrumb may wake.
+    /// Returns the suspended runs that a stored breadcrumb may wake.
     pub(super) fn concerned(&self, found: &Breadcrumb) -> Vec<Candidate> {
         // An event lacks a context above the limit for events.
         let event = Event {
@@ -184,9 +184,9 @@ impl Wakes {
         stored.check = stored.check.wrapping_add(1);
     }
 
-    /// Ends a check: removes the runs that were not inserted since its start.
+    /// Ends a check of all suspended runs: removes the runs that were not inserted since its start.
     pub(super) fn end_check(&self) {
-        /// Number of entries that are checked under one lock.
+        /// Number of index entries that are checked under one lock.
         const STEP: usize = 16_384;
         let check = {
             let mut stored = self.stored();
@@ -200,24 +200,24 @@ impl Wakes {
         }
     }
 
-    /// Returns the number of runs beyond the limit that a check skips before it searches the answers of the next ones.
+    /// Returns the number of suspended runs beyond the limit that a check skips before it searches the answers of the next ones.
     pub(super) fn beyond(&self) -> usize {
         self.stored().beyond
     }
 
-    /// Sets the number of runs beyond the limit that the next check skips.
+    /// Sets the number of suspended runs beyond the limit that the next check skips.
     pub(super) fn pass_over(&self, beyond: usize) {
         self.stored().beyond = beyond;
     }
 
-    /// Notes that the store has to be searched for answers that were committed after a time.
+    /// Records that the store has to be searched for breadcrumbs committed after a time that suspended runs wait for.
     pub(super) fn note_unsearched(&self, after: Timestamp) {
         let mut stored = self.stored();
         let earlier = stored.unsearched.map_or(after, |time| time.min(after));
         stored.unsearched = Some(earlier);
     }
 
-    /// Removes and returns the time of [`note_unsearched`](Self::note_unsearched).
+    /// Removes and returns the time from which the store has to be searched, as set by [`note_unsearched`](Self::note_unsearched).
     pub(super) fn take_unsearched(&self) -> Option<Timestamp> {
         self.stored().unsearched.take()
     }

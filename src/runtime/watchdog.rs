@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time after which one poll of an executor counts as blocking.
+/// Time after which one poll of an executor's future counts as blocking its thread.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Detector of blocking polls. Dropping it ends its thread.
+/// Detector of executors whose polls block a thread. Dropping it ends its thread.
 #[derive(Debug)]
 pub(super) struct Watchdog(Arc<State>);
 
@@ -27,17 +27,18 @@ struct State {
     wake: Condvar,
 }
 
-/// A poll in progress.
+/// A poll of an executor's future in progress.
 #[derive(Debug)]
 struct Polled {
     executor: Arc<str>,
     since: Instant,
-    /// If `true`, the poll was logged as blocking.
+    /// If `true`, a log line has reported that the poll blocks its thread.
     logged: bool,
 }
 
 impl Watchdog {
-    /// Starts the thread. If the system refuses a thread, a warning is logged and no poll is logged as blocking.
+    /// Starts the thread that detects blocking executors. If the system refuses a thread, a warning is logged and no poll is logged as
+    /// blocking.
     pub(super) fn start() -> Self {
         Self::with_limit(LIMIT)
     }
@@ -53,12 +54,12 @@ impl Watchdog {
         let watched = Arc::clone(&state);
         let thread = std::thread::Builder::new().name("ux-watchdog".to_owned());
         if let Err(error) = thread.spawn(move || watched.watch()) {
-            tracing::warn!(error = %Chain(&error), "cannot start the thread that detects blocking executors");
+            tracing::warn!(error = %Chain(&error), "cannot start the thread that detects blocking executors; blocking executors are not reported");
         }
         Self(state)
     }
 
-    /// Polls a future to completion, and watches each poll.
+    /// Polls an executor's future to completion, and watches each poll for blocking.
     pub(super) async fn watch<T>(&self, executor: &Arc<str>, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
@@ -112,7 +113,7 @@ impl State {
         newly.collect()
     }
 
-    /// Logs each poll that takes too long, until the watchdog is dropped.
+    /// Logs each poll of an executor that takes too long, until the watchdog is dropped.
     fn watch(&self) {
         let mut ended = lock(&self.ended);
         while !*ended {
@@ -130,7 +131,7 @@ impl State {
     }
 }
 
-/// A guard of a poll in progress.
+/// A guard of a poll of an executor's future in progress.
 struct Poll<'s> {
     state: &'s State,
     number: u64,

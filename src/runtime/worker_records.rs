@@ -14,22 +14,22 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-/// Interval between two saves of the records. Two saves can fail before this worker no longer counts as live.
+/// Interval between two saves of this worker's records. Two saves can fail before this worker no longer counts as live.
 const RECORDED_EVERY: Duration = Duration::from_secs(10);
 
-/// Interval between two checks for transferred runs while other versions run.
+/// Interval between two checks for transferred runs while workers run other versions of the executors.
 const SOON: Duration = Duration::from_secs(1);
 
 pub(super) struct WorkerRecords {
     shared: Arc<Shared>,
-    /// ID of this worker.
+    /// ID of this worker in its records.
     id: String,
     name: Arc<str>,
-    /// Time of the next save of the records.
+    /// Time of the next save of this worker's records.
     record_at: Instant,
     /// If `true`, live workers have other versions of this worker's executors.
     others_run: bool,
-    /// Versions without a live worker whose transferred runs this worker accepted, by store.
+    /// Executor versions without a live worker whose transferred runs this worker accepted, by store.
     adopted: HashSet<(u64, Version)>,
 }
 
@@ -45,7 +45,7 @@ impl WorkerRecords {
         }
     }
 
-    /// Saves the records before the first claim, and waits until the live workers with other versions of the executors know this
+    /// Saves this worker's records before the first claim, and waits until the live workers with other versions of the executors know this
     /// worker's versions.
     ///
     /// After that, those workers also enqueue the runs for this worker's versions, in the order of the events. The wait is long
@@ -83,7 +83,7 @@ impl WorkerRecords {
         true
     }
 
-    /// Saves the records at intervals until the runtime stops.
+    /// Saves this worker's records at intervals until the runtime stops.
     pub(super) async fn run(mut self) {
         let (stop, mut changes) = (self.shared.stop.clone(), self.shared.registry.changes());
         loop {
@@ -104,7 +104,7 @@ impl WorkerRecords {
         self.record(true).await;
     }
 
-    /// Returns the interval between two checks for other versions and for transferred runs.
+    /// Returns the interval between two checks for other executor versions and for transferred runs.
     fn looks_every(&self) -> Duration {
         const LONGEST: Duration = Duration::from_secs(5);
         self.shared.settings.sweep.min(LONGEST)
@@ -125,7 +125,7 @@ impl WorkerRecords {
             .await;
     }
 
-    /// Returns the executors on a store in the form of the worker record.
+    /// Returns the executors on a store in the form of this worker's record.
     fn executors(&self, store_context: &StoreContext) -> Vec<Arc<ExecutorVersion>> {
         let members = self.shared.registry.all().into_iter();
         let here = members.filter(|member| member.store_context.number == store_context.number);
@@ -137,7 +137,7 @@ impl WorkerRecords {
         executors.map(|of| of.version()).collect()
     }
 
-    /// Saves one record in each store, with the executors on that store only.
+    /// Saves one record of this worker in each store, with the executors on that store only.
     async fn record(&mut self, stopped: bool) {
         self.record_at = later(Instant::now(), RECORDED_EVERY);
         let this = &*self;
@@ -155,15 +155,15 @@ impl WorkerRecords {
         join_all(record).await;
     }
 
-    /// Notes the other versions, and accepts once the runs of versions without a live worker, because an executor here may match them.
-    /// Returns `true` if the other versions have changed.
+    /// Records the executor versions of other workers, and accepts once the runs of versions without a live worker, because an executor
+    /// here may match them. Returns `true` if the other versions have changed.
     async fn look_at_others(&mut self) -> bool {
         let (mut others_run, mut changed) = (false, false);
         for store_context in self.shared.registry.store_contexts() {
             let workers = match in_time(store_context.ledger().workers()).await {
                 Ok(workers) => workers,
                 Err(error) => {
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the workers, will retry");
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the workers that share a store, will retry");
                     continue;
                 }
             };
@@ -201,7 +201,7 @@ impl WorkerRecords {
     }
 }
 
-/// Returns `true` if a worker knows these versions: it runs them, lists them as known, or does not run their executors.
+/// Returns `true` if a worker knows these executor versions: it runs them, lists them as known, or does not run their executors.
 fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
     let executors = record.executors.iter();
     let hashes: HashMap<&str, &Arc<str>> = executors.map(|of| (&*of.id, &of.version)).collect();
@@ -234,7 +234,7 @@ async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) ->
                 }
             }
             Err(error) => {
-                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot accept transferred runs, will retry");
+                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot accept the runs that other executor versions transferred to this worker, will retry");
                 return false;
             }
         }

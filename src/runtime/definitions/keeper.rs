@@ -22,46 +22,47 @@ use tokio::sync::Semaphore;
 /// Name of the ledger runs that make sure that only one worker writes the rejection of a definition.
 const LEDGER_NAME: &str = "definitions";
 
-/// Maximum number of definitions of one runtime.
+/// Maximum number of executor definitions that one runtime loads.
 const MOST: usize = 10_000;
 
-/// Definitions and the executors made of them.
+/// The executor definitions of a runtime, and the executors made of them.
 pub(in crate::runtime) struct Keeper {
     definitions: StoredDefinitions,
     kept: Mutex<HashMap<BreadcrumbId, Kept>>,
-    /// Held from the read of the store until its result is applied, so that an older result never replaces a newer one.
+    /// Held from a read of definitions until its result is applied, so that an older result never replaces a newer one.
     turn: Semaphore,
 }
 
-/// The state of a definition in this runtime.
+/// The state of an executor definition in this runtime.
 #[derive(Clone, Debug)]
 struct Kept {
     version: u64,
-    /// The running executor, or `None` if no version of the definition has loaded.
+    /// ID of the executor that runs for the definition, or `None` if no version of the definition has loaded.
     executor: Option<Arc<str>>,
     refused: Option<Refused>,
 }
 
-/// Result of loading one version of a definition.
+/// Result of loading one version of an executor definition.
 #[derive(Default)]
 struct Applied {
-    /// If `true`, the definition released a name that another definition can take.
+    /// If `true`, the definition released an executor ID that another definition can take.
     name_is_free: bool,
-    /// The executor that was loaded.
+    /// ID of the executor that was loaded from the definition.
     loaded: Option<Arc<str>>,
 }
 
-/// A version that was refused.
+/// A version of an executor definition that was rejected.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
-    /// If `true`, the definition can load later without a change: its name can become free, or its model configuration can be fixed.
+    /// If `true`, the rejected definition can load later without a change: its name can become free, or its model configuration can be
+    /// fixed.
     waits: bool,
-    /// If `true`, this worker or another one has written the rejection.
+    /// If `true`, this worker or another one has written the breadcrumb that reports the rejection of the definition.
     said: bool,
 }
 
 impl Kept {
-    /// Returns `true` if a version needs no further work.
+    /// Returns `true` if a version of a definition needs no further work: it is loaded, or its rejection is final.
     fn settles(&self, version: u64) -> bool {
         let settled = |refused: Refused| refused.said && !refused.waits;
         self.version > version || self.version == version && self.refused.is_none_or(settled)
@@ -77,13 +78,13 @@ impl Keeper {
         }
     }
 
-    /// Returns the identity of the store of the definitions and of their executors.
+    /// Returns the identity of the store that contains the definitions and on which their executors run.
     #[cfg(feature = "testing")]
     pub(in crate::runtime) fn store_id(&self) -> crate::store::StoreId {
         self.definitions.store.identity()
     }
 
-    /// Returns `true` if an event may concern a definition.
+    /// Returns `true` if an event may concern an executor definition.
     pub(in crate::runtime) fn is_concerned(&self, event: &Event) -> bool {
         let schema = event.schema_name.as_deref();
         event.kind != EventKind::Ping
@@ -91,7 +92,7 @@ impl Keeper {
                 || self.kept().contains_key(&event.breadcrumb_id))
     }
 
-    /// Applies all definitions, oldest first, and removes the executors of deleted ones.
+    /// Applies all executor definitions, oldest first, and removes the executors of deleted ones.
     pub(in crate::runtime) async fn load(&self, registry: &Registry) -> Result<(), StoreError> {
         let _turn = self.turn.acquire().await;
         self.load_in_turn(registry).await
@@ -130,7 +131,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Applies definitions and adds the executors that load to `loaded`, also before an error.
+    /// Applies executor definitions, and adds the IDs of loaded executors to `loaded`, also before an error.
     async fn apply_all(
         &self,
         registry: &Registry,
@@ -149,7 +150,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Returns all definitions of a schema that the keeper knows, and the [oldest](MOST) others, with the number of newer ones.
+    /// Returns all definitions of a schema that the keeper knows, and the [oldest](MOST) others, with the number of newer ones left out.
     async fn all_of(&self, schema: &str) -> Result<(Vec<Arc<Breadcrumb>>, usize), StoreError> {
         const PAGE: usize = 500;
         let mut query = Query::new(Selector::schema(schema).all_tags(&self.definitions.tags));
@@ -174,7 +175,7 @@ impl Keeper {
         Ok((all, omitted))
     }
 
-    /// Applies the current version of a definition, or removes its executor if the definition is gone.
+    /// Applies the current version of an executor definition, or removes the executor if the definition is deleted.
     pub(in crate::runtime) async fn look_at(
         &self,
         registry: &Registry,
@@ -197,14 +198,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Returns `true` if a refused definition can load later without a change.
+    /// Returns `true` if a rejected definition can load later without a change.
     fn somebody_waits(&self) -> bool {
         let kept = self.kept();
         kept.values()
             .any(|kept| kept.refused.is_some_and(|refused| refused.waits))
     }
 
-    /// Applies a version of a definition: replaces its executor, or rejects the version.
+    /// Applies a version of an executor definition: replaces its executor, or rejects the version.
     ///
     /// # Errors
     /// A [`StoreError`] if the model configuration of an agent cannot be read.
@@ -280,7 +281,7 @@ impl Keeper {
         };
         tracing::info!(
             executor = &*executor,
-            "executor removed, its definition is gone"
+            "executor removed because its definition was deleted"
         );
         registry.remove(&executor)
     }
@@ -327,7 +328,7 @@ impl Keeper {
         match in_time(written).await {
             Ok(said) => said,
             Err(error) => {
-                tracing::warn!(definition = %definition.id, code = error.code(), error = %Chain(&error), "cannot write the rejection of a definition, will retry");
+                tracing::warn!(definition = %definition.id, code = error.code(), error = %Chain(&error), "cannot store the definition.rejected.v1 breadcrumb of a rejected definition, will retry");
                 false
             }
         }
@@ -345,7 +346,7 @@ fn can_load_later(error: &BoxError) -> bool {
         || error.is::<BadModelConfig>()
 }
 
-/// Logs the problems of a version of a definition that loads.
+/// Logs the problems of a version of an executor definition that loads anyway.
 fn log_warnings(definition: &Breadcrumb, warnings: &[Finding]) {
     for warning in warnings {
         tracing::warn!(
@@ -353,7 +354,7 @@ fn log_warnings(definition: &Breadcrumb, warnings: &[Finding]) {
             version = definition.version,
             path = warning.path.to_string(),
             problem = warning.message,
-            "a definition loaded with a warning"
+            "a definition has a problem; its executor was loaded anyway"
         );
     }
 }
@@ -367,11 +368,11 @@ fn put(
 ) -> Result<Arc<str>, BoxError> {
     let id: Arc<str> = executor.id().into();
     registry.replace(executor, definition, running)?;
-    tracing::info!(executor = &*id, "a definition was loaded");
+    tracing::info!(executor = &*id, "the executor of a definition was loaded");
     Ok(id)
 }
 
-/// Returns an error with its causes, for the author of the definition.
+/// Returns the message of an error with its causes, for the author of a rejected definition.
 fn reason(error: &BoxError) -> String {
     const LONGEST: usize = 2_000;
     let mut reason = error.to_string();
@@ -387,18 +388,18 @@ fn reason(error: &BoxError) -> String {
     crate::error::excerpt(&reason, LONGEST).into_owned()
 }
 
-/// Logs that definitions are not loaded, because there are too many.
+/// Logs the number of executor definitions that are not loaded, because there are too many.
 fn warn_of_omitted(omitted: usize) {
     if omitted > 0 {
         tracing::warn!(
             omitted,
             limit = MOST,
-            "too many definitions, the newest are not loaded"
+            "the newest definitions are not loaded, because there are too many; delete some"
         );
     }
 }
 
-/// Logs the cycles that contain one of these executors.
+/// Logs the cycles of triggers that contain one of these executors.
 fn warn_of_cycles(registry: &Registry, executors: &HashSet<Arc<str>>) {
     if executors.is_empty() {
         return;
@@ -412,7 +413,7 @@ fn warn_of_cycles(registry: &Registry, executors: &HashSet<Arc<str>>) {
     for cycle in graph.cycles().iter().filter(closes) {
         tracing::warn!(
             cycle = cycle.to_string(),
-            "executors may trigger one another in a circle"
+            "executors may trigger one another in a cycle, which only the hop limit ends; check their triggers"
         );
     }
 }

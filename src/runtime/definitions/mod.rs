@@ -1,4 +1,4 @@
-//! Executors that are defined by breadcrumbs in the store. A runtime adds, replaces and removes them while it runs.
+//! Executors that breadcrumbs in the store define. A runtime adds, replaces and removes them while it runs.
 //!
 //! Use this when agents, tools or workflows must change without a restart of the service.
 //!
@@ -74,7 +74,7 @@ use std::fmt;
 use std::sync::Arc;
 
 type Made = Result<Arc<dyn UniversalExecutor>, BoxError>;
-/// An executor, and the problems of its definition.
+/// An executor made of a stored definition, and the problems of the definition.
 type Built = Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError>;
 type Maker = dyn Fn(&Breadcrumb, &Arc<dyn BreadcrumbStore>) -> Made + Send + Sync;
 
@@ -110,7 +110,7 @@ pub struct StoredDefinitions {
     runs_agents: bool,
     #[cfg(feature = "workflows")]
     runs_workflows: bool,
-    /// The tools that definitions of tools can serve.
+    /// The names of the tools of the services that `tool.v1` definitions can run.
     served_tools: BTreeSet<String>,
     makers: BTreeMap<String, Box<Maker>>,
     tags: Vec<String>,
@@ -118,11 +118,11 @@ pub struct StoredDefinitions {
 }
 
 impl StoredDefinitions {
-    /// The schema of agent definitions.
+    /// The schema of breadcrumbs that define agents.
     pub const AGENT: &'static str = "agent.def.v1";
-    /// The schema of tool definitions.
+    /// The schema of breadcrumbs that define executors of tools.
     pub const TOOL: &'static str = "tool.v1";
-    /// The schema of workflow definitions, which a runtime runs with the feature `workflows`.
+    /// The schema of breadcrumbs that define workflows, which a runtime runs with the feature `workflows`.
     pub const WORKFLOW: &'static str = WORKFLOW_DEFINITION;
     /// The schema of breadcrumbs that report a rejected definition and the reason.
     pub const REJECTED: &'static str = "definition.rejected.v1";
@@ -170,14 +170,14 @@ impl StoredDefinitions {
         self
     }
 
-    /// Runs only definitions with this tag. With several calls, a definition needs all tags.
+    /// Runs only executor definitions that have this tag. With several calls, a definition needs all tags.
     #[must_use]
     pub fn tagged(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         self
     }
 
-    /// Sets the options for reading definitions. By default, an unknown field is a warning that the runtime logs once for each
+    /// Sets the options for reading executor definitions. By default, an unknown field is a warning that the runtime logs once for each
     /// version of a definition.
     #[must_use]
     pub fn options(mut self, options: DefinitionOptions) -> Self {
@@ -208,7 +208,7 @@ impl StoredDefinitions {
         self
     }
 
-    /// Checks that the schemas of all makers mark definitions, and that the served tools are registered.
+    /// Checks that the schemas of all makers mark executor definitions, and that the services have the tools that definitions can run.
     ///
     /// # Errors
     /// [`RuntimeError::NotADefinition`] for the first maker whose schema is not recognisable as a definition;
@@ -227,7 +227,7 @@ impl StoredDefinitions {
         Ok(())
     }
 
-    /// Returns the schemas of the definitions that the runtime runs.
+    /// Returns the schemas of the executor definitions that the runtime runs.
     fn schemas(&self) -> Vec<&str> {
         let built_in = [Self::AGENT, Self::TOOL, Self::WORKFLOW].into_iter();
         let mut schemas: Vec<&str> = self.makers.keys().map(String::as_str).collect();
@@ -237,7 +237,7 @@ impl StoredDefinitions {
         schemas
     }
 
-    /// Returns `true` if the runtime runs definitions of this schema.
+    /// Returns `true` if the runtime runs executor definitions of this schema.
     fn is_one(&self, schema: &str) -> bool {
         match schema {
             Self::AGENT if self.runs_agents => true,
@@ -248,14 +248,14 @@ impl StoredDefinitions {
         }
     }
 
-    /// Returns `true` if a breadcrumb is a definition that the runtime runs.
+    /// Returns `true` if a breadcrumb is an executor definition that the runtime runs.
     fn concerns(&self, breadcrumb: &Breadcrumb) -> bool {
         let schema = breadcrumb.schema_name.as_deref();
         schema.is_some_and(|schema| self.is_one(schema))
             && self.tags.iter().all(|tag| breadcrumb.tags.contains(tag))
     }
 
-    /// Reads the model configuration that a definition names.
+    /// Reads the model configuration that an agent definition names.
     ///
     /// # Errors
     /// A [`StoreError`] if the store cannot be read.

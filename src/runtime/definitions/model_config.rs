@@ -1,51 +1,51 @@
-//! Model configurations that agents for RCRT (Right Context Right Time) servers name in `llm_config_id`.
+//! Model configurations that agent definitions for RCRT (Right Context Right Time) servers name in `llm_config_id`.
 
 use crate::error::excerpt;
 use crate::model::{Breadcrumb, BreadcrumbId};
 use crate::store::{BreadcrumbStore, StoreError};
 
-/// The schema of a model configuration.
+/// The schema of breadcrumbs that configure the model of an agent.
 const SCHEMA: &str = "tool.config.v1";
 
 /// Error returned for the model configuration of an agent: the breadcrumb that `llm_config_id` names.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadModelConfig {
-    /// The breadcrumb does not exist.
+    /// The breadcrumb with the model configuration does not exist.
     #[error(
         "model configuration {id} of agent {agent:?} is missing; create a tool.config.v1 breadcrumb and set llm_config_id to its ID, \
          or set llm_config_id to null"
     )]
     Missing {
-        /// The agent ID.
+        /// ID of the agent whose model configuration is missing.
         agent: String,
-        /// The breadcrumb ID.
+        /// The breadcrumb ID in `llm_config_id`, which does not exist.
         id: BreadcrumbId,
     },
-    /// The breadcrumb is not a usable configuration.
+    /// The breadcrumb that `llm_config_id` names is not a usable model configuration.
     #[error("model configuration {id} of agent {agent:?} is malformed: {problem}")]
     Malformed {
-        /// The agent ID.
+        /// ID of the agent whose model configuration is malformed.
         agent: String,
-        /// The breadcrumb ID.
+        /// The breadcrumb ID of the malformed model configuration.
         id: BreadcrumbId,
-        /// The problem, and how to fix it.
+        /// The problem of the model configuration, and how to fix it.
         problem: String,
     },
 }
 
-/// The model configuration of a definition.
+/// The model configuration that an agent definition names, as read from the store.
 #[derive(Debug)]
 pub(super) enum Configured {
-    /// The definition names no configuration.
+    /// The agent definition names no model configuration.
     None,
-    /// The configuration cannot be used.
+    /// The model configuration cannot be used.
     Bad(BadModelConfig),
-    /// The configuration names this tool.
+    /// The model configuration names this model tool.
     By { tool: String, id: BreadcrumbId },
 }
 
-/// Reads the configuration that an agent definition names. The definition itself is checked elsewhere.
+/// Reads the model configuration that an agent definition names. The definition itself is checked elsewhere.
 ///
 /// # Errors
 /// A [`StoreError`] if the store cannot be read.
@@ -69,7 +69,7 @@ pub(super) async fn read(
     })
 }
 
-/// Returns the tool that a configuration names.
+/// Returns the name of the model tool that a model configuration contains.
 fn tool_of(config: &Breadcrumb) -> Result<String, String> {
     let schema = config.schema_name.as_deref().unwrap_or_default();
     if schema != SCHEMA {

@@ -1,4 +1,4 @@
-//! Executors of workflow definitions.
+//! Executors made of stored workflow definitions.
 
 use super::{Built, StoredDefinitions};
 use crate::model::{Breadcrumb, DefinitionPath};

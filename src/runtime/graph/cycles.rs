@@ -2,11 +2,11 @@ use super::tarjan::components;
 use super::{Cycle, Graph, Node, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Maximum number of executors of a group from which the search for a shortest cycle starts. Starting at all of them would
-/// take quadratic time. A cycle of two executors, the shortest possible one, ends the search.
+/// Maximum number of executors of a group from which the search for a shortest trigger cycle starts. Starting at all of them would take
+/// quadratic time. A cycle of two executors, the shortest possible one, ends the search.
 const STARTS: usize = 64;
 
-/// Returns one short cycle of each group of executors that can all reach each other.
+/// Returns one short trigger cycle of each group of executors that can all reach each other by triggers.
 pub(super) fn of(graph: &Graph) -> Vec<Cycle> {
     let reach = Reach::of(graph);
     let mut groups: Vec<BTreeSet<usize>> = components(&reach.edges())
@@ -28,9 +28,9 @@ pub(super) fn of(graph: &Graph) -> Vec<Cycle> {
 /// schema with a thousand writers and a thousand readers has two thousand edges, not a million.
 struct Reach<'g> {
     graph: &'g Graph,
-    /// Executors by the schema that triggers them, as indexes.
+    /// Indexes of the executors that each schema triggers, by the index of the schema.
     triggered: Vec<Vec<usize>>,
-    /// Executors that any schema triggers.
+    /// Indexes of the executors that breadcrumbs of any schema trigger.
     by_any: Vec<usize>,
 }
 
@@ -56,8 +56,8 @@ impl<'g> Reach<'g> {
         }
     }
 
-    /// Returns the edges of the vertices: the executors, then the schemas, then one vertex for "any schema" that every schema
-    /// leads to.
+    /// Returns the edges of each vertex of the trigger graph: the executors, then the schemas, then one vertex for "any schema" that every
+    /// schema leads to.
     fn edges(&self) -> Vec<Vec<usize>> {
         let executors = self.graph.nodes.len();
         let any = executors + self.graph.schemas.len();
@@ -79,7 +79,7 @@ impl<'g> Reach<'g> {
         self.graph.nodes.get(executor)
     }
 
-    /// Returns the first of the shortest cycles within a group.
+    /// Returns the first of the shortest trigger cycles within a group of executors.
     fn shortest(&self, group: &BTreeSet<usize>) -> Option<Cycle> {
         let mut shortest: Option<Vec<(usize, usize)>> = None;
         for start in group.iter().take(STARTS) {
@@ -100,8 +100,8 @@ impl<'g> Reach<'g> {
         })
     }
 
-    /// Returns the shortest cycle through an executor with fewer steps than `limit`, found by breadth-first search. Each step
-    /// is an executor and the schema by which it triggers the next executor.
+    /// Returns the shortest trigger cycle through an executor with fewer steps than `limit`, found by breadth-first search. Each step is an
+    /// executor and the schema by which it triggers the next executor.
     fn through(
         &self,
         start: usize,
@@ -141,7 +141,7 @@ impl<'g> Reach<'g> {
     }
 }
 
-/// Returns the steps from the start of a search to the executor that closes the cycle with a schema.
+/// Returns the steps of a trigger cycle from the start of a search to the executor that closes the cycle with a schema.
 fn path(
     reached: &BTreeMap<usize, (usize, usize, usize)>,
     last: usize,

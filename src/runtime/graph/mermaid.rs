@@ -1,8 +1,8 @@
 use super::{Graph, Node};
 use std::fmt::Write as _;
 
-/// Draws the graph as a flowchart from left to right. Schemas are vertices, so that the size of the chart grows with the
-/// declarations of the executors and not with the number of pairs.
+/// Draws the trigger graph of executors as a Mermaid flowchart from left to right. Schemas are vertices, so that the size of the chart
+/// grows with the declarations of the executors and not with the number of pairs.
 pub(super) fn flowchart(graph: &Graph) -> String {
     let mut lines = vec!["flowchart LR".to_owned()];
     for (at, node) in graph.nodes.iter().enumerate() {
@@ -29,7 +29,7 @@ pub(super) fn flowchart(graph: &Graph) -> String {
     lines.join("\n    ") + "\n"
 }
 
-/// Escapes a string for a quoted label: all characters except letters, digits and a few marks become entities.
+/// Escapes a string for a quoted label of a Mermaid chart: all characters except letters, digits and a few marks become entities.
 ///
 /// A colon becomes an entity too: Mermaid parses `style`, a colon and an entity as a style statement, and drops the end of the
 /// entity.

@@ -34,21 +34,21 @@ use std::fmt;
 /// edge shows a possible trigger, not a certain one. Dead letters are omitted, because any executor can write one.
 #[derive(Clone, Debug)]
 pub struct Graph {
-    /// The executors, sorted by ID.
+    /// The executors of the trigger graph, sorted by ID.
     nodes: Vec<Node>,
-    /// All written and triggering schemas, sorted. Nodes refer to schemas by index.
+    /// All schemas that the executors write or that trigger them, sorted. Nodes refer to schemas by index.
     schemas: Vec<String>,
     cycles: Vec<Cycle>,
 }
 
-/// One executor.
+/// One executor of the trigger graph.
 #[derive(Clone, Debug)]
 struct Node {
     id: String,
     kind: String,
     /// Indexes of the schemas that trigger the executor.
     triggers: BTreeSet<usize>,
-    /// If `true`, a trigger names no schema.
+    /// If `true`, a trigger subscription of the executor names no schema.
     any_trigger: bool,
     /// Indexes of the schemas that the executor writes, or `None` if it may write any schema.
     writes: Option<BTreeSet<usize>>,
@@ -61,23 +61,23 @@ pub struct Cycle {
     steps: Vec<Step>,
 }
 
-/// An executor of a cycle, and the schema by which it triggers the next executor.
+/// An executor of a trigger cycle, and the schema by which it triggers the next executor.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Step {
-    /// The executor ID.
+    /// ID of the executor of this step of a trigger cycle.
     pub executor: String,
-    /// The schema that the executor writes.
+    /// The schema that the executor writes and that triggers the next executor.
     pub schema: String,
 }
 
 impl Graph {
-    /// Builds the graph of executors. Their order does not matter.
+    /// Builds the trigger graph of executors. Their order does not matter.
     pub fn of<'e>(executors: impl IntoIterator<Item = &'e dyn UniversalExecutor>) -> Self {
         Self::of_declared(executors.into_iter().map(Declared::of))
     }
 
-    /// Builds the graph of executors that need not exist, from their definitions.
+    /// Builds the trigger graph of executors that need not exist, from their definitions.
     pub(crate) fn of_declared<'e>(executors: impl IntoIterator<Item = Declared<'e>>) -> Self {
         let mut facts: Vec<Facts<'_>> = executors.into_iter().map(Facts::of).collect();
         facts.sort_by_key(|facts| facts.id);
@@ -122,7 +122,7 @@ impl Graph {
 }
 
 impl Cycle {
-    /// Returns the steps of the cycle. The last executor triggers the first one.
+    /// Returns the steps of the trigger cycle. The last executor triggers the first one.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
@@ -147,7 +147,7 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// The schemas of an executor by name.
+/// The schemas that an executor writes and that trigger it, by name.
 struct Facts<'e> {
     id: &'e str,
     kind: &'e str,
@@ -156,7 +156,7 @@ struct Facts<'e> {
     writes: Option<BTreeSet<&'e str>>,
 }
 
-/// The declared properties of an executor that the graph needs.
+/// The declared properties of an executor that the trigger graph needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Declared<'e> {
     pub(crate) id: &'e str,

@@ -19,14 +19,14 @@ pub(super) fn components(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
 
 const UNSEEN: usize = 0;
 
-/// The search state of a vertex.
+/// The search state of a vertex in Tarjan's algorithm for strongly connected components.
 #[derive(Clone, Copy, Default)]
 struct Visit {
-    /// Position of the vertex in the order of visits, from 1. 0 if the vertex is unvisited.
+    /// Position of the graph's vertex in the order of visits, from 1. 0 if the vertex is unvisited.
     order: usize,
-    /// The smallest `order` of an open vertex that is known to be reachable.
+    /// The smallest visit order of an open vertex that is known to be reachable from this vertex.
     low: usize,
-    /// If `true`, the component of the vertex is incomplete.
+    /// If `true`, the strongly connected component of the vertex is incomplete.
     open: bool,
 }
 
@@ -83,7 +83,7 @@ impl Search {
         }
     }
 
-    /// Completes the component of a vertex if the vertex is the first of its component. Returns the `low` of the vertex.
+    /// Completes the strongly connected component of a vertex if the vertex is its first. Returns the `low` of the vertex.
     fn leave(&mut self, vertex: usize) -> usize {
         let Visit { order, low, .. } = self.visits.get(vertex).copied().unwrap_or_default();
         if order == low {

@@ -1,4 +1,4 @@
-//! Dispatch of a delivery to executors, waits and definitions.
+//! Dispatch of an event delivery to executors, open waits and executor definitions.
 
 use super::Intake;
 use crate::executor::SchemaHints;
@@ -14,8 +14,8 @@ use crate::source::Delivery;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 impl Intake<'_> {
-    /// Sends a delivery to the executors that it triggers, and its event to the waits and definitions that it concerns. Returns `true`
-    /// if it concerned any of them.
+    /// Sends an event delivery to the executors that it triggers, and its event to the waits and definitions that it concerns. Returns
+    /// `true` if it concerned any of them.
     pub(super) async fn dispatch(
         &mut self,
         delivery: Delivery,
@@ -68,8 +68,8 @@ impl Intake<'_> {
         concerned
     }
 
-    /// Returns `true` if an executor does not need a breadcrumb of this time, because the executor starts later or has read it
-    /// before. Other executors may still need the breadcrumb.
+    /// Returns `true` if a breadcrumb of this time need not trigger an executor, because the executor starts later or has read the
+    /// breadcrumb before. Other executors may still need the breadcrumb.
     fn is_before_start(
         &self,
         origin: Origin,
@@ -98,8 +98,8 @@ impl Intake<'_> {
         }
     }
 
-    /// Applies the definition that an event announces before the next event is matched. If the store fails, a task
-    /// applies the definition later. Returns `true` if the event may concern a definition.
+    /// Applies the executor definition that an event announces before the next event is matched. If the store fails, a task applies the
+    /// definition later. Returns `true` if the event may concern a definition.
     async fn follow_definitions(&self, tracker: &AckTracker) -> bool {
         let Some((keeper, inbox)) = &self.definitions else {
             return false;
@@ -143,7 +143,7 @@ impl Intake<'_> {
                     Err(TrySendError::Full(look)) => {
                         tracing::warn!(
                             store = store_context.number,
-                            "too many announcements wait to be read; a wait may time out"
+                            "too many breadcrumbs wait to be read for waits and suspended runs: a wait may time out, and a suspended run wakes late"
                         );
                         look.give_up(&store_context);
                     }
@@ -155,8 +155,8 @@ impl Intake<'_> {
     }
 }
 
-/// Sends a handle of a delivery to a task. If the task has ended, because of a shutdown, a removal or a panic, the delivery is requested
-/// again.
+/// Sends a handle of an event delivery to a task. If the task has ended, because of a shutdown, a removal or a panic, the delivery is
+/// requested again.
 async fn hand_over<T>(
     inbox: &mpsc::Sender<T>,
     tracker: AckTracker,

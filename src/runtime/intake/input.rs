@@ -1,4 +1,4 @@
-//! Input of the intake: the deliveries of the source, and the events that a sweep found.
+//! Input of a runtime's intake: the deliveries of the event source, and the events that a sweep of the store found.
 
 use crate::runtime::Runtime;
 use crate::runtime::sweep::Found;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Subscribes to the source at the end of the last subscription, or at `start`.
+/// Subscribes to the event source at the end of the last subscription, or at `start`.
 ///
 /// # Errors
 /// The source's errors, or [`SourceError::Unavailable`] after 30 s without an answer.
@@ -28,15 +28,14 @@ pub(super) async fn subscribe(
     }
 }
 
-/// The next input of the intake.
+/// The next input of a runtime's intake: a delivery of the event source, or an event that a sweep found.
 pub(super) enum Next {
     Delivered(Option<Result<Delivery, SourceError>>),
     Found(Found),
 }
 
-/// Waits for the next input. A delivery precedes an event that a sweep found, because both are often the same event, and the
-/// found one would count as missed. `found_first` reverses the order, so that a source with constant deliveries cannot starve the
-/// sweep.
+/// Waits for the next event to take in. A delivery precedes an event that a sweep found, because both are often the same event, and the
+/// found one would count as missed. `found_first` reverses the order, so that a source with constant deliveries cannot starve the sweep.
 pub(super) async fn next(
     deliveries: Option<&mut Deliveries>,
     found: Option<&mut mpsc::Receiver<Found>>,

@@ -21,51 +21,51 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Breaker {
     state: State,
-    /// The triggers that failed since the last success, at most [`MOST_FAILING`](Self::MOST_FAILING).
+    /// The executor's triggers that failed since the last success, at most [`MOST_FAILING`](Self::MOST_FAILING).
     failing: BTreeSet<Trigger>,
-    /// The triggers that were probed since the breaker opened, at most [`MOST_FAILING`](Self::MOST_FAILING).
+    /// The triggers whose runs were retried as probes since the breaker opened, at most [`MOST_FAILING`](Self::MOST_FAILING).
     probed: BTreeSet<Trigger>,
-    /// The number of failed runs that opened the breaker, and of runs that failed while it was open.
+    /// The number of failed runs that opened the circuit breaker, and of runs that failed while it was open.
     failures: u32,
-    /// The number of times that the breaker opened or closed.
+    /// The number of times that the executor's circuit breaker opened or closed.
     era: u64,
 }
 
-/// The breadcrumb and version that triggered a run.
+/// The ID and version of the breadcrumb that triggered a run.
 pub(in crate::runtime) type Trigger = (BreadcrumbId, u64);
 
-/// Returns the trigger of a run.
+/// Returns the ID and version of the breadcrumb that triggered a run.
 pub(in crate::runtime) fn trigger_of(run: &RunRef) -> Trigger {
     (run.trigger_id, run.trigger_version)
 }
 
-/// Permission to start a run. The breaker takes the ticket back when the run ends.
+/// Permission of a circuit breaker to start a run. The breaker takes the ticket back when the run ends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::runtime) struct Ticket {
     era: u64,
     probe: bool,
 }
 
-/// A change in the state of a breaker.
+/// A change in the state of an executor's circuit breaker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::runtime) enum Change {
-    /// The breaker opened.
+    /// The circuit breaker opened, because only failures followed each other.
     Opened(Open),
-    /// A probe failed, and the breaker stays open.
+    /// A probe of the executor failed, and the circuit breaker stays open.
     ProbeFailed(Open),
-    /// A run succeeded, and the breaker closed.
+    /// A run succeeded, and the circuit breaker closed.
     Closed {
-        /// The number of failed runs that opened the breaker, and of runs that failed while it was open.
+        /// The number of failed runs that opened the circuit breaker, and of runs that failed while it was open.
         failures: u32,
     },
 }
 
-/// The state of an open breaker.
+/// The state of an open circuit breaker of an executor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::runtime) struct Open {
-    /// The number of different triggers that failed since the last success, counted up to 1,000.
+    /// The number of different triggers of the executor that failed since the last success, counted up to 1,000.
     pub(in crate::runtime) failing: usize,
-    /// The earliest start of the next probe.
+    /// The earliest start of the next probe: the retry of one failed run.
     pub(in crate::runtime) next_probe: Instant,
 }
 
@@ -80,18 +80,18 @@ enum State {
 }
 
 impl Breaker {
-    /// The number of different failing triggers that opens the breaker.
+    /// The number of different failing triggers that opens an executor's circuit breaker.
     const FAILURES: usize = 10;
-    /// The first pause before a probe.
+    /// The pause between the opening of a circuit breaker and its first probe.
     const PAUSE: Duration = Duration::from_secs(5);
-    /// The longest pause before a probe.
+    /// The longest pause of an open circuit breaker before a probe.
     const LONGEST: Duration = Duration::from_secs(60);
-    /// The time for which a probe is reserved for a trigger that was not probed since the breaker opened.
+    /// The time for which a probe is reserved for a trigger that was not probed since the circuit breaker opened.
     const PREFERENCE: Duration = Duration::from_secs(5);
-    /// The maximum number of triggers that the breaker remembers.
+    /// The maximum number of triggers that a circuit breaker remembers.
     const MOST_FAILING: usize = 1_000;
 
-    /// Creates a closed breaker.
+    /// Creates a closed circuit breaker for an executor.
     pub(in crate::runtime) const fn new() -> Self {
         Self {
             state: State::Closed,
@@ -102,7 +102,7 @@ impl Breaker {
         }
     }
 
-    /// Returns the state of the breaker if it is open.
+    /// Returns the state of the circuit breaker if it is open.
     pub(in crate::runtime) fn open(&self) -> Option<Open> {
         match self.state {
             State::Closed => None,
@@ -113,7 +113,7 @@ impl Breaker {
         }
     }
 
-    /// Admits a run. `again` is `true` if the run failed before.
+    /// Returns a ticket for the start of a run if the circuit breaker admits it. `again` is `true` if the run failed before.
     ///
     /// # Errors
     /// Returns the earliest time of another request if the run is a retry that must wait.
@@ -144,7 +144,7 @@ impl Breaker {
         }
     }
 
-    /// Notes that a run succeeded.
+    /// Records in the circuit breaker that a run succeeded.
     pub(in crate::runtime) fn succeeded(&mut self, ticket: Ticket) -> Option<Change> {
         if ticket.era != self.era {
             return None;
@@ -161,7 +161,7 @@ impl Breaker {
         }
     }
 
-    /// Notes that a run failed with a transient error.
+    /// Records in the circuit breaker that a run failed with a transient error.
     pub(in crate::runtime) fn failed(
         &mut self,
         ticket: Ticket,
@@ -205,8 +205,8 @@ impl Breaker {
         })
     }
 
-    /// Notes that a run ended without showing that the executor works or fails. If the run was the probe, another run
-    /// may become the probe.
+    /// Records in the circuit breaker that a run ended without showing that the executor works or fails. If the run was the probe, another
+    /// run may become the probe.
     pub(in crate::runtime) fn abandoned(&mut self, ticket: Ticket) {
         if ticket.era != self.era || !ticket.probe {
             return;

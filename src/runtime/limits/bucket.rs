@@ -3,22 +3,23 @@ use crate::executor::Rate;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A token bucket for the starts of runs. Its capacity is the number of runs of the [`Rate`]. It starts full and fills evenly.
+/// A token bucket that limits the starts of an executor's runs. Its capacity is the number of runs of the [`Rate`]. It starts full and
+/// fills evenly.
 ///
 /// The bucket counts in integers, so that a start is possible exactly at the moment that [`next`](Self::next) returns, and
 /// frequent calls lose no fractions.
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Bucket {
     runs: u128,
-    /// The cost of one start, in credits. Each nanosecond earns `runs` credits, so the period of the rate earns `runs` starts.
+    /// The cost of one start of a run, in credits. Each nanosecond earns `runs` credits, so the period of the rate earns `runs` starts.
     cost: u128,
     credit: u128,
-    /// Time up to which the credit is counted. `None` before the first call, while the bucket is full.
+    /// Time up to which the earned credit of the token bucket is counted. `None` before the first call, while the bucket is full.
     counted: Option<Instant>,
 }
 
 impl Bucket {
-    /// Creates a full bucket. A rate of zero runs counts as one run, and a period of zero as one nanosecond.
+    /// Creates a full token bucket for a rate of run starts. A rate of zero runs counts as one run, and a period of zero as one nanosecond.
     pub(in crate::runtime) fn new(rate: Rate) -> Self {
         let (runs, cost) = (u128::from(rate.runs.max(1)), rate.per.as_nanos().max(1));
         Self {
@@ -29,20 +30,20 @@ impl Bucket {
         }
     }
 
-    /// Takes up to `wanted` starts from the bucket. Returns the number of starts taken.
+    /// Takes up to `wanted` starts of runs from the token bucket. Returns the number of starts taken.
     pub(in crate::runtime) fn take(&mut self, now: Instant, wanted: usize) -> usize {
         let taken = self.available(now).min(wanted);
         self.credit -= self.worth(taken);
         taken
     }
 
-    /// Returns the number of available starts.
+    /// Returns the number of runs that the token bucket allows to start now.
     pub(in crate::runtime) fn available(&mut self, now: Instant) -> usize {
         self.fill(now);
         usize::try_from(self.credit / self.cost).unwrap_or(usize::MAX)
     }
 
-    /// Returns the time of the next available start, or `None` if a start is available now.
+    /// Returns the time at which the token bucket allows the next start of a run, or `None` if a start is allowed now.
     pub(in crate::runtime) fn next(&mut self, now: Instant) -> Option<Instant> {
         self.fill(now);
         let missing = self.cost.checked_sub(self.credit).filter(|&it| it > 0)?;
@@ -53,7 +54,7 @@ impl Bucket {
         ))
     }
 
-    /// Adds the credit for the time since the last call. An earlier `now` adds nothing.
+    /// Adds the credit that the token bucket earned since the last call. An earlier `now` adds nothing.
     fn fill(&mut self, now: Instant) {
         let counted = self.counted.unwrap_or(now);
         let earned = now.saturating_duration_since(counted).as_nanos() * self.runs;
@@ -65,7 +66,7 @@ impl Bucket {
         self.runs * self.cost
     }
 
-    /// Returns the cost of `starts` starts, at most a full bucket.
+    /// Returns the cost of `starts` starts of runs in credits, at most a full token bucket.
     fn worth(&self, starts: usize) -> u128 {
         (starts as u128).min(self.runs) * self.cost
     }

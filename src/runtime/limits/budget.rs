@@ -10,23 +10,23 @@ use tokio::time::Instant;
 /// chapter "Handling Overload" of Google's SRE book (<https://sre.google/sre-book/handling-overload/>).
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Budget {
-    /// The time that earns one retry. Credit is counted in time, and a retry costs this much.
+    /// The time that earns one retry of a run. Credit is counted in time, and a retry costs this much.
     pace: Duration,
-    /// The credit that a first attempt earns, in percent of a retry.
+    /// The credit that the first attempt of a run earns, in percent of a retry.
     percent: u32,
-    /// Maximum number of retries that accumulate.
+    /// Maximum number of unused retries of runs that accumulate.
     cap: u32,
     credit: Duration,
     counted: Instant,
 }
 
 impl Budget {
-    /// Creates a budget of 20% of the traffic, with up to 10 accumulated retries, and one more retry each second.
+    /// Creates a retry budget of 20% of the traffic, with up to 10 accumulated retries, and one more retry each second.
     pub(in crate::runtime) fn new(now: Instant) -> Self {
         Self::with(now, 20, 10, Duration::from_secs(1))
     }
 
-    /// Creates a budget of `percent` of the traffic. `cap` retries are available at the start and at most accumulate, and each `pace`
+    /// Creates a retry budget of `percent` of the traffic. `cap` retries are available at the start and at most accumulate, and each `pace`
     /// earns one more.
     pub(in crate::runtime) fn with(now: Instant, percent: u32, cap: u32, pace: Duration) -> Self {
         let pace = pace.max(Duration::from_nanos(1));
@@ -39,12 +39,12 @@ impl Budget {
         }
     }
 
-    /// Adds the credit for the first attempt of a run.
+    /// Adds the credit for the first attempt of a run to the executor's retry budget.
     pub(in crate::runtime) fn first(&mut self) {
         self.earn(self.pace.saturating_mul(self.percent) / 100);
     }
 
-    /// Takes the credit of one retry. Returns `false` if there is not enough credit.
+    /// Takes the credit of one retry from the executor's retry budget. Returns `false` if there is not enough credit.
     pub(in crate::runtime) fn retry(&mut self, now: Instant) -> bool {
         self.trickle(now);
         let Some(left) = self.credit.checked_sub(self.pace) else {
@@ -54,7 +54,7 @@ impl Budget {
         true
     }
 
-    /// Returns the time at which a retry is possible without further traffic, or `None` if a retry is possible now. A cap of
+    /// Returns the time at which the retry budget allows a retry without further traffic, or `None` if a retry is possible now. A cap of
     /// zero never allows a retry, and this time then moves with `now`.
     pub(in crate::runtime) fn next(&mut self, now: Instant) -> Option<Instant> {
         self.trickle(now);

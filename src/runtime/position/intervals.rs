@@ -52,7 +52,7 @@ impl Intervals {
         self.0 = left;
     }
 
-    /// Returns the numbers that are in both sets.
+    /// Returns the numbers that are in both sets of intervals.
     pub(super) fn common(&self, other: &Self) -> Self {
         let mut common = Self::default();
         for (after, to) in self.iter() {
@@ -63,18 +63,19 @@ impl Intervals {
         common
     }
 
-    /// Returns the numbers up to and including `most`.
+    /// Returns the numbers of the set of intervals up to and including `most`.
     pub(super) fn up_to(&self, most: i64) -> Self {
         let cut = self.iter().map(|(after, to)| (after, to.min(most)));
         Self(cut.filter(|(after, to)| after < to).collect())
     }
 
-    /// Joins the intervals with the smallest distance until there are at most `most` intervals.
+    /// Joins the intervals with the smallest distance until there are at most `most` intervals in the set.
     pub(super) fn join_to(&mut self, most: usize) {
         self.join(most.max(1), 0);
     }
 
-    /// Does the same without joining the oldest interval, so that a reader of its newest end makes progress.
+    /// Joins the intervals after the oldest one until there are at most `most`, so that a reader of the oldest interval's newest end makes
+    /// progress.
     pub(super) fn join_newer_to(&mut self, most: usize) {
         self.join(most.max(2), 1);
     }

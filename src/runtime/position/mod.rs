@@ -12,24 +12,24 @@ use self::intervals::Intervals;
 use crate::model::Timestamp;
 use std::time::Duration;
 
-/// Format of the saved bytes.
+/// Number of the format of the bytes in which an executor's position is saved.
 const FORMAT: u8 = 1;
 
-/// Maximum number of unread intervals that are saved. Above it, the intervals with the smallest distance are joined.
+/// Maximum number of unread intervals of a position that are saved. Above it, the intervals with the smallest distance are joined.
 const MOST: usize = 32;
 
-/// Maximum number of unread intervals in memory: a sweep leaves one for each trigger that it cannot read.
+/// Maximum number of unread intervals of a position in memory: a sweep leaves one for each trigger that it cannot read.
 const MOST_IN_MEMORY: usize = 1_000;
 
 /// An interval of time: after the first timestamp, up to and including the second.
 pub(super) type Range = (Timestamp, Timestamp);
 
-/// The triggers of an executor that may not be in the ledger yet.
+/// The position of an executor: the intervals of time whose triggers may not have runs in the ledger yet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Position {
-    /// Triggers up to this time do not count: the executor starts after them.
+    /// Triggers up to this time start no run: the executor starts after them.
     since: i64,
-    /// The last interval has no end: it contains everything after the newest trigger that was read.
+    /// The intervals of time with unread triggers. The last one has no end: it contains everything after the newest trigger that was read.
     unread: Intervals,
 }
 
@@ -44,40 +44,40 @@ impl Position {
         }
     }
 
-    /// Returns the time after which triggers count.
+    /// Returns the time after which triggers start runs of the executor.
     pub(super) fn since(&self) -> Timestamp {
         Timestamp::from_micros(self.since)
     }
 
-    /// Returns the start of the first unread interval.
+    /// Returns the start of the first interval of time with unread triggers.
     pub(super) fn unread_after(&self) -> Timestamp {
         let first = self.unread.iter().next();
         Timestamp::from_micros(first.map_or(self.since, |(after, _)| after))
     }
 
-    /// Returns `true` if a trigger of this time has its run in the ledger, or does not count.
+    /// Returns `true` if a trigger of this time has its run in the ledger, or was committed before the executor's start.
     pub(super) fn has_read(&self, time: Timestamp) -> bool {
         let time = time.as_micros();
         let mut unread = self.unread.iter();
         time <= self.since || !unread.any(|(after, to)| after < time && time <= to)
     }
 
-    /// Returns the start of the last unread interval, after which nothing was read.
+    /// Returns the start of the last unread interval, after which no trigger was read.
     pub(super) fn up_to(&self) -> Timestamp {
         Timestamp::from_micros(self.unread.last().map_or(self.since, |(after, _)| after))
     }
 
-    /// Returns `true` if there is no unread interval before [`up_to`](Self::up_to).
+    /// Returns `true` if there is no interval with unread triggers before [`up_to`](Self::up_to).
     pub(super) fn is_contiguous(&self) -> bool {
         self.unread.len() <= 1
     }
 
-    /// Returns the unread intervals up to a time, oldest first.
+    /// Returns the intervals with unread triggers up to a time, oldest first.
     pub(super) fn unread_to(&self, to: Timestamp) -> Vec<Range> {
         self.unread.up_to(to.as_micros()).ranges()
     }
 
-    /// Returns the intervals to read up to a time, oldest first: the unread intervals, and the last `overlap` before
+    /// Returns the intervals that a sweep has to read up to a time, oldest first: the unread intervals, and the last `overlap` before
     /// [`up_to`](Self::up_to). The overlap is read again because a commit can become visible later than newer commits.
     pub(super) fn to_read(&self, to: Timestamp, overlap: Duration) -> Vec<Range> {
         let overlap = i64::try_from(overlap.as_micros()).unwrap_or(i64::MAX);
@@ -87,7 +87,7 @@ impl Position {
         ranges.ranges()
     }
 
-    /// Notes that the triggers of an interval have their runs in the ledger.
+    /// Records that the triggers of an interval have their runs in the ledger.
     pub(super) fn read(&mut self, (after, to): Range) {
         // The last interval must remain without an end.
         self.unread
@@ -95,13 +95,13 @@ impl Position {
         self.unread.join_newer_to(MOST_IN_MEMORY);
     }
 
-    /// Counts everything after a time as unread again.
+    /// Counts all triggers after a time as unread again.
     pub(super) fn reopen_after(&mut self, after: Timestamp) {
         self.unread
             .add((after.as_micros().max(self.since), i64::MAX));
     }
 
-    /// Counts some intervals as unread again.
+    /// Counts the triggers of some intervals as unread again.
     pub(super) fn reopen(&mut self, ranges: impl IntoIterator<Item = Range>) {
         for (after, to) in ranges {
             self.unread
@@ -110,7 +110,7 @@ impl Position {
         self.unread.join_to(MOST);
     }
 
-    /// Returns the same position with more unread intervals.
+    /// Returns the same position of an executor with more unread intervals.
     pub(super) fn also_unread(mut self, ranges: impl IntoIterator<Item = Range>) -> Self {
         self.reopen(ranges);
         self
@@ -164,7 +164,8 @@ impl Position {
         Self { since, unread }
     }
 
-    /// Returns the bytes to save, at most [`SavedPosition::MAX_BYTES`](crate::store::SavedPosition::MAX_BYTES).
+    /// Returns the position as the bytes that the ledger saves, at most
+    /// [`SavedPosition::MAX_BYTES`](crate::store::SavedPosition::MAX_BYTES).
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut unread = self.unread.clone();
         unread.join_to(MOST);
@@ -177,7 +178,7 @@ impl Position {
         bytes
     }
 
-    /// Parses saved bytes. Returns `None` if the bytes have another format or are damaged.
+    /// Parses the saved bytes of a position. Returns `None` if the bytes have another format or are damaged.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&FORMAT, rest) = bytes.split_first()? else {
             return None;

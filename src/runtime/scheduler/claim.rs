@@ -1,4 +1,4 @@
-//! Claims of due runs, and the choice of the executors for each claim.
+//! Claims of due runs from the ledger, and the choice of the executors for each claim.
 
 use super::Scheduler;
 use crate::clock::later;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-/// Maximum number of runs in one claim.
+/// Maximum number of due runs in one claim from the ledger.
 const BATCH: usize = 64;
 
-/// Maximum number of executors in one claim.
+/// Maximum number of executors in one claim of due runs.
 const MOST_ASKED: usize = 256;
 
 impl Scheduler {
@@ -81,7 +81,7 @@ impl Scheduler {
         match claimed {
             Ok(claimed) => self.take(claimed, places, &asked, since).await,
             Err(error) => {
-                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot claim runs, will retry");
+                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot claim due runs from the run ledger, will retry");
                 self.heat_later(&asked);
             }
         }
@@ -94,7 +94,7 @@ impl Scheduler {
         }
     }
 
-    /// Acquires permits: at most one per run that the executors may start, at most [`BATCH`], and at most the free permits.
+    /// Acquires permits to execute runs: at most one per run that the executors may start, at most [`BATCH`], and at most the free permits.
     fn places_for(
         &self,
         asked: &[ExecutorLimits],
@@ -109,8 +109,8 @@ impl Scheduler {
         places
     }
 
-    /// Returns the executors whose turn it is, including the executors of new runs. New runs do not wait for the release of unsettled
-    /// leases: if such leases exist, this method returns no executors, and the new runs are enqueued without a claim.
+    /// Returns the executors whose turn to claim runs it is, including the executors of new runs. New runs do not wait for the release of
+    /// unsettled leases: if such leases exist, this method returns no executors, and the new runs are enqueued without a claim.
     async fn whose_turn_after(&mut self, new: Option<&[NewRun]>) -> Vec<ExecutorLimits> {
         for new in new.into_iter().flatten() {
             self.heat(&new.run.executor);
@@ -122,7 +122,7 @@ impl Scheduler {
         }
     }
 
-    /// Releases the leases whose release has failed before. Returns `false` if unreleased leases remain.
+    /// Releases the leases of runs whose release has failed before. Returns `false` if unreleased leases remain.
     async fn is_settled(&mut self) -> bool {
         if self.in_doubt.is_none() && self.unreleased.is_empty() {
             return true;
@@ -143,7 +143,7 @@ impl Scheduler {
         settled
     }
 
-    /// Starts claimed runs, or releases them after a stop.
+    /// Starts claimed runs, or releases them if the runtime has stopped.
     async fn take(
         &mut self,
         claimed: Vec<Claimed>,
@@ -171,7 +171,7 @@ impl Scheduler {
         }
     }
 
-    /// Postpones the claims of all executors until a moment.
+    /// Postpones the claims of due runs of all executors until a moment.
     fn cool(&mut self, until: Instant) {
         for executor in std::mem::take(&mut self.hot) {
             self.quota(&executor).hot = false;
@@ -179,7 +179,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the executors whose turn it is, with the number of runs that each may start, and removes them from the `hot` queue.
+    /// Returns the executors whose turn to claim runs it is, with the number of runs that each may start, and removes them from the `hot`
+    /// queue.
     fn whose_turn(&mut self) -> Vec<ExecutorLimits> {
         let now = Instant::now();
         let mut asked = Vec::new();
@@ -215,7 +216,7 @@ impl Scheduler {
         running.for_each(|running| running.task.abort());
     }
 
-    /// Releases the suspect runs among claimed runs, except one if no suspect run is in progress here.
+    /// Releases the suspect runs among claimed runs (runs that lost workers), except one if no suspect run is in progress here.
     ///
     /// Runs that lose a worker together are claimed again together. A run that kills its worker must not cost the others their last
     /// lease, so they are released before it starts.
@@ -242,7 +243,7 @@ impl Scheduler {
         profile.is_some_and(|profile| is_suspect(profile, run.lease.abandoned))
     }
 
-    /// Releases claimed runs for [`PAUSE`]. Returns `true` if the ledger has released all of them.
+    /// Releases claimed runs, to be due again after [`PAUSE`]. Returns `true` if the ledger has released all of them.
     async fn put_off(&mut self, runs: Vec<Claimed>) -> bool {
         let again = later(Instant::now(), PAUSE);
         for run in &runs {
@@ -298,7 +299,7 @@ impl Scheduler {
     }
 }
 
-/// A claim in flight.
+/// A claim of due runs that the ledger has not answered yet.
 pub(super) type Claiming = Pin<Box<dyn Future<Output = Result<Enqueued, StoreError>> + Send>>;
 
 /// Returns the leases of claimed runs, to release them without an attempt.
@@ -327,7 +328,7 @@ async fn claim_due(
     }
 }
 
-/// Lists the leases of a claim, to release them without an attempt.
+/// Lists the leases that the ledger granted in a claim, to release them without an attempt.
 pub(super) async fn leases_of(
     store_context: &StoreContext,
     id: ClaimId,

@@ -1,4 +1,4 @@
-//! End of a run or of its task: counts, limits, and the release of its leases.
+//! End of a run or of its task in a scheduler: counts, limits, and the release of the run's leases.
 
 use super::claim::leases_of;
 use super::start::{Started, Work};
@@ -32,7 +32,7 @@ impl Scheduler {
         }
     }
 
-    /// Releases leases concurrently. Returns `true` if the ledger has released all of them.
+    /// Releases the leases of runs concurrently. Returns `true` if the ledger has released all of them.
     pub(super) async fn give_back(&mut self, leases: Vec<(Lease, Because)>) -> bool {
         // The leases stay in `returning` until the ledger has answered, so that a scheduler that is dropped meanwhile still has them.
         self.returning.extend(leases);
@@ -43,7 +43,7 @@ impl Scheduler {
         all
     }
 
-    /// Records the end of a task. Returns the leases to release, with the reasons.
+    /// Records the end of a run's task. Returns the leases to release, with the reasons.
     fn note(&mut self, finished: Finished) -> Vec<(Lease, Because)> {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let Some(started) = self.started.remove(&id) else {
@@ -92,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    /// Counts the outcome of a run. Schedules the next claim of a run that waits for a time.
+    /// Counts the outcome of a run for the runtime's report. Schedules the next claim of a run that waits for a time.
     fn count(&mut self, started: &Started, processed: &Processed, now: Instant) {
         self.shared.count(|report| report.count(processed));
         match processed {
@@ -118,7 +118,7 @@ impl Scheduler {
                 operation,
                 code = source.code(),
                 error = %Chain(source),
-                "run did not end: a store operation failed"
+                "a run did not end because a store operation failed; it is claimed again at the latest when its lease expires"
             ),
             Err(error) => tracing::debug!(
                 executor = &*started.executor,
@@ -128,9 +128,8 @@ impl Scheduler {
         }
     }
 
-    /// Counts a run whose task was dropped or panicked. Returns its lease and the leases of nested runs, with the reason for their
-    /// release. An at-most-once run that may have executed is omitted: its lease expires, and its dead letter states that the outcome
-    /// is unknown.
+    /// Counts a run whose task was dropped or panicked. Returns its lease and the leases of nested runs, with the reason for their release.
+    /// An at-most-once run that may have executed is omitted: its lease expires, and its dead letter states that the outcome is unknown.
     fn take_back(
         &mut self,
         started: &Started,
@@ -157,8 +156,8 @@ impl Scheduler {
         leases.map(|lease| (lease, because)).collect()
     }
 
-    /// Releases the leases that a claim without an answer or a failed release left behind. Returns `false` if the ledger does
-    /// not answer.
+    /// Releases the leases of runs that a claim without an answer or a failed release left behind. Returns `false` if the ledger does not
+    /// answer.
     pub(super) async fn settle(&mut self) -> bool {
         if let Some(id) = self.in_doubt {
             match leases_of(&self.store_context, id).await {
@@ -167,7 +166,7 @@ impl Scheduler {
                     self.in_doubt = None;
                 }
                 Err(error) => {
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a claim without an answer, will retry");
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the runs of a claim that the run ledger did not answer, will retry");
                     return false;
                 }
             }
@@ -189,20 +188,20 @@ impl Scheduler {
                 }
                 Err((Retry::After(_) | Retry::Never, error)) => {
                     let lease = unreleased.lease;
-                    tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release a run, its lease expires");
+                    tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release the lease of a run; the run waits until the lease expires");
                 }
             }
         }
         self.unreleased.is_empty()
     }
 
-    /// Stores leases for a later release.
+    /// Stores leases of runs for a later release.
     fn keep(&mut self, leases: impl IntoIterator<Item = (Lease, Because)>) {
         self.unreleased
             .extend(leases.into_iter().map(Unreleased::new));
     }
 
-    /// Lets running work finish and releases the leases of runs that were not started. After a stop, running work is
+    /// Lets the running work of the scheduler finish and releases the leases of runs that were not started. After a stop, running work is
     /// dropped after the drain timeout, and all its leases are released at once.
     pub(super) async fn drain(mut self) {
         // Runs that were claimed and not started are released without waiting for running ones.
@@ -225,7 +224,7 @@ impl Scheduler {
         }
     }
 
-    /// Waits until no work is running, after a stop at most for the drain timeout.
+    /// Waits until the scheduler has no running work, after a stop at most for the drain timeout.
     async fn let_finish(&mut self) {
         let stop = self.shared.stop.clone();
         loop {
@@ -246,7 +245,7 @@ impl Scheduler {
     }
 }
 
-/// Returns the effect of an attempt on the circuit breaker of its executor.
+/// Returns the effect of an attempt of a run on the circuit breaker of its executor.
 fn how(finished: &Finished) -> Ended {
     match finished {
         Ok((_, Work::Processed { processed, .. })) => Ended::of(processed),
@@ -256,7 +255,7 @@ fn how(finished: &Finished) -> Ended {
     }
 }
 
-/// Returns the error code of a failed attempt, or the label of its outcome.
+/// Returns the error code of a failed attempt of a run, or the label of its outcome.
 fn code_of(finished: &Finished) -> &'static str {
     match finished {
         Ok((
@@ -277,7 +276,7 @@ fn code_of(finished: &Finished) -> &'static str {
     }
 }
 
-/// Returns the outcome of an attempt as a label.
+/// Returns the outcome of an attempt of a run as a metric label.
 fn outcome_of(finished: &Finished) -> &'static str {
     match finished {
         Ok((_, Work::Held { .. })) => "held",

@@ -26,14 +26,15 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// A pending request for a permit. It lives across the iterations of the loop, so that the scheduler keeps its position in the queue.
+/// A pending request for a permit to execute a run. It lives across the iterations of the loop, so that the scheduler keeps its position in
+/// the queue.
 type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
 
-/// A lease whose release failed.
+/// A lease of a run whose release failed.
 struct Unreleased {
     lease: Lease,
     because: Because,
-    /// The time at which the lease has expired.
+    /// The time at which the lease of the run has expired.
     until: Instant,
 }
 
@@ -56,37 +57,37 @@ impl Unreleased {
 pub(super) struct Scheduler {
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
-    /// Deliveries that wait for the end of their runs.
+    /// Event deliveries that wait for the end of their runs.
     unended: Arc<Unended>,
-    /// Runs to be enqueued.
+    /// Receiver of the runs to be enqueued in the ledger.
     prepared: mpsc::Receiver<Prepared>,
     quotas: HashMap<Arc<str>, Quota>,
     /// Notified when a run starts to commit its response.
     committing: Arc<Notify>,
     /// Executors that may have runs to claim, in the order of their turns.
     hot: VecDeque<Arc<str>>,
-    /// The times at which executors may have runs to claim. The sweep finds runs whose times are missing here.
+    /// The times at which executors may have runs to claim. The periodic claim for all executors finds runs whose times are missing here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
     sweep: Instant,
-    /// The claim in flight. A dropped scheduler completes it in the background before it releases its leases.
+    /// The claim of due runs in flight. A dropped scheduler completes it in the background before it releases its leases.
     claiming: Option<Claiming>,
-    /// A claim whose answer did not arrive, or whose runs are not all started yet.
+    /// A claim of due runs whose answer did not arrive, or whose runs are not all started yet.
     in_doubt: Option<ClaimId>,
-    /// Leases whose release failed. Leases whose heartbeats the ledger did not answer are released before the next claim, which
-    /// would count them as abandoned. The release of other leases is retried until they expire. The number of leases is bounded
-    /// by the number of runs in flight.
+    /// Leases of runs whose release failed. Leases whose heartbeats the ledger did not answer are released before the next claim, which
+    /// would count them as abandoned. The release of other leases is retried until they expire. The number of leases is bounded by the
+    /// number of runs in flight.
     unreleased: Vec<Unreleased>,
-    /// Time of the next attempt to release them.
+    /// Time of the next attempt to release the leases whose release failed.
     settle_again: Instant,
-    /// Leases whose release is in flight.
+    /// Leases of runs whose release is in flight.
     returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started, RandomState>,
-    /// The running tasks, by run.
+    /// The running tasks of the scheduler, by run.
     runs: HashMap<RunRef, Running, RandomState>,
-    /// Started runs that lost a worker, for the log.
+    /// Started runs that lost a worker before, to be logged.
     taken_over: TakenOver,
-    /// If `true`, all leases of this scheduler are released, or about to be.
+    /// If `true`, all leases of this scheduler's runs are released, or about to be.
     released: bool,
 }
 
@@ -172,7 +173,7 @@ impl Scheduler {
         unended.review(&shared.registry);
     }
 
-    /// Returns `true` if nothing may be claimed before leases are released.
+    /// Returns `true` if no run may be claimed before leases are released.
     fn is_unsettled(&self) -> bool {
         self.in_doubt.is_some() || self.unreleased.iter().any(Unreleased::is_silent)
     }
@@ -182,7 +183,7 @@ impl Scheduler {
         first.map_or(self.sweep, |due| self.sweep.min(due))
     }
 
-    /// Queues all executors of this store for a claim, and removes the state of removed executors.
+    /// Queues all executors of this store for a claim of due runs, and removes the state of removed executors.
     fn heat_all(&mut self) {
         let living = self.shared.registry.of_store(&self.store_context);
         let (breakers, store_context) = (&self.shared.breakers, self.store_context.number);
@@ -199,7 +200,7 @@ impl Scheduler {
         self.unended.review(&self.shared.registry);
     }
 
-    /// Queues the executors whose waiting runs can start because other runs started to commit.
+    /// Queues for a claim the executors whose waiting runs can start because other runs started to commit.
     fn heat_freed(&mut self) {
         let quotas = self.quotas.iter_mut();
         let freed = quotas.filter_map(|(id, quota)| quota.has_freed().then(|| Arc::clone(id)));
@@ -209,7 +210,7 @@ impl Scheduler {
         }
     }
 
-    /// Queues the executors that are due now, and all executors at the interval of the sweep.
+    /// Queues for a claim the executors that are due now, and all executors at the interval of the sweep.
     fn heat_due(&mut self, now: Instant) {
         while let Some(first) = self.due.first_entry().filter(|first| *first.key() <= now) {
             for executor in first.remove() {
@@ -222,7 +223,7 @@ impl Scheduler {
         }
     }
 
-    /// Queues an executor for a claim, unless it is queued already.
+    /// Queues an executor for a claim of its due runs, unless it is queued already.
     fn heat(&mut self, executor: &Arc<str>) {
         let quota = self.quota(executor);
         if !quota.hot {
@@ -231,7 +232,7 @@ impl Scheduler {
         }
     }
 
-    /// Schedules an executor to be queued at a moment.
+    /// Schedules an executor to be queued for a claim of its due runs at a moment.
     fn heat_at(&mut self, moment: Instant, executor: Arc<str>) {
         const MOST: usize = 10_000;
         if self.due.len() < MOST {

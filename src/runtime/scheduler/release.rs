@@ -1,4 +1,4 @@
-//! Release of all leases of a scheduler when it ends.
+//! Release of the leases of all runs of a scheduler when it ends.
 
 use super::Scheduler;
 use super::claim::{Claiming, dropped, leases_of};
@@ -16,25 +16,26 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 
-/// The leases that a scheduler leaves behind, and the tasks that may still use them.
+/// The leases of runs that an ending scheduler leaves behind, and the tasks that may still use them.
 struct Left {
     store_context: Arc<StoreContext>,
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started, RandomState>,
     returning: Vec<(Lease, Because)>,
-    /// The claim in flight.
+    /// The claim of due runs that the ledger has not answered yet.
     claiming: Option<Claiming>,
     in_doubt: Option<ClaimId>,
 }
 
-/// Result of a release in the background: the unreleased leases, and the claim whose leases it could not list.
+/// Result of a release of leases in the background: the unreleased leases, and the claim whose leases could not be listed.
 pub(super) struct Rest {
     pub(super) unreleased: Vec<(Lease, Because)>,
     pub(super) in_doubt: Option<ClaimId>,
 }
 
 impl Scheduler {
-    /// Releases all leases of this scheduler in the background. Returns `None` if there are no leases, or outside a tokio runtime.
+    /// Releases the leases of all runs of this scheduler in the background. Returns `None` if there are no leases, or outside a tokio
+    /// runtime.
     pub(super) fn release_all(&mut self) -> Option<JoinHandle<Rest>> {
         if mem::replace(&mut self.released, true) || planted("drop-at-drain") {
             return None;
@@ -43,7 +44,7 @@ impl Scheduler {
         self.leave(running, started)
     }
 
-    /// Releases the leases without a task in the background.
+    /// Releases the leases of runs that the scheduler has not started, in the background.
     pub(super) fn release_unstarted(&mut self) -> Option<JoinHandle<Rest>> {
         match planted("drop-at-drain") {
             true => None,
@@ -101,7 +102,7 @@ impl Left {
     }
 }
 
-/// Releases the leases of a claim without an answer. Returns the unreleased leases, and the claim if its leases are unknown.
+/// Releases the leases of a claim that the ledger did not answer. Returns the unreleased leases, and the claim if its leases are unknown.
 async fn release_claim(
     store_context: &StoreContext,
     claiming: Option<Claiming>,
@@ -126,7 +127,7 @@ async fn release_claim(
     }
 }
 
-/// Releases the leases that are listed for a claim.
+/// Releases the leases that the ledger lists for a claim of runs.
 async fn release_listed(
     store_context: &StoreContext,
     id: ClaimId,
@@ -134,13 +135,13 @@ async fn release_listed(
     match leases_of(store_context, id).await {
         Ok(leases) => (process::give_all_back(store_context, &leases).await, None),
         Err(error) => {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a stopping worker; unreleased leases expire");
+            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a stopping worker; their runs wait until the leases expire");
             (Vec::new(), Some(id))
         }
     }
 }
 
-/// Aborts tasks and releases the leases of each task when it has ended.
+/// Aborts the tasks of runs, and releases the leases of each task when it has ended.
 async fn release_of_tasks(
     store_context: &StoreContext,
     mut running: JoinSet<Work>,
@@ -165,9 +166,9 @@ async fn release_of_tasks(
 }
 
 impl Started {
-    /// Returns the leases to release of a task that ended early: the leases of nested runs, and the lease of its run. An at-most-once
-    /// run keeps its lease once `execute` was called, or may have been called under an earlier lease. Its outcome is unknown, and the
-    /// next claim of a released run could execute it again.
+    /// Returns the leases to release of a run's task that ended early: the leases of nested runs, and the lease of its run. An at-most-once
+    /// run keeps its lease once `execute` was called, or may have been called under an earlier lease. Its outcome is unknown, and the next
+    /// claim of a released run could execute it again.
     pub(super) fn leases(&self) -> Vec<Lease> {
         let own = self.scope.lease();
         let is_free = !self.at_most_once || (self.scope.is_unused() && !own.may_have_executed);
@@ -175,7 +176,7 @@ impl Started {
         self.scope.leases_within().into_iter().chain(own).collect()
     }
 
-    /// Returns the leases to release of a task that ended because the ledger did not answer its heartbeats, and the reason.
+    /// Returns the leases to release of a run's task that ended because the ledger did not answer its heartbeats, and the reason.
     pub(super) fn silent_leases(&self) -> Vec<(Lease, Because)> {
         let leases = self.leases().into_iter();
         let because = |lease: &Lease| {

@@ -1,4 +1,4 @@
-//! Start of claimed runs.
+//! Start of the runs that a scheduler has claimed.
 
 use super::Scheduler;
 use crate::error::Chain;
@@ -21,10 +21,10 @@ use tokio::time::Instant;
 pub(super) struct Started {
     pub(super) executor: Arc<str>,
     pub(super) run: RunRef,
-    /// Token of the lease with which the task was started.
+    /// Token of the lease with which the run's task was started.
     pub(super) token: u64,
     pub(super) scope: Arc<RunScope>,
-    /// `None` if the run was postponed.
+    /// Permission of the executor's circuit breaker to start the run. `None` if the run was postponed.
     pub(super) ticket: Option<Ticket>,
     pub(super) ordered: bool,
     pub(super) at_most_once: bool,
@@ -38,16 +38,16 @@ pub(super) struct Running {
     pub(super) suspect: bool,
 }
 
-/// Result of a task of a scheduler.
+/// Result of a scheduler's task for one run.
 pub(super) enum Work {
     Processed {
         processed: Processed,
-        /// The lease, if its release failed.
+        /// The lease of the run, if its release failed.
         unreleased: Option<(Lease, Because)>,
     },
     /// The run was released without an attempt.
     Held {
-        /// The lease, if its release failed.
+        /// The lease of the run, if its release failed.
         unreleased: Option<(Lease, Because)>,
     },
 }
@@ -120,7 +120,8 @@ impl Scheduler {
         None
     }
 
-    /// Notes a starting run for the log. Returns `true` if the run may be the cause of the deaths of its last workers.
+    /// Records a starting run for the log lines about lost workers. Returns `true` if the run may be the cause of the deaths of its last
+    /// workers.
     fn note_losses(&mut self, member: &Member, lease: &Lease, attempt: u32) -> bool {
         let suspect = is_suspect(member.executor.profile(), lease.abandoned);
         self.taken_over.note(lease, attempt, suspect);
@@ -128,7 +129,7 @@ impl Scheduler {
     }
 }
 
-/// Releases a run that must not start before a delay has passed.
+/// Releases the lease of a run that must not start before a delay has passed.
 async fn postpone(
     store_context: Arc<StoreContext>,
     lease: Lease,
@@ -140,7 +141,7 @@ async fn postpone(
     Work::Held { unreleased }
 }
 
-/// Processes a run, or releases it if no executor here may process it.
+/// Processes a claimed run, or releases it if no executor here may process it.
 async fn work_on(
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
@@ -172,7 +173,7 @@ async fn work_on(
         }
         Ok(None) => Because::Dropped,
         Err(error) => {
-            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot check the run's definition, will retry");
+            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot read the definition of a run's executor, will retry the run");
             Because::NotNow { delay: PAUSE }
         }
     };

@@ -5,19 +5,19 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-/// Maximum number of logged runs that are remembered, so that they are not logged again.
+/// Maximum number of runs that are remembered after a log line about their lost worker, so that they are not logged again.
 const MOST: usize = 256;
 
 /// Runs that start after their workers stopped renewing the leases. Each claim logs them in one line.
 #[derive(Default)]
 pub(super) struct TakenOver {
-    /// Number of runs since the last line.
+    /// Number of started runs that lost a worker since the last log line.
     runs: usize,
-    /// The lease of the first of these runs, and the number of the attempt.
+    /// The lease of the first started run that lost a worker since the last log line, and the number of the attempt.
     first: Option<(Lease, u32)>,
-    /// The lease of a suspect run among them, which runs alone, and the number of the attempt.
+    /// The lease of a started run that may have killed its workers, which runs alone, and the number of the attempt.
     suspect: Option<(Lease, u32)>,
-    /// The runs that were logged last, oldest first.
+    /// The runs whose lost worker was logged last, oldest first.
     logged: VecDeque<Loss>,
 }
 
@@ -29,7 +29,7 @@ struct Loss {
 }
 
 impl Loss {
-    /// Returns `None` for a run that lost no worker.
+    /// Returns the loss of a worker that a run had, or `None` for a run that lost no worker.
     fn of(lease: &Lease) -> Option<Self> {
         if lease.abandoned == 0 {
             return None;
@@ -53,7 +53,7 @@ impl Loss {
 }
 
 impl TakenOver {
-    /// Notes a run that starts. Ignores a run that has lost no worker since it was logged, such as a run that starts again after a rate
+    /// Records a run that starts. Ignores a run that has lost no worker since it was logged, such as a run that starts again after a rate
     /// limit.
     pub(super) fn note(&mut self, lease: &Lease, attempt: u32, suspect: bool) {
         let Some(loss) = Loss::of(lease) else {
@@ -73,7 +73,7 @@ impl TakenOver {
         }
     }
 
-    /// Logs the runs since the last call in one line, and a suspect run in another.
+    /// Logs the started runs that lost a worker since the last call in one line, and a suspect run in another.
     pub(super) fn log(&mut self) {
         let runs = mem::take(&mut self.runs);
         if let Some((lease, attempt)) = self.first.take() {

@@ -19,14 +19,14 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-/// A stored breadcrumb that may not have been announced.
+/// A stored breadcrumb that a sweep found and that events may not have announced.
 pub(super) struct Found {
     pub(super) breadcrumb: Arc<Breadcrumb>,
     page: Arc<Taken>,
 }
 
 impl Found {
-    /// Notes that the breadcrumb is open in [`Progress`](super::progress::Progress), or was announced before.
+    /// Records that the found breadcrumb is open in [`Progress`](super::progress::Progress), or was announced before.
     pub(super) fn taken(self) {
         self.page.count.fetch_add(1, Ordering::Release);
     }
@@ -38,15 +38,15 @@ impl Drop for Found {
     }
 }
 
-/// Counts the breadcrumbs of a page that the intake received.
+/// Counter of the breadcrumbs of a sweep page that the intake received.
 struct Taken {
-    /// One permit for each breadcrumb that was taken or dropped.
+    /// One permit for each breadcrumb of a sweep page that the intake took or dropped.
     gone: Semaphore,
-    /// Number of breadcrumbs that were taken.
+    /// Number of breadcrumbs of a sweep page that the intake took.
     count: AtomicUsize,
 }
 
-/// Decision of a receiver of pages.
+/// Decision of a receiver of sweep pages: continue or stop the sweep.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Next {
     Continue,
@@ -55,7 +55,7 @@ pub(super) enum Next {
 
 /// The receiver of the pages of a sweep.
 pub(super) trait Pages: Send {
-    /// Takes a page, oldest first. After this page, everything in the intervals `read` has been taken.
+    /// Takes a page of breadcrumbs, oldest first. After this page, everything in the intervals `read` has been taken.
     fn take(
         &mut self,
         page: Vec<Arc<Breadcrumb>>,
@@ -63,8 +63,8 @@ pub(super) trait Pages: Send {
     ) -> impl Future<Output = Result<Next, StoreError>> + Send;
 }
 
-/// Passes all unread breadcrumbs to the intake, and saves the position after each page. Adds their number to `count`. If `overlaps`
-/// is `true`, the last part before the position is read again.
+/// Passes all unread breadcrumbs to the runtime's intake, and saves the position after each page. Adds their number to `count`. If
+/// `overlaps` is `true`, the last part before the position is read again.
 ///
 /// # Errors
 /// The errors of the store and of its ledger. The intake has received the pages before the error.
@@ -140,13 +140,13 @@ pub(super) async fn since(
     Ok(newest)
 }
 
-/// Passes pages to the intake of the runtime.
+/// Receiver of sweep pages that passes them to the intake of the runtime.
 struct Intake<'s> {
     shared: &'s Shared,
     store_context: &'s StoreContext,
     found: &'s mpsc::Sender<Found>,
     generation: u64,
-    /// Number of breadcrumbs that the intake has taken.
+    /// Number of breadcrumbs that the runtime's intake has taken from the sweep.
     count: &'s mut usize,
 }
 
@@ -176,7 +176,7 @@ impl Pages for Intake<'_> {
 }
 
 impl Intake<'_> {
-    /// Returns `true` once the intake has taken the whole page, and `false` if the runtime stops.
+    /// Returns `true` once the runtime's intake has taken the whole page of breadcrumbs, and `false` if the runtime stops.
     async fn hand_over(&self, page: Vec<Arc<Breadcrumb>>) -> bool {
         let all = page.len();
         let taken = Arc::new(Taken {
@@ -199,10 +199,10 @@ impl Intake<'_> {
     }
 }
 
-/// A position in the order of a store: update time, version and ID.
+/// A position of a breadcrumb in the order in which a store lists breadcrumbs: update time, version and ID.
 type Place = (Timestamp, u64, BreadcrumbId);
 
-/// Returns an interval without some moments, as several intervals.
+/// Returns an interval of time without some moments, as several intervals.
 fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
     let mut sorted: Vec<Timestamp> = moments.to_vec();
     sorted.sort_unstable();
@@ -218,7 +218,7 @@ fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
     ranges
 }
 
-/// Returns the lowest position of a breadcrumb that is newer than a time.
+/// Returns the lowest list position of a breadcrumb that is newer than a time.
 fn just_after(time: Timestamp) -> Place {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)

@@ -1,5 +1,5 @@
-//! Sweep from the newest breadcrumb to the oldest, with one query for each selector. Used for stores that list only their newest
-//! breadcrumbs quickly.
+//! Sweep for triggers from the newest breadcrumb to the oldest, with one query for each selector. Used for stores that list only their
+//! newest breadcrumbs quickly.
 
 use super::super::checkpoint::Swept;
 use super::{Next, Pages, Place, just_after, without};
@@ -12,26 +12,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The list of one selector while it is read.
+/// The list of the breadcrumbs that match one selector, while a sweep reads it.
 struct List {
     selector: Selector,
-    /// Position before which breadcrumbs are not read yet. `None` at the end of the interval.
+    /// Position in the list before which a sweep has not read breadcrumbs yet. `None` at the end of the interval.
     before: Option<Place>,
 }
 
 impl List {
-    /// Returns the time down to which this list has been read.
+    /// Returns the time down to which a sweep has read this list of breadcrumbs.
     fn read_to(&self) -> Option<Timestamp> {
         self.before.map(|(time, ..)| time)
     }
 }
 
-/// An interval while the lists of all selectors are read.
+/// An interval of time while a sweep reads the breadcrumb lists of all selectors.
 struct Interval {
     lists: Vec<List>,
     after: Timestamp,
     to: Timestamp,
-    /// The update times of breadcrumbs that the store cannot read now.
+    /// The update times of breadcrumbs in the interval that the store cannot read now.
     unread: Vec<Timestamp>,
 }
 
@@ -49,7 +49,7 @@ impl Interval {
         }
     }
 
-    /// Returns the next page of the list that has been read the least, newest first. Returns `None` at the end of all lists.
+    /// Returns the next page of the breadcrumb list that has been read the least, newest first. Returns `None` at the end of all lists.
     async fn page(
         &mut self,
         store: &dyn BreadcrumbStore,
@@ -66,7 +66,7 @@ impl Interval {
         Ok(Some(part.found))
     }
 
-    /// Returns the parts of the interval that have been read completely.
+    /// Returns the parts of the interval whose breadcrumbs have been read completely.
     fn read(&self, now: Timestamp) -> Vec<Range> {
         // The next page may contain breadcrumbs with exactly this time.
         let read_to = self.lists.iter().filter_map(List::read_to).max();
@@ -118,13 +118,13 @@ pub(super) async fn sweep(
     })
 }
 
-/// Returns the longest interval.
+/// Returns the longest of some intervals of time.
 fn widest(ranges: &[Range]) -> Option<Range> {
     let length = |(after, to): &Range| to.as_micros().saturating_sub(after.as_micros());
     ranges.iter().copied().max_by_key(length)
 }
 
-/// Reads the next page of a list before a position.
+/// Reads the next page of a selector's breadcrumb list before a position.
 async fn page(
     store: &dyn BreadcrumbStore,
     list: &List,
@@ -152,7 +152,7 @@ async fn page(
             // The store limits its own time, and returns the part that it has read.
             Err(StoreError::Partial(part)) => return Ok(Part::of(*part, before)),
             Err(StoreError::TooFar { .. }) if limit == 1 => {
-                tracing::warn!(time = %before.0, "cannot read the older breadcrumbs of the store, which skips their triggers: the store would have to read too many");
+                tracing::warn!(time = %before.0, "cannot find missed triggers among the older breadcrumbs, because the store would have to read too many; these triggers are skipped");
                 return Ok(Part::default());
             }
             Err(StoreError::TooFar { .. }) => pace.set_to_one(),
@@ -164,7 +164,7 @@ async fn page(
     }
 }
 
-/// A part of a list, newest first.
+/// A part of a selector's breadcrumb list, newest first.
 #[derive(Default)]
 struct Part {
     found: Vec<Arc<Breadcrumb>>,
@@ -182,13 +182,13 @@ impl Part {
     }
 }
 
-/// Returns the position to continue from, which is always older than the last one.
+/// Returns the list position at which a sweep continues, which is always older than the last one.
 fn below(before: Place, next: Place) -> Place {
     if next < before {
         return next;
     }
     let (time, version, id) = before;
-    tracing::warn!(%time, "cannot read all breadcrumbs with the same update time, which skips their triggers: there are too many");
+    tracing::warn!(%time, "cannot find missed triggers among the breadcrumbs of one update time, because there are too many; some triggers are skipped");
     let is_whole = (version, id) == (0, BreadcrumbId::NIL);
     let time = if is_whole { time.just_before() } else { time };
     (time, 0, BreadcrumbId::NIL)

@@ -1,4 +1,4 @@
-//! Sweep from the oldest breadcrumb to the newest. Used for stores that read any page of a list in about the same time.
+//! Sweep for triggers from the oldest breadcrumb to the newest. Used for stores that read any page of a list in about the same time.
 
 use super::{Next, Pages, Place, just_after};
 use crate::model::{Breadcrumb, Selector};
@@ -7,10 +7,10 @@ use crate::runtime::timeouts::in_time_of_pages;
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Sizes of a page, in the order of the attempts. The first size that the store can read is used.
+/// Sizes of a sweep page, in the order of the attempts. The first size that the store can read is used.
 const PAGES: [usize; 3] = [200, 20, 1];
 
-/// Passes everything that was committed in an interval, oldest first, page by page.
+/// Passes all breadcrumbs that were committed in an interval to a receiver, oldest first, page by page.
 ///
 /// A store lists breadcrumbs newest first. So the sweep first walks down to the oldest page, and reads the pages again on the way
 /// back. The memory holds one page, and the position of each other page. Breadcrumbs that are committed in the meantime are left
@@ -50,7 +50,7 @@ pub(super) async fn sweep(
     Ok(Next::Continue)
 }
 
-/// Returns the breadcrumbs between two positions, including breadcrumbs that became visible since the first walk.
+/// Returns the breadcrumbs between two list positions, including breadcrumbs that became visible since the first walk.
 async fn between(
     store: &dyn BreadcrumbStore,
     down_to: Place,
@@ -70,8 +70,8 @@ async fn between(
     }
 }
 
-/// Returns the next page, and `true` if there may be another page. Skips breadcrumbs that are too deep in the list for the store,
-/// because a retry cannot read them either.
+/// Returns the next page of breadcrumbs, and `true` if there may be another page. Skips breadcrumbs that are too deep in the list for the
+/// store, because a retry cannot read them either.
 async fn read(
     store: &dyn BreadcrumbStore,
     before: Place,
@@ -87,6 +87,6 @@ async fn read(
             }
         }
     }
-    tracing::warn!(before = %before.0, "cannot read the older breadcrumbs of the store, which skips their triggers: the store would have to read too many");
+    tracing::warn!(before = %before.0, "cannot find missed triggers among the older breadcrumbs, because the store would have to read too many; these triggers are skipped");
     Ok((Vec::new(), false))
 }

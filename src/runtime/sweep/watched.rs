@@ -5,10 +5,10 @@ use crate::model::{Role, Selector};
 use crate::runtime::shared::Shared;
 use crate::runtime::store_context::StoreContext;
 
-/// Maximum number of queries for triggers. With more, the queries select by schema alone, and then everything.
+/// Maximum number of queries of a sweep for triggers. With more, the queries select by schema alone, and then everything.
 const MOST_TRIGGERS: usize = 64;
 
-/// Maximum number of queries for waits and suspended runs. With more, the queries select by schema alone, and then everything.
+/// Maximum number of queries of a sweep for waits and suspended runs. With more, the queries select by schema alone, and then everything.
 const MOST_WAITS: usize = 16;
 
 /// Returns the selectors of the triggers, waits and suspended runs on a store, and of schema definitions.

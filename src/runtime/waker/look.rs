@@ -1,4 +1,4 @@
-//! Reads announced versions that may answer waits or wake suspended runs.
+//! Reads of breadcrumbs that events announced and that may answer waits or wake suspended runs.
 
 use super::Done;
 use crate::model::Event;
@@ -10,26 +10,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// An announced version that may answer waits or wake suspended runs.
+/// A breadcrumb version that an event announced and that may answer waits or wake suspended runs.
 pub(in crate::runtime) struct Look {
-    /// The event, without its context.
+    /// The event that announced the breadcrumb version, without its context.
     pub(in crate::runtime) event: Event,
     pub(in crate::runtime) waits: Vec<u64>,
-    /// If `true`, the version may wake suspended runs.
+    /// If `true`, the breadcrumb version may wake suspended runs.
     pub(in crate::runtime) may_wake: bool,
-    /// Number of answers of the store that did not show the version.
+    /// Number of answers of the store that did not show the announced breadcrumb version.
     pub(in crate::runtime) rounds: u32,
 }
 
 impl Look {
-    /// Drops the waits that ended. Returns `true` if any is left, or a suspended run may be woken.
+    /// Drops the waits that have ended. Returns `true` if any is left, or if the breadcrumb may wake a suspended run.
     pub(super) fn is_of_concern(&mut self, store_context: &StoreContext) -> bool {
         self.waits.retain(|wait| store_context.waits.is_open(*wait));
         self.may_wake = self.may_wake && store_context.wakes.concerns(&self.event);
         !self.waits.is_empty() || self.may_wake
     }
 
-    /// Forgets the suspended runs, so that the next check of all suspended runs adds them again.
+    /// Removes the suspended runs that the breadcrumb may wake, so that the next check of all suspended runs adds them again.
     pub(in crate::runtime) fn give_up(&self, store_context: &StoreContext) {
         if self.may_wake {
             store_context.wakes.forget_concerned(&self.event);

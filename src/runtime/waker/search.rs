@@ -1,4 +1,4 @@
-//! Checks of all suspended runs, and searches for answers without an event.
+//! Checks of all suspended runs, and searches of the store for breadcrumbs without an event that answer them or open waits.
 
 use super::{Done, Waker};
 use crate::clock::later;
@@ -14,30 +14,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// State of the checks of all suspended runs.
+/// State of the periodic checks of all suspended runs of a store.
 #[derive(Default)]
 pub(super) struct Check {
     pub(super) began: Option<Instant>,
-    /// Earliest time of the next check: a check of many runs must not take most of the time.
+    /// Earliest time of the next check of all suspended runs: a check of many runs must not take most of the time.
     pub(super) not_before: Option<Instant>,
-    /// Start of the interval that a search for the answers of unsearched runs reads. `None` if no such search is running.
+    /// Start of the interval in which the store is searched for the answers of unsearched runs. `None` if no such search is running.
     pub(super) searching: Option<Timestamp>,
 }
 
-/// State of the searches for answers without an event in this runtime: the source delivered the event to another worker, or the
-/// runtime takes no events.
+/// State of the searches for answers to waits whose event this runtime did not receive: the source delivered the event to another worker,
+/// or the runtime takes no events.
 #[derive(Default)]
 pub(super) struct Search {
-    /// Time up to which the store was searched.
+    /// Time up to which the store was searched for answers to waits.
     pub(super) to: Option<Timestamp>,
     pub(super) is_running: bool,
-    /// Time of the next search. `None` during a search, and if this runtime receives every event.
+    /// Time of the next search for answers to waits. `None` during a search, and if this runtime receives every event.
     pub(super) next: Option<Instant>,
 }
 
 impl Waker {
-    /// Searches the store for answers without an event. Without waits and suspended runs, the search only notes the time of the newest
-    /// breadcrumb, where the next search starts.
+    /// Searches the store for answers to waits and suspended runs whose event this runtime did not receive. Without waits and suspended
+    /// runs, the search only notes the time of the newest breadcrumb, where the next search starts.
     pub(super) fn search_for_answers(&mut self) {
         self.search.next = None;
         self.search.is_running = true;
@@ -68,7 +68,7 @@ impl Waker {
                 None => saved_position::newest(store_context.store()).await,
             };
             if let Err(error) = &searched {
-                tracing::warn!(code = error.code(), error = %Chain(error), "cannot search the store for answers, will retry");
+                tracing::warn!(code = error.code(), error = %Chain(error), "cannot search the store for answers to waits and suspended runs, will retry");
             }
             store_context.answered(Operation::Read, searched.is_ok());
             Done::Searched(match (after, searched) {
@@ -99,7 +99,7 @@ impl Waker {
         self.search.next = Some(later(Instant::now(), pause));
     }
 
-    /// Starts a search for answers if the runtime takes no events.
+    /// Starts a search for answers to waits if the runtime takes no events.
     pub(super) fn search_if_blocked(&mut self) {
         let is_idle = self.search.next.is_none() && !self.search.is_running;
         if is_idle && self.store_context.blocked().is_some() {
@@ -126,9 +126,9 @@ impl Waker {
     }
 
     pub(super) fn end_check(&mut self, listed: bool) {
-        /// The time between two checks, as a multiple of the duration of the first one.
+        /// The time between two checks of all suspended runs, as a multiple of the duration of the first one.
         const PAUSES: u32 = 10;
-        /// Maximum time between two checks.
+        /// Maximum time between two checks of all suspended runs.
         const LONGEST: Duration = Duration::from_secs(600);
         let took = self.check.began.take().map(|began| began.elapsed());
         let pause = took.filter(|_| listed).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Waker {
         self.check.not_before = Some(later(Instant::now(), pause));
     }
 
-    /// Searches the store for the answers of the runs that the last check has not searched.
+    /// Searches the store for the breadcrumbs that wake the runs that the last check has not searched.
     pub(super) fn search_from_oldest(&mut self) {
         if self.check.searching.is_some() {
             return;

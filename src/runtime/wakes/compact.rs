@@ -13,13 +13,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-/// Maximum number of selectors with the same test, so that an event has few candidates.
+/// Maximum number of suspended runs' selectors with the same test, so that an event has few candidates.
 const MOST_WITH_TEST: usize = 16;
 
-/// Maximum number of paths of one schema whose values are tested.
+/// Maximum number of paths in the context of one schema whose values are tested to find suspended runs.
 const MOST_PATHS: usize = 32;
 
-/// Marker for the end of a list of entries.
+/// Marker for the end of a list of index entries.
 const END: u32 = u32::MAX;
 
 /// Suspended runs, indexed by one test of each of their selectors.
@@ -27,24 +27,24 @@ const END: u32 = u32::MAX;
 pub(super) struct Compact {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// The first entry with a test, by the hash of the test.
+    /// The first entry with a test of a selector, by the hash of the test.
     by_test: HashMap<u64, u32, FastState>,
-    /// The first entry of the runs with a hash.
+    /// The first entry of the suspended runs with a hash, by the hash of the run.
     by_run: HashMap<u64, u32, FastState>,
     kinds: Interned<Kind>,
-    /// The kinds of tests by schema.
+    /// The kinds of selector tests by the schema that they test.
     by_schema: HashMap<Arc<str>, Vec<(u32, Option<Path>)>>,
     executors: Interned<Arc<str>>,
-    /// A keyed hash keeps the authors of breadcrumbs from choosing tests that collide.
+    /// Keyed hash of tests and runs, which keeps the authors of breadcrumbs from choosing tests that collide.
     state: RandomState,
 }
 
-/// One selector of a suspended run.
+/// Index entry of one selector of a suspended run.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     trigger: BreadcrumbId,
     version: u64,
-    /// Time of the suspension.
+    /// Time at which the run was suspended.
     since: Timestamp,
     test: u64,
     next_with_test: u32,
@@ -55,14 +55,14 @@ struct Entry {
     check: u32,
 }
 
-/// Kind of a test: a comparison of a tag of the breadcrumbs of a schema, or of the string at a path of their context.
+/// Kind of a selector test: a comparison of a tag of the breadcrumbs of a schema, or of the string at a path of their context.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Kind {
     schema: Arc<str>,
     path: Option<Arc<str>>,
 }
 
-/// A test of a selector: its kind, and the required string.
+/// A test that represents a selector: its kind, and the required string.
 struct Test<'s> {
     kind: Kind,
     path: Option<&'s Path>,
@@ -70,7 +70,7 @@ struct Test<'s> {
 }
 
 impl Compact {
-    /// Adds a run that is not stored. Returns `false`, and adds nothing, if a test cannot represent one of its selectors.
+    /// Adds a suspended run that is not in the index. Returns `false`, and adds nothing, if a test cannot represent one of its selectors.
     pub(super) fn insert(&mut self, sleeper: &Sleeper, check: u32) -> bool {
         let tests: Option<Vec<Test<'_>>> =
             sleeper.selectors.iter().map(|one| self.test(one)).collect();
@@ -104,18 +104,18 @@ impl Compact {
         true
     }
 
-    /// Returns the number of selectors.
+    /// Returns the number of selectors of suspended runs in the index.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Returns the suspension time of a stored run.
+    /// Returns the suspension time of a run in the index.
     pub(super) fn since(&self, run: &RunRef) -> Option<Timestamp> {
         let slot = *self.of_run(run).first()?;
         self.entry(slot).map(|entry| entry.since)
     }
 
-    /// Notes that a check of all suspended runs listed a run.
+    /// Records that a check of all suspended runs listed a run.
     pub(super) fn confirm(&mut self, run: &RunRef, check: u32) {
         for slot in self.of_run(run) {
             if let Some(Some(entry)) = self.entries.get_mut(index(slot)) {
@@ -124,7 +124,7 @@ impl Compact {
         }
     }
 
-    /// Removes a run. Returns `true` if the run was stored.
+    /// Removes a suspended run from the index. Returns `true` if the run was stored.
     pub(super) fn remove(&mut self, run: &RunRef) -> bool {
         let slots = self.of_run(run);
         for slot in &slots {
@@ -133,8 +133,8 @@ impl Compact {
         !slots.is_empty()
     }
 
-    /// Removes runs that the last check did not list, among `most` entries from `start`. Returns the start of the next call, or `None`
-    /// at the end.
+    /// Removes suspended runs that the last check did not list, among `most` entries from `start`. Returns the start of the next call, or
+    /// `None` at the end.
     pub(super) fn retain(&mut self, check: u32, start: usize, most: usize) -> Option<usize> {
         let end = self.entries.len().min(start.saturating_add(most));
         for slot in start..end {
@@ -149,8 +149,8 @@ impl Compact {
         (end < self.entries.len()).then_some(end)
     }
 
-    /// Adds the runs that an event may wake to `found`. Returns `false` if the event may wake other runs too, which depends on the
-    /// context that the event does not contain.
+    /// Adds the suspended runs that an event may wake to `found`. Returns `false` if the event may wake other runs too, which depends on
+    /// the context that the event does not contain.
     pub(super) fn find(&self, event: &Event, found: &mut Vec<Candidate>) -> bool {
         let kinds = event.schema_name.as_deref();
         let kinds = kinds.and_then(|schema| self.by_schema.get(schema));
@@ -173,14 +173,14 @@ impl Compact {
         is_all
     }
 
-    /// Returns selectors that match everything that may wake a run.
+    /// Returns selectors that match every breadcrumb that may wake a suspended run.
     pub(super) fn selectors(&self) -> impl Iterator<Item = Selector> {
         self.by_schema
             .keys()
             .map(|schema| Selector::schema(&**schema))
     }
 
-    /// Removes all runs with a selector of this schema that tests the context.
+    /// Removes all suspended runs with a selector of this schema that tests the context.
     pub(super) fn forget_tests_of_context(&mut self, schema: &str) {
         let kinds = self.by_schema.get(schema).into_iter().flatten();
         let kinds: Vec<u32> = kinds
@@ -254,7 +254,7 @@ impl Compact {
         self.entries.get(index(slot))?.as_ref()
     }
 
-    /// Returns the entries of a run.
+    /// Returns the index entries of a suspended run.
     fn of_run(&self, run: &RunRef) -> Vec<u32> {
         let Some(executor) = self.executors.find(&run.executor) else {
             return Vec::new();
@@ -270,7 +270,7 @@ impl Compact {
         self.list(first, Link::Run).filter(is_of_run).collect()
     }
 
-    /// Returns the entries of a list.
+    /// Returns the index entries of a linked list, by their slots.
     fn list(&self, first: Option<u32>, link: Link) -> impl Iterator<Item = u32> {
         std::iter::successors(first, move |slot| {
             let next = self.entry(*slot).map_or(END, |entry| entry.next(link));
@@ -291,7 +291,7 @@ impl Compact {
         }
     }
 
-    /// Removes an entry.
+    /// Removes an entry from the index and from its two lists.
     fn unlink(&mut self, slot: u32) {
         let Some(entry) = self.entry(slot).copied() else {
             return;
@@ -314,7 +314,7 @@ impl Compact {
         }
     }
 
-    /// Removes an entry from one of its lists. `next` is the following entry.
+    /// Removes an index entry from one of its lists. `next` is the following entry.
     fn unlink_from(&mut self, link: Link, hash: u64, slot: u32, next: u32) {
         let firsts = match link {
             Link::Test => &mut self.by_test,
@@ -342,7 +342,7 @@ impl Compact {
 
 #[cfg(test)]
 impl Compact {
-    /// Returns `true` if no state of removed runs remains.
+    /// Returns `true` if the index contains no state of removed runs.
     pub(super) fn is_bare(&self) -> bool {
         self.len() == 0
             && self.by_test.is_empty()
@@ -353,7 +353,7 @@ impl Compact {
     }
 }
 
-/// The lists of an entry: the entries with the same test, and the entries of the same run.
+/// The linked lists of an index entry: the entries with the same test, and the entries of the same run.
 #[derive(Clone, Copy, Debug)]
 enum Link {
     Test,

@@ -1,4 +1,4 @@
-//! Index of suspended runs that stores their selectors.
+//! Index of suspended runs that stores the selectors of the runs.
 
 use super::{Candidate, Sleeper};
 use crate::model::{Event, Selector, SelectorIndex, Timestamp};
@@ -6,7 +6,7 @@ use crate::store::RunRef;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Suspended runs, indexed by their selectors.
+/// Suspended runs, indexed by the selectors of the breadcrumbs that wake them.
 #[derive(Debug, Default)]
 pub(super) struct Exact {
     index: SelectorIndex<u64>,
@@ -17,7 +17,7 @@ pub(super) struct Exact {
 
 #[derive(Debug)]
 struct Entry {
-    /// Numbers of the selectors.
+    /// Numbers of the run's selectors in the index.
     numbers: Vec<u64>,
     since: Timestamp,
     /// Number of the last check of all suspended runs that listed the run.
@@ -25,7 +25,7 @@ struct Entry {
 }
 
 impl Exact {
-    /// Adds a run that is not stored.
+    /// Adds a suspended run that is not in the index.
     pub(super) fn insert(&mut self, sleeper: &Arc<Sleeper>, check: u32) {
         let mut numbers = Vec::with_capacity(sleeper.selectors.len());
         for (number, selector) in (self.next..).zip(&sleeper.selectors) {
@@ -42,24 +42,24 @@ impl Exact {
         self.by_run.insert(sleeper.run.clone(), entry);
     }
 
-    /// Returns the number of runs.
+    /// Returns the number of suspended runs in the index.
     pub(super) fn len(&self) -> usize {
         self.by_run.len()
     }
 
-    /// Returns the suspension time of a stored run.
+    /// Returns the suspension time of a run in the index.
     pub(super) fn since(&self, run: &RunRef) -> Option<Timestamp> {
         self.by_run.get(run).map(|entry| entry.since)
     }
 
-    /// Notes that a check of all suspended runs listed a run.
+    /// Records that a check of all suspended runs listed a run.
     pub(super) fn confirm(&mut self, run: &RunRef, check: u32) {
         if let Some(entry) = self.by_run.get_mut(run) {
             entry.check = check;
         }
     }
 
-    /// Removes a run. Returns `true` if the run was stored.
+    /// Removes a suspended run from the index. Returns `true` if the run was stored.
     pub(super) fn remove(&mut self, run: &RunRef) -> bool {
         let Some(entry) = self.by_run.remove(run) else {
             return false;
@@ -75,7 +75,7 @@ impl Exact {
         true
     }
 
-    /// Removes runs that the last check did not list.
+    /// Removes the suspended runs that the last check did not list.
     pub(super) fn retain(&mut self, check: u32) {
         let unlisted = self.by_run.iter().filter(|(_, entry)| entry.check != check);
         let unlisted: Vec<RunRef> = unlisted.map(|(run, _)| run.clone()).collect();
@@ -84,7 +84,7 @@ impl Exact {
         }
     }
 
-    /// Returns the runs that an event may wake.
+    /// Returns the suspended runs that an event may wake.
     pub(super) fn find(&self, event: &Event) -> Vec<Candidate> {
         let mut found: Vec<Candidate> = Vec::new();
         if self.by_run.is_empty() {

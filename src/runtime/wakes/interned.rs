@@ -1,4 +1,4 @@
-//! Interning of values that many entries share.
+//! Interning of values that many entries of an index share.
 
 use std::collections::HashMap;
 use std::hash::Hash;

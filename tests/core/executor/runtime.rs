@@ -905,8 +905,14 @@ fn what_cannot_work_is_refused_when_it_is_built() {
         twice.to_string(),
         r#"two executors have the ID "prober"; give one of them another ID"#
     );
-    assert_eq!(no_place.to_string(), "concurrency must be more than zero");
-    assert_eq!(no_sweep.to_string(), "sweep_every must be more than zero");
+    assert_eq!(
+        no_place.to_string(),
+        "cannot build the runtime: concurrency must be more than zero"
+    );
+    assert_eq!(
+        no_sweep.to_string(),
+        "cannot build the runtime: sweep_every must be more than zero"
+    );
     assert!(matches!(deaf, RuntimeError::Invalid(_)), "{deaf:?}");
     for error in [twice, no_place, no_sweep, deaf] {
         assert_eq!(error.retry(), Retry::Never);

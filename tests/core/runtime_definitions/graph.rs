@@ -17,7 +17,7 @@ fn capture() -> (Log, DefaultGuard) {
 /// Returns the warnings about cycles.
 fn cycles(log: &Log) -> Vec<String> {
     let text = log.text();
-    let lines = text.lines().filter(|line| line.contains("in a circle"));
+    let lines = text.lines().filter(|line| line.contains("in a cycle"));
     lines.map(str::to_owned).collect()
 }
 

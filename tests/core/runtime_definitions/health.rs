@@ -229,7 +229,9 @@ async fn a_runtime_is_not_ready_while_claims_fail_although_the_store_can_be_read
     }
     assert!(after.unwrap().problems.is_empty());
     let log = log.text();
-    let line = log.lines().find(|line| line.contains("cannot claim runs"));
+    let line = log
+        .lines()
+        .find(|line| line.contains("cannot claim due runs"));
     let line = line.unwrap_or_else(|| panic!("the expected log line is missing in {log}"));
     assert!(
         line.contains(

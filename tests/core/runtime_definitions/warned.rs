@@ -12,7 +12,7 @@ use universal_executor::model::DefinitionOptions;
 use universal_executor::store::Write;
 use universal_executor::{BreadcrumbStore, MemoryStore, NewBreadcrumb};
 
-const WARNED: &str = "a definition loaded with a warning";
+const WARNED: &str = "a definition has a problem; its executor was loaded anyway";
 
 fn with(mut definition: Value, more: &Value) -> Value {
     let fields = definition.as_object_mut().unwrap();
@@ -55,7 +55,8 @@ async fn the_warnings_of_a_definition_are_logged_once_for_each_version() {
 #[tokio::test(start_paused = true)]
 async fn a_runtime_loads_the_oldest_10_000_definitions() {
     const MOST: usize = 10_000;
-    const TOO_MANY: &str = "too many definitions, the newest are not loaded";
+    const TOO_MANY: &str =
+        "the newest definitions are not loaded, because there are too many; delete some";
     let store = MemoryStore::default();
     let definition = |number: usize| {
         let agent = agent(&format!("agent-{number}"), "question.v1", "Hello.");
