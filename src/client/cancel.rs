@@ -1,4 +1,4 @@
-//! Cancellation of runs, also of runs that no worker has received.
+//! Cancellation of runs by a client, also of runs that no worker has received.
 
 use super::{Client, ClientError, creator_of};
 use crate::executor::session_of_turn;
@@ -10,17 +10,17 @@ use std::sync::Arc;
 /// The runs that [`Client::cancel`] ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cascade {
-    /// Only the run itself.
+    /// Cancels only the run itself, and no run that its breadcrumbs triggered.
     Run,
-    /// The run, and all runs that its breadcrumbs triggered, directly or through other runs. Children that no worker has enqueued yet
-    /// are not found, and on a store that does not [record writers](crate::store::Capabilities::lineage) no child is.
+    /// Cancels the run, and all runs that its breadcrumbs triggered, directly or through other runs. Children that no worker has enqueued
+    /// yet are not found, and on a store that does not [record writers](crate::store::Capabilities::lineage) no child is.
     Children,
 }
 
 /// Maximum number of runs that one call of [`Client::cancel`] ends.
 const MOST_CANCELLED: usize = 10_000;
 
-/// Number of breadcrumbs, the newest, that are searched for an answer of a run without a row.
+/// Number of the newest breadcrumbs that are searched for an answer of a run that the ledger does not have.
 const MOST_ANSWERS: usize = 20;
 
 impl Client {
@@ -78,7 +78,7 @@ impl Client {
         }
     }
 
-    /// Cancels a run that the ledger has. Returns `None` for an unknown run.
+    /// Cancels a run that the ledger has. Returns `None` for a run that the ledger does not have.
     pub(super) async fn cancel_known(
         &self,
         run: &RunRef,
@@ -201,7 +201,7 @@ fn received(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     RunRef::of(Arc::clone(&run.executor), &event).ordered_by(session)
 }
 
-/// Returns `true` if a cancellation ended a run.
+/// Returns `true` if a cancellation ended a run that was not over.
 fn is_ended(cancelled: Cancelled) -> bool {
     match cancelled {
         Cancelled::Waiting | Cancelled::Running => true,

@@ -1,4 +1,4 @@
-//! Errors of a client.
+//! Errors of a client of the executors that share a store.
 
 use crate::error::Retry;
 use crate::model::BreadcrumbId;
@@ -11,25 +11,25 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The store has no run ledger.
+    /// The store of the client has no run ledger.
     #[error("the store of the client has no run ledger; add one with WithLedger")]
     NoLedger,
-    /// A string is not the ID of a request.
+    /// A string that was passed to [`Client::attach`](super::Client::attach) is not the ID of a request.
     #[error("{id:?} is not the ID of a request; pass the string that RequestHandle::id returned")]
     BadId {
-        /// The first 300 bytes of the string.
+        /// The first 300 bytes of the string that is not a request ID.
         id: String,
     },
-    /// An earlier request to the executor with this key had another breadcrumb.
+    /// An earlier request to the executor with the same idempotency key had another breadcrumb.
     #[error(
         "key {key:?} belongs to an earlier request to executor {executor:?} with another breadcrumb, {earlier}; use another key"
     )]
     KeyConflict {
-        /// The executor ID.
+        /// ID of the executor that received the request.
         executor: Arc<str>,
-        /// The key.
+        /// The idempotency key of the request.
         key: Arc<str>,
-        /// The trigger of the earlier request.
+        /// The breadcrumb that triggered the run of the earlier request.
         earlier: BreadcrumbId,
     },
     /// No live worker has the executor with subscriptions that match the breadcrumb.
@@ -37,25 +37,25 @@ pub enum ClientError {
         "no live worker would answer a request to executor {executor:?}: {reason}; start a worker, or send without require_listener"
     )]
     NoListener {
-        /// The executor ID.
+        /// ID of the executor that has no live worker for the request.
         executor: Arc<str>,
-        /// The reason.
+        /// The reason why no live worker would answer the request.
         reason: String,
     },
     /// The ledger does not have a run, and the store does not have its trigger in this version, so no run can be cancelled.
     #[error("cannot cancel {run}: the ledger does not have the run, and {}", missing(*found))]
     NoTrigger {
-        /// The run.
+        /// The run that cannot be cancelled.
         run: RunRef,
-        /// The current version of the trigger. `None` if the store does not have the trigger.
+        /// The current version of the run's trigger in the store. `None` if the store does not have the trigger.
         found: Option<u64>,
     },
     /// A session ID is empty or too long.
     #[error("session ID {session:?} has {size} bytes; use 1 to 200 bytes")]
     BadSession {
-        /// The first 300 bytes of the session ID.
+        /// The first 300 bytes of the invalid session ID.
         session: String,
-        /// The length of the session ID in bytes.
+        /// The length of the invalid session ID in bytes.
         size: usize,
     },
     /// A text is not a cursor or a request ID of a turn of a session, or the turn was deleted.
@@ -66,18 +66,18 @@ pub enum ClientError {
     NoTurn {
         /// The first 300 bytes of the session ID.
         session: String,
-        /// The first 300 bytes of the text.
+        /// The first 300 bytes of the text that names no turn of the session.
         turn: String,
     },
-    /// The store does not record writers, so it has no chat sessions.
+    /// The store of the client does not record writers, so it has no chat sessions.
     #[error(
         "the store of the client does not record writers, which chat sessions need; use a memory, SQLite or PostgreSQL store"
     )]
     NoSessions,
-    /// The log of a workload under the ID of a session cannot be deleted.
-    #[error("cannot delete the log of a session")]
+    /// The log that workloads keep under the ID of a deleted session cannot be deleted.
+    #[error("cannot delete the log that workloads keep for a chat session; see the cause")]
     SessionLog(#[from] SessionError),
-    /// The store failed, or refused the operation.
+    /// The client's store failed, or refused the operation.
     #[error(transparent)]
     Store(Box<StoreFailure>),
 }
@@ -87,9 +87,9 @@ pub enum ClientError {
 #[error("cannot {operation}{}", remedy(source))]
 #[non_exhaustive]
 pub struct StoreFailure {
-    /// The operation with its value, such as `read breadcrumb 01980f..`.
+    /// The operation of the client that failed, with its value, such as `read breadcrumb 01980f..`.
     pub operation: String,
-    /// The error of the store.
+    /// The error of the client's store.
     pub source: StoreError,
 }
 
@@ -112,7 +112,7 @@ fn remedy(error: &StoreError) -> &'static str {
 }
 
 impl ClientError {
-    /// Creates an error from the operation and the store's error.
+    /// Creates a client error from the operation that failed and the store's error.
     pub(super) fn of_store(operation: impl Into<String>, source: StoreError) -> Self {
         Self::Store(Box::new(StoreFailure {
             operation: operation.into(),
@@ -120,7 +120,7 @@ impl ClientError {
         }))
     }
 
-    /// Returns when a retry can succeed.
+    /// Returns when a retry of the client's operation can succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -137,7 +137,7 @@ impl ClientError {
         }
     }
 
-    /// Returns the code of the error, for logs and metrics.
+    /// Returns the code of the client error, for logs and metrics.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -19,11 +19,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TriggerReport {
-    /// The current version of the breadcrumb.
+    /// The current version of the breadcrumb that the report is about.
     pub breadcrumb: Arc<Breadcrumb>,
     /// One report for each executor and version, sorted by executor ID.
     pub executors: Vec<ExecutorReport>,
-    /// The runs of executors that no worker has.
+    /// The runs on the breadcrumb of executors that no worker has.
     pub other_runs: Vec<Run>,
 }
 
@@ -31,18 +31,18 @@ pub struct TriggerReport {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ExecutorReport {
-    /// The executor ID.
+    /// ID of the executor that the report is about.
     pub executor: Arc<str>,
     /// The version of the executor: a hash of its subscriptions.
     pub version: Arc<str>,
-    /// The number of live workers with this version.
+    /// The number of live workers with this version of the executor.
     pub live_workers: usize,
-    /// Result of each subscription: matched, or the first test that failed. An error if a worker with another version of this crate
-    /// wrote subscriptions that this version cannot read. The text of the error quotes the subscriptions; the `Display` of
+    /// Result of each subscription of the executor: matched, or the first test that failed. An error if a worker with another version of
+    /// this crate wrote subscriptions that this version cannot read. The text of the error quotes the subscriptions; the `Display` of
     /// [`TriggerReport`] removes credentials from it.
     #[serde(serialize_with = "explanation_or_error")]
     pub explanation: Result<Explanation, DefinitionError>,
-    /// The run on the current version of the breadcrumb, if there is one.
+    /// The executor's run on the current version of the breadcrumb, if there is one.
     pub run: Option<Run>,
 }
 
@@ -130,7 +130,7 @@ pub(super) async fn check_listener(
     })
 }
 
-/// Writes an explanation, or an object with the error.
+/// Serializes the explanation of a subscription match, or an object with the error.
 fn explanation_or_error<S: Serializer>(
     explanation: &Result<Explanation, DefinitionError>,
     serializer: S,
@@ -141,7 +141,7 @@ fn explanation_or_error<S: Serializer>(
     }
 }
 
-/// Describes subscriptions in the record of a worker that cannot be read, without credentials.
+/// Describes the subscriptions in a worker's record that cannot be read, without credentials.
 fn unreadable(error: &DefinitionError) -> String {
     format!(
         "its subscriptions cannot be read, a worker with another version of this crate wrote them: {}",

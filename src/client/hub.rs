@@ -1,4 +1,4 @@
-//! Subscription to the events of a store, shared by all waits of a client.
+//! Subscription of a client to the events of its store, shared by all waits for runs.
 
 use crate::clock::later;
 use crate::error::Chain;
@@ -13,11 +13,11 @@ use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Wakes the waits of a client when an event of their run arrives. The task of the hub runs while there are waits, and for
+/// Task that wakes the waits of a client when an event of their run arrives. The task of the hub runs while there are waits, and for
 /// [`IDLE`] after that.
 pub(super) struct Hub {
     shared: Arc<Shared>,
-    /// Ends the task with the last clone of the client.
+    /// Ends the task of the hub when the last clone of the client is dropped.
     _guard: DropGuard,
 }
 
@@ -25,7 +25,7 @@ struct Shared {
     source: Box<dyn EventSource>,
     waits: Mutex<Waits>,
     ended: CancellationToken,
-    /// Notified when a wait starts or ends.
+    /// Notified when a wait of the client for a run starts or ends.
     changed: Notify,
 }
 
@@ -36,16 +36,16 @@ struct Waits {
     has_task: bool,
 }
 
-/// Maximum number of waits that events wake. Further waits only poll their run.
+/// Maximum number of a client's waits that events wake. Further waits only poll their run.
 const MOST: usize = 10_000;
 
-/// The time for which the subscription stays open without a wait, for the next request.
+/// The time for which the client's event subscription stays open without a wait, for the next request.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Pause before the next attempt to subscribe.
+/// Pause before the client's next attempt to subscribe to the events of its store.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// One wait for events about a trigger. Dropping it ends the wait.
+/// One wait of a client for events about the trigger of a run. Dropping it ends the wait.
 pub(super) struct Listener {
     shared: Arc<Shared>,
     trigger: BreadcrumbId,
@@ -66,7 +66,8 @@ impl Hub {
         }
     }
 
-    /// Starts a wait. The caller must also poll the run, because an event can be missed while the subscription starts.
+    /// Starts a wait for events about a trigger. The caller must also poll the run, because an event can be missed while the subscription
+    /// starts.
     pub(super) fn listen(&self, trigger: BreadcrumbId) -> Listener {
         let (shared, notify) = (Arc::clone(&self.shared), Arc::new(Notify::new()));
         let mut waits = shared.waits();
@@ -95,7 +96,7 @@ impl Hub {
 }
 
 impl Listener {
-    /// Waits for an event about the trigger. An event since the last call counts.
+    /// Waits for an event about the trigger of the run. An event since the last call counts.
     pub(super) fn notified(&self) -> Notified<'_> {
         self.notify.notified()
     }
@@ -127,7 +128,7 @@ impl Shared {
         self.waits().by_trigger.is_empty()
     }
 
-    /// Ends the task unless a wait has started. Returns `true` if the task ends.
+    /// Ends the task of the hub unless a wait has started. Returns `true` if the task ends.
     fn ends(&self) -> bool {
         let mut waits = self.waits();
         let ends = waits.by_trigger.is_empty();
@@ -135,14 +136,14 @@ impl Shared {
         ends
     }
 
-    /// Wakes all waits, because events may have been missed.
+    /// Wakes all waits of the client, because events may have been missed.
     fn wake_all(&self) {
         for notify in self.waits().by_trigger.values().flatten() {
             notify.notify_one();
         }
     }
 
-    /// Wakes the waits for the run that wrote the breadcrumb of an event.
+    /// Wakes the client's waits for the run that wrote the breadcrumb of an event.
     fn wake(&self, event: &Event) {
         if event.kind == EventKind::Ping {
             return;
@@ -177,7 +178,7 @@ impl Drop for Task {
     }
 }
 
-/// Follows the events until there have been no waits for [`IDLE`].
+/// Passes the events of the store to the waits of a client until there have been no waits for [`IDLE`].
 async fn follow(mut task: Task) {
     let shared = Arc::clone(&task.shared);
     let events = async {
@@ -191,7 +192,7 @@ async fn follow(mut task: Task) {
                     tracing::warn!(
                         code = error.code(),
                         error = %Chain(&error),
-                        "a client cannot subscribe to the events of its store, will retry"
+                        "a client cannot subscribe to the events of its store, will retry; replies arrive later until then"
                     );
                 }
             }
@@ -205,7 +206,7 @@ async fn follow(mut task: Task) {
     }
 }
 
-/// Passes events on until the stream ends.
+/// Passes events to the waits of a client until the stream of events ends.
 async fn deliver(shared: &Shared, mut deliveries: Deliveries) {
     while let Some(delivery) = deliveries.next().await {
         match delivery {
@@ -224,7 +225,7 @@ async fn deliver(shared: &Shared, mut deliveries: Deliveries) {
     }
 }
 
-/// Returns once there have been no waits for [`IDLE`].
+/// Returns once the client has had no waits for [`IDLE`].
 async fn idle(shared: &Shared) {
     let mut since: Option<Instant> = None;
     loop {

@@ -118,7 +118,8 @@ impl Client {
         Ok(RequestHandle::new(self.clone(), run))
     }
 
-    /// Returns one page of runs, the most recently enqueued first. Continue with [`RunQuery::after`] and [`RunPage::next`].
+    /// Returns one page of the runs in the ledger, the most recently enqueued first. Continue with [`RunQuery::after`] and
+    /// [`RunPage::next`].
     ///
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`].
@@ -127,7 +128,7 @@ impl Client {
         page.map_err(|error| ClientError::of_store("list runs", error))
     }
 
-    /// Returns a run, or `None` if no worker has enqueued it yet or the store has deleted its row.
+    /// Returns a run from the ledger, or `None` if no worker has enqueued it yet or the store has deleted its row.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`].
@@ -167,7 +168,7 @@ impl Client {
         explain::explain(self, breadcrumb).await
     }
 
-    /// Returns the questions to people on this store.
+    /// Returns the questions to people that agents, flows and chats have asked on this store.
     #[must_use]
     pub fn questions(&self) -> Questions {
         Questions::new(self.clone())

@@ -1,4 +1,4 @@
-//! Questions to people: which are open, and their answers.
+//! Questions of runs to people: which are open, and their answers.
 
 mod check;
 mod error;
@@ -30,7 +30,7 @@ pub struct Questions {
     client: Client,
 }
 
-/// Maximum number of questions that are searched for open ones: the newest.
+/// Maximum number of questions to people that are searched for open ones: the newest.
 const MOST: usize = 1_000;
 
 impl Questions {
@@ -38,7 +38,7 @@ impl Questions {
         Self { client }
     }
 
-    /// Lists the open questions, the newest first, of the newest 1,000 questions.
+    /// Lists the open questions to people, the newest first, of the newest 1,000 questions.
     ///
     /// # Errors
     /// [`ClientError`] if the store fails.
@@ -56,7 +56,7 @@ impl Questions {
         Ok(open)
     }
 
-    /// Returns the questions that a run has written, as the store recorded it: anyone can write a copy with other arguments.
+    /// Returns the questions to people that a run has written, as the store recorded it: anyone can write a copy with other arguments.
     pub(super) async fn genuine(
         &self,
         found: &[Arc<Breadcrumb>],
@@ -76,7 +76,7 @@ impl Questions {
         Ok(written.map(|(question, _)| question).collect())
     }
 
-    /// Returns `true` if an answer to a question would count.
+    /// Returns `true` if an answer of a person to a question would count.
     pub(super) async fn is_open(&self, question: &QuestionView) -> Result<bool, ClientError> {
         let run = self.client.run(&question.run).await?;
         let is_closed = run.as_ref().is_some_and(|run| is_closed(run, question));
@@ -96,7 +96,7 @@ impl Questions {
         Ok(open)
     }
 
-    /// Returns a question by its ID, whether or not it is open.
+    /// Returns a question to a person by its ID, whether or not it is open.
     ///
     /// # Errors
     /// [`AnswerError::Unknown`], [`AnswerError::Ambiguous`] and [`AnswerError::Client`].
@@ -131,7 +131,7 @@ impl Questions {
         found.ok_or_else(|| AnswerError::Unknown { id: id.to_owned() })
     }
 
-    /// Returns the state of a question: open, answered and by whom, expired, or closed.
+    /// Returns the state of a question to a person: open, answered and by whom, expired, or closed.
     ///
     /// ```
     /// use universal_executor::client::{AnswerError, Client, QuestionState};
@@ -164,7 +164,7 @@ impl Questions {
         Ok(QuestionState::unanswered(closed, expired))
     }
 
-    /// Lets a run make the call that it asks about, exactly as the question shows it.
+    /// Approves a tool call: lets a run make the call that it asks about, exactly as the question shows it.
     ///
     /// # Errors
     /// [`AnswerError`] if the answer has no effect. The same answer of the same person again is no error.
@@ -175,7 +175,7 @@ impl Questions {
             .await
     }
 
-    /// Lets a run make the call of a question with other arguments: [`QuestionView::arguments`] has the arguments of the model.
+    /// Approves a tool call with other arguments than those in the question: [`QuestionView::arguments`] has the arguments of the model.
     ///
     /// The arguments must fit [`QuestionView::arguments_schema`] and have at most 64 KiB. The person must be permitted by each rule of
     /// the tool whose condition holds for the changed arguments, and before the rule's time since the question is over; a condition
@@ -209,7 +209,7 @@ impl Questions {
             .await
     }
 
-    /// Refuses a call. The model sees the reason as the result of the call.
+    /// Refuses the tool call that a question asks about. The model sees the reason as the result of the call.
     ///
     /// # Errors
     /// As [`approve`](Self::approve).
@@ -225,7 +225,7 @@ impl Questions {
             .await
     }
 
-    /// Answers a question that is not an approval.
+    /// Answers a question to a person that does not ask for the approval of a tool call.
     ///
     /// # Errors
     /// As [`approve`](Self::approve).
@@ -241,7 +241,7 @@ impl Questions {
             .await
     }
 
-    /// Writes an answer, unless it has no effect.
+    /// Writes the answer of a person to a question, unless it has no effect.
     async fn write(
         &self,
         question: &QuestionView,
@@ -279,7 +279,7 @@ impl Questions {
         }
     }
 
-    /// Returns the answer or the state of the run that closes a question. `None` if it is open or expired.
+    /// Returns the answer or the state of the run that closes a question to a person. `None` if the question is open or expired.
     async fn closing(&self, question: &QuestionView) -> Result<Option<Closing>, ClientError> {
         if let Some(answer) = self.given(question).await? {
             return Ok(Some(Closing::answered(answer)));
@@ -292,7 +292,7 @@ impl Questions {
         }))
     }
 
-    /// Returns the first answer that counts.
+    /// Returns the first answer to a question that counts.
     async fn given(&self, question: &QuestionView) -> Result<Option<Arc<Breadcrumb>>, ClientError> {
         let selector = answers_to(&question.id, human::RESPONSE);
         let query = Query::new(selector).limit(MOST);
@@ -308,7 +308,7 @@ fn is_closed(run: &Run, question: &QuestionView) -> bool {
     run.state.is_over() || !waits_for(run, question)
 }
 
-/// Returns the end of the time for an answer if it has passed, by the clock of the store if the run shows its time.
+/// Returns the end of the time for an answer to a question if it has passed, by the clock of the store if the run shows its time.
 fn expired(question: &QuestionView, run: Option<&Run>) -> Option<Timestamp> {
     let now = run.map_or_else(now, store_time);
     question.terms.expires_at.filter(|end| *end <= now)
@@ -324,7 +324,7 @@ fn store_time(run: &Run) -> Timestamp {
     }
 }
 
-/// Returns `true` unless a suspended run waits for something else.
+/// Returns `true` unless a suspended run waits for something else than the answer to a question.
 fn waits_for(run: &Run, question: &QuestionView) -> bool {
     let answer = NewBreadcrumb::new(human::RESPONSE).tag(request_tag(&question.id));
     let answer = answer.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
@@ -333,7 +333,7 @@ fn waits_for(run: &Run, question: &QuestionView) -> bool {
     run.state != RunState::Suspended || selectors.any(|selector| selector.matches(&answer))
 }
 
-/// The reason for which a question is closed: an answer, or the end of its run.
+/// The reason for which a question to a person is closed: an answer, or the end of its run.
 struct Closing {
     answer: Option<Arc<Breadcrumb>>,
     run: Option<RunState>,
@@ -361,12 +361,12 @@ impl Closing {
     }
 }
 
-/// Returns the time by the clock of this process.
+/// Returns the current time by the clock of this process.
 fn now() -> Timestamp {
     Timestamp::from_micros(wall_micros())
 }
 
-/// The breadcrumb of an answer.
+/// Returns the breadcrumb that answers a question to a person.
 fn response(question: &QuestionView, person: &Principal, answer: Value) -> NewBreadcrumb {
     let mut context = answer;
     if let Value::Object(fields) = &mut context {

@@ -1,4 +1,4 @@
-//! Reads of the store, with errors that name the operation.
+//! Reads of a client's store, with errors that name the operation.
 
 use super::{Client, ClientError, creator_of};
 use crate::error::excerpt;
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 impl Client {
-    /// Returns a breadcrumb, or `None` if the store does not have it.
+    /// Returns a breadcrumb from the client's store, or `None` if the store does not have it.
     pub(super) async fn find(
         &self,
         id: BreadcrumbId,
@@ -23,7 +23,7 @@ impl Client {
         }
     }
 
-    /// Returns the breadcrumbs that a query selects.
+    /// Returns the breadcrumbs of the client's store that a query selects.
     pub(super) async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, ClientError> {
         let found = self.store.search(query).await;
         found.map_err(|error| {
@@ -33,7 +33,7 @@ impl Client {
         })
     }
 
-    /// Returns the runs on all versions of a breadcrumb.
+    /// Returns the runs of all executors on all versions of a breadcrumb.
     pub(super) async fn runs_on(&self, id: BreadcrumbId) -> Result<Vec<Run>, ClientError> {
         let runs = self.ledger()?.runs(&RunFilter::all().trigger(id)).await;
         runs.map_err(|error| {
@@ -42,7 +42,7 @@ impl Client {
         })
     }
 
-    /// Returns the writers of breadcrumb versions, in the order of `versions`.
+    /// Returns the runs that wrote breadcrumb versions, in the order of `versions`.
     pub(super) async fn written_by(
         &self,
         versions: &[(BreadcrumbId, u64)],

@@ -1,4 +1,4 @@
-//! Waiting for the end of a run.
+//! A client's wait for the end of a run, and the reply of the run.
 
 use super::{Client, ClientError, QuestionView, ReplyError};
 use crate::clock::later;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The answer to a request.
+/// The reply to a client's request: the breadcrumbs that the run wrote.
 ///
 /// The JSON form has the `run`, the breadcrumbs that the run wrote (`written`) and the ID of the last breadcrumb (`response`). A
 /// breadcrumb that was deleted since is not in `written`, even if `response` has its ID.
@@ -18,21 +18,21 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 pub struct Reply {
     run: RunRef,
     written: Vec<Arc<Breadcrumb>>,
-    /// The last breadcrumb that the run wrote.
+    /// ID of the last breadcrumb that the run wrote, which is the response.
     response: Option<BreadcrumbId>,
 }
 
 impl Reply {
-    /// Returns the response: the last breadcrumb that the run wrote. Returns `None` if the run wrote no breadcrumb, or if the
-    /// breadcrumb was deleted since.
+    /// Returns the response to the request: the last breadcrumb that the run wrote. Returns `None` if the run wrote no breadcrumb, or if
+    /// the breadcrumb was deleted since.
     #[must_use]
     pub fn response(&self) -> Option<&Arc<Breadcrumb>> {
         self.response
             .and_then(|id| self.written.iter().find(|one| one.id == id))
     }
 
-    /// Returns the current versions of all breadcrumbs that the run wrote, in order. They include the questions that the run asked
-    /// before its response. Breadcrumbs that were deleted since are omitted.
+    /// Returns the current versions of all breadcrumbs that the run of the request wrote, in order. They include the questions that the run
+    /// asked before its response. Breadcrumbs that were deleted since are omitted.
     #[must_use]
     pub fn written(&self) -> &[Arc<Breadcrumb>] {
         &self.written
@@ -45,10 +45,10 @@ impl Reply {
     }
 }
 
-/// The first and the longest pause between two reads of a run without an event. A run that writes nothing ends without an event.
+/// The first and the longest pause between two reads of a run that a client waits for. A run that writes nothing ends without an event.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// Waits until a run has ended.
+/// Waits until the run of a request has ended, and returns its reply.
 pub(super) async fn wait(
     client: &Client,
     run: &RunRef,
@@ -75,10 +75,10 @@ pub(super) async fn wait(
     })
 }
 
-/// Maximum duration of each read after the timeout of a wait.
+/// Maximum duration of each read of the store after the timeout of a wait for a run.
 const LAST_READ: Duration = Duration::from_secs(2);
 
-/// Returns the answer of a read, or `None` if it takes too long.
+/// Returns the answer of a read of the store, or `None` if it takes too long.
 async fn timed<T>(
     most: Duration,
     read: impl Future<Output = Result<Option<T>, ClientError>>,
@@ -88,7 +88,7 @@ async fn timed<T>(
         .unwrap_or(Ok(None))
 }
 
-/// Waits until a run is over.
+/// Waits until a run is over, and returns its row of the ledger.
 async fn ended(client: &Client, run: &RunRef) -> Result<Run, ClientError> {
     let listener = client.hub.listen(run.trigger_id);
     let mut pause = PAUSES.0;
@@ -106,7 +106,7 @@ async fn ended(client: &Client, run: &RunRef) -> Result<Run, ClientError> {
     }
 }
 
-/// Returns the reply of a run that has ended, or the error for the requester.
+/// Returns the reply of a run that has ended, or the error for the client that sent the request.
 async fn reply(client: &Client, ended: Run) -> Result<Reply, ReplyError> {
     let Run {
         run,
@@ -147,7 +147,7 @@ async fn reply(client: &Client, ended: Run) -> Result<Reply, ReplyError> {
     }
 }
 
-/// Returns the newest open question that a suspended run has written.
+/// Returns the newest open question to a person that a suspended run has written.
 pub(super) async fn question(
     client: &Client,
     run: &Run,

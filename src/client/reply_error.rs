@@ -1,60 +1,60 @@
-//! Error of a request without a reply.
+//! Error of a client's request without a reply.
 
 use super::{ClientError, QuestionView};
 use crate::error::Retry;
 use crate::store::{RunRef, RunState};
 use std::time::Duration;
 
-/// Error returned when a request has no reply.
+/// Error returned when a client's request has no reply.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The run ended as failed.
+    /// The run of the request ended as failed.
     #[error("{run} failed with {code}{}", cause.as_deref().map(|cause| format!(": {cause}")).unwrap_or_default())]
     Failed {
-        /// The run.
+        /// The run that failed.
         run: RunRef,
-        /// The code of the last error.
+        /// The code of the run's last error.
         code: String,
-        /// The class of the failure, such as `permanent` or `attempts_used_up`.
+        /// The class of the run's failure, such as `permanent` or `attempts_used_up`.
         class: Option<String>,
-        /// The last error and its sources, without credentials.
+        /// The run's last error and its sources, without credentials.
         cause: Option<String>,
     },
-    /// The run was cancelled.
+    /// The run of the request was cancelled.
     #[error("{run} was cancelled")]
     Cancelled {
-        /// The run.
+        /// The run that was cancelled.
         run: RunRef,
     },
-    /// The run ended without an answer, because its executor does not match the trigger, or the trigger was deleted.
+    /// The run of the request ended without an answer, because its executor does not match the trigger, or the trigger was deleted.
     #[error("{run} was skipped: {reason}")]
     Skipped {
-        /// The run.
+        /// The run that was skipped.
         run: RunRef,
-        /// The reason, such as `unmatched` or `gone`.
+        /// The reason why the run was skipped, such as `unmatched` or `gone`.
         reason: String,
     },
-    /// A later version of the trigger has another run, which replaces this run.
+    /// A later version of the trigger has another run, which replaces the run of the request.
     #[error("{run} was superseded by a later version of its trigger")]
     Superseded {
-        /// The run.
+        /// The run that was replaced.
         run: RunRef,
     },
-    /// The run has not ended within the timeout, and continues.
+    /// The run of the request has not ended within the timeout, and continues.
     #[error("{run} has not ended within {after:?}; it {}", describe(*state, question.is_some()))]
     TimedOut {
-        /// The run.
+        /// The run that has not ended.
         run: RunRef,
-        /// The timeout of the wait.
+        /// The timeout of the wait for the run.
         after: Duration,
         /// The state of the run. `None` if no worker has enqueued it.
         state: Option<RunState>,
-        /// The question to a person that the run waits for.
+        /// The open question to a person whose answer the run waits for.
         question: Option<Box<QuestionView>>,
     },
-    /// The run cannot be read.
-    #[error("cannot read the run of a request")]
+    /// The run of the request cannot be read from the store.
+    #[error("cannot read the run of a request from the store; see the cause")]
     Client(#[from] ClientError),
 }
 
@@ -72,7 +72,7 @@ fn describe(state: Option<RunState>, is_asking: bool) -> &'static str {
 }
 
 impl ReplyError {
-    /// Returns when a retry of the wait can succeed.
+    /// Returns when a retry of the wait for the run can succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -85,7 +85,7 @@ impl ReplyError {
         }
     }
 
-    /// Returns the code of the error, for logs and metrics.
+    /// Returns the code of the request's error, for logs and metrics.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Sending of requests, and the handle of a sent request.
+//! Sending of requests to executors, and the handle of a sent request.
 
 use super::reply::{self, Reply};
 use super::{Cascade, Client, ClientError, ReplyError, explain};
@@ -9,7 +9,7 @@ use crate::store::{BreadcrumbStoreExt as _, NewRequest, RunRef, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request that is not sent yet. Created by [`Client::request`], and sent by [`send`](Self::send).
+/// A request to an executor that is not sent yet. Created by [`Client::request`], and sent by [`send`](Self::send).
 #[derive(Clone, Debug)]
 #[must_use = "a request is sent by `send`"]
 pub struct NewClientRequest {
@@ -31,21 +31,21 @@ impl NewClientRequest {
         }
     }
 
-    /// Sets the idempotency key, 1 to 255 bytes. A second request to the executor with the same key and an equal breadcrumb returns
-    /// the handle of the first request. A key is retained for at least 7 days. Defaults to no key: every request is new.
+    /// Sets the idempotency key of the request, 1 to 255 bytes. A second request to the executor with the same key and an equal breadcrumb
+    /// returns the handle of the first request. A key is retained for at least 7 days. Defaults to no key: every request is new.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Requires a live worker that has the executor, with subscriptions that match the breadcrumb. Otherwise
+    /// Requires a live worker that has the executor of the request, with subscriptions that match the breadcrumb. Otherwise
     /// [`send`](Self::send) writes nothing and fails with [`ClientError::NoListener`].
     pub fn require_listener(mut self) -> Self {
         self.needs_listener = true;
         self
     }
 
-    /// Writes the trigger and returns the handle of the request.
+    /// Sends the request: writes the trigger to the store, and returns the handle of the request.
     ///
     /// # Errors
     /// [`ClientError::KeyConflict`], [`ClientError::NoListener`], [`ClientError::NoLedger`] and [`ClientError::Store`]. After
@@ -99,7 +99,8 @@ fn of_request(executor: &str, error: StoreError) -> ClientError {
     ClientError::of_store(format!("send a request to executor {executor:?}"), error)
 }
 
-/// A handle of a request that was sent. In another process, [`Client::attach`] returns an equal handle for its [ID](Self::id).
+/// A handle of a request to an executor that was sent. In another process, [`Client::attach`] returns an equal handle for its
+/// [ID](Self::id).
 #[derive(Clone, Debug)]
 pub struct RequestHandle {
     client: Client,
@@ -138,7 +139,7 @@ impl RequestHandle {
         self.client.cancel(&self.run, Cascade::Children).await
     }
 
-    /// Waits until the run has ended, and returns the breadcrumbs that it wrote.
+    /// Waits until the run of the request has ended, and returns the breadcrumbs that it wrote.
     ///
     /// Requires a tokio runtime with time enabled.
     ///
@@ -153,7 +154,7 @@ impl RequestHandle {
     }
 }
 
-/// Parses the ID of a request.
+/// Parses the ID of a request to an executor.
 pub(super) fn parse_id(id: &str) -> Result<RunRef, ClientError> {
     let mut parts = id.splitn(3, ':');
     let mut read = || {

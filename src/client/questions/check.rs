@@ -1,4 +1,4 @@
-//! Checks of answers by their question alone.
+//! Checks of the answers of people that need only the question.
 
 use super::{AnswerError, Principal, QuestionKind, QuestionView, now};
 use crate::model::Breadcrumb;
@@ -6,7 +6,7 @@ use crate::request::human;
 use crate::tool::People;
 use serde_json::Value;
 
-/// Checks an answer before it is written.
+/// Checks the answer of a person by its question before the answer is written.
 pub(super) fn check(
     question: &QuestionView,
     kind: QuestionKind,
@@ -30,7 +30,7 @@ pub(super) fn check(
     fits.map_err(|problem| AnswerError::Invalid { id, problem })
 }
 
-/// Checks changed arguments by the input schema of the tool and by the rules in the question.
+/// Checks changed arguments of a tool call by the input schema of the tool and by the rules in the question.
 fn check_arguments(
     question: &QuestionView,
     person: &Principal,
@@ -67,7 +67,7 @@ fn check_arguments(
     })
 }
 
-/// Checks that a person is among people.
+/// Checks that a person is in a list of the people who may answer a question.
 fn permitted(
     question: &QuestionView,
     person: &Principal,
@@ -83,8 +83,8 @@ fn permitted(
     }
 }
 
-/// Returns the error of an answer that was written and does not count. It names the author that the store recorded, which can be another
-/// name than that of the person.
+/// Returns the error of an answer that was written and does not count. The error names the author that the store recorded, which can be
+/// another name than that of the person.
 pub(super) fn refused(question: &QuestionView, written: &Breadcrumb) -> AnswerError {
     let (id, terms) = (question.id.clone(), &question.terms);
     let changed = written.context.get("arguments");

@@ -1,18 +1,21 @@
-//! The error of an answer that has no effect.
+//! The error of a person's answer that has no effect.
 
 use crate::client::ClientError;
 use crate::error::{Retry, excerpt};
 use crate::model::Timestamp;
 use crate::store::RunState;
 
-/// An answer has no effect.
+/// Error returned when the answer of a person to a question has no effect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// No question has this ID.
-    #[error("no question has the ID {:?}", excerpt(id, 80))]
+    /// No question to a person has the ID that the caller passed.
+    #[error(
+        "no question to a person has the ID {:?}; pass the field `id` of a QuestionView",
+        excerpt(id, 80)
+    )]
     Unknown {
-        /// The ID.
+        /// The ID that belongs to no question.
         id: String,
     },
     /// Several executors have asked a question with this ID. One of the questions may show other arguments than the call of the other has.
@@ -21,22 +24,22 @@ pub enum AnswerError {
         excerpt(id, 80)
     )]
     Ambiguous {
-        /// The ID.
+        /// The ID that several questions have.
         id: String,
     },
-    /// The question was answered before, or its run does not wait any more.
+    /// The question was answered before, or its run does not wait for the answer any more.
     #[error("question {:?} is not open: {}", excerpt(id, 80), closed(by.as_deref(), *at, *run))]
     NotOpen {
-        /// The ID of the question.
+        /// ID of the question that is not open.
         id: String,
-        /// The name of the person with the answer that counts.
+        /// The name of the person with the answer to the question that counts.
         by: Option<String>,
-        /// The time of the answer.
+        /// The time of the answer to the question that counts.
         at: Option<Timestamp>,
-        /// The state of the run that asked, if it has ended.
+        /// The state of the run that asked the question, if the run has ended.
         run: Option<RunState>,
     },
-    /// The person may not answer.
+    /// The person may not answer the question.
     #[error(
         "{:?} may not answer question {:?}; allowed: {}",
         excerpt(person, 80),
@@ -44,53 +47,53 @@ pub enum AnswerError {
         allowed.join(", ")
     )]
     NotAllowed {
-        /// The ID of the question.
+        /// ID of the question that the person may not answer.
         id: String,
-        /// The name of the person. If the store recorded the answer under another name, this name.
+        /// The name of the person who may not answer. If the store recorded the answer under another name, this name.
         person: String,
-        /// The approvers: people, and roles as `role:<name>`. If several rules apply, the approvers of the first rule that does not
-        /// permit the person.
+        /// The approvers of the question: people, and roles as `role:<name>`. If several rules apply, the approvers of the first rule that
+        /// does not permit the person.
         allowed: Vec<String>,
     },
-    /// The time for an answer is over.
+    /// The time for an answer to the question is over.
     #[error("question {:?} expired at {at}", excerpt(id, 80))]
     Expired {
-        /// The ID of the question.
+        /// ID of the expired question.
         id: String,
-        /// The end of the time.
+        /// The end of the time for an answer.
         at: Timestamp,
     },
     /// The answer does not fit the schema of the question, or the changed arguments do not fit the input schema of the tool.
     #[error("the answer to question {:?} is not valid: {problem}", excerpt(id, 80))]
     Invalid {
-        /// The ID of the question.
+        /// ID of the question with the invalid answer.
         id: String,
-        /// The problem, with its path in the answer or in the arguments.
+        /// The problem of the answer, with its path in the answer or in the arguments.
         problem: String,
     },
-    /// An approval got an answer, or a question got an approval.
+    /// A question about the approval of a tool call got an answer, or another question got an approval.
     #[error(
         "cannot answer question {:?} in this way; use {expected}",
         excerpt(id, 80)
     )]
     WrongKind {
-        /// The ID of the question.
+        /// ID of the question that was answered in the wrong way.
         id: String,
-        /// The methods that answer the question.
+        /// The methods of `Questions` that answer the question.
         expected: &'static str,
     },
-    /// The arguments of the call cannot be changed: the rules of its tool are too large for a question, the question shows characters
+    /// The arguments of the tool call cannot be changed: the rules of the tool are too large for a question, the question shows characters
     /// in the arguments as escapes, or an earlier version of the crate asked the question.
     #[error(
         "cannot change the arguments of the call that question {:?} asks about; approve or reject the call",
         excerpt(id, 80)
     )]
     NotChangeable {
-        /// The ID of the question.
+        /// ID of the question about the tool call.
         id: String,
     },
-    /// The question cannot be read, or the answer cannot be written.
-    #[error("cannot answer a question")]
+    /// The question cannot be read from the store, or the answer cannot be written.
+    #[error("cannot read a question to a person, or store its answer; see the cause")]
     Client(#[from] ClientError),
 }
 
@@ -105,7 +108,7 @@ fn closed(by: Option<&str>, at: Option<Timestamp>, run: Option<RunState>) -> Str
 }
 
 impl AnswerError {
-    /// Returns when a retry can succeed.
+    /// Returns when a retry of the answer can succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -121,7 +124,7 @@ impl AnswerError {
         }
     }
 
-    /// Returns the code of the error, for logs and metrics.
+    /// Returns the code of the answer's error, for logs and metrics.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -1,42 +1,42 @@
-//! The state of a question as plain data.
+//! The state of a question to a person as plain data.
 
 use crate::model::{Breadcrumb, Timestamp};
 use crate::request::human;
 use crate::store::RunState;
 use serde::Serialize;
 
-/// The state of a question. Returned by [`Questions::state`](super::Questions::state).
+/// The state of a question to a person. Returned by [`Questions::state`](super::Questions::state).
 ///
 /// Its JSON is an object with the field `state`: `open`, `answered`, `expired` or `closed`.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 #[non_exhaustive]
 pub enum QuestionState {
-    /// An answer would count.
+    /// The question is open: an answer would count.
     Open,
-    /// An answer counts.
+    /// The question is answered: an answer counts.
     Answered {
-        /// The author of the answer, as the store recorded it.
+        /// The author of the answer that counts, as the store recorded it.
         by: Option<String>,
-        /// The time of the answer.
+        /// The time of the answer that counts.
         at: Timestamp,
-        /// If `true`, the person approved the call. `None` for a question that is not an approval.
+        /// If `true`, the person approved the tool call. `None` for a question that is not an approval.
         approved: Option<bool>,
     },
-    /// The time for an answer is over, and no answer counts. The run continues without an answer, or has continued.
+    /// The time for an answer to the question is over, and no answer counts. The run continues without an answer, or has continued.
     Expired {
-        /// The end of the time.
+        /// The end of the time for an answer to the question.
         at: Timestamp,
     },
-    /// The run that asked does not wait for an answer any more, for another reason than the end of the time.
+    /// The run that asked the question does not wait for an answer any more, for another reason than the end of the time.
     Closed {
-        /// The state of the run: `failed` if it was cancelled, `suspended` if it waits for something else.
+        /// The state of the run that asked: `failed` if it was cancelled, `suspended` if it waits for something else.
         run: RunState,
     },
 }
 
 impl QuestionState {
-    /// Returns the state of a question with an answer that counts.
+    /// Returns the state of a question to a person with an answer that counts.
     pub(super) fn answered(answer: &Breadcrumb, is_approval: bool) -> Self {
         Self::Answered {
             by: answer.created_by.clone(),
@@ -45,8 +45,8 @@ impl QuestionState {
         }
     }
 
-    /// Returns the state of a question without an answer that counts. `run` is the state of a run that does not wait for an answer any
-    /// more, with the time when it was woken, and `expired` is the end of a time that is over.
+    /// Returns the state of a question to a person without an answer that counts. `run` is the state of a run that does not wait for an
+    /// answer any more, with the time when it was woken, and `expired` is the end of a time that is over.
     pub(super) fn unanswered(
         run: Option<(RunState, Timestamp)>,
         expired: Option<Timestamp>,

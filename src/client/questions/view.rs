@@ -1,4 +1,4 @@
-//! People and questions as plain data.
+//! People who answer questions, and the questions of runs, as plain data.
 
 use crate::client::creator_of;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// A person with name and roles, as the authentication of the service knows the person.
+/// A person who answers questions, with name and roles, as the authentication of the service knows the person.
 ///
 /// ```
 /// use universal_executor::client::Principal;
@@ -20,14 +20,14 @@ use std::fmt;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Principal {
-    /// The name, which the answer has as its writer.
+    /// The name of the person. The answer breadcrumb has this name as its creator.
     pub name: String,
-    /// The roles.
+    /// The names of the roles that the person has.
     pub roles: Vec<String>,
 }
 
 impl Principal {
-    /// Creates a person without roles.
+    /// Creates a person who answers questions, without roles.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Principal {
         }
     }
 
-    /// Adds a role.
+    /// Adds a role to the person.
     #[must_use]
     pub fn with_role(mut self, role: impl Into<String>) -> Self {
         self.roles.push(role.into());
@@ -49,7 +49,7 @@ impl Principal {
         self.roles.iter().any(|own| own == role)
     }
 
-    /// Returns `true` if a list of names and roles has the person.
+    /// Returns `true` if a list of names and roles contains the person.
     pub(super) fn is_in(&self, list: &[String]) -> bool {
         list.iter().any(|entry| match entry.strip_prefix(ROLE) {
             Some(role) => self.has_role(role),
@@ -64,7 +64,7 @@ impl From<&str> for Principal {
     }
 }
 
-/// The kind of a question.
+/// The kind of a question to a person, which decides the methods that answer it.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -72,51 +72,51 @@ pub enum QuestionKind {
     /// A tool call that needs an approval: [`approve`](super::Questions::approve), [`approve_with`](super::Questions::approve_with)
     /// and [`reject`](super::Questions::reject) answer it.
     Approval,
-    /// Any other question: [`answer`](super::Questions::answer) answers it.
+    /// Any other question to a person: [`answer`](super::Questions::answer) answers it.
     Question,
 }
 
-/// A question to a person, as plain data. It can be printed and serialized.
+/// A question of a run to a person, as plain data. It can be printed and serialized.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QuestionView {
-    /// The ID of the question, the same everywhere.
+    /// The ID of the question, the same in all processes.
     pub id: String,
-    /// The kind of the question.
+    /// The kind of the question, which decides the methods that answer it.
     pub kind: QuestionKind,
-    /// The text of the question.
+    /// The text of the question to the person.
     pub question: String,
-    /// The tool to call.
+    /// The name of the tool whose call needs the approval. `None` for a question that is not an approval.
     pub tool: Option<String>,
-    /// The description of the tool.
+    /// The description of the tool whose call needs the approval.
     pub description: Option<String>,
-    /// The arguments of the call, as the run will make it. Characters that reorder text are shown as escapes.
+    /// The arguments of the tool call, as the run will make it. Characters that reorder text are shown as escapes.
     pub arguments: Option<Json>,
-    /// The answers to choose from; any answer if empty.
+    /// The answers from which the person can choose; any answer if empty.
     pub options: Vec<String>,
-    /// The names of the people with the right to answer, and roles as `role:<name>`; everyone if empty.
+    /// The names of the people with the right to answer the question, and roles as `role:<name>`; everyone if empty.
     pub allowed: Vec<String>,
     /// Further lists of approvers, if several rules of a tool have some: a person must be in `allowed` and in each of these.
     pub also_allowed: Vec<Vec<String>>,
-    /// The ID of the executor that asks, such as an agent or a flow, as the run has stamped it.
+    /// The ID of the executor that asks the question, such as an agent or a flow, as the run has stamped it.
     pub asked_by: String,
-    /// The time of the question.
+    /// The time at which the run asked the question.
     pub asked_at: Timestamp,
-    /// The time after which no answer counts.
+    /// The time after which no answer to the question counts.
     pub expires_at: Option<Timestamp>,
-    /// The JSON Schema of the answer. Checked with the feature `validate`.
+    /// The JSON Schema of the answer to the question. Checked with the feature `validate`.
     pub schema: Option<Json>,
-    /// If `true`, [`approve_with`](super::Questions::approve_with) can change the arguments of the call.
+    /// If `true`, [`approve_with`](super::Questions::approve_with) can change the arguments of the tool call.
     pub changeable: bool,
-    /// The JSON Schema of the arguments, or `None` if it has more than 16 KiB. Changed arguments are checked by it with the feature
+    /// The JSON Schema of the tool's arguments, or `None` if it has more than 16 KiB. Changed arguments are checked by it with the feature
     /// `validate`.
     pub arguments_schema: Option<Json>,
-    /// The breadcrumb of the question.
+    /// ID of the breadcrumb that contains the question.
     pub breadcrumb: BreadcrumbId,
-    /// The terms that decide whether an answer counts.
+    /// The terms of the run that asks, which decide whether an answer counts.
     #[serde(skip)]
     pub(super) terms: Terms,
-    /// The run that asks.
+    /// The run that asks the question.
     #[serde(skip)]
     pub(super) run: RunRef,
 }
@@ -129,7 +129,7 @@ impl QuestionView {
         people.list_without(|list| person.is_in(list)).is_none()
     }
 
-    /// Reads a question of a run. `None` if the breadcrumb is not one, or has no [terms](Terms::of).
+    /// Reads a question of a run from its breadcrumb. `None` if the breadcrumb is not a question, or has no [terms](Terms::of).
     pub(in crate::client) fn of(breadcrumb: &Breadcrumb) -> Option<Self> {
         let (terms, run) = (Terms::of(breadcrumb)?, creator_of(breadcrumb)?);
         let context = &breadcrumb.context;

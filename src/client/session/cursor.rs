@@ -1,16 +1,16 @@
-//! Position in the events of a turn.
+//! Position in the events of a turn of a chat session.
 
 use crate::executor::Segment;
 use crate::model::Timestamp;
 use std::fmt;
 
-/// A position after an event of a turn.
+/// A position after an event of a turn of a chat session.
 ///
 /// Its text has five numbers: the update time of an earlier segment in microseconds, the lease token, the segment, the number of
 /// events read from the segment, and 1 if the lease has settled.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Cursor {
-    /// No later segment has an earlier time.
+    /// Update time in microseconds before which no segment of the turn's events is left to read.
     pub(super) after: i64,
     pub(super) token: u64,
     pub(super) number: u32,
@@ -18,14 +18,14 @@ pub(super) struct Cursor {
     pub(super) is_settled: bool,
 }
 
-/// Relation of a segment to a cursor.
+/// Relation of a segment of a turn's events to a cursor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Next {
-    /// The events from this index on follow.
+    /// The events of the segment from this index on follow the cursor.
     Events(usize),
     /// All events of the segment follow, and repeat the events of an earlier lease that ended without a result.
     Restart,
-    /// The events were read, or come from a lease that was lost.
+    /// The events of the segment were read, or come from a lease that was lost.
     Old,
 }
 
@@ -64,13 +64,13 @@ impl Cursor {
         }
     }
 
-    /// Moves the cursor behind an event of a segment.
+    /// Moves the cursor behind an event of a segment of a turn.
     pub(super) fn advance(&mut self, segment: &Segment, taken: usize) {
         (self.token, self.number, self.taken) = (segment.token, segment.number, taken);
         self.is_settled = segment.is_settled && taken >= segment.events.len();
     }
 
-    /// Moves the cursor behind a whole segment, which the store wrote at a time.
+    /// Moves the cursor behind a whole segment of a turn's events, which the store wrote at a time.
     pub(super) fn pass(&mut self, segment: &Segment, at: Timestamp) {
         self.advance(segment, segment.events.len());
         self.after = self.after.max(at.as_micros());

@@ -1,4 +1,4 @@
-//! Events of a turn, as clients receive them.
+//! Events of a turn of a chat session, as clients receive them.
 
 use super::super::QuestionView;
 use crate::executor::Record;
@@ -6,17 +6,17 @@ use crate::store::RunState;
 use serde::Serialize;
 use std::fmt;
 
-/// An event of a turn with the cursor after it.
+/// An event of a turn of a chat session, with the cursor after it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Envelope {
-    /// The position after this event: [`Session::resume`](super::Session::resume) continues there.
+    /// The position after this event of the turn: [`Session::resume`](super::Session::resume) continues there.
     pub cursor: String,
-    /// The event.
+    /// The event of the turn.
     pub event: TurnEvent,
 }
 
-/// An event of a turn.
+/// An event of a turn of a chat session: a piece of the answer, a tool call, a question, or the end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -26,24 +26,24 @@ pub enum TurnEvent {
     /// The model call is repeated: a worker was lost, an attempt failed, or the answer was not usable. Discard the text since the last
     /// event of another kind. In rare cases that text is not repeated, and only the [end](Self::End) has it.
     Restarted {
-        /// The number of the new attempt, counted from 1.
+        /// The number of the new attempt of the model call, counted from 1.
         attempt: u32,
     },
-    /// An agent calls a tool.
+    /// An agent calls a tool during the turn.
     ToolCalled {
-        /// The ID of the call.
+        /// The ID of the tool call.
         call: String,
-        /// The tool name, as the model wrote it.
+        /// The name of the called tool, as the model wrote it.
         tool: String,
     },
-    /// A tool call has a result.
+    /// A tool call of an agent has a result.
     ToolAnswered {
-        /// The ID of the call.
+        /// The ID of the tool call that has a result.
         call: String,
-        /// If `true`, the result is an error.
+        /// If `true`, the result of the tool call is an error.
         is_error: bool,
     },
-    /// Events were omitted, because the store was too slow for them. [`End`](Self::End) has the whole answer.
+    /// Events of the turn were omitted, because the store was too slow for them. [`End`](Self::End) has the whole answer.
     Missed,
     /// The turn waits for the answer of a person. After [`Session::resume`](super::Session::resume) an open question is repeated.
     Question(Box<QuestionView>),
@@ -63,37 +63,38 @@ impl TurnEvent {
     }
 }
 
-/// The outcome of a turn. Its `Display` form is the text of the answer, or the reason for its absence.
+/// The outcome of a turn of a chat session. Its `Display` form is the text of the answer, or the reason for its absence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TurnEnd {
-    /// The executor answered.
+    /// The executor answered the message of the turn.
     Completed {
-        /// The text of the answer, which replaces all text that was streamed. A structured output is JSON. Empty if the executor
+        /// The text of the executor's answer, which replaces all text that was streamed. A structured output is JSON. Empty if the executor
         /// wrote no response.
         text: String,
     },
-    /// The turn failed for good.
+    /// The turn failed for good: its run ended as failed.
     Failed {
-        /// The code of the last error.
+        /// The code of the last error of the turn's run.
         code: String,
-        /// The last error and its sources, without credentials.
+        /// The last error of the turn's run and its sources, without credentials.
         cause: Option<String>,
     },
     /// The turn was cancelled.
     Cancelled,
-    /// The message was changed or deleted before the turn, the executor does not accept it, or the ledger does not have the run any more.
+    /// The turn has no answer: the message was changed or deleted before, the executor does not accept it, or the ledger does not have the
+    /// run any more.
     Unanswered {
-        /// The state of the run: `skipped` or `superseded`.
+        /// The state of the turn's run: `skipped` or `superseded`.
         state: RunState,
-        /// The reason, such as `unmatched`, `gone` or `run_missing`.
+        /// The reason why the turn has no answer, such as `unmatched`, `gone` or `run_missing`.
         reason: Option<String>,
     },
 }
 
 impl TurnEnd {
-    /// Returns the text of the answer. `None` unless the turn [completed](Self::Completed).
+    /// Returns the text of the executor's answer. `None` unless the turn [completed](Self::Completed).
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {

@@ -81,7 +81,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Maximum length of a session ID in bytes.
+    /// Maximum length of the ID of a chat session in bytes.
     pub const MAX_ID_BYTES: usize = 200;
 
     pub(super) fn new(
@@ -106,19 +106,19 @@ impl Session {
         })
     }
 
-    /// Returns the ID of the session.
+    /// Returns the ID of the chat session.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the ID of the executor.
+    /// Returns the ID of the executor that answers the messages of the session.
     #[must_use]
     pub fn executor(&self) -> &str {
         &self.executor
     }
 
-    /// Starts a message. Await the result to send it.
+    /// Creates a message to the executor of the session. Await the result to send it.
     pub fn send(&self, text: impl Into<String>) -> NewMessage {
         NewMessage {
             session: self.clone(),
@@ -156,7 +156,7 @@ impl Session {
         }
     }
 
-    /// Returns the record of the session, for [`Client::sessions`]. Creates a missing record.
+    /// Returns the breadcrumb that records the session, for [`Client::sessions`]. Creates a missing record.
     ///
     /// Two processes that do so at once leave two records. Both use the older one.
     async fn record(&self) -> Result<BreadcrumbId, ClientError> {
@@ -183,7 +183,7 @@ impl Session {
         Ok(oldest.map(|oldest| oldest.id))
     }
 
-    /// Selects the records of the session.
+    /// Returns a selector of the breadcrumbs that record the session.
     fn records(&self) -> Selector {
         Selector::schema(CHAT_SESSION).all_tags([self.record_tag()])
     }
@@ -192,7 +192,7 @@ impl Session {
         format!("ux:session:{}", hash(&[&self.executor, &self.id]))
     }
 
-    /// Selects the messages of the session.
+    /// Returns a selector of the messages of the session.
     fn messages(&self) -> Selector {
         Selector::schema(CHAT_MESSAGE).all_tags([self.tag(), turn_tag(&self.executor)])
     }
@@ -201,7 +201,7 @@ impl Session {
         format!("{SESSION_TAG}{}", self.id)
     }
 
-    /// Returns the run of the turn of a message.
+    /// Returns the run that answers a message of the session.
     fn run_of(&self, message: &Breadcrumb) -> RunRef {
         RunRef::new(Arc::clone(&self.executor), message.id, message.version)
     }
@@ -215,7 +215,7 @@ impl Session {
     }
 }
 
-/// A message that is not sent yet. Created by [`Session::send`], and sent when it is awaited.
+/// A message of a chat session that is not sent yet. Created by [`Session::send`], and sent when it is awaited.
 #[derive(Clone, Debug)]
 #[must_use = "a message is sent when it is awaited"]
 pub struct NewMessage {
@@ -227,22 +227,22 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
-    /// Sets the idempotency key, which is not empty. A second message to the session with the same key, text and name returns the turn
-    /// of the first one. A key is retained for at least 7 days, and no longer than the session. Defaults to no key: each message is a
-    /// new one.
+    /// Sets the idempotency key of the message, which is not empty. A second message to the session with the same key, text and name
+    /// returns the turn of the first one. A key is retained for at least 7 days, and no longer than the session. Defaults to no key: each
+    /// message is a new one.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Sets the name of the author, which the breadcrumb has as its creator.
+    /// Sets the name of the author of the message, which the breadcrumb has as its creator.
     pub fn from(mut self, name: impl Into<String>) -> Self {
         self.from = Some(name.into());
         self
     }
 
-    /// Fails before the write unless a live worker has the executor, with subscriptions that match the message. Without it, a message
-    /// to an executor that does not exist waits for ever.
+    /// Requires a live worker that has the executor of the session, with subscriptions that match the message; otherwise nothing is
+    /// written. Without it, a message to an executor that does not exist waits for ever.
     pub fn require_listener(mut self) -> Self {
         self.needs_listener = true;
         self
@@ -304,7 +304,7 @@ impl IntoFuture for NewMessage {
     type Output = Result<Turn, ClientError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    /// Writes the message, and returns its turn.
+    /// Writes the message to the session, and returns its turn.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.send())
     }

@@ -1,4 +1,4 @@
-//! The turns of a session that have not ended.
+//! The turns of a chat session that have not ended.
 
 use super::super::{ClientError, RequestHandle};
 use super::cursor::Cursor;
@@ -7,23 +7,23 @@ use crate::model::{Breadcrumb, Selector};
 use crate::store::{Query, Run, RunEnd, RunRef};
 use std::sync::Arc;
 
-/// Number of messages in one page.
+/// Number of messages in one page that is searched for open turns of a session.
 const PAGE: usize = 100;
 
-/// Number of later messages, the newest, that are checked for a turn without a run.
+/// Number of the newest later messages that are checked to decide whether a turn without a run has ended.
 const LATER: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.
 const MOST_MESSAGES: usize = 1_000;
 
-/// The stage of a turn, as its run shows it.
+/// The stage of a turn of a chat session, as its run shows it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
     Open,
-    /// A worker had the run, so workers have enqueued the runs of all earlier messages.
+    /// The turn has ended after a worker had its run, so workers have enqueued the runs of all earlier messages.
     Ended,
-    /// Cancelled before a worker started the run. It is no evidence about earlier messages, because a client can cancel a turn that no
-    /// worker has received.
+    /// The turn was cancelled before a worker started the run. It is no evidence about earlier messages, because a client can cancel a turn
+    /// that no worker has received.
     NotStarted,
 }
 
@@ -40,8 +40,8 @@ impl Stage {
 }
 
 impl Session {
-    /// Returns the turns that have not ended, in the order of their messages, the oldest first. Each one starts with its first event,
-    /// like the turn that [`send`](Self::send) returned.
+    /// Returns the turns of the session that have not ended, in the order of their messages, the oldest first. Each one starts with its
+    /// first event, like the turn that [`send`](Self::send) returned.
     ///
     /// Use this when a chat program starts again and has no [cursor](super::Envelope::cursor) of the last turn. Call it before
     /// [`history`](Self::history), so that the answer of a turn that ends between the two calls is not missed. A turn has the same
@@ -128,7 +128,7 @@ impl Session {
         Turn::new(self.client.clone(), request, Cursor::default())
     }
 
-    /// Adds the runs of the open turns of these messages, which are the newest first. Returns `true` if one of the turns has ended.
+    /// Adds the runs of the open turns of these session messages, which are the newest first. Returns `true` if one of the turns has ended.
     async fn add_open(
         &self,
         messages: &[Arc<Breadcrumb>],
@@ -162,7 +162,7 @@ impl Session {
         Ok(has_ended)
     }
 
-    /// Returns `true` if the turn of a later message has ended.
+    /// Returns `true` if the turn of a later message in the session has ended.
     pub(super) async fn has_passed(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
         let mut query = Query::new(self.messages()).limit(LATER);
         query.after = Some(message.updated_at);
@@ -170,14 +170,14 @@ impl Session {
         self.add_open(&later, &mut Vec::new()).await
     }
 
-    /// Returns the stage of a turn, or `None` if the ledger does not have its run.
+    /// Returns the stage of a turn of the session, or `None` if the ledger does not have its run.
     async fn stage(&self, run: &RunRef) -> Result<Option<Stage>, ClientError> {
         let found = self.client.run(run).await?;
         Ok(found.as_ref().map(Stage::of))
     }
 
-    /// Returns the runs of this executor that answered one of these messages with a breadcrumb, such as a response or a dead letter.
-    /// Finds the newest breadcrumbs only.
+    /// Returns the runs of the session's executor that answered one of these messages with a breadcrumb, such as a response or a dead
+    /// letter. Finds the newest breadcrumbs only.
     async fn writers(&self, messages: &[String]) -> Result<Vec<RunRef>, ClientError> {
         if messages.is_empty() {
             return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! The outcome of a turn, read from its run and its answer.
+//! The outcome of a turn of a chat session, read from its run and its answer.
 
 use super::super::{Client, ClientError, creator_of};
 use super::event::TurnEnd;
@@ -6,7 +6,7 @@ use crate::model::{Breadcrumb, WORKLOAD_RESULT, is_answer_schema, is_reserved_sc
 use crate::request::agents;
 use crate::store::{Run, RunEnd, RunState};
 
-/// Returns the outcome of a run that is over.
+/// Returns the outcome of the turn of a run that is over.
 pub(super) async fn outcome(client: &Client, run: Run) -> Result<TurnEnd, ClientError> {
     match run.state {
         RunState::Failed if run.code.as_deref() == Some(RunEnd::CANCELLED) => {
@@ -34,7 +34,7 @@ pub(super) async fn outcome(client: &Client, run: Run) -> Result<TurnEnd, Client
     }
 }
 
-/// A failure that the answer of a run reports.
+/// A failure that the answer breadcrumb of a run reports.
 struct Reported {
     code: String,
     message: Option<String>,

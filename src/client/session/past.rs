@@ -1,4 +1,4 @@
-//! The turns and the records of sessions.
+//! The past turns of chat sessions, the records of sessions, and the deletion of a session.
 
 use super::super::{Client, ClientError, RequestHandle, creator_of};
 use super::outcome::outcome;
@@ -17,27 +17,27 @@ use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A turn of a session: a message, and the outcome if the turn has ended.
+/// A turn of a chat session: a message, and the outcome if the turn has ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PastTurn {
-    /// The ID of the request, for [`Client::attach`].
+    /// The ID of the turn's request, for [`Client::attach`].
     pub request: String,
-    /// The message.
+    /// The text of the message that the turn answers.
     pub message: String,
     /// The name of the person who wrote the message, if the service stated it.
     pub from: Option<String>,
-    /// The time of the message.
+    /// The time at which the message was sent.
     pub at: Timestamp,
-    /// The state of the run. `None` if no worker has enqueued it, or if the store retains it no more.
+    /// The state of the turn's run. `None` if no worker has enqueued it, or if the store retains it no more.
     pub state: Option<RunState>,
-    /// The outcome: the answer, or the reason for its absence. `None` if the turn has not ended, or if the store retains its run no
-    /// more.
+    /// The outcome of the turn: the answer, or the reason for its absence. `None` if the turn has not ended, or if the store retains its
+    /// run no more.
     pub end: Option<TurnEnd>,
 }
 
 impl PastTurn {
-    /// Returns the text of the answer. `None` unless the turn [completed](TurnEnd::Completed) with a text.
+    /// Returns the text of the executor's answer. `None` unless the turn [completed](TurnEnd::Completed) with a text.
     #[must_use]
     pub fn answer(&self) -> Option<&str> {
         let text = self.end.as_ref().and_then(TurnEnd::text)?;
@@ -45,20 +45,20 @@ impl PastTurn {
     }
 }
 
-/// The record of a session.
+/// A chat session in the list of sessions: its ID and its executor.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SessionView {
-    /// The executor ID.
+    /// ID of the executor that answers the messages of the session.
     pub executor: String,
-    /// The session ID.
+    /// The ID of the chat session.
     pub session: String,
 }
 
 /// Number of turns in one page of [`Session::history`].
 const PAGE: usize = 100;
 
-/// Schemas of requests, each with the schema of its answers from outside the run.
+/// Schemas of the requests of runs, each with the schema of its answers from outside the run.
 const REPLIES: &[(&str, &str)] = &[
     (human::REQUEST, human::RESPONSE),
     (ToolExecutor::REQUEST, ToolExecutor::RESPONSE),
@@ -80,7 +80,7 @@ impl Client {
         Session::new(self.clone(), executor.into(), id.into())
     }
 
-    /// Lists the sessions that were started and not deleted, the most recently started first, 10,000 at most.
+    /// Lists the chat sessions that were started and not deleted, the most recently started first, 10,000 at most.
     ///
     /// # Errors
     /// [`ClientError::Store`] if the store fails.
@@ -98,7 +98,7 @@ impl Client {
 }
 
 impl Session {
-    /// Returns the newest 100 turns, the oldest first. A turn that has not ended has its message and no outcome;
+    /// Returns the newest 100 turns of the session, the oldest first. A turn that has not ended has its message and no outcome;
     /// [`open_turns`](Self::open_turns) follows it.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Session {
         self.history_before(None).await
     }
 
-    /// Returns the newest 100 turns before a turn of this session, the oldest first. `None` starts with the newest turn.
+    /// Returns the newest 100 turns of the session before one of its turns, the oldest first. `None` starts with the newest turn.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`]; [`ClientError::NoTurn`] if the turn is not one of this session, or was deleted.
@@ -151,9 +151,9 @@ impl Session {
         })
     }
 
-    /// Deletes the session: cancels its open turns, and deletes its messages with the events, questions and answers of their runs, also
-    /// of runs that these triggered. Deletes the logs of all workloads under this session ID. The contexts are emptied before the deletion, so that
-    /// no tombstone has them. Returns the number of deleted breadcrumbs.
+    /// Deletes the chat session: cancels its open turns, and deletes its messages with the events, questions and answers of their runs,
+    /// also of runs that these triggered. Deletes the logs of all workloads under this session ID. The contexts are emptied before the
+    /// deletion, so that no tombstone has them. Returns the number of deleted breadcrumbs.
     ///
     /// Breadcrumbs of other schemas that a run created or changed stay. So do answers to requests of other runs and programs. If such a
     /// request has the same request ID, an answer is deleted only if it names the request of this session by its breadcrumb.
@@ -200,9 +200,9 @@ impl Session {
         Ok(())
     }
 
-    /// Deletes the requests, questions and answers that a run and its children wrote.
+    /// Deletes the requests, questions and answers that a run of a deleted session and its children wrote.
     async fn delete_written(&self, run: &RunRef) -> Result<u64, ClientError> {
-        /// Maximum number of runs of one turn.
+        /// Maximum number of runs of one turn whose breadcrumbs are deleted with the session.
         const MOST_RUNS: usize = 1_000;
         let mut deleted = 0;
         // Children first: a request leads to its child, so a call that continues after an error needs the requests that are left.
@@ -220,7 +220,7 @@ impl Session {
         Ok(deleted)
     }
 
-    /// Returns a run and the runs that its breadcrumbs triggered, each after its parent, and at most `most`.
+    /// Returns a run and the runs that its breadcrumbs triggered, each after its parent, and at most `most` runs.
     async fn with_children(&self, first: &RunRef, most: usize) -> Result<Vec<RunRef>, ClientError> {
         let (mut runs, mut next) = (vec![first.clone()], 0);
         while let Some(run) = runs.get(next).cloned() {
@@ -312,7 +312,7 @@ fn is_said(found: &Breadcrumb, run: &RunRef) -> bool {
         && creator_of(found).as_ref() == Some(run)
 }
 
-/// The answers with one tag or request ID, and the requests with the same.
+/// Selectors of the answers with one tag or request ID, and of the requests with the same.
 struct Replies {
     requests: Selector,
     answers: Selector,

@@ -1,4 +1,4 @@
-//! The events of one turn, read from the store.
+//! The events of one turn of a chat session, read from the store.
 
 use super::super::hub::Listener;
 use super::super::reply;
@@ -29,25 +29,25 @@ pub struct Turn {
     request: RequestHandle,
     cursor: Cursor,
     events: VecDeque<Envelope>,
-    /// Wakes this turn when its run writes. Set by the first wait.
+    /// Wakes the wait for the turn's events when its run writes. Set by the first wait.
     listener: Option<Listener>,
-    /// ID of the last question that was reported.
+    /// ID of the turn's last question to a person that was reported.
     question: Option<String>,
     pause: Duration,
     has_ended: bool,
-    /// If `true`, the last read failed, and the next one waits.
+    /// If `true`, the last read of the turn's events failed, and the next one waits.
     has_failed: bool,
     /// The time of the first read that found no run of this turn, while the turn of a later message had ended.
     passed_at: Option<Instant>,
 }
 
-/// The first and the longest pause between two reads without an event.
+/// The first and the longest pause between two reads of a turn's events without an event of the store.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Time after which a turn without a run ends, if the turn of a later message has ended. A worker can still enqueue the run meanwhile.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Number of segments in one read.
+/// Number of segments of a turn's events in one read.
 const PAGE: usize = 200;
 
 /// Maximum number of segments of a turn that are read at once. The oldest segments beyond it are omitted, which is an event.
@@ -72,14 +72,14 @@ impl Turn {
         }
     }
 
-    /// Returns the request that the turn is: its ID is valid in other processes, and [`RequestHandle::wait`] waits for the reply
-    /// without events.
+    /// Returns the request of the turn: its ID is valid in other processes, and [`RequestHandle::wait`] waits for the reply without events.
     #[must_use]
     pub fn request(&self) -> &RequestHandle {
         &self.request
     }
 
-    /// Waits for the next event. Returns `None` after [`TurnEvent::End`]. Cancel safe: no event is lost if the future is dropped.
+    /// Waits for the next event of the turn. Returns `None` after [`TurnEvent::End`]. Cancel safe: no event is lost if the future is
+    /// dropped.
     ///
     /// The ledger deletes old runs. A turn without a run ends as [`TurnEnd::Unanswered`] with the reason `run_missing`, a minute after
     /// this handle has found that the turn of a later message has ended. Until then the call waits for a worker that enqueues the run.
@@ -115,7 +115,7 @@ impl Turn {
         }
     }
 
-    /// Waits until the turn has ended, and returns the breadcrumbs of the answer. The events are still available.
+    /// Waits until the turn has ended, and returns the breadcrumbs of the executor's answer. The events are still available.
     ///
     /// # Errors
     /// As [`RequestHandle::wait`].
@@ -123,7 +123,7 @@ impl Turn {
         self.request.wait(timeout).await
     }
 
-    /// Returns the events as a [`Stream`].
+    /// Returns the events of the turn as a [`Stream`].
     pub fn into_stream(self) -> impl Stream<Item = Result<Envelope, ClientError>> + Send + 'static {
         stream::unfold(self, |mut turn| async {
             let next = turn.next().await?;
@@ -140,7 +140,7 @@ impl Turn {
         self.request.cancel().await
     }
 
-    /// Waits for an event of the run, for some time at most: a run that writes nothing ends without an event.
+    /// Waits for an event of the turn's run, for some time at most: a run that writes nothing ends without an event.
     async fn wait(&mut self) {
         let next = later(Instant::now(), self.pause);
         let Some(listener) = &self.listener else {
@@ -152,7 +152,7 @@ impl Turn {
         }
     }
 
-    /// Reads the events since the cursor.
+    /// Reads the events of the turn since the cursor from the store.
     async fn read(&mut self) -> Result<(), ClientError> {
         // First, since a run ends after its last event.
         let run = self.client.run(self.request.run()).await?;
@@ -188,8 +188,8 @@ impl Turn {
         Ok(())
     }
 
-    /// Returns the outcome of a turn without a run: none, unless its message was deleted, or the turn of a later message ended some time
-    /// ago.
+    /// Returns the outcome of a turn that has no run in the ledger: none, unless its message was deleted, or the turn of a later message
+    /// ended some time ago.
     async fn without_run(&mut self) -> Result<Option<TurnEnd>, ClientError> {
         let Some(message) = self.client.find(self.request.run().trigger_id).await? else {
             return Ok(Some(unanswered("gone")));
@@ -210,7 +210,7 @@ impl Turn {
         }
     }
 
-    /// Returns the session of the message, or `None` if the message does not name one.
+    /// Returns the chat session of the message, or `None` if the message does not name one.
     fn session(&self, message: &Breadcrumb) -> Result<Option<Session>, ClientError> {
         let id = message.tag(SESSION_TAG);
         let executor = &self.request.run().executor;
@@ -218,7 +218,7 @@ impl Turn {
         id.map(session).transpose()
     }
 
-    /// Returns the segments since the cursor, the oldest first, and `true` if there are too many.
+    /// Returns the segments of the turn's events since the cursor, the oldest first, and `true` if there are too many.
     async fn segments(&self) -> Result<(Vec<(Segment, Timestamp)>, bool), ClientError> {
         let trigger = self.request.run().trigger_id;
         let selector = Selector::schema(CHAT_TURN).all_tags([turn_segments_tag(trigger)]);
