@@ -1,5 +1,5 @@
-//! Classes of the error types of this crate. This module alone names the errors of every layer, so that a run knows the class of
-//! an error from a layer above its own.
+//! Retry classes of the error types of this crate. This module alone names the errors of every layer, so that a run knows the class of an
+//! error from a layer above its own.
 
 #[cfg(feature = "agents")]
 use crate::agent;
@@ -15,10 +15,10 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of errors in a chain that are inspected. A longer chain may be a cycle.
+/// Maximum number of errors in a chain of sources that are inspected for a class. A longer chain may be a cycle.
 const DEPTH: usize = 16;
 
-/// Returns the class of an error: the class of the error itself, or of its first source with a class.
+/// Returns the retry class of an error: the class of the error itself, or of its first source with a class.
 ///
 /// The decision and the code can come from different errors of the chain, because an [`ErrorNode`] can have only one of the two.
 /// An error without a class is transient and has the code `error`. Inspects the error and up to 15 sources.
@@ -36,12 +36,12 @@ pub(crate) fn verdict(error: &(dyn Error + 'static)) -> Verdict {
     class_of(error).verdict
 }
 
-/// Returns the decision of an error or of its sources, or `None` if they have no decision.
+/// Returns the retry decision of an error or of its sources, or `None` if they have no decision.
 pub(crate) fn decided(error: &(dyn Error + 'static)) -> Option<Verdict> {
     find(error).0
 }
 
-/// Returns the first decision and the first code of a chain.
+/// Returns the first retry decision and the first code of an error and its sources.
 fn find(error: &(dyn Error + 'static)) -> (Option<Verdict>, Option<&'static str>) {
     let (mut verdict, mut code) = (None, None);
     let mut link = Some(error);
@@ -59,7 +59,7 @@ fn find(error: &(dyn Error + 'static)) -> (Option<Verdict>, Option<&'static str>
     (verdict, code)
 }
 
-/// Returns the decision for an error without a class. Invalid JSON is permanent, because the same input fails again.
+/// Returns the retry decision for an error without a class. Invalid JSON is permanent, because the same input fails again.
 fn of_foreign(error: &(dyn Error + 'static)) -> Verdict {
     match error.is::<serde_json::Error>() {
         true => Verdict::Permanent,
@@ -67,12 +67,12 @@ fn of_foreign(error: &(dyn Error + 'static)) -> Verdict {
     }
 }
 
-/// Returns the class of an error whose type belongs to this crate.
+/// Returns the retry class of an error whose type belongs to this crate.
 fn own(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     KNOWN.iter().find_map(|class| class(error))
 }
 
-/// Returns the class of a model's error. Rate limits of a model use no attempt.
+/// Returns the retry class of a model's error. Rate limits of a model use no attempt.
 #[cfg(feature = "agents")]
 fn of_model(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     let error = error.downcast_ref::<agent::ModelError>()?;
@@ -86,7 +86,7 @@ fn of_model(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
 
 type Class = fn(&(dyn Error + 'static)) -> Option<ErrorClass>;
 
-/// The classes of the error types of this crate.
+/// Functions that return the retry classes of the error types of this crate.
 const KNOWN: &[Class] = &[
     #[cfg(feature = "agents")]
     of_model,
@@ -244,7 +244,7 @@ const KNOWN: &[Class] = &[
     },
 ];
 
-/// Returns the class of an error that a retry cannot fix.
+/// Returns the retry class of an error that a retry cannot fix.
 fn never<E: Error + 'static>(
     error: &(dyn Error + 'static),
     code: &'static str,

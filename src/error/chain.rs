@@ -14,7 +14,7 @@ pub(crate) struct Chain<'e>(pub(crate) &'e (dyn Error + 'static));
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONGEST: usize = 1_000;
-        /// Maximum number of sources. A longer chain may be a cycle.
+        /// Maximum number of an error's sources that are displayed. A longer chain may be a cycle.
         const DEEPEST: usize = 16;
         let mut line = self.0.to_string();
         let mut next = self.0.source();

@@ -1,4 +1,4 @@
-//! Classes of errors: a decision about retries, and a short name for logs, metrics and dead letters.
+//! Classes of the errors of executors: a decision about retries of the run, and a short name for logs, metrics and dead letters.
 //!
 //! Use this when an error of an executor must end its run immediately, or must be retried after a certain delay.
 //!
@@ -39,20 +39,20 @@ pub use node::{ErrorClass, ErrorExt, ErrorNode, permanent, retry_after};
 use std::error::Error;
 use std::time::Duration;
 
-/// A boxed error of any type, as returned by `execute` and `respond`.
+/// A boxed error of any type, as returned by `execute` and `respond` of an executor.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
-/// The decision on a retry after an error.
+/// The decision about a retry of an operation that failed with an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Retry {
-    /// A retry can succeed after this delay. Zero allows an immediate retry.
+    /// A retry of the failed operation can succeed after this delay. Zero allows an immediate retry.
     After(Duration),
-    /// A retry cannot succeed until the input, the code or the configuration changes.
+    /// A retry of the failed operation cannot succeed until the input, the code or the configuration changes.
     Never,
 }
 
 impl Retry {
-    /// Maximum delay that an error can request: one hour. A longer delay would park a run without a visible failure.
+    /// Maximum delay before a retry that an error can request: one hour. A longer delay would park a run without a visible failure.
     pub(crate) const MAX_DELAY: Duration = Duration::from_secs(60 * 60);
 
     /// Returns a retry after `delay`, shortened to [`MAX_DELAY`](Self::MAX_DELAY).
@@ -61,7 +61,7 @@ impl Retry {
     }
 }
 
-/// Returns at most `limit` bytes of `text`, cut at a character boundary, for example to bound a value in a message.
+/// Returns at most `limit` bytes of `text`, cut at a character boundary, for example to bound a value in an error message.
 pub(crate) fn excerpt(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
     if text.len() <= limit {
         return text.into();

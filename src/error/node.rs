@@ -3,7 +3,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-/// The class of an error: a decision about retries, and a short name. Returned by [`class_of`](crate::class_of).
+/// The class of an error: a decision about retries of the failed run, and a short name. Returned by [`class_of`](crate::class_of).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ErrorClass {
     pub(crate) verdict: Verdict,
@@ -11,10 +11,10 @@ pub struct ErrorClass {
 }
 
 impl ErrorClass {
-    /// The code of an error without a class.
+    /// The code for logs and metrics of an error without a class.
     pub(crate) const UNKNOWN: &'static str = "error";
 
-    /// Returns the decision about a retry, with the minimum delay.
+    /// Returns the decision about a retry of the failed operation, with the minimum delay.
     #[must_use]
     pub fn retry(self) -> Retry {
         match self.verdict {
@@ -23,21 +23,21 @@ impl ErrorClass {
         }
     }
 
-    /// Returns the stable short name of the class for logs, metrics and dead letters, such as `rate_limited`. Returns `error` for an
-    /// error without a name.
+    /// Returns the stable short name of the error's class for logs, metrics and dead letters, such as `rate_limited`. Returns `error` for
+    /// an error without a name.
     #[must_use]
     pub fn code(self) -> &'static str {
         self.code
     }
 }
 
-/// The decision about a retry of a run: its delay, and its cost in attempts.
+/// The decision about a retry of a failed run: its delay, and its cost in attempts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
     Permanent,
-    /// The minimum delay.
+    /// The run is retried after at least this delay.
     Transient(Duration),
-    /// The minimum delay. The failure uses no attempt.
+    /// The run is retried after at least this delay, and the failure uses no attempt.
     RateLimited(Duration),
 }
 
@@ -77,7 +77,7 @@ pub struct ErrorNode {
 }
 
 impl ErrorNode {
-    /// Wraps an error. A node is not wrapped again.
+    /// Wraps an error, to give it a class. An error that is a node already is not wrapped again.
     fn new(inner: BoxError) -> Self {
         match inner.downcast::<Self>() {
             Ok(node) => *node,
@@ -99,14 +99,14 @@ impl ErrorNode {
         self.verdict
     }
 
-    /// Returns the decision of this node, or `None` if the node has only a code and the inner error decides.
+    /// Returns the retry decision of this wrapper, or `None` if the wrapper has only a code and the inner error decides.
     #[must_use]
     pub fn retry(&self) -> Option<Retry> {
         let retry = |verdict| ErrorClass { verdict, code: "" }.retry();
         self.verdict.map(retry)
     }
 
-    /// Returns the code of this node, or `None` if the node has only a decision and the inner error has the code.
+    /// Returns the code of this wrapper, or `None` if the wrapper has only a retry decision and the inner error has the code.
     #[must_use]
     pub fn code(&self) -> Option<&'static str> {
         match (self.code, self.verdict) {
@@ -115,7 +115,7 @@ impl ErrorNode {
         }
     }
 
-    /// Returns the inner error, for example to downcast it.
+    /// Returns the error that this node wraps, for example to downcast it.
     #[must_use]
     pub fn inner(&self) -> &(dyn Error + Send + Sync + 'static) {
         self.inner.as_ref()
@@ -134,7 +134,7 @@ impl Error for ErrorNode {
     }
 }
 
-/// Methods that give any error a class.
+/// Methods that give any error a class: the decision about retries of the failed run, and a code.
 pub trait ErrorExt: Into<BoxError> {
     /// Marks the error as permanent: a retry cannot succeed, so the run ends immediately with a dead letter. See [`permanent`].
     fn permanent(self) -> ErrorNode {
@@ -154,7 +154,7 @@ pub trait ErrorExt: Into<BoxError> {
         ErrorNode::with(self.into(), Verdict::RateLimited(delay))
     }
 
-    /// Sets the code that logs, metrics and dead letters show. The decision about a retry does not change.
+    /// Sets the code of the error that logs, metrics and dead letters show. The decision about a retry does not change.
     fn with_code(self, code: &'static str) -> ErrorNode {
         let mut node = ErrorNode::new(self.into());
         node.code = Some(code);
@@ -180,7 +180,7 @@ pub fn retry_after(delay: Duration, error: impl Into<BoxError>) -> BoxError {
     error.into().retry_after(delay).into()
 }
 
-/// Returns the inner error of a node, or the error itself if it is not a node.
+/// Returns the error that an [`ErrorNode`] wraps, or the error itself if it is not a node.
 #[cfg(feature = "workflows")]
 pub(crate) fn without_node<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
     match error.downcast_ref::<ErrorNode>() {

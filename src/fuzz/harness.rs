@@ -1,4 +1,4 @@
-//! Runner of structured fuzz tests with limits on each case.
+//! Runner of structured fuzz tests with limits on CPU time, memory and stack of each case.
 
 use super::config;
 use super::tape::Tape;
@@ -16,16 +16,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-/// Stack size of a case in bytes: the default of threads of tokio and `std`.
+/// Stack size of a fuzz test's case in bytes: the default of threads of tokio and `std`.
 const STACK_BYTES: usize = 2 << 20;
-/// Maximum CPU time of a case. A case takes milliseconds, even without optimisation, so this limit detects unbounded work.
+/// Maximum CPU time of a fuzz test's case. A case takes milliseconds, even without optimisation, so this limit detects unbounded work.
 const MAX_CPU: Duration = Duration::from_secs(5);
-/// Maximum peak memory of a case in bytes. JSON of 1 MiB takes up to 100 bytes for each byte of the string.
+/// Maximum peak memory of a fuzz test's case in bytes. JSON of 1 MiB takes up to 100 bytes for each byte of the string.
 const MAX_PEAK_BYTES: u64 = 256 << 20;
-/// Maximum length of the input in a failure message, in bytes.
+/// Maximum length of the input in the failure message of a fuzz test, in bytes.
 const SHOWN_BYTES: usize = 4_000;
 
-/// Checks many inputs, each generated from a [`Tape`], within limits on CPU time, memory and stack.
+/// Checks many generated inputs of a fuzz test, each made from a [`Tape`], within limits on CPU time, memory and stack.
 ///
 /// `check` returns `true` if the input was accepted. Both results pass the test. Prints one line for `scripts/fuzz`: the maximum
 /// CPU time and memory of a case, the number of accepted inputs, and the number of inputs with each known part.
@@ -72,19 +72,19 @@ fn run<I: fmt::Debug>(make: fn(&mut Tape) -> I, check: fn(&I) -> bool) -> Result
     }
 }
 
-/// Replaces the content of a file. The input is written before its case, because a stack overflow ends the process. The file
-/// stays open, because file systems flush a file that is truncated and closed to the disk.
+/// Replaces the content of the file with the current input of a fuzz test. The input is written before its case, because a stack overflow
+/// ends the process. The file stays open, because file systems flush a file that is truncated and closed to the disk.
 fn replace(mut file: &File, content: &str) -> io::Result<()> {
     file.rewind()?;
     file.write_all(content.as_bytes())?;
     file.set_len(content.len().try_into().unwrap_or(u64::MAX))
 }
 
-/// The resources that one case used, and its panic.
+/// The resources that one case of a fuzz test used, and its panic.
 struct Cost {
     cpu: Duration,
     peak_bytes: u64,
-    /// `Ok(true)` if the input was accepted, or the message of the panic.
+    /// `Ok(true)` if the checked code accepted the input, or the message of the panic.
     ended: Result<bool, String>,
 }
 
@@ -133,7 +133,7 @@ impl Cost {
     }
 }
 
-/// The maximum resources of a case, and the number of inputs with each known part.
+/// The maximum resources of a fuzz test's cases, and the number of inputs with each known bad part.
 #[derive(Default)]
 struct Seen {
     cpu: Duration,

@@ -1,4 +1,4 @@
-//! Generators of JSON strings, from valid to broken. A JSON value could not represent most of the bad parts.
+//! Generators of JSON strings for fuzz tests, from valid to broken. A JSON value could not represent most of the bad parts.
 
 use super::known::{DEPTHS, ESCAPES, INVALID, KEYS, NUMBERS, SIZES};
 use super::tape::Tape;
@@ -6,10 +6,10 @@ use super::words::{NAMES, WORDS};
 use std::fmt;
 use std::ops::Deref;
 
-/// Size in bytes above which no further large part is added to a string.
+/// Size in bytes above which no further large part is added to a fuzz test's input.
 const LARGE: usize = 3 << 20;
 
-/// Writes a JSON value of any type, with names and strings that formats use.
+/// Writes a JSON value of any type into a fuzz test's input, with names and strings that the crate's formats use.
 pub(crate) fn any_json(tape: &mut Tape, out: &mut String) {
     if tape.is_bad() {
         return bad(tape, out);
@@ -48,7 +48,7 @@ fn object(tape: &mut Tape, out: &mut String) {
     out.push('}');
 }
 
-/// Writes one of the words as a JSON string, sometimes with bad parts.
+/// Writes one of the words as a JSON string into a fuzz test's input, sometimes with bad parts.
 pub(super) fn text(tape: &mut Tape, words: &[&'static str], out: &mut String) {
     let word = *tape.pick(words);
     out.push('"');
@@ -60,7 +60,7 @@ pub(super) fn text(tape: &mut Tape, words: &[&'static str], out: &mut String) {
     out.push('"');
 }
 
-/// Writes a word of a table. A word has no characters that JSON escapes, except quotes, backslashes and line feeds.
+/// Writes a word as the content of a JSON string. A word has no characters that JSON escapes, except quotes, backslashes and line feeds.
 fn escaped(word: &'static str, out: &mut String) {
     for c in word.chars() {
         match c {
@@ -94,7 +94,7 @@ fn bad_text(tape: &mut Tape, word: &'static str, out: &mut String) {
     }
 }
 
-/// Returns a known size with its name. Large sizes are rare, because each takes milliseconds.
+/// Returns one of the known string sizes for a fuzz test's input, with its name. Large sizes are rare, because each takes milliseconds.
 fn size(tape: &mut Tape) -> (&'static str, usize) {
     let known = if tape.once_in(12) {
         &SIZES[..]
@@ -104,7 +104,7 @@ fn size(tape: &mut Tape) -> (&'static str, usize) {
     *tape.pick(known)
 }
 
-/// Writes a bad part in place of a value.
+/// Writes a bad part in place of a JSON value into a fuzz test's input.
 pub(super) fn bad(tape: &mut Tape, out: &mut String) {
     match tape.below(10) {
         0 => out.push_str("null"),
@@ -139,7 +139,7 @@ fn number(tape: &mut Tape, out: &mut String) {
     }
 }
 
-/// Writes an object with a key that a library treats specially, and a value that such a library would follow.
+/// Writes a JSON object with a key that a library treats specially, and a value that such a library would follow.
 fn special(tape: &mut Tape, out: &mut String) {
     let key = *tape.pick(&KEYS);
     tape.note(key);
@@ -162,7 +162,7 @@ fn special(tape: &mut Tape, out: &mut String) {
     out.push('}');
 }
 
-/// Returns a known depth with its name. Great depths are rare, because each takes milliseconds.
+/// Returns one of the known nesting depths for a fuzz test's input, with its name. Great depths are rare, because each takes milliseconds.
 fn depth(tape: &mut Tape) -> (&'static str, usize) {
     let known = if tape.once_in(6) {
         &DEPTHS[..]
@@ -172,7 +172,7 @@ fn depth(tape: &mut Tape) -> (&'static str, usize) {
     *tape.pick(known)
 }
 
-/// Writes nested lists or objects of a known depth.
+/// Writes nested JSON lists or objects of a known depth into a fuzz test's input.
 pub(super) fn nested(tape: &mut Tape, out: &mut String) {
     let (name, depth) = depth(tape);
     tape.note(name);
@@ -183,7 +183,7 @@ pub(super) fn nested(tape: &mut Tape, out: &mut String) {
     out.extend(std::iter::repeat_n(close, times));
 }
 
-/// Bytes that are almost a string. Their debug form shows the string.
+/// Input of a fuzz test as bytes that are almost a UTF-8 string. Their debug form shows the string.
 pub(crate) struct Bytes(Vec<u8>);
 
 impl Deref for Bytes {
@@ -200,7 +200,7 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// Returns a string as bytes. The marks of [`INVALID`] become invalid UTF-8.
+/// Returns a fuzz test's input as bytes. The marks of [`INVALID`] become invalid UTF-8.
 pub(crate) fn bytes(tape: &mut Tape, text: &str) -> Bytes {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,6 +1,6 @@
-//! Parts of inputs that broke parsers in the past, in this crate or elsewhere. Each part is counted under its name.
+//! Parts of fuzz test inputs that broke parsers in the past, in this crate or elsewhere. Each part is counted under its name.
 
-/// Object keys that a library or this crate treats specially.
+/// Object keys in JSON that a library or this crate treats specially.
 pub(super) const KEYS: [&str; 6] = [
     "$serde_json::private::RawValue",
     "$serde_json::private::Number",
@@ -10,7 +10,7 @@ pub(super) const KEYS: [&str; 6] = [
     "$ref",
 ];
 
-/// Pieces of a JSON string, as JSON text. The private-use characters become invalid bytes in [`super::json::bytes`].
+/// Pieces of a JSON string that broke parsers, as JSON text. The private-use characters become invalid bytes in [`super::json::bytes`].
 pub(super) const ESCAPES: [(&str, &str); 18] = [
     ("\\u0000", "\\u0000"),
     ("U+0000, raw", "\0"),
@@ -41,7 +41,7 @@ pub(super) const INVALID: [(char, &str, &[u8]); 5] = [
     ('\u{E004}', "byte 0xFF", b"\xFF"),
 ];
 
-/// Numbers as JSON, and some strings that only look like numbers. The empty string is replaced with 400 digits.
+/// Numbers as JSON that broke parsers, and some strings that only look like numbers. The empty string is replaced with 400 digits.
 pub(super) const NUMBERS: [(&str, &str); 17] = [
     ("1e400", "1e400"),
     ("-1e400", "-1e400"),
@@ -62,7 +62,7 @@ pub(super) const NUMBERS: [(&str, &str); 17] = [
     ("0 with exponent of 20 digits", "0e18446744073709551616"),
 ];
 
-/// Levels of nested lists and objects.
+/// Nesting depths of JSON lists and objects, with their names.
 pub(super) const DEPTHS: [(&str, usize); 7] = [
     ("depth 32", 32),
     ("depth 63", 63),
@@ -73,7 +73,7 @@ pub(super) const DEPTHS: [(&str, usize); 7] = [
     ("depth 100,000", 100_000),
 ];
 
-/// Sizes of one string in bytes: one below, at and one above the limits of tags, schema names, paths, names and larger strings.
+/// Sizes of one JSON string in bytes: one below, at and one above the limits of tags, schema names, paths, names and larger strings.
 pub(super) const SIZES: [(&str, usize); 18] = [
     ("63 bytes", 63),
     ("64 bytes", 64),
@@ -95,7 +95,7 @@ pub(super) const SIZES: [(&str, usize); 18] = [
     ("1 MiB + 1", (1 << 20) + 1),
 ];
 
-/// Lengths of one list: one below, at and one above the limits of branches, regular expressions, tags and conditions.
+/// Lengths of one JSON list: one below, at and one above the limits of branches, regular expressions, tags and conditions.
 pub(super) const COUNTS: [(&str, usize); 12] = [
     ("63 items", 63),
     ("64 items", 64),
@@ -111,7 +111,7 @@ pub(super) const COUNTS: [(&str, usize); 12] = [
     ("1,001 items", 1_001),
 ];
 
-/// Returns the names of all parts.
+/// Returns the names of all known bad parts of fuzz test inputs.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let keys = KEYS.into_iter();
     let escapes = ESCAPES.into_iter().map(|(name, _)| name);

@@ -1,33 +1,33 @@
-//! Descriptions of the formats of definitions, records and answers, from which inputs are generated.
+//! Descriptions of the formats of definitions, records and answers, from which fuzz tests generate inputs.
 
 use super::json::{any_json, bad, text};
 use super::known::{COUNTS, KEYS};
 use super::tape::Tape;
 
-/// One part of a format. [`write`](Self::write) sometimes writes a known bad part instead.
+/// One part of a format from which fuzz tests generate inputs. [`write`](Self::write) sometimes writes a known bad part instead.
 #[derive(Debug)]
 pub(crate) enum Shape {
-    /// JSON of any type.
+    /// JSON of any type, in a fuzz test's input.
     Any,
-    /// One of these words as a JSON string.
+    /// One of these words as a JSON string, in a fuzz test's input.
     Word(&'static [&'static str]),
-    /// One of these strings, written without quotes.
+    /// One of these strings, written without quotes into a fuzz test's input.
     Raw(&'static [&'static str]),
-    /// A list of this shape, normally with at least one item.
+    /// A JSON list of values of this shape, normally with at least one item.
     List(&'static Self),
-    /// An object with these fields. A name that ends with `!` is always written, without the `!`. Other names are written in one of
+    /// A JSON object with these fields. A name that ends with `!` is always written, without the `!`. Other names are written in one of
     /// three objects.
     Object(&'static [(&'static str, &'static Self)]),
-    /// An object with some of these names, each with a value of this shape.
+    /// A JSON object with some of these names, each with a value of this shape.
     Named(&'static [&'static str], &'static Self),
-    /// One of these shapes. The first one must not contain itself.
+    /// A value of one of these shapes. The first shape must not contain itself.
     Either(&'static [&'static Self]),
-    /// A string that a function writes.
+    /// A string that a function writes into the fuzz test's input.
     Made(fn(&mut Tape, &mut String)),
 }
 
 impl Shape {
-    /// Writes one JSON text of this shape.
+    /// Writes one generated JSON text of this shape, as input of a fuzz test.
     pub(crate) fn write(&self, tape: &mut Tape, out: &mut String) {
         if tape.is_bad() {
             return bad(tape, out);
@@ -44,7 +44,7 @@ impl Shape {
         }
     }
 
-    /// Returns one JSON text of this shape.
+    /// Returns one generated JSON text of this shape, as input of a fuzz test.
     pub(crate) fn text(&self, tape: &mut Tape) -> String {
         let mut out = String::new();
         self.write(tape, &mut out);
@@ -101,7 +101,7 @@ fn named(names: &[&'static str], value: &Shape, tape: &mut Tape, out: &mut Strin
     object.close(tape);
 }
 
-/// The fields of an object that is being written.
+/// The fields of a JSON object that is being written into a fuzz test's input.
 struct Fields<'o> {
     out: &'o mut String,
     is_empty: bool,

@@ -1,20 +1,20 @@
-//! Choices of a generator, as a list of numbers that `proptest` can shrink.
+//! Choices of a generator of fuzz test inputs, as a list of numbers that `proptest` can shrink.
 
 use std::collections::BTreeSet;
 
-/// The choices that one input is generated from. A shorter list with smaller numbers gives a simpler input, so `proptest`
+/// The choices that one input of a fuzz test is generated from. A shorter list with smaller numbers gives a simpler input, so `proptest`
 /// shrinks inputs of any format without knowing the format.
 #[derive(Debug)]
 pub(crate) struct Tape {
     choices: Vec<u16>,
     next: usize,
-    /// One in this many values is replaced with a bad part. 0 disables bad parts.
+    /// One in this many generated values is replaced with a bad part. 0 disables bad parts.
     bad_one_in: usize,
     noted: BTreeSet<&'static str>,
 }
 
 impl Tape {
-    /// Maximum number of choices in one tape.
+    /// Maximum number of choices from which one input of a fuzz test is generated.
     pub(super) const MAX_CHOICES: usize = 400;
 
     pub(super) fn new(choices: Vec<u16>) -> Self {
@@ -28,19 +28,19 @@ impl Tape {
         tape
     }
 
-    /// Returns a number below `count`. Returns 0 after the last choice.
+    /// Returns the next choice as a number below `count`. Returns 0 after the last choice.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         let choice = self.choices.get(self.next).copied().unwrap_or_default();
         self.next += 1;
         usize::from(choice) % count
     }
 
-    /// Returns one of `items`. Returns the first one after the last choice.
+    /// Returns the next choice as one of `items`. Returns the first one after the last choice.
     pub(crate) fn pick<'i, T>(&mut self, items: &'i [T]) -> &'i T {
         &items[self.below(items.len())]
     }
 
-    /// Returns one of `words`. Returns the first one after the last choice.
+    /// Returns the next choice as one of `words`. Returns the first one after the last choice.
     pub(crate) fn word(&mut self, words: &[&'static str]) -> &'static str {
         words[self.below(words.len())]
     }
@@ -50,12 +50,12 @@ impl Tape {
         self.below(count) == count - 1
     }
 
-    /// Returns `true` if the next value is replaced with a bad part.
+    /// Returns `true` if the next generated value is replaced with a bad part.
     pub(super) fn is_bad(&mut self) -> bool {
         self.bad_one_in > 0 && self.once_in(self.bad_one_in)
     }
 
-    /// Counts a known part as used by this input.
+    /// Counts a known bad part as used by this input of a fuzz test.
     pub(crate) fn note(&mut self, part: &'static str) {
         self.noted.insert(part);
     }

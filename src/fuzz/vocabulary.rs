@@ -1,4 +1,4 @@
-//! Paths, and the formats that the crate reads.
+//! Formats of breadcrumbs, events, subscriptions, hints and paths, for fuzz tests.
 
 use super::Shape::{self, Any, Either, List, Made, Named, Object, Raw, Word};
 use super::known::SIZES;
@@ -39,7 +39,7 @@ const TAGS: &[&str] = &[
 ];
 pub(crate) const TAG_LIST: Shape = List(&Word(TAGS));
 
-/// The context of a breadcrumb.
+/// The format of the context of a breadcrumb, for fuzz tests.
 pub(crate) const CONTEXT: Shape = Either(&[
     &Named(
         &[
@@ -87,7 +87,7 @@ const PATH: Shape = Either(&[
     &Made(long_path),
 ]);
 
-/// Writes a path of one of the known sizes.
+/// Writes a path of one of the known sizes into a fuzz test's input.
 fn long_path(tape: &mut Tape, out: &mut String) {
     let (name, size) = *tape.pick(&SIZES[..9]);
     tape.note(name);
@@ -218,7 +218,7 @@ const SUBSCRIPTION: Shape = Either(&[
         ("selector!", &SELECTOR_FIELDS),
     ]),
 ]);
-/// A definition of subscriptions, in one of its forms.
+/// The format of a definition of subscriptions in each of its forms, for fuzz tests.
 pub(crate) const SUBSCRIPTIONS: Shape = Either(&[
     &List(&SUBSCRIPTION),
     &List(&SUBSCRIPTION),
@@ -250,7 +250,7 @@ const TIME: Shape = Word(&[
 ]);
 pub(super) const VERSION: Shape = Raw(&["1", "2", "0", "18446744073709551615", "9007199254740993"]);
 
-/// Hints for the presentation of a breadcrumb to a model.
+/// The format of hints for the presentation of a breadcrumb to a model, for fuzz tests.
 pub(crate) const HINTS: Shape = Object(&[
     ("include", &List(&PATH)),
     ("exclude", &List(&PATH)),
@@ -284,7 +284,7 @@ const RULE: Shape = Either(&[
     &Object(&[("type!", &Word(&["jq"])), ("value!", &TEXT)]),
 ]);
 
-/// A stored breadcrumb.
+/// The format of a stored breadcrumb, for fuzz tests.
 pub(crate) const BREADCRUMB: Shape = Object(&[
     ("id!", &ID),
     ("schema_name!", &SCHEMA),
@@ -305,7 +305,7 @@ pub(crate) const BREADCRUMB: Shape = Object(&[
     ("updated_by", &TEXT),
     ("owner_id", &TEXT),
 ]);
-/// An event.
+/// The format of an event, for fuzz tests.
 pub(crate) const EVENT: Shape = Either(&[
     &Object(&[
         (
@@ -342,7 +342,7 @@ const REFERENCES: &[&str] = &[
     "#/$defs/a/$defs/a",
     "a.json",
 ];
-/// A JSON Schema.
+/// The format of a JSON Schema, for fuzz tests.
 pub(crate) static SCHEMA_OF_JSON: Shape = Either(&[
     &Object(&[("type!", &Word(TYPES))]),
     &Object(&[

@@ -1,4 +1,4 @@
-//! Formats that servers, model providers and programs send.
+//! Formats that servers, model providers and external agent programs send, for fuzz tests.
 
 use super::Shape::{self, Any, Either, List, Named, Object, Raw, Word};
 use super::agents::{ANSWER, ARGUMENTS, TOOL};
@@ -6,7 +6,7 @@ use super::json::{Bytes, bytes};
 use super::tape::Tape;
 use super::vocabulary::{BREADCRUMB, EVENT, TEXT};
 
-/// A server's list of breadcrumbs, a single breadcrumb, or the answer to a create call.
+/// The format of a breadcrumb server's answers, for fuzz tests: a list, a single breadcrumb, or the answer to a create call.
 pub(crate) const SERVER_ANSWER: Shape = Either(&[
     &List(&BREADCRUMB),
     &BREADCRUMB,
@@ -47,7 +47,7 @@ const CALL: Shape = Object(&[
         ]),
     ),
 ]);
-/// Pieces of arguments. Only all pieces together are JSON.
+/// Pieces of the arguments of a streamed tool call. Only all pieces together are JSON.
 const PIECE: Shape = Word(&[
     "",
     "{",
@@ -70,7 +70,7 @@ const DELTA: Shape = Either(&[
     ]),
 ]);
 const USAGE: Shape = Object(&[("prompt_tokens", &INDEX), ("completion_tokens", &INDEX)]);
-/// A chunk of an answer in the format of OpenAI, or a whole answer.
+/// The format of a chunk of a model's answer in the format of OpenAI, or of a whole answer, for fuzz tests.
 pub(crate) const CHUNK: Shape = Either(&[
     &Object(&[("choices!", &List(&Object(&[("delta!", &DELTA)])))]),
     &Object(&[(
@@ -98,7 +98,7 @@ pub(crate) const CHUNK: Shape = Either(&[
     )]),
 ]);
 
-/// A call that a program sends back.
+/// The format of a tool call that an external agent program sends back, for fuzz tests.
 pub(crate) const SENT_CALL: Shape = Object(&[
     ("id!", &Word(&["1", "call", "é"])),
     ("tool!", &TOOL),
@@ -109,7 +109,7 @@ pub(crate) const SENT_CALL: Shape = Object(&[
     ("extra", &Any),
 ]);
 
-/// Returns the body of an answer of type `text/event-stream`, and the lengths of the chunks in which it arrives.
+/// Returns the body of a generated answer of type `text/event-stream`, and the lengths of the chunks in which it arrives.
 pub(crate) fn event_stream(tape: &mut Tape) -> (Bytes, Vec<usize>) {
     const ENDS: [&str; 4] = ["\n", "\r\n", "\r", ""];
     const FIELDS: [&str; 12] = [

@@ -1,6 +1,6 @@
-//! Strings and field names that formats use.
+//! Strings and field names that the crate's formats use, for the inputs of fuzz tests.
 
-/// Strings of any kind. Some are valid only where a certain format expects them.
+/// Strings of any kind for the inputs of fuzz tests. Some are valid only where a certain format expects them.
 pub(super) const WORDS: &[&str] = &[
     "",
     "a",
@@ -24,7 +24,7 @@ pub(super) const WORDS: &[&str] = &[
     "```json\n{}\n```",
 ];
 
-/// Names of object fields.
+/// Names of object fields for the inputs of fuzz tests.
 pub(super) const NAMES: &[&str] = &[
     "a",
     "b",

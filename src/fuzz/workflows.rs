@@ -1,4 +1,4 @@
-//! The format of workflow definitions.
+//! The format of workflow definitions, for fuzz tests.
 
 use super::Shape::{self, Any, Either, List, Made, Named, Object, Raw, Word};
 use super::tape::Tape;
@@ -22,7 +22,7 @@ const NAME: Shape = Either(&[
 ]);
 const FLOWS: &[&str] = &["main", "other"];
 
-/// Values with references to variables.
+/// The format of values with references to variables of a workflow, for fuzz tests.
 const EXPRESSION: Shape = Either(&[
     &Word(&[
         "${input}",
@@ -100,7 +100,7 @@ static STEPS: Shape = Either(&[
     &Made(nested_steps),
 ]);
 
-/// Writes nested steps, to about the maximum depth of JSON or YAML.
+/// Writes nested workflow steps into a fuzz test's input, to about the maximum depth of JSON or YAML.
 fn nested_steps(tape: &mut Tape, out: &mut String) {
     const TEST: &str = r#"{"path":"input","op":"exists"}"#;
     let (name, times) = *tape.pick(&[
@@ -242,7 +242,7 @@ static FLOW: Shape = Either(&[
     ]),
 ]);
 
-/// A workflow definition, with the tools of [`tools`](super::tests::tools) and the model `m`.
+/// The format of a workflow definition for fuzz tests, with the tools of [`tools`](super::tests::tools) and the model `m`.
 pub(super) static WORKFLOW: Shape = Object(&[
     (
         "flows!",
@@ -296,7 +296,7 @@ pub(super) static WORKFLOW: Shape = Object(&[
     ("description", &TEXT),
 ]);
 
-/// The definition of a workflow executor.
+/// The format of the breadcrumb that defines a workflow executor, for fuzz tests.
 pub(super) const WORKFLOW_DEFINITION: Shape = Object(&[
     ("workflow_id!", &Word(&["w", "other"])),
     ("definition!", &WORKFLOW),

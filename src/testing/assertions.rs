@@ -1,4 +1,4 @@
-//! Assertions on the runs of a store.
+//! Assertions of tests on the runs of executors in a store.
 
 use super::error::describe;
 use crate::client::Client;
@@ -8,8 +8,8 @@ use crate::store::{Run, RunFilter, RunState, StoreError, StoreWithEvents};
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Asserts that an executor has responded to a trigger. Returns the breadcrumbs that the run wrote, in order: questions of an agent
-/// come first, and the last breadcrumb is the response. Breadcrumbs that were deleted since are omitted.
+/// Asserts that an executor has responded to a trigger. Returns the breadcrumbs that its run wrote, in order: questions of an agent come
+/// first, and the last breadcrumb is the response. Breadcrumbs that were deleted since are omitted.
 ///
 /// The assertion is about the newest version of the trigger that has a run of the executor.
 ///
@@ -73,12 +73,12 @@ pub fn assert_suspended<'a, S: StoreWithEvents>(
     }
 }
 
-/// An assertion on the run of an executor on a trigger.
+/// An assertion of a test on the run of an executor on a trigger.
 struct Assertion<'a, S> {
     store: &'a S,
     executor: &'a str,
     trigger: BreadcrumbId,
-    /// The caller of the assertion.
+    /// The location of the test code that called the assertion, for its message.
     location: &'static Location<'static>,
 }
 
@@ -93,7 +93,7 @@ impl<'a, S: StoreWithEvents> Assertion<'a, S> {
         }
     }
 
-    /// Returns the run if it is as expected. Otherwise the assertion fails.
+    /// Returns the run if its state is as the test expects. Otherwise the assertion fails.
     async fn run(&self, expected: &str, is_expected: impl Fn(&Run) -> bool) -> Run {
         let found = match self.newest().await {
             Ok(Some(run)) if is_expected(&run) => return run,
@@ -109,7 +109,7 @@ impl<'a, S: StoreWithEvents> Assertion<'a, S> {
         self.fail(&problem, &explanation)
     }
 
-    /// Returns the run on the newest version of the trigger.
+    /// Returns the executor's run on the newest version of the trigger.
     async fn newest(&self) -> Result<Option<Run>, StoreError> {
         let ledger = self.store.ledger().ok_or(StoreError::Unsupported {
             store: "the store of the test",
@@ -122,7 +122,7 @@ impl<'a, S: StoreWithEvents> Assertion<'a, S> {
         Ok(runs.max_by_key(|run| run.run.trigger_version))
     }
 
-    /// Returns the breadcrumbs that a run wrote.
+    /// Returns the breadcrumbs that a run wrote, as the store has them.
     async fn written(&self, run: &Run) -> Vec<Arc<Breadcrumb>> {
         let mut written = Vec::with_capacity(run.written.len());
         for id in &run.written {
@@ -138,7 +138,7 @@ impl<'a, S: StoreWithEvents> Assertion<'a, S> {
         written
     }
 
-    /// Returns the report on the trigger and all executors, for a message.
+    /// Returns the report on the trigger and all executors, for the message of a failed assertion.
     async fn explanation(&self) -> String {
         match Client::new(self.store).explain(self.trigger).await {
             Ok(report) => report.to_string(),

@@ -1,4 +1,4 @@
-//! Time limit by the machine's clock, which also passes while tokio's clock is paused.
+//! Time limit of a test by the machine's clock, which also passes while tokio's clock is paused.
 
 use super::TestError;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::thread;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// A thread that reports the end of a time limit. Dropping this handle ends the thread.
+/// A thread that reports the end of a test's time limit. Dropping this handle ends the thread.
 pub(super) struct Deadline {
     passed: Arc<Notify>,
-    /// The thread waits until this sender is dropped, at most for the time limit.
+    /// Sender whose drop ends the thread of the time limit before the limit has passed.
     _alive: SyncSender<()>,
 }
 
 impl Deadline {
-    /// Starts the thread.
+    /// Starts the thread that reports the end of a test's time limit.
     ///
     /// # Errors
     /// [`TestError::Thread`] if the system refuses a thread.
@@ -38,7 +38,7 @@ impl Deadline {
         }
     }
 
-    /// Waits for the end of the time limit.
+    /// Waits for the end of the test's time limit.
     pub(super) async fn passed(&self) {
         self.passed.notified().await;
     }

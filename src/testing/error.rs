@@ -1,4 +1,4 @@
-//! Errors of the testing kit.
+//! Errors of the kit for tests of executors and agents.
 
 use crate::error::{BoxError, Retry};
 use crate::runtime::RuntimeError;
@@ -6,11 +6,11 @@ use crate::source::SourceError;
 use crate::store::{Moment, Operation, Run, StoreError, StoreId};
 use std::time::Duration;
 
-/// Error of the testing kit. A retry never helps, because the test or the tested code has to change.
+/// Error of the kit for tests of executors and agents. A retry never helps, because the test or the tested code has to change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestError {
-    /// The caller is not in a tokio runtime with one thread.
+    /// The caller of the testing kit is not in a tokio runtime with one thread.
     #[error(
         "the testing kit needs a tokio runtime with one thread, and {found}; use #[tokio::test] without a flavor"
     )]
@@ -18,26 +18,26 @@ pub enum TestError {
         /// A description of the caller's tokio runtime.
         found: &'static str,
     },
-    /// The clock cannot be advanced, because tokio's time is not paused.
+    /// The test's clock cannot be advanced, because tokio's time is not paused.
     #[error(
         "cannot advance the clock by {by:?}: the time of tokio is not paused; create the store with TestStore::new"
     )]
     NotPaused {
-        /// The requested duration.
+        /// The duration by which the clock should be advanced.
         by: Duration,
     },
-    /// A runtime uses another store than the one whose method was called.
+    /// A runtime under test uses another store than the test store whose method was called.
     #[error(
         "cannot run the runtime until it is idle: an executor or a definition of it uses store {found}, and the test store is {store}; \
          call the method of the test store that the runtime is built on"
     )]
     OtherStore {
-        /// The identity of the test store.
+        /// The identity of the test store whose method was called.
         store: StoreId,
-        /// The identity of the store that the runtime uses.
+        /// The identity of the other store that the runtime uses.
         found: StoreId,
     },
-    /// A runtime did not become idle within the limits.
+    /// A runtime under test did not become idle within the limits of the test store.
     #[error(
         "the runtime is not idle after {clock:?} of its clock and {calls} store calls: {}; let the executor end, or raise the limit \
          with TestStore::time_limit or TestStore::real_time_limit",
@@ -46,39 +46,39 @@ pub enum TestError {
     NotIdle {
         /// The time that has passed on tokio's clock.
         clock: Duration,
-        /// The number of store calls.
+        /// The number of store calls until the limit.
         calls: u64,
         /// The runs that are due or running, and the suspended runs whose answer is in the store. Empty if an event is not handled.
         runs: Vec<Run>,
     },
-    /// The runtime became idle before the call at which its worker should crash.
+    /// The runtime under test became idle before the store call at which its worker should crash.
     #[error("the runtime became idle before its worker crashed; {}", planned(*at))]
     NoCrash {
-        /// The call that was set with [`Faults::crash_at`](super::Faults::crash_at), or `None` if no call was set.
+        /// The store call that was set with [`Faults::crash_at`](super::Faults::crash_at), or `None` if no call was set.
         at: Option<(Operation, Moment)>,
     },
     /// The operating system refused the thread that limits the duration of a test.
-    #[error("cannot start the thread that limits the duration of a test")]
+    #[error("cannot start the thread that limits the duration of a test; see the cause")]
     Thread {
-        /// The operating system's error.
+        /// The operating system's error for the thread.
         source: std::io::Error,
     },
-    /// The runtime cannot run, or ended early.
-    #[error("the runtime of the test failed")]
+    /// The runtime under test cannot run, or ended early.
+    #[error("the runtime under test cannot run, or ended early; see the cause")]
     Runtime {
-        /// The runtime's error, a [`RuntimeError`].
+        /// The error of the runtime under test, a [`RuntimeError`].
         source: BoxError,
     },
-    /// The kit cannot read the store.
-    #[error("the testing kit cannot read its store")]
+    /// The testing kit cannot read the test store.
+    #[error("the testing kit cannot read the test store; see the cause")]
     Store {
-        /// The store's error, a [`StoreError`] or a [`SourceError`].
+        /// The test store's error, a [`StoreError`] or a [`SourceError`].
         source: BoxError,
     },
 }
 
 impl TestError {
-    /// Returns [`Retry::Never`].
+    /// Returns [`Retry::Never`], because a retry of a test never helps.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -109,7 +109,7 @@ impl TestError {
     }
 }
 
-/// Describes a run on one line.
+/// Describes a run on one line, for the message of an error of the testing kit.
 pub(super) fn describe(run: &Run) -> String {
     let mut line = format!("{} is {}, {} attempts", run.run, run.state, run.attempts);
     for (name, detail) in [
@@ -125,7 +125,7 @@ pub(super) fn describe(run: &Run) -> String {
 }
 
 fn busy(runs: &[Run]) -> String {
-    /// Maximum number of runs in a message.
+    /// Maximum number of runs that an error message of the testing kit lists.
     const MOST: usize = 10;
     if runs.is_empty() {
         return "no run is due or running, but an event is not handled".to_owned();

@@ -1,4 +1,4 @@
-//! Switches for the faults of a worker's store.
+//! Switches with which a test injects faults into a worker's store.
 
 use crate::store::{Fault, Moment, Operation};
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Switches for the faults of one worker's store handle. A clone controls the same switches.
+/// Switches with which a test makes calls of one worker's store handle fail. A clone controls the same switches.
 ///
 /// [`TestStore::with_faults`](super::TestStore::with_faults) returns a handle with these faults. Calls of the test on the
 /// [`TestStore`](super::TestStore) itself have none of them.
@@ -47,13 +47,13 @@ pub struct Faults(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     switches: Mutex<Switches>,
-    /// Notified when the worker crashes.
+    /// Notified when the worker with these faults crashes.
     crashed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Switches {
-    /// Number of further calls that fail.
+    /// Number of further store calls that fail, by operation and moment.
     failing: HashMap<(Operation, Moment), usize>,
     crash_at: Option<(Operation, Moment)>,
     has_crashed: bool,
@@ -61,27 +61,27 @@ struct Switches {
 }
 
 impl Faults {
-    /// Creates switches without faults.
+    /// Creates fault switches for a worker's store, without faults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes the next `n` calls of an operation fail before they have an effect. Replaces the number of an earlier `fail_next`.
+    /// Makes the next `n` calls of a store operation fail before they have an effect. Replaces the number of an earlier `fail_next`.
     pub fn fail_next(&self, operation: Operation, n: usize) {
         let call = (operation, Moment::Before);
         self.switches().failing.insert(call, n);
     }
 
-    /// Makes the next `n` successful calls of an operation return an error after their effect, so that the worker loses the answers.
+    /// Makes the next `n` successful calls of a store operation return an error after their effect, so that the worker loses the answers.
     /// Replaces the number of an earlier `lose_next`.
     pub fn lose_next(&self, operation: Operation, n: usize) {
         let call = (operation, Moment::After);
         self.switches().failing.insert(call, n);
     }
 
-    /// Makes the worker crash at the next call of an operation, before or after the call has its effect. To crash at a later call, call
-    /// this method at a moment of the run: a tool that sets `Operation::Save, Moment::Before` crashes before its result is saved.
+    /// Makes the worker crash at the next call of a store operation, before or after the call has its effect. To crash at a later call,
+    /// call this method at a moment of the run: a tool that sets `Operation::Save, Moment::Before` crashes before its result is saved.
     ///
     /// After the crash, no call of the handle has an effect or returns, so leases remain until they expire.
     /// [`TestStore::run_until_crash`](super::TestStore::run_until_crash) drops the worker. Build the next worker on another handle.
@@ -89,7 +89,7 @@ impl Faults {
         self.switches().crash_at = Some((operation, moment));
     }
 
-    /// Resets all switches. A worker that has crashed stays down.
+    /// Resets all fault switches of the worker's store. A worker that has crashed stays down.
     pub fn clear(&self) {
         let mut switches = self.switches();
         switches.failing.clear();
@@ -102,7 +102,7 @@ impl Faults {
         self.switches().injected
     }
 
-    /// Returns the fault of one call.
+    /// Returns the fault that the switches inject into one store call.
     pub(super) fn decide(&self, operation: Operation, moment: Moment) -> Fault {
         let mut switches = self.switches();
         if switches.has_crashed {
@@ -123,7 +123,7 @@ impl Faults {
         Fault::Fail
     }
 
-    /// Waits for the crash.
+    /// Waits until the worker with these faults crashes.
     pub(super) async fn crash(&self) {
         loop {
             let crashed = self.0.crashed.notified();
@@ -134,7 +134,7 @@ impl Faults {
         }
     }
 
-    /// Returns the call at which the worker will crash.
+    /// Returns the store call at which the worker will crash.
     pub(super) fn planned(&self) -> Option<(Operation, Moment)> {
         self.switches().crash_at
     }

@@ -1,4 +1,4 @@
-//! Detection of an idle runtime, and of the runs that keep a runtime busy.
+//! Detection of an idle runtime under test, and of the runs that keep a runtime busy.
 
 use super::TestError;
 use super::deadline::Deadline;
@@ -15,10 +15,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// Maximum number of store calls until a runtime is idle.
+/// Maximum number of store calls of a test until the runtime is idle.
 const MOST_CALLS: u64 = 1_000_000;
 
-/// Count of a store's calls, with a notification. Every change of a run's state is a call.
+/// Number of a test store's calls, with a notification of each call. Every change of a run's state is a call.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     calls: AtomicU64,
@@ -26,7 +26,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Records a moment of a call.
+    /// Records the start or the end of a call of the test store.
     pub(super) fn note(&self, moment: Moment) {
         if moment == Moment::Before {
             self.calls.fetch_add(1, Ordering::Relaxed);
@@ -39,16 +39,16 @@ impl Activity {
     }
 }
 
-/// Limits of the wait until a runtime is idle.
+/// Limits of a test's wait until a runtime is idle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Limit by tokio's clock.
+    /// Maximum wait until the runtime is idle, by tokio's clock.
     pub(super) time: Duration,
-    /// Limit by the machine's clock.
+    /// Maximum wait until the runtime is idle, by the machine's clock.
     pub(super) real_time: Duration,
 }
 
-/// The wait until a runtime is idle.
+/// The wait of a test until a runtime is idle.
 pub(super) struct Watch<'w> {
     store: &'w MemoryStore,
     activity: &'w Activity,
@@ -72,7 +72,7 @@ impl<'w> Watch<'w> {
         }
     }
 
-    /// Waits until the runtime is idle. The check runs after each store call and each handled event. This task is ready then, so
+    /// Waits until the runtime under test is idle. The check runs after each store call and each handled event. This task is ready then, so
     /// tokio does not move a paused clock before the check.
     ///
     /// # Errors
@@ -92,14 +92,14 @@ impl<'w> Watch<'w> {
         }
     }
 
-    /// Returns `true` if every event of the store has been handled, and no run is busy.
+    /// Returns `true` if the runtime has handled every event of the store, and none of its executors has a busy run.
     async fn is_idle(&self) -> Result<bool, TestError> {
         let events = self.store.events().subscribe(StartAt::Now).await;
         let newest = events.map_err(TestError::of_source)?.start();
         Ok(self.runtime.has_handled(newest) && self.busy().await?.is_empty())
     }
 
-    /// Waits until a limit has passed.
+    /// Waits until a limit of the wait for an idle runtime has passed.
     ///
     /// # Errors
     /// [`TestError::Thread`].
@@ -122,7 +122,7 @@ impl<'w> Watch<'w> {
         Ok(())
     }
 
-    /// Returns the error of a runtime that is not idle within the limits.
+    /// Returns the error of a runtime under test that is not idle within the limits.
     pub(super) async fn not_idle(&self) -> TestError {
         match self.busy().await {
             Ok(runs) => TestError::NotIdle {
@@ -134,7 +134,7 @@ impl<'w> Watch<'w> {
         }
     }
 
-    /// Returns the number of store calls since the start of the wait.
+    /// Returns the number of store calls since the start of the wait for an idle runtime.
     fn calls(&self) -> u64 {
         self.activity.calls() - self.calls_before
     }
@@ -178,7 +178,7 @@ impl<'w> Watch<'w> {
     }
 }
 
-/// Returns the runs that are not over, the oldest first.
+/// Returns the runs of a store that are not over, the oldest first.
 pub(super) async fn open_runs(store: &MemoryStore) -> Result<Vec<Run>, StoreError> {
     let mut query = RunQuery::all()
         .state(RunState::Ready)

@@ -1,4 +1,4 @@
-//! Recording of the contexts that an executor receives.
+//! Recording of the contexts that an executor under test receives.
 
 use crate::error::BoxError;
 use crate::executor::{
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// An executor that records the context of each attempt.
+/// An executor for tests that wraps another executor and records the context of each attempt.
 ///
 /// The recorder works like the inner executor, except that it uses the default
 /// [`process_event`](UniversalExecutor::process_event). So it is not suitable for an executor that overrides this method, such as
@@ -50,7 +50,8 @@ pub struct Recorded<E> {
 }
 
 impl<E> Recorded<E> {
-    /// Wraps an executor: your own type, or an [`executor`](fn@crate::executor) or [`Agent`](crate::agent::Agent) after `bind`.
+    /// Wraps an executor to record its contexts: your own type, or an [`executor`](fn@crate::executor) or [`Agent`](crate::agent::Agent)
+    /// after `bind`.
     #[must_use]
     pub fn new(inner: E) -> Self {
         Self {
@@ -59,13 +60,13 @@ impl<E> Recorded<E> {
         }
     }
 
-    /// Returns the recorded contexts. The returned handle also contains contexts that are recorded later.
+    /// Returns the contexts of the recorded attempts. The returned handle also contains contexts that are recorded later.
     #[must_use]
     pub fn contexts(&self) -> Contexts {
         self.contexts.clone()
     }
 
-    /// Returns the inner executor.
+    /// Returns the executor whose contexts are recorded.
     #[must_use]
     pub const fn inner(&self) -> &E {
         &self.inner
@@ -80,10 +81,10 @@ impl<E> Recorded<E> {
 pub struct Contexts(Arc<Mutex<VecDeque<ExecutionContext>>>);
 
 impl Contexts {
-    /// Maximum number of recorded contexts. A further context replaces the oldest one.
+    /// Maximum number of recorded contexts of attempts. A further context replaces the oldest one.
     pub const MOST: usize = 1_000;
 
-    /// Returns the recorded contexts, the oldest first.
+    /// Returns the contexts of the recorded attempts, the oldest first.
     #[must_use]
     pub fn all(&self) -> Vec<ExecutionContext> {
         self.recorded().iter().cloned().collect()

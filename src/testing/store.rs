@@ -53,14 +53,14 @@ use tokio::time::Instant;
 /// ```
 #[derive(Clone)]
 pub struct TestStore {
-    /// Records each call in `activity`, and injects no faults.
+    /// The memory store, whose calls are counted in `activity` and have no faults.
     observed: Faulty<MemoryStore>,
     activity: Arc<Activity>,
     limits: Limits,
 }
 
 impl TestStore {
-    /// Creates an empty store and pauses tokio's time, unless it is paused already. The time stays paused after the store is dropped.
+    /// Creates an empty test store and pauses tokio's time, unless it is paused already. The time stays paused after the store is dropped.
     ///
     /// # Errors
     /// [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
@@ -79,8 +79,8 @@ impl TestStore {
         Ok(Self::over(store, HOUR))
     }
 
-    /// Creates an empty store without pausing tokio's time, for tests with real servers or blocking tools.
-    /// [`advance`](Self::advance) then fails with [`TestError::NotPaused`].
+    /// Creates an empty test store without pausing tokio's time, for tests with real servers or blocking tools. [`advance`](Self::advance)
+    /// then fails with [`TestError::NotPaused`].
     #[must_use]
     pub fn in_real_time() -> Self {
         const HALF_A_MINUTE: Duration = Duration::from_secs(30);
@@ -104,23 +104,23 @@ impl TestStore {
         }
     }
 
-    /// Sets the maximum time until a runtime is idle, by tokio's clock. Defaults to one hour, and to 30 s in real time.
+    /// Sets the maximum time until a runtime under test is idle, by tokio's clock. Defaults to one hour, and to 30 s in real time.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.limits.time = limit;
         self
     }
 
-    /// Sets the maximum time until a runtime is idle, by the machine's clock. Defaults to 60 s. This limit ends a test whose tasks never
-    /// wait, because tokio then never moves a paused clock.
+    /// Sets the maximum time until a runtime under test is idle, by the machine's clock. Defaults to 60 s. This limit ends a test whose
+    /// tasks never wait, because tokio then never moves a paused clock.
     #[must_use]
     pub fn real_time_limit(mut self, limit: Duration) -> Self {
         self.limits.real_time = limit;
         self
     }
 
-    /// Returns a handle on the same data whose calls fail as `faults` decides. Build a runtime on this handle. The executors of the
-    /// runtime must use the same handle.
+    /// Returns a handle on the data of the test store whose calls fail as `faults` decides. Build a runtime on this handle. The executors
+    /// of the runtime must use the same handle.
     #[must_use]
     pub fn with_faults(&self, faults: &Faults) -> Faulty<Self> {
         let faults = faults.clone();
@@ -129,13 +129,13 @@ impl TestStore {
         })
     }
 
-    /// Returns the time of the store's clock.
+    /// Returns the current time of the test store's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.memory().now()
     }
 
-    /// Advances tokio's clock, and with it the store's clock, all leases, timeouts, retries and waits.
+    /// Advances tokio's clock, and with it the test store's clock, all leases, timeouts, retries and waits.
     ///
     /// This method runs no executor: call [`run_until_idle`](Self::run_until_idle) afterwards. One call advances the clock by at most
     /// 30 years.
@@ -226,7 +226,7 @@ impl TestStore {
         }
     }
 
-    /// Checks that a runtime uses this store, also through a handle with faults.
+    /// Checks that a runtime uses this test store, also through a handle with faults.
     fn check_store(&self, runtime: &Runtime) -> Result<(), TestError> {
         let store = self.identity();
         let mut used = runtime.store_ids().into_iter();
@@ -236,7 +236,7 @@ impl TestStore {
         }
     }
 
-    /// Returns the store without observation.
+    /// Returns the memory store without the count of calls.
     fn memory(&self) -> &MemoryStore {
         self.observed.inner()
     }

@@ -1,11 +1,11 @@
-//! Pausing of tokio's time.
+//! Pausing of tokio's time for tests.
 
 use super::TestError;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
-/// Checks that the caller is in a tokio runtime with one thread. Only such a runtime can pause time, and its other tasks change nothing
-/// while the kit inspects the store.
+/// Checks that the caller of the testing kit is in a tokio runtime with one thread. Only such a runtime can pause time, and its other tasks
+/// change nothing while the kit inspects the store.
 ///
 /// # Errors
 /// [`TestError::WrongRuntime`].
