@@ -1,4 +1,5 @@
-//! First message of a transaction: locks ordering keys, and reads the tenant's row, the clock and the facts that the jobs need.
+//! First message of a PostgreSQL transaction: locks ordering keys of runs, and reads the tenant's row, the clock and the rows that its jobs
+//! need.
 
 use super::NAME;
 use super::column;
@@ -11,23 +12,24 @@ use crate::store::durable::tenant::{Tenant, Time};
 use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeSet;
 
-/// Answer to the first message of a transaction.
+/// The server's answer to the first message of a PostgreSQL transaction: the tenant's row, the clock and the rows that its jobs need.
 pub(super) struct Begun {
-    /// The tenant's row. Other transactions can change it until [`take`] locks it.
+    /// The tenant's row (counters and event positions) at the start of the transaction. Other transactions can change it until [`take`]
+    /// locks it.
     pub(super) tenant: Tenant,
-    /// The time of the store's clock.
+    /// Time of the store's clock at the start of the transaction.
     pub(super) now: Timestamp,
-    /// The transaction ID.
+    /// PostgreSQL's ID of the transaction, by which the outcome of an unanswered commit is found.
     pub(super) number: String,
     /// If `true`, at least one breadcrumb of the tenant has expired.
     pub(super) has_expired: bool,
-    /// Identifier of the server's uptime since its last crash, from the table `ux_alive`. The server knows the outcome of transactions
-    /// of this period by their IDs. `None` after a crash, or before the first commit.
+    /// Identifier of the period since the PostgreSQL server's last crash, from the table `ux_alive`. The server knows the outcome of
+    /// transactions of this period by their IDs. `None` after a crash, or before the first commit.
     pub(super) since: Option<String>,
     pub(super) facts: Stored,
 }
 
-/// Statements that each connection prepares for [`begin`], [`take`] and [`lock_lines`].
+/// Returns the SQL that each connection prepares to begin transactions and to lock the tenant's row and ordering keys of runs.
 pub(super) fn statements() -> String {
     let columns = tenant::COLUMNS;
     // The subquery reads the earliest expiry from an index. A comparison with the clock could not use the index, because the clock is
@@ -56,8 +58,8 @@ pub(super) fn statements() -> String {
     format!("{begin}; {take}; {lines}; {all}")
 }
 
-/// Begins a transaction: locks the ordering keys, and reads the tenant's row, the clock and the wanted facts. The plans are generic,
-/// because planning for each set of parameters would cost more than the execution.
+/// Begins a PostgreSQL transaction: locks ordering keys of runs, and reads the tenant's row, the clock and the rows that its jobs need. The
+/// plans are generic, because planning for each set of parameters would cost more than the execution.
 pub(super) async fn begin(
     connection: &mut PgConnection,
     tenant: i64,
@@ -87,10 +89,10 @@ pub(super) async fn begin(
     })
 }
 
-/// Returns the statement that locks ordering keys until the transaction ends. The keys are locked in sorted order, which prevents
-/// deadlocks. The server's lock table is limited, so one lock on all keys of the tenant replaces more than 256 single locks.
+/// Returns the SQL statement that locks ordering keys of runs until the transaction ends. The keys are locked in sorted order, which
+/// prevents deadlocks. The server's lock table is limited, so one lock on all keys of the tenant replaces more than 256 single locks.
 pub(super) fn lock_lines(tenant: i64, lines: &BTreeSet<Line>) -> String {
-    /// Maximum number of keys that are locked individually.
+    /// Maximum number of ordering keys of runs that a transaction locks individually.
     const MOST: usize = 256;
     if lines.len() > MOST {
         return format!("EXECUTE ux_all_lines ({tenant})");
@@ -101,19 +103,18 @@ pub(super) fn lock_lines(tenant: i64, lines: &BTreeSet<Line>) -> String {
     format!("EXECUTE ux_lines ({tenant}, {names})")
 }
 
-/// Numbers of rows that a transaction adds, each with the store's limit.
+/// Numbers of breadcrumbs, open runs and request keys that a transaction adds, each with the tenant's limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Room {
-    /// Number of new breadcrumbs, and their limit.
+    /// Number of breadcrumbs that the transaction adds, and the tenant's maximum number of breadcrumbs.
     pub(super) breadcrumbs: (i64, i64),
-    /// Number of new open runs, and their limit.
+    /// Number of open runs that the transaction adds, and the tenant's maximum number of open runs.
     pub(super) runs: (i64, i64),
-    /// Number of new request keys, and their limit.
+    /// Number of request keys that the transaction adds, and the tenant's maximum number of request keys.
     pub(super) requests: (i64, i64),
 }
 
-/// Returns the statement that locks the tenant's row until the end of the transaction. The statement fails if the new rows would exceed a
-/// limit.
+/// Returns the SQL statement that locks the tenant's row until the end of the transaction, and fails if the new rows would exceed a limit.
 pub(super) fn take(tenant: i64, room: Room) -> String {
     let Room {
         breadcrumbs: (breadcrumbs, most_breadcrumbs),

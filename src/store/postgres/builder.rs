@@ -6,7 +6,7 @@ use crate::store::embedding::EmbeddingConfig;
 use std::fmt;
 use std::time::Duration;
 
-/// Limits of a [`PostgresStore`] for each tenant.
+/// Limits of a [`PostgresStore`] for each tenant: numbers of breadcrumbs, runs, events and tombstones, and breadcrumb size.
 ///
 /// Writes beyond the limits of breadcrumbs and open runs fail. Beyond the other limits, the store deletes the oldest rows in
 /// batches, so a few more rows than a limit can remain. The number of [request](crate::RunLedger::request) keys is limited to
@@ -16,22 +16,24 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PostgresLimits {
-    /// Maximum number of breadcrumbs. Defaults to 10,000,000. A write beyond it fails with
+    /// Maximum number of one tenant's breadcrumbs in the PostgreSQL store. Defaults to 10,000,000. A write beyond it fails with
     /// [`StoreError::Full`](crate::store::StoreError::Full).
     pub breadcrumbs: usize,
     /// Maximum size of one breadcrumb in bytes, see [`Breadcrumb::size`](crate::Breadcrumb::size). Defaults to 1 MiB. A larger
     /// breadcrumb fails with [`StoreError::Rejected`](crate::store::StoreError::Rejected).
     pub breadcrumb_bytes: usize,
-    /// Maximum number of runs that have not ended. Defaults to 1,000,000. A further run fails with
+    /// Maximum number of one tenant's runs that have not ended. Defaults to 1,000,000. A further run fails with
     /// [`StoreError::Full`](crate::store::StoreError::Full).
     pub open_runs: usize,
-    /// Maximum number of runs that have ended. Defaults to 1,000,000. The store deletes the oldest beyond it. A deleted run is
-    /// executed again if its event is delivered again.
+    /// Maximum number of one tenant's ended runs that the store retains. Defaults to 1,000,000. The store deletes the oldest beyond it. A
+    /// deleted run is executed again if its event is delivered again.
     pub finished_runs: usize,
-    /// Maximum number of events. Defaults to 1,000,000. The store deletes the oldest beyond it, even if a subscriber has not read
-    /// them. That subscriber receives [`SourceError::Lagged`](crate::source::SourceError::Lagged) with the number of missed events.
+    /// Maximum number of one tenant's events that the store retains for subscribers. Defaults to 1,000,000. The store deletes the oldest
+    /// beyond it, even if a subscriber has not read them. That subscriber receives
+    /// [`SourceError::Lagged`](crate::source::SourceError::Lagged) with the number of missed events.
     pub events: usize,
-    /// Maximum number of tombstones. Defaults to 100,000. The store deletes the oldest beyond it.
+    /// Maximum number of tombstones of one tenant's deleted breadcrumbs that the store retains. Defaults to 100,000. The store deletes the
+    /// oldest beyond it.
     pub tombstones: usize,
 }
 
@@ -51,7 +53,7 @@ impl Default for PostgresLimits {
 /// Builder for a [`PostgresStore`], created by [`PostgresStore::builder`].
 #[derive(Clone)]
 pub struct PostgresBuilder {
-    /// The connection string, which can contain a password.
+    /// The PostgreSQL connection string of the store, which can contain a password.
     url: String,
     settings: Settings,
 }
@@ -85,7 +87,7 @@ impl PostgresBuilder {
         }
     }
 
-    /// Sets the PostgreSQL schema that contains the tables. Defaults to `universal_executor`. [`connect`](Self::connect) creates a
+    /// Sets the PostgreSQL schema that contains the store's tables. Defaults to `universal_executor`. [`connect`](Self::connect) creates a
     /// missing schema.
     ///
     /// A name has 1 to 40 of the characters `a-z`, `0-9` and `_`, and does not start with a digit. Stores in different schemas are
@@ -96,15 +98,16 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets the maximum numbers of rows and the maximum size of a breadcrumb. See [`PostgresLimits`] for the defaults.
+    /// Sets the limits of one tenant: the maximum numbers of breadcrumbs, runs, events and tombstones, and the breadcrumb size. See
+    /// [`PostgresLimits`] for the defaults.
     #[must_use]
     pub fn limits(mut self, limits: PostgresLimits) -> Self {
         self.settings.limits = limits;
         self
     }
 
-    /// Sets the maximum number of pooled connections. Defaults to 10; a value below 2 counts as 2. One further connection listens
-    /// for notifications of other processes.
+    /// Sets the maximum number of pooled connections to the PostgreSQL server. Defaults to 10; a value below 2 counts as 2. One further
+    /// connection listens for notifications of other processes.
     ///
     /// The context sources of one run are fetched concurrently over as many connections.
     #[must_use]
@@ -113,8 +116,8 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets the maximum time to wait for a connection, or for a lock of another transaction. Defaults to 10 s. Then the operation
-    /// fails with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable).
+    /// Sets the maximum wait of a store operation for a PostgreSQL connection, or for a lock of another transaction. Defaults to 10 s. Then
+    /// the operation fails with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable).
     ///
     /// The server also ends a session that is idle within a transaction for this time. If the server does not answer a statement
     /// within twice this time, the operation fails, and the store closes its idle connections, because they may be lost too.
@@ -124,7 +127,7 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets the interval at which subscribers query the server for events of other processes. Defaults to 1 s.
+    /// Sets the interval at which event subscriptions query the PostgreSQL server for other processes' events. Defaults to 1 s.
     ///
     /// Events of this process are delivered at once. Events of other processes usually are as well, because those processes notify
     /// this one. Polling finds the events whose notification was lost.
@@ -145,7 +148,8 @@ impl PostgresBuilder {
         self
     }
 
-    /// Deletes all vectors, and the record of their model, when the store connects. A store with an embedder creates the vectors again.
+    /// Deletes all stored vectors of breadcrumbs, and the record of their embedding model, when the store connects. A store with an
+    /// embedder creates the vectors again.
     ///
     /// Use this once, in one process, to change the model, or after the display hints in a schema definition have changed.
     #[must_use]
@@ -154,7 +158,8 @@ impl PostgresBuilder {
         self
     }
 
-    /// Disables the extension `vector` (pgvector), and creates no tables for vectors, see [`has_vectors`](PostgresStore::has_vectors).
+    /// Disables vector search: the store does not use the PostgreSQL extension `vector` (pgvector), and creates no tables for vectors, see
+    /// [`has_vectors`](PostgresStore::has_vectors).
     ///
     /// By default, the store creates the extension in the schema `public` if the server has it and the user has the privilege. A missing
     /// extension is an error only with [`embeddings`](Self::embeddings).
@@ -164,8 +169,8 @@ impl PostgresBuilder {
         self
     }
 
-    /// Connects to the server, and creates the tables or migrates tables of an older version of this crate. Several processes can do
-    /// this at the same time.
+    /// Connects to the PostgreSQL server, and creates the store's tables or migrates tables of an older version of this crate. Several
+    /// processes can do this at the same time.
     ///
     /// Logs a warning if the server can lose commits (`fsync` or `synchronous_commit` is off), or if it is read-only.
     ///

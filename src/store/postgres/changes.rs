@@ -1,4 +1,4 @@
-//! Changes that jobs make, and the parts of the statement that writes them.
+//! Changes that the jobs (store operations) of a PostgreSQL transaction make, and the parts of the SQL statement that writes them.
 
 use super::request_keys::{self, Key};
 use super::row::{Kept, Line, Name};
@@ -10,22 +10,22 @@ use crate::store::RunState;
 use crate::store::request::Recorded;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Changes of a transaction's jobs.
+/// Changes that the jobs (store operations) of a PostgreSQL transaction make, before they are written to the tables.
 #[derive(Default)]
 pub(super) struct Changes {
     pub(super) created: Vec<Written>,
-    /// New versions and tombstones by breadcrumb ID. Only the last version of each breadcrumb is written.
+    /// New versions and tombstones of existing breadcrumbs, by breadcrumb ID. Only the last version of each breadcrumb is written.
     pub(super) replaced: HashMap<BreadcrumbId, Written>,
-    /// Events of the last positions, up to the tenant's position.
+    /// Events of the changed breadcrumbs in the order of their positions, up to the tenant's position.
     pub(super) events: Vec<Event>,
     pub(super) runs: HashMap<Name, Kept>,
-    /// New request keys.
+    /// Request keys that the transaction adds, each with the trigger that its request created.
     pub(super) requests: BTreeMap<Key, Recorded>,
-    /// Ordering keys of runs that were added, or changed without leaving their position.
+    /// Ordering keys of runs that the jobs added, or changed without removing them from their position among the key's runs.
     pub(super) joined: BTreeSet<Line>,
-    /// Ordering keys whose first run may have ended or left its position.
+    /// Ordering keys of runs whose first run may have ended or left its position among the key's runs.
     pub(super) left: BTreeSet<Line>,
-    /// If `true`, the tenant's row must record the time of this transaction, because a row became due at once.
+    /// If `true`, the tenant's row must record the time of this transaction, because a run became due at once.
     pub(super) shows_time: bool,
 }
 
@@ -38,7 +38,7 @@ impl Changes {
             && self.requests.is_empty()
     }
 
-    /// Adds later changes.
+    /// Adds the changes of a later job of the same transaction.
     pub(super) fn append(&mut self, later: Self) {
         self.created.extend(later.created);
         self.replaced.extend(later.replaced);
@@ -50,8 +50,8 @@ impl Changes {
         self.shows_time |= later.shows_time;
     }
 
-    /// Adds all changes to a statement with a table [`t`](super::tenant::place). No two parts change the same row. Returns the number of
-    /// new runs that another transaction may have added first.
+    /// Adds the SQL that writes all changes of a transaction to a statement with a table [`t`](super::tenant::place). No two parts change
+    /// the same row. Returns the number of new runs that another transaction may have added first.
     pub(super) fn write(&self, statement: &mut Statement, tenant: i64, has_vectors: bool) -> usize {
         table::insert(statement, tenant, &self.created);
         let replaced: Vec<&Written> = self.replaced.values().collect();

@@ -1,5 +1,5 @@
-//! Claims of due runs. Each claim is its own transaction. If its answer is lost, this module ends the claim's session, so that the
-//! server executes nothing more of it, and then reads which runs it leased. So no lease is left without a worker.
+//! Claims of due runs in PostgreSQL. Each claim is its own transaction. If its answer is lost, this module ends the claim's session, so
+//! that the server executes nothing more of it, and then reads which runs it leased. So no lease is left without a worker.
 
 use super::database::Database;
 use super::error::{ATTEMPTS, Class, Fault, ended, is_worth_another, of_driver};
@@ -16,21 +16,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// Claim of due runs, one of each executor in turn.
+/// One worker's claim of due runs, which takes turns between the executors.
 pub(super) struct ClaimNext {
     tenant: Arc<Named>,
     asked: Asked,
-    /// If `true`, the claim was sent at least once.
+    /// If `true`, the claim of runs was sent to the PostgreSQL server at least once.
     sent: AtomicBool,
-    /// Session over which the claim was sent last.
+    /// PostgreSQL session over which the claim of runs was sent last.
     session: Mutex<Option<Session>>,
 }
 
-/// Ends the session of a claim in doubt, and reads the runs that the claim leased. The server may still execute the claim, or may not have
-/// received it yet.
+/// Read that ends the PostgreSQL session of a claim whose answer was lost, and returns the runs that the claim leased. The server may still
+/// execute the claim, or may not have received it yet.
 struct Look<'c> {
     claim: &'c ClaimNext,
-    /// Maximum time to wait for the end of the session.
+    /// Maximum time to wait until the PostgreSQL server has ended the claim's session.
     patience: Duration,
 }
 
@@ -44,7 +44,7 @@ impl ClaimNext {
         }
     }
 
-    /// Runs the claim to its end, even if the caller stops waiting. Returns the leased rows.
+    /// Runs the claim of due runs to its end, even if the caller stops waiting. Returns the leased rows.
     pub(super) async fn claim(self, database: &Arc<Database>) -> Result<Vec<Leased>, StoreError> {
         database.loss.check()?;
         let (waiting, working) = database.progress.begin(&self.tenant.name);
@@ -79,7 +79,7 @@ impl ClaimNext {
         }
     }
 
-    /// Returns `true` if the server may have executed the claim despite the error.
+    /// Returns `true` if the PostgreSQL server may have executed the claim of runs despite the error.
     fn is_in_doubt(&self, error: &sqlx::Error) -> bool {
         let says_no = match Class::of(error) {
             Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => true,
@@ -88,7 +88,7 @@ impl ClaimNext {
         self.sent.load(Ordering::Relaxed) && !says_no
     }
 
-    /// Returns the rows that a claim in doubt leased.
+    /// Returns the runs that a claim leased although its answer was lost.
     async fn look(
         &self,
         database: &Database,
@@ -109,7 +109,7 @@ impl ClaimNext {
                 Err(fault) => return Err(fault.into()),
             };
             if Instant::now() > give_up {
-                tracing::warn!(error = %Chain(lost), "claim outcome unknown; runs that it leased are retried after their leases expire");
+                tracing::warn!(error = %Chain(lost), "the connection to PostgreSQL was lost during a claim of due runs; leased runs are retried after their leases expire");
                 return Err(of_driver(error.into()));
             }
             tracing::debug!(error = %Chain(&error), "cannot read the outcome of a claim, will retry");
@@ -145,7 +145,7 @@ impl Read for ClaimNext {
 }
 
 impl Read for Look<'_> {
-    /// The leased rows, or `None` if the session has not ended yet.
+    /// The runs that the claim leased, or `None` if the claim's PostgreSQL session has not ended yet.
     type Answer = Option<Vec<Leased>>;
 
     fn tenant(&self) -> Option<&str> {

@@ -1,4 +1,4 @@
-//! Conversions between column values and the types of this crate.
+//! Conversions between PostgreSQL column values and the types of this crate.
 
 use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Json, Timestamp};
@@ -79,10 +79,11 @@ impl Decode<'_, Postgres> for Id {
     }
 }
 
-/// Escape character in stored names: the sequence with `0` is U+0000, and the sequence with `1` is the character itself.
+/// Escape character in names that PostgreSQL stores: the sequence with `0` is U+0000, and the sequence with `1` is the character itself.
 const ESCAPE: char = '\u{1A}';
 
-/// Returns the stored form of a name. PostgreSQL text cannot contain U+0000, and different names must have different stored forms.
+/// Returns the form in which PostgreSQL stores a name, such as an executor ID. PostgreSQL text cannot contain U+0000, and different names
+/// must have different stored forms.
 pub(super) fn name(text: &str) -> Cow<'_, str> {
     if text.contains(['\0', ESCAPE]) {
         text.replace(ESCAPE, "\u{1A}1")
@@ -93,7 +94,7 @@ pub(super) fn name(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the stored form of a name as an owned string.
+/// Returns the form in which PostgreSQL stores a name as an owned string.
 pub(super) fn name_of(text: &str) -> String {
     name(text).into_owned()
 }
@@ -122,7 +123,7 @@ pub(super) fn array<T>(
     array
 }
 
-/// Appends a string to an array literal, in quotes.
+/// Appends a string to a PostgreSQL array literal, in quotes.
 pub(super) fn push_quoted(array: &mut String, text: &str) {
     array.push('"');
     for char in text.chars() {
@@ -152,7 +153,7 @@ pub(super) fn literal(text: &str) -> String {
     literal
 }
 
-/// Returns the name of a stored form, see [`name`].
+/// Returns the original name from the form in which PostgreSQL stores it, see [`name`].
 pub(super) fn of_name(kept: String) -> String {
     if kept.contains(ESCAPE) {
         kept.replace("\u{1A}0", "\0").replace("\u{1A}1", "\u{1A}")
@@ -161,7 +162,7 @@ pub(super) fn of_name(kept: String) -> String {
     }
 }
 
-/// Returns the stored forms of several names, see [`name`].
+/// Returns the forms in which PostgreSQL stores several names, see [`name`].
 pub(super) fn names<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<String> {
     texts.map(name_of).collect()
 }
@@ -170,12 +171,12 @@ pub(super) fn id(row: &PgRow, column: usize) -> sqlx::Result<BreadcrumbId> {
     row.try_get::<Id, _>(column).map(Into::into)
 }
 
-/// Reads an unsigned number, which is stored as a signed one with the same bits.
+/// Reads an unsigned number from a PostgreSQL column, which stores it as a signed number with the same bits.
 pub(super) fn number(row: &PgRow, column: usize) -> sqlx::Result<u64> {
     row.try_get::<i64, _>(column).map(i64::cast_unsigned)
 }
 
-/// Reads a counter, which is never negative and fits into 32 bits.
+/// Reads a counter, which is never negative and fits into 32 bits, from a PostgreSQL column.
 pub(super) fn count(row: &PgRow, column: usize) -> sqlx::Result<u32> {
     let number: i64 = row.try_get(column)?;
     u32::try_from(number).map_err(|error| unreadable(column, error))
@@ -190,7 +191,7 @@ pub(super) fn some_time(row: &PgRow, column: usize) -> sqlx::Result<Option<Times
     Ok(micros.map(Timestamp::from_micros))
 }
 
-/// Reads the correlation ID and the hops, if the row has them.
+/// Reads a run's or breadcrumb's correlation ID and number of hops from its row, if the row has them.
 pub(super) fn lineage(row: &PgRow, column: usize) -> sqlx::Result<Option<Lineage>> {
     let correlation: Option<String> = row.try_get(column)?;
     if correlation.is_none() {
@@ -200,12 +201,12 @@ pub(super) fn lineage(row: &PgRow, column: usize) -> sqlx::Result<Option<Lineage
     Ok(correlation.map(|correlation| Lineage::new(of_name(correlation), hops)))
 }
 
-/// Reads JSON that a store has checked and written.
+/// Reads JSON from a PostgreSQL column in which the store writes only checked JSON.
 pub(super) fn json(column: usize, text: String) -> sqlx::Result<Json> {
     Json::checked_before(text).map_err(|error| unreadable(column, error))
 }
 
-/// Returns the error of a column with a value that the store never writes.
+/// Returns the error for a PostgreSQL column whose value the store never writes.
 pub(super) fn unreadable(column: usize, why: impl Into<BoxError>) -> sqlx::Error {
     sqlx::Error::ColumnDecode {
         index: column.to_string(),

@@ -1,4 +1,4 @@
-//! Options and setup of connections to the server.
+//! Options and setup of connections to the PostgreSQL server.
 
 use super::builder::Settings;
 use super::error::{ConnectFault, PostgresError};
@@ -6,7 +6,7 @@ use crate::store::StoreId;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection, Row as _};
 
-/// Returns the connection options. Fails for an invalid schema name or connection string.
+/// Returns the options of connections to the PostgreSQL server. Fails for an invalid schema name or connection string.
 pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions, PostgresError> {
     let name = &settings.schema;
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -35,8 +35,8 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
     Ok(options.disable_statement_logging())
 }
 
-/// Returns a unique name of the tables, without credentials. Tables that are reachable in two ways, for example by two host names, have
-/// two names. Each connection with server options gets its own name, because such options can select other tables.
+/// Returns a name without credentials that identifies the PostgreSQL tables of a store. Tables that are reachable in two ways, for example
+/// by two host names, have two names. Each connection with server options gets its own name, because such options can select other tables.
 pub(super) fn name(options: &PgConnectOptions, schema: &str) -> String {
     if options.get_options().is_some() {
         return StoreId::unique("").database().to_owned();
@@ -51,7 +51,7 @@ pub(super) fn name(options: &PgConnectOptions, schema: &str) -> String {
     )
 }
 
-/// Connection string parameters that `sqlx` reads. `sqlx` logs the name and the value of every other parameter.
+/// PostgreSQL connection string parameters that the driver `sqlx` reads. `sqlx` logs the name and the value of every other parameter.
 const SUPPORTED: [&str; 18] = [
     "application_name",
     "dbname",
@@ -73,8 +73,8 @@ const SUPPORTED: [&str; 18] = [
     "user",
 ];
 
-/// Parameters of other PostgreSQL clients. An error repeats only these names, because an unknown name can be part of a password
-/// with an unescaped `?` or `&`.
+/// Connection string parameters of other PostgreSQL clients, which the driver does not support. An error repeats only these names, because
+/// an unknown name can be part of a password with an unescaped `?` or `&`.
 const UNSUPPORTED: [&str; 13] = [
     "channel_binding",
     "client_encoding",
@@ -91,7 +91,7 @@ const UNSUPPORTED: [&str; 13] = [
     "tcp_user_timeout",
 ];
 
-/// Rejects a connection string with a parameter that the driver does not read.
+/// Rejects a PostgreSQL connection string with a parameter that the driver does not read.
 fn refuse_unsupported(url: &str) -> Result<(), PostgresError> {
     let before_fragment = url.split('#').next().unwrap_or(url);
     let Some((_, query)) = before_fragment.split_once('?') else {
@@ -114,8 +114,8 @@ fn refuse_unsupported(url: &str) -> Result<(), PostgresError> {
     Ok(())
 }
 
-/// Returns the first statements of each connection. A connection pooler could reject startup options, or ignore them silently, so the
-/// settings are sent as statements.
+/// Returns the `SET` statements that each new PostgreSQL connection executes first. A connection pooler could reject startup options, or
+/// ignore them silently, so the settings are sent as statements.
 pub(super) fn set_up(settings: &Settings) -> String {
     let patience = settings.patience.as_millis().max(1).to_string();
     let set = [
@@ -135,8 +135,8 @@ pub(super) fn set_up(settings: &Settings) -> String {
     set.join("; ")
 }
 
-/// Logs a warning if the server can lose commits or accepts no writes, and fails if its version is too old. Returns `true` if the user
-/// may execute the function that makes all earlier commits durable.
+/// Logs a warning if the PostgreSQL server can lose commits or accepts no writes, and fails if its version is too old. Returns `true` if
+/// the user may execute the function that makes all earlier commits durable.
 pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, ConnectFault> {
     const OLDEST: i32 = 14;
     let row = sqlx::query(
@@ -170,11 +170,12 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, Connect
     Ok(row.try_get(4)?)
 }
 
-/// Statement that makes all earlier commits durable. The function writes a small record to the server's log, so the statement's own
-/// commit waits until the log is on disk, and on the synchronous standbys.
+/// SQL statement that makes all earlier commits on the PostgreSQL server durable. The function writes a small record to the server's log,
+/// so the statement's own commit waits until the log is on disk, and on the synchronous standbys.
 pub(super) const FLUSH: &str = "SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')";
 
-/// Like [`FLUSH`], for a transaction that changed nothing. Its result can depend on a commit that is not durable yet.
+/// SQL statement like [`FLUSH`], for a transaction that changed nothing, and only if an earlier commit may not be durable. Its result can
+/// depend on a commit that is not durable yet.
 pub(super) const FLUSH_IF_BEHIND: &str = "
     SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')
     WHERE current_setting('synchronous_standby_names') <> '' OR pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()";

@@ -1,4 +1,4 @@
-//! Pool of connections, created on demand up to a maximum, and reused.
+//! Pool of PostgreSQL connections, created on demand up to a maximum, and reused.
 //!
 //! The driver's pool tests each connection that is released, and the connection is unavailable during that round trip. This pool
 //! skips the test: a use detects a broken connection, and the operation is retried.
@@ -19,36 +19,36 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// Maximum time for which an idle connection is retained.
+/// Maximum time for which the pool retains an idle PostgreSQL connection.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// Connection pool of one store.
+/// Pool of one store's PostgreSQL connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     options: PgConnectOptions,
-    /// The first statements of each connection.
+    /// SQL statements that each new connection of the pool executes first.
     set_up: String,
     patience: Duration,
-    /// One permit for each further connection that may be in use.
+    /// Semaphore with one permit for each further connection of the pool that may be in use.
     free: Semaphore,
-    /// Idle connections. The last one was used last.
+    /// Idle PostgreSQL connections of the pool. The last one was used last.
     kept: Mutex<Vec<Kept>>,
 }
 
-/// An idle connection.
+/// An idle PostgreSQL connection of the pool, and the start of its idle time.
 #[derive(Debug)]
 struct Kept {
     live: Live,
     since: Instant,
 }
 
-/// An open connection and the state of its session.
+/// An open PostgreSQL connection, and the statements that its session has prepared.
 #[derive(Debug)]
 struct Live {
     connection: PgConnection,
-    /// The server's session, once the statements that begin transactions are prepared. Preparing them needs the tables.
+    /// The connection's session on the server, once the statements that begin transactions are prepared. Preparing them needs the tables.
     session: Option<Session>,
-    /// SQL of the prepared write statements. The name of each contains its index.
+    /// SQL of the write statements that the session has prepared. The name of each contains its index.
     written: Vec<Box<str>>,
 }
 
@@ -63,7 +63,7 @@ impl Connections {
         }
     }
 
-    /// Returns a connection for exclusive use. A connection that was idle may be broken.
+    /// Returns a PostgreSQL connection of the pool for exclusive use. A connection that was idle may be broken.
     pub(super) async fn one(&self) -> sqlx::Result<Connection<'_>> {
         let deadline = Instant::now() + self.patience;
         let permit = match timeout_at(deadline, self.free.acquire()).await {
@@ -86,22 +86,22 @@ impl Connections {
         })
     }
 
-    /// Returns the answer of the server, or an I/O timeout after twice the `patience` of the settings. The server's own lock timeout is
-    /// shorter. A timeout also closes the idle connections, because they may be lost too and the network need not report that.
+    /// Returns the PostgreSQL server's answer, or an I/O timeout after twice the `patience` of the settings. The server's own lock timeout
+    /// is shorter. A timeout also closes the idle connections, because they may be lost too and the network need not report that.
     pub(super) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> sqlx::Result<T> {
         let limit = self.patience.saturating_mul(2);
         if let Ok(answer) = timeout(limit, answer).await {
             return Ok(answer);
         }
         self.close_kept();
-        let silent = format!("the server did not answer within {limit:?}");
+        let silent = format!("the PostgreSQL server did not answer within {limit:?}");
         Err(sqlx::Error::Io(io::Error::new(
             io::ErrorKind::TimedOut,
             silent,
         )))
     }
 
-    /// Closes the idle connections if an error means that the session is read-only, because a session retains that setting after the
+    /// Closes the pool's idle connections if an error means that the session is read-only, because a session retains that setting after the
     /// server accepts writes again.
     pub(super) fn note(&self, error: &sqlx::Error) {
         if Class::of(error) == Class::ReadOnly {
@@ -114,7 +114,7 @@ impl Connections {
         drop(kept);
     }
 
-    /// Connects to the server. Retries until the deadline if the server is starting, or refuses the connection.
+    /// Connects to the PostgreSQL server. Retries until the deadline if the server is starting, or refuses the connection.
     async fn connect(&self, deadline: Instant) -> sqlx::Result<PgConnection> {
         let mut pause = Duration::from_millis(10);
         // The error of the previous attempt, which describes the server better than a timeout of the last attempt does.
@@ -147,7 +147,7 @@ impl Connections {
         }
     }
 
-    /// Returns the error of a connect that reached its deadline, with the cause of the last failed attempt.
+    /// Returns the error of a PostgreSQL connection attempt that reached its deadline, with the cause of the last failed attempt.
     ///
     /// The caller waited for the server until the deadline, therefore I/O errors become timeouts: a timeout prevents an
     /// immediate second wait.
@@ -159,7 +159,7 @@ impl Connections {
         }
     }
 
-    /// Returns an error with the host, the port and the remedy.
+    /// Returns the error of a failed connection to the PostgreSQL server, with host, port, cause and remedy.
     fn not_connected(&self, cause: impl fmt::Display, kind: io::ErrorKind) -> sqlx::Error {
         let (host, port) = (self.options.get_host(), self.options.get_port());
         sqlx::Error::Io(io::Error::new(
@@ -184,7 +184,7 @@ fn is_starting(error: &sqlx::Error) -> bool {
     }
 }
 
-/// A connection in use. Dropping it closes the connection, because a transaction may be open.
+/// A PostgreSQL connection of the pool that is in use. Dropping it closes the connection, because a transaction may be open.
 pub(super) struct Connection<'c> {
     live: Live,
     home: &'c Connections,
@@ -192,7 +192,7 @@ pub(super) struct Connection<'c> {
 }
 
 impl Connection<'_> {
-    /// Returns an idle connection without an open transaction to the pool.
+    /// Puts a PostgreSQL connection without an open transaction back into the pool.
     pub(super) fn give_back(self) {
         let mut all = self.home.lock();
         all.retain(|kept| kept.since.elapsed() < IDLE);
@@ -202,10 +202,10 @@ impl Connection<'_> {
         });
     }
 
-    /// Returns the parts of a message that execute a statement, which is prepared once. Returns `None` if the values do not fit into a
-    /// message. After a failed message the caller must close the connection.
+    /// Returns the SQL that executes a write statement, and first prepares it if this connection has not done so. Returns `None` if the
+    /// values do not fit into a message. After a failed message the caller must close the connection.
     pub(super) fn message(&mut self, statement: &Statement) -> Option<Vec<String>> {
-        /// Maximum number of prepared write statements. Commits have fewer combinations of optional parts.
+        /// Maximum number of write statements that one PostgreSQL connection prepares. Commits have fewer combinations of optional parts.
         const MOST: usize = 128;
         let all = &mut self.live.written;
         let known = all.iter().position(|sql| **sql == *statement.sql());
@@ -221,7 +221,8 @@ impl Connection<'_> {
         Some(vec![statement.prepare(&name), execute])
     }
 
-    /// Prepares the statements unless the connection has done so. They must be the same in each call. Returns the connection's session.
+    /// Prepares the SQL statements of transactions and reads, unless the PostgreSQL connection has done so. They must be the same in each
+    /// call. Returns the connection's session.
     pub(super) async fn prepare(
         &mut self,
         statements: impl FnOnce() -> String,

@@ -1,4 +1,4 @@
-//! Positions of event consumers, which let them resume after a restart.
+//! Positions of event consumers in PostgreSQL, from which the consumers resume after a restart.
 
 use super::NAME;
 use super::column;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Starts a task that stores the acknowledged positions, unless one is running.
+/// Starts a task that stores the acknowledged positions of event consumers, unless one is running.
 fn store_soon(database: &Arc<Database>) {
     if database.storing.swap(true, Ordering::SeqCst) {
         return;
@@ -35,7 +35,7 @@ fn store_soon(database: &Arc<Database>) {
                     return;
                 }
             } else if let Err(error) = store(&database, &positions).await {
-                tracing::warn!(error = %Chain(&error), "cannot store acknowledged positions of consumers, will retry with the next one");
+                tracing::warn!(error = %Chain(&error), "cannot store acknowledged positions of event consumers, will retry with the next acknowledgement");
                 acknowledged.put_back(positions);
                 storing.store(false, Ordering::SeqCst);
                 return;
@@ -44,13 +44,14 @@ fn store_soon(database: &Arc<Database>) {
     }));
 }
 
-/// Stores positions. Fails if the database has lost commits, because the events of the positions may be lost.
+/// Stores acknowledged positions of event consumers. Fails if the database has lost commits, because the events of the positions may be
+/// lost.
 async fn store(database: &Database, positions: &HashMap<Name, u64>) -> Result<(), StoreError> {
     database.loss.check()?;
     database.read(Store(positions)).await
 }
 
-/// Statement that stores positions. It never lowers a stored position.
+/// Write that stores acknowledged positions of event consumers. It never lowers a stored position.
 struct Store<'p>(&'p HashMap<Name, u64>);
 
 impl Read for Store<'_> {
@@ -85,7 +86,7 @@ impl Read for Store<'_> {
     }
 }
 
-/// Returns the cursor of a consumer at its stored position. Stores `begin` for a new consumer.
+/// Returns the cursor of an event consumer at its stored position. Stores `begin` for a new consumer.
 pub(super) async fn resume(
     database: &Arc<Database>,
     tenant: &Arc<Named>,

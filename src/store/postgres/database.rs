@@ -1,4 +1,4 @@
-//! State shared by all handles of one store: the connections, the clock and the queue of transactions.
+//! State shared by all handles of one PostgreSQL store: the connections, the clock and the queue of transactions.
 
 use super::builder::Settings;
 use super::connections::Connections;
@@ -26,46 +26,46 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::watch;
 
-/// State shared by all handles of one store. The connections close when the last reference is dropped.
+/// State shared by all handles of one PostgreSQL store. The connections close when the last reference is dropped.
 pub(super) struct Database {
-    /// Name of the database. Handles that were connected in the same way have the same name.
+    /// Name that identifies the store's PostgreSQL database and schema. Handles that were connected in the same way have the same name.
     pub(super) name: Arc<str>,
     pub(super) settings: Arc<Settings>,
     pub(super) time: Time,
-    /// Acknowledged positions of consumers that are not stored yet.
+    /// Acknowledged positions of event consumers that are not stored yet.
     pub(super) acknowledged: Acknowledged,
-    /// If `true`, a task stores acknowledged positions.
+    /// If `true`, a task stores acknowledged positions of event consumers.
     pub(super) storing: AtomicBool,
     pub(super) connections: Connections,
-    /// Options of the connection that listens for events of other processes.
+    /// Options of the PostgreSQL connection that listens for events of other processes.
     pub(super) options: PgConnectOptions,
-    /// `None` if the schema has no tables for vectors.
+    /// The PostgreSQL extension for vectors, or `None` if the store's schema has no tables for vectors.
     pub(super) pgvector: Option<Pgvector>,
-    /// `None` if the store has no embedder.
+    /// Maintenance of the vectors of all tenants, or `None` if the store has no embedder.
     pub(super) keepers: Option<Keepers>,
-    /// If `true`, there is an index for vectors with the embedder's number of dimensions.
+    /// If `true`, there is a PostgreSQL index for vectors with the embedder's number of dimensions.
     pub(super) is_indexed: AtomicBool,
-    /// If `true`, a sweep is running.
+    /// If `true`, a background sweep of expired breadcrumbs is running.
     pub(super) sweeping: AtomicBool,
     pub(super) notifying: Notifying,
     /// If `true`, a task listens for events of other processes.
     pub(super) listening: AtomicBool,
-    /// A value that changes when there may be new events.
+    /// Counter that changes when there may be new events, which wakes the event subscribers.
     pub(super) announced: watch::Sender<u64>,
-    /// Number of announcements from other processes.
+    /// Number of times that other processes announced new events to this process.
     pub(super) others: Arc<AtomicU64>,
     pub(super) recent: Tenants,
     pub(super) progress: Progress,
     pub(super) loss: Loss,
     /// If `true`, a commit releases the tenant's row before the commit is durable, and then waits until it is durable.
     pub(super) can_flush: bool,
-    /// Jobs that wait for a transaction.
+    /// Jobs (store operations) that wait for a PostgreSQL transaction.
     pub(super) waiting: Waiting,
     pub(super) round_trip: RoundTrip,
     /// Closes the receivers of [`open`](Self::open()) when the last reference to the database is dropped.
     _open: watch::Sender<()>,
     open: watch::Receiver<()>,
-    /// Sender that each task with a connection clones. [`closed`](Self::closed) ends when all clones are dropped.
+    /// Sender that each background task with a PostgreSQL connection clones. [`closed`](Self::closed) ends when all clones are dropped.
     pub(super) ends: watch::Sender<()>,
     ended: watch::Receiver<()>,
 }
@@ -133,7 +133,7 @@ impl Database {
         })
     }
 
-    /// Returns the parts that a transaction uses.
+    /// Returns the parts of the store that a transaction uses: limits, vector tables, clock and round-trip estimate.
     pub(super) fn parts(&self) -> StoreParts<'_> {
         StoreParts {
             limits: &self.settings.limits,
@@ -157,7 +157,7 @@ impl Database {
             .min(half.max(1))
     }
 
-    /// Runs an idempotent statement to its end, even if the caller stops waiting.
+    /// Runs an idempotent SQL write of a store operation to its end, even if the caller stops waiting.
     pub(super) async fn repeat<R: Read + 'static>(
         self: &Arc<Self>,
         job: R,
@@ -176,7 +176,8 @@ impl Database {
         done.map_err(|_| ended())?
     }
 
-    /// Waits until the abandoned jobs of a tenant have ended, so that a read sees a stable state. An abandoned job has no caller any more.
+    /// Waits until the tenant's abandoned jobs (store operations) have ended, so that a read sees a stable state. An abandoned job has no
+    /// caller any more.
     ///
     /// # Errors
     /// Fails if the jobs have not ended after the `patience` of the settings.
@@ -188,7 +189,7 @@ impl Database {
         }
     }
 
-    /// Runs a read with one connection. The read sees every commit that returned before.
+    /// Runs a read of a store operation over one PostgreSQL connection. The read sees every commit that returned before.
     pub(super) async fn read<R: Read>(&self, read: R) -> Result<R::Answer, StoreError> {
         if let Some(tenant) = read.tenant() {
             self.settled(tenant).await?;
@@ -230,7 +231,8 @@ impl Database {
         answer
     }
 
-    /// Records that the database lost events up to `mark`, and that its last event is at position `found`. All later writes fail.
+    /// Records that the database lost a tenant's events up to `mark`, and that its last event is at position `found`. All later writes
+    /// fail.
     pub(super) fn lost(&self, tenant: &Named, mark: Mark, found: u64) -> Arc<PostgresError> {
         self.loss.note(PostgresError::LostCommits {
             schema: self.settings.schema.clone(),
@@ -240,12 +242,12 @@ impl Database {
         })
     }
 
-    /// Returns a receiver that closes when the last reference to the database is dropped.
+    /// Returns a receiver that closes when the last reference to the PostgreSQL store's shared state is dropped.
     pub(super) fn open(&self) -> watch::Receiver<()> {
         self.open.clone()
     }
 
-    /// Returns a future that ends when the last reference is dropped and all connections are closed.
+    /// Returns a future that ends when the store's last handle is dropped and all its PostgreSQL connections are closed.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
         let mut ended = self.ended.clone();
         // No value is ever sent. `changed` fails when the last sender is dropped.
@@ -253,7 +255,7 @@ impl Database {
     }
 }
 
-/// Returns the `PREPARE` statements that each connection runs before it executes a prepared statement. The tables must exist.
+/// Returns the `PREPARE` statements that each PostgreSQL connection runs before it executes a prepared statement. The tables must exist.
 pub(super) fn statements() -> String {
     let (begin, facts) = (begin::statements(), facts::statements());
     let (lease, queue) = (lease::statement(), queue::statement());

@@ -1,4 +1,4 @@
-//! Last message of a transaction: it locks the tenant's row, writes all changes, commits, and waits until the commit is durable.
+//! Last message of a PostgreSQL transaction: it locks the tenant's row, writes all changes, commits, and waits until the commit is durable.
 //!
 //! The commits of a tenant follow one another, which gives them their order. They do not wait for each other's disk writes: a
 //! commit releases the row without being durable, and then waits for the server's log together with all other transactions. A
@@ -16,15 +16,15 @@ use super::statement::Statement;
 use futures::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Either, PgConnection};
 
-/// Failure of a last message.
+/// Failure of the last message of a PostgreSQL transaction, which writes and commits.
 pub(super) struct Broken {
     pub(super) error: sqlx::Error,
-    /// If `true`, the server confirmed the commit, and a later part failed.
+    /// If `true`, the server confirmed the commit, and a later part of the message failed.
     is_committed: bool,
 }
 
 impl Broken {
-    /// Returns `true` if the transaction may have been committed.
+    /// Returns `true` if the transaction may have been committed although its last message failed.
     pub(super) fn is_in_doubt(&self) -> bool {
         let says_no = match Class::of(&self.error) {
             Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => true,
@@ -41,16 +41,17 @@ impl Broken {
     }
 }
 
-/// Results of a last message.
+/// Results of the last message of a PostgreSQL transaction, which writes, commits and claims runs.
 #[derive(Default)]
 pub(super) struct Sent {
-    /// Place of the changes in the tenant's commit order, if the message wrote any.
+    /// Place of the transaction's changes in the tenant's commit order, if the last message wrote any.
     pub(super) place: Option<Place>,
-    /// Runs that the message claimed.
+    /// Runs that the claims in the last message leased.
     pub(super) leased: Vec<Leased>,
 }
 
-/// Sends the last message. `claims` are statements that claim due runs after the commit, in a separate transaction.
+/// Sends the last message of a PostgreSQL transaction, which writes and commits. `claims` are statements that claim due runs after the
+/// commit, in a separate transaction.
 pub(super) async fn end(
     database: &Database,
     mut connection: Connection<'_>,
@@ -113,7 +114,7 @@ pub(super) async fn end(
     }
 }
 
-/// Executes a statement whose values do not fit into a message.
+/// Executes the write statement of a transaction with bound parameters, because its values do not fit into a message.
 async fn write_beside(
     connection: &mut PgConnection,
     before: Vec<String>,

@@ -1,4 +1,5 @@
-//! Errors of the driver as errors of this crate. They can contain statements and values, but never connection settings.
+//! Conversion of PostgreSQL driver errors to errors of this crate. The errors can contain statements and values, but never connection
+//! settings.
 
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
@@ -15,41 +16,44 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresError {
-    /// The connection string is invalid. Its form is `postgres://user:password@host:port/database`. The source names the invalid part.
+    /// The PostgreSQL connection string is invalid. Its form is `postgres://user:password@host:port/database`. The source names the invalid
+    /// part.
     #[error(
         "invalid PostgreSQL connection string; check its scheme, user, host, port, database and options"
     )]
     InvalidUrl(#[source] BoxError),
-    /// The connection string has a query parameter that the driver does not support. The error contains no value, and contains the name
-    /// only if it is a parameter of other PostgreSQL clients.
+    /// The PostgreSQL connection string has a query parameter that the driver does not support. The error contains no value, and contains
+    /// the name only if it is a parameter of other PostgreSQL clients.
     #[error(
         "the connection string has the unsupported parameter {}; remove it, or percent-encode `?` and `&` in the password",
         named(*number, *name)
     )]
     UnsupportedParameter {
-        /// Position of the parameter in the query, counted from 1.
+        /// Position of the unsupported parameter in the connection string's query, counted from 1.
         number: usize,
-        /// Name of the parameter, if it is a known one.
+        /// Name of the unsupported parameter, if it is a known one of other PostgreSQL clients.
         name: Option<&'static str>,
     },
-    /// The schema name is invalid: it must have 1 to 40 of the characters `a-z`, `0-9` and `_`, and must not start with a digit.
+    /// The name of the store's PostgreSQL schema is invalid: it must have 1 to 40 of the characters `a-z`, `0-9` and `_`, and must not
+    /// start with a digit.
     #[error(
-        "invalid schema name {name:?}; use 1 to 40 of a-z, 0-9 and _, not starting with a digit"
+        "invalid PostgreSQL schema name {name:?}; use 1 to 40 of the characters a-z, 0-9 and _, and no digit at the start"
     )]
     InvalidSchema {
-        /// The invalid name.
+        /// The rejected PostgreSQL schema name.
         name: String,
     },
-    /// A newer version of this crate migrated the tables: update this program. Nothing was changed.
+    /// A newer version of this crate migrated the store's tables: update this program. Nothing was changed.
     #[error(
-        "the tables in schema {schema} have version {found}, and this program supports versions up to {known}; update it"
+        "the store's tables in PostgreSQL schema {schema} have version {found}, and this program supports versions up to {known}; \
+         update this program"
     )]
     NewerSchema {
-        /// Schema that contains the tables.
+        /// PostgreSQL schema that contains the store's tables.
         schema: String,
-        /// Version of the tables.
+        /// Version of the store's tables in the database.
         found: i64,
-        /// Newest version that this crate supports.
+        /// Newest version of the store's tables that this crate supports.
         known: i64,
     },
     /// The PostgreSQL version of the server is older than 14.
@@ -57,7 +61,7 @@ pub enum PostgresError {
         "the server runs PostgreSQL {found}, and the store needs PostgreSQL 14 or later; upgrade the server"
     )]
     OldServer {
-        /// Major version of the server.
+        /// Major version of the PostgreSQL server.
         found: i32,
     },
     /// Vector search is configured, but the extension `vector` (pgvector) is missing and cannot be created. Have an administrator create
@@ -67,28 +71,33 @@ pub enum PostgresError {
          `CREATE EXTENSION vector`, or connect without an embedder"
     )]
     NoVectors(#[source] BoxError),
-    /// The stored vectors come from another model, see [`EmbedError::OtherModel`]. Nothing was changed.
-    #[error("the embedder does not match the vectors in the tables")]
-    Embedder(#[from] EmbedError),
-    /// The server rejected the user, the password or the database, or the user lacks the privilege to create the tables.
+    /// The stored vectors of breadcrumbs come from another model than the store's embedder, see [`EmbedError::OtherModel`]. Nothing was
+    /// changed.
     #[error(
-        "the server refused to connect or to create the tables; check user, password, database and privileges"
+        "cannot use the embedder with the vectors in the PostgreSQL tables, which come from another model; see the cause"
+    )]
+    Embedder(#[from] EmbedError),
+    /// The PostgreSQL server rejected the user, the password or the database, or the user lacks the privilege to create the store's tables.
+    #[error(
+        "the PostgreSQL server refused the connection or the creation of the store's tables; check user, password, database and \
+         privileges"
     )]
     Refused(#[source] BoxError),
-    /// Tables or functions of the store are missing, or the user has lost a privilege, for example during a restore. Complete the restore,
-    /// or grant the privilege. The operation then fails with [`StoreError::Unavailable`] and can be retried.
+    /// Tables or functions of the store are missing in PostgreSQL, or the user has lost a privilege, for example during a restore. Complete
+    /// the restore, or grant the privilege. The operation then fails with [`StoreError::Unavailable`] and can be retried.
     #[error(
-        "a table, function or privilege of the store is missing in the database; complete the restore, or grant the privilege"
+        "a table, function or privilege of the store is missing in the PostgreSQL database; complete the restore, or grant the \
+         privilege"
     )]
     Incomplete(#[source] BoxError),
-    /// The server accepts no writes. Let the connection string name the primary, or turn `default_transaction_read_only` off.
+    /// The PostgreSQL server accepts no writes. Let the connection string name the primary, or turn `default_transaction_read_only` off.
     #[error(
-        "the server is read-only; point the connection string to the primary, or turn `default_transaction_read_only` off"
+        "the PostgreSQL server is read-only; point the connection string to the primary, or turn `default_transaction_read_only` off"
     )]
     ReadOnly {
-        /// Delay before a retry.
+        /// Delay after which the caller should retry the connection or the operation.
         retry_after: Duration,
-        /// Error of the driver.
+        /// Error of the PostgreSQL driver.
         source: BoxError,
     },
     /// The database lost commits that this process has seen. Restart each process that uses the schema: its remembered events and leases
@@ -99,23 +108,23 @@ pub enum PostgresError {
          without the last commits; restart each process that uses the schema"
     )]
     LostCommits {
-        /// Schema that contains the tables.
+        /// PostgreSQL schema that contains the store's tables.
         schema: String,
         /// Tenant whose events are lost.
         tenant: String,
-        /// Highest position of an event that this process has seen.
+        /// Highest position of the tenant's events that this process has seen.
         seen: u64,
-        /// Highest position of an event in the database.
+        /// Highest position of the tenant's events in the database.
         found: u64,
     },
-    /// The server cannot be reached, or has no free connection.
+    /// The PostgreSQL server cannot be reached, or has no free connection.
     #[error(
         "the PostgreSQL server is unavailable; check the host and the port, and that the server runs and has a free connection"
     )]
     Unavailable {
-        /// Delay before a retry.
+        /// Delay after which the caller should retry the connection or the operation.
         retry_after: Duration,
-        /// Error of the driver.
+        /// Error of the PostgreSQL driver.
         source: BoxError,
     },
 }
@@ -128,7 +137,7 @@ fn named(number: usize, name: Option<&str>) -> String {
 }
 
 impl PostgresError {
-    /// Returns whether a retry can succeed, and after which delay.
+    /// Returns whether a retry of the failed connection or operation can succeed, and after which delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -150,7 +159,7 @@ impl PostgresError {
 }
 
 impl PostgresError {
-    /// Converts an error of the driver while connecting.
+    /// Converts a PostgreSQL driver error of a connection attempt.
     fn of(error: sqlx::Error) -> Self {
         Self::of_class(Class::of(&error), Said::boxed(error))
     }
@@ -174,13 +183,14 @@ impl PostgresError {
     }
 }
 
-/// Error while connecting. The operator `?` converts driver errors to it, so [`PostgresError`] needs no public conversion from a type
-/// of the driver.
+/// Error while a store connects to PostgreSQL. The operator `?` converts driver errors to it, so [`PostgresError`] needs no public
+/// conversion from a type of the driver.
 #[derive(Debug)]
 pub(super) struct ConnectFault(PostgresError);
 
 impl ConnectFault {
-    /// Returns the error of a migration that failed in the driver. Its source names the version that the tables did not reach.
+    /// Returns the error of a migration of the store's tables that failed in the PostgreSQL driver. Its source names the version that the
+    /// tables did not reach.
     pub(super) fn of_migration(version: i64, error: sqlx::Error) -> Self {
         let class = Class::of(&error);
         let source = Said(Arc::new(error));
@@ -189,9 +199,11 @@ impl ConnectFault {
     }
 }
 
-/// Failure of the migration to one version of the tables.
+/// Failure of the migration of the store's PostgreSQL tables to one version.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot bring the tables of the store to version {version}; nothing was changed")]
+#[error(
+    "cannot migrate the tables of the PostgreSQL store to version {version}, see the cause; nothing was changed"
+)]
 struct MigrationFailed {
     version: i64,
     source: Said,
@@ -215,36 +227,36 @@ impl From<ConnectFault> for PostgresError {
     }
 }
 
-/// Delay before a retry that can succeed only after an operator has changed the database.
+/// Delay before a retry of an operation that can succeed only after an operator has changed the database.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
-/// Delay after a rejected login. An operator has to act, and a server may count failed logins.
+/// Delay before a retry after the PostgreSQL server rejected the login. An operator has to act, and a server may count failed logins.
 const LOGIN_PAUSE: Duration = Duration::from_secs(60);
 
-/// Delay before a retry of an operation that the server could not execute.
+/// Delay before a retry of an operation that the PostgreSQL server could not execute.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Maximum number of attempts at an operation that had no effect because of another transaction or a stale connection. There is no delay
 /// between them.
 pub(super) const ATTEMPTS: u32 = 20;
 
-/// Class of a driver error, which decides about a retry.
+/// Class of a PostgreSQL driver error, which decides about a retry of the operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Class {
     /// Another transaction interfered, and the server changed nothing. An immediate retry can succeed.
     Collided,
-    /// The connection is lost. Uncommitted changes are rolled back, and the outcome of a commit is unknown.
+    /// The connection to the PostgreSQL server is lost. Uncommitted changes are rolled back, and the outcome of a commit is unknown.
     Lost,
-    /// The server cannot execute the operation now.
+    /// The PostgreSQL server cannot execute the operation now, so a retry needs a delay.
     Transient,
-    /// The session accepts no writes. The server changed nothing.
+    /// The PostgreSQL session accepts no writes. The server changed nothing.
     ReadOnly,
-    /// The database lacks a table, a function or a privilege that the store needs, for example during a restore. The server changed
-    /// nothing, and an operator can fix the cause.
+    /// The PostgreSQL database lacks a table, a function or a privilege that the store needs, for example during a restore. The server
+    /// changed nothing, and an operator can fix the cause.
     Setup,
-    /// The server rejects the operation permanently.
+    /// The PostgreSQL server rejects the operation permanently, so a retry cannot succeed.
     Permanent,
-    /// The server rejects the login.
+    /// The PostgreSQL server rejects the login, or the connection settings are invalid.
     Login,
 }
 
@@ -267,7 +279,7 @@ impl Class {
         }
     }
 
-    /// Returns the class of an SQLSTATE.
+    /// Returns the class of a PostgreSQL error code (SQLSTATE).
     fn of_code(code: &str) -> Self {
         match code {
             // Another transaction added the same row: a unique violation.
@@ -289,7 +301,7 @@ impl Class {
     }
 }
 
-/// Returns `true` if an immediate retry of the operation can succeed.
+/// Returns `true` if an immediate retry of an operation can succeed after this PostgreSQL driver error.
 pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
     match Class::of(error) {
         Class::Collided | Class::Lost => true,
@@ -299,13 +311,13 @@ pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Returns `true` if the server reports an error with this SQLSTATE.
+/// Returns `true` if a driver error is an error of the PostgreSQL server with this code (SQLSTATE).
 pub(super) fn has_code(error: &sqlx::Error, code: &str) -> bool {
     let found = error.as_database_error().and_then(|error| error.code());
     found.is_some_and(|found| found == code)
 }
 
-/// Error of the driver that shows only its message. The driver's own debug form contains rows.
+/// PostgreSQL driver error that shows only its message. The driver's own debug form contains rows.
 struct Said(Arc<sqlx::Error>);
 
 impl Said {
@@ -334,7 +346,7 @@ impl fmt::Display for Said {
 
 impl std::error::Error for Said {}
 
-/// Failure of a job: the store refuses it, or the driver fails.
+/// Failure of a read or a job: the store rejects the operation, or the PostgreSQL driver fails.
 #[derive(Debug)]
 pub(super) enum Fault {
     Refused(StoreError),
@@ -362,7 +374,7 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// Converts an error of the driver to the error that the caller receives.
+/// Converts a PostgreSQL driver error to the [`StoreError`] that the caller of a store operation receives.
 pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
     const SOON: Duration = Duration::from_millis(100);
     let class = Class::of(&error);
@@ -370,7 +382,10 @@ pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
     let retry_after = match class {
         Class::Permanent => {
             return StoreError::Forbidden {
-                reason: format!("{} rejected a statement: {source}", super::NAME),
+                reason: format!(
+                    "the PostgreSQL server rejected a statement of {}: {source}",
+                    super::NAME
+                ),
             };
         }
         Class::ReadOnly => return unavailable(PAUSE, PostgresError::read_only(source).into()),
@@ -419,11 +434,11 @@ pub(super) fn crowded() -> StoreError {
     unavailable(PAUSE, reason.into())
 }
 
-/// Returns the error of a job whose task ended without a result.
+/// Returns the error of a store operation whose background task ended without a result.
 pub(super) fn ended() -> StoreError {
     unavailable(
         PAUSE,
-        "the store's background task ended before it returned a result".into(),
+        "the store's background task ended before it returned the result of the operation, which may have been committed".into(),
     )
 }
 

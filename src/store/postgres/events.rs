@@ -1,4 +1,4 @@
-//! SQL that writes and reads the rows of events.
+//! SQL that writes and reads a tenant's events in the table `ux_events`.
 
 use super::column::Id;
 use super::statement::Statement;
@@ -6,7 +6,7 @@ use super::tenant::open_time;
 use crate::model::Event;
 use crate::store::durable::events::kind;
 
-/// SQL condition that is true if the tenant with the name `$1` has inbox rows that the store can take in.
+/// SQL condition that is true if the tenant with the name `$1` has inbox rows of which the store can create breadcrumbs.
 macro_rules! has_inbox {
     () => {
         "NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)
@@ -16,7 +16,7 @@ macro_rules! has_inbox {
 
 pub(super) use has_inbox;
 
-/// Adds the insertion of events at the next positions to a statement.
+/// Adds the insertion of events, at the tenant's next positions, to an SQL statement.
 pub(super) fn push(statement: &mut Statement, events: &[Event]) {
     if events.is_empty() {
         return;
@@ -46,7 +46,7 @@ fn tags(event: &Event) -> String {
     serde_json::Value::from(event.tags.to_vec()).to_string()
 }
 
-/// Statement that each connection prepares: returns the first and the last position, and the events from a position on.
+/// SQL that each connection prepares to read a tenant's first and last event position, and its events from a position on.
 ///
 /// One snapshot contains all of this, so no event is removed in between. A transaction locks the tenant's row before it assigns a
 /// position, and until its commit. So an event that is not visible yet has a higher position than all visible ones.

@@ -1,4 +1,4 @@
-//! Facts that the jobs of a transaction need: rows of runs, ordering keys, breadcrumbs and request keys.
+//! Facts that the jobs (store operations) of a PostgreSQL transaction need: rows of runs, ordering keys, breadcrumbs and request keys.
 
 use super::request_keys::{self, Key};
 use super::row::{self, Asked, Kept, Line, line_of};
@@ -15,28 +15,29 @@ use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-/// Facts that are read for all jobs of a transaction at once. Further facts are read when a job needs them.
+/// Runs, breadcrumbs and request keys to be read at once for all jobs (store operations) of a PostgreSQL transaction. Further facts are
+/// read when a job needs them.
 #[derive(Default)]
 pub(super) struct Wanted {
-    /// Runs whose rows must be locked.
+    /// Runs whose ledger rows the transaction must read and lock.
     pub(super) runs: Vec<RunRef>,
-    /// Runs to be enqueued, whose rows are not locked.
+    /// Runs that the transaction enqueues, whose ledger rows it reads without a lock.
     pub(super) seen: Vec<RunRef>,
-    /// Ordering keys to lock.
+    /// Ordering keys of runs that the transaction must lock.
     pub(super) lines: BTreeSet<Line>,
     pub(super) breadcrumbs: Vec<BreadcrumbId>,
-    /// Request keys.
+    /// Request keys whose records the transaction must read.
     pub(super) requests: BTreeSet<Key>,
 }
 
 impl Wanted {
-    /// Adds a run whose row will be locked, with its ordering key.
+    /// Adds a run whose ledger row and ordering key the transaction must lock.
     pub(super) fn run(&mut self, run: &RunRef) {
         self.lines.extend(line_of(run));
         self.runs.push(run.clone());
     }
 
-    /// Adds a run to be enqueued, with its ordering key.
+    /// Adds a run that the transaction enqueues, and its ordering key, which the transaction must lock.
     pub(super) fn seen(&mut self, run: &RunRef) {
         if planted("no-key") {
             return self.run(run);
@@ -45,7 +46,7 @@ impl Wanted {
         self.seen.push(run.clone());
     }
 
-    /// Adds the statements that read the facts to a message.
+    /// Adds the SQL statements that read the wanted runs, breadcrumbs and request keys to a message.
     pub(super) fn ask(mut self, tenant: i64, message: &mut Vec<String>) -> Asking {
         if !self.runs.is_empty() && !self.seen.is_empty() {
             let locked: BTreeSet<Asked> = self.runs.iter().map(row::asked).collect();
@@ -75,11 +76,11 @@ impl Wanted {
     }
 }
 
-/// Facts that the statements of [`Wanted::ask`] return.
+/// Runs, breadcrumbs and request keys that were asked for with [`Wanted::ask`] and whose rows are still to be read.
 pub(super) struct Asking(Wanted);
 
 impl Asking {
-    /// Reads the facts from the rows of the statements.
+    /// Reads the wanted runs, breadcrumbs and request keys from the rows that the SQL statements returned.
     pub(super) fn read(self, rows: &[Vec<PgRow>]) -> sqlx::Result<Stored> {
         let (wanted, mut rows) = (self.0, rows.iter());
         let mut next = |is_asked: bool| {
@@ -113,7 +114,7 @@ impl Asking {
     }
 }
 
-/// Reads the facts of one of `runs` from a row of the answer.
+/// Reads the ledger row, the trigger's origin and the ordering key's first run of one of `runs` from a row of the answer.
 fn read_known(
     found: &PgRow,
     runs: &[RunRef],
@@ -138,7 +139,7 @@ fn read_known(
     }
 }
 
-/// Reads the first other row with the run's ordering key, or `None` if there is no such row.
+/// Reads the first other run with the run's ordering key from a row of the answer, or `None` if there is no such run.
 fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<First>> {
     let Some(sequence) = found.try_get::<Option<i64>, _>(column)? else {
         return Ok(None);
@@ -150,20 +151,21 @@ fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<First>> {
     }))
 }
 
-/// Facts that were read from the tables.
+/// Runs, breadcrumbs and request keys that a transaction has read from the PostgreSQL tables.
 #[derive(Default)]
 pub(super) struct Stored {
-    /// Facts of runs. `None` for a run to be enqueued whose row exists and does not change.
+    /// Facts of the transaction's runs, such as the ledger row and the trigger's origin. `None` for a run to be enqueued whose row exists
+    /// and does not change.
     pub(super) runs: HashMap<Asked, Option<Known>>,
-    /// Breadcrumbs or their tombstones. `None` for a missing breadcrumb.
+    /// Breadcrumbs or their tombstones that the transaction has read. `None` for a missing breadcrumb.
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
-    /// Recorded request keys. `None` for a new key.
+    /// Records of the transaction's request keys. `None` for a new key.
     pub(super) requests: BTreeMap<Key, Option<Recorded>>,
-    /// Time of the oldest request key.
+    /// Earliest time at which one of the tenant's request keys was added or last checked.
     pub(super) oldest_key: Option<Timestamp>,
 }
 
-/// SQL that reads the facts of runs with these names, ordering keys and indexes.
+/// SQL that reads the ledger row, the trigger's origin and the ordering key's first other run of each run in a list.
 ///
 /// `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. With either, the server looks up each run by its index. Otherwise a plan
 /// that was made while the tables were small would read all rows of the tenant. `$which` may omit runs. `$paused` is the time since which
@@ -197,7 +199,7 @@ macro_rules! select_known {
     };
 }
 
-/// Statements that each connection prepares for [`Wanted::ask`].
+/// Returns the SQL that each connection prepares to read runs, breadcrumbs and request keys in a transaction.
 pub(super) fn statements() -> String {
     macro_rules! prepare {
         ($name:literal, $types:literal, $runs:literal, $lock:literal, $which:literal, $paused:literal) => {
@@ -252,7 +254,7 @@ pub(super) fn statements() -> String {
     format!("{known}{seen}{}; {requests}", table::FIND)
 }
 
-/// Returns the statement that reads the facts of one run.
+/// Returns the SQL statement that reads the ledger row and related facts of one run.
 fn read_one(statement: &str, tenant: i64, run: &RunRef) -> String {
     let order = run.order.as_deref();
     format!(
@@ -264,7 +266,7 @@ fn read_one(statement: &str, tenant: i64, run: &RunRef) -> String {
     )
 }
 
-/// Returns the statement that reads the facts of several runs.
+/// Returns the SQL statement that reads the ledger rows and related facts of several runs.
 fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
     let versions = runs.iter().map(|run| run.trigger_version.cast_signed());
     format!(
@@ -276,17 +278,17 @@ fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
     )
 }
 
-/// Facts of a run.
+/// Facts that decide about a run's state transition: its ledger row, its trigger's origin, its ordering key and its executor's pause.
 #[derive(Clone)]
 pub(super) struct Known {
-    /// Row of the run, or `None` if the run is not in the ledger.
+    /// Ledger row of the run, or `None` if the run is not in the ledger.
     pub(super) kept: Option<Kept>,
-    /// Origin of the run's trigger.
+    /// Origin of the run's trigger: correlation ID and hops, or its writer if that is the run's own executor.
     pub(super) origin: Origin,
-    /// First other row with the run's ordering key.
+    /// First other run with the run's ordering key.
     pub(super) first: Option<First>,
     /// Time since which the run's executor is paused. Not read for a run to be enqueued.
     pub(super) paused: Option<Timestamp>,
-    /// If `true`, the row is locked until the end of this transaction.
+    /// If `true`, the run's ledger row is locked until the end of this transaction.
     pub(super) is_locked: bool,
 }

@@ -11,32 +11,32 @@ use std::sync::{Arc, OnceLock};
 /// Newest events of one tenant that a handle and its clones have seen.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Mark {
-    /// Highest position of a committed event.
+    /// Highest position of the tenant's committed events that a handle and its clones have seen.
     pub(super) head: u64,
-    /// Newest event that was read.
+    /// Newest event of the tenant that a handle and its clones have read.
     pub(super) event: Option<Seen>,
 }
 
-/// An event that was read, by its position.
+/// An event that a handle has read: its position, and the breadcrumb version that it announces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Seen {
     pub(super) position: u64,
-    /// Breadcrumb ID and version.
+    /// ID and version of the breadcrumb that the event announces.
     pub(super) of: (BreadcrumbId, u64),
 }
 
-/// Events of the database at the time of a read that started after the [`Mark`] was taken.
+/// Positions of a tenant's events in the database at the time of a read that started after the [`Mark`] was taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
-    /// Positions of the oldest and of the newest event.
+    /// Position of the tenant's oldest event in the database; the position of the newest event follows.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// Breadcrumb ID and version of the event at the mark's position.
+    /// Breadcrumb ID and version of the database's event at the position of the [`Mark`].
     pub(super) at_mark: Option<(BreadcrumbId, u64)>,
 }
 
 impl Mark {
-    /// Merges events that were seen later, or by another reader.
+    /// Merges newer events of the tenant, or events that another reader has seen, into this mark.
     pub(super) fn add(&mut self, other: Self) {
         self.head = self.head.max(other.head);
         let position = |event: Option<Seen>| event.map(|event| event.position);
@@ -54,12 +54,12 @@ impl Mark {
     }
 }
 
-/// Detected loss of commits. The store rejects all writes after it.
+/// Record that the PostgreSQL database lost commits. The store rejects all writes after it.
 #[derive(Debug, Default)]
 pub(super) struct Loss(OnceLock<Arc<PostgresError>>);
 
 impl Loss {
-    /// Returns an error if commits were lost.
+    /// Returns an error if the PostgreSQL database was found to have lost commits.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         match self.0.get() {
             Some(error) => Err(refused(error)),
@@ -67,18 +67,18 @@ impl Loss {
         }
     }
 
-    /// Records that commits were lost, and returns the first recorded error.
+    /// Records that the PostgreSQL database lost commits, and returns the first recorded error.
     pub(super) fn note(&self, error: PostgresError) -> Arc<PostgresError> {
         let first = self.0.get_or_init(|| {
             let error = Arc::new(error);
-            tracing::error!(error = %Chain(&*error), "the database lost commits; the store refuses all writes from now on");
+            tracing::error!(error = %Chain(&*error), "the PostgreSQL database lost commits, and the store rejects all writes from now on; restart each process that uses the schema");
             error
         });
         Arc::clone(first)
     }
 }
 
-/// Returns the error of an operation that is rejected because commits were lost.
+/// Returns the error of a store operation that is rejected because the database lost commits.
 pub(super) fn refused(error: &Arc<PostgresError>) -> StoreError {
     StoreError::Refused {
         store: NAME,

@@ -11,15 +11,15 @@ use crate::store::StoreError;
 use crate::store::durable::inbox::{ENOUGH_BYTES, Inserted, Refusal, TakenIn};
 use sqlx::{PgConnection, Row as _};
 
-/// Returns `true` if there are inbox rows of a tenant that the store can take in.
+/// Returns `true` if a tenant has rows in the table `ux_inbox` of which the store can create breadcrumbs.
 pub(super) async fn is_filled(connection: &mut PgConnection, tenant: &str) -> sqlx::Result<bool> {
     let is_filled = sqlx::query_scalar(concat!("SELECT ", has_inbox!()));
     let is_filled = is_filled.bind(column::name(tenant));
     is_filled.fetch_one(connection).await
 }
 
-/// Job that creates the breadcrumbs of at most `most` inbox rows, oldest first, and deletes these rows. A rejected row stays and gets the
-/// reason. Does nothing while another transaction takes in rows of the tenant, so the rows retain their order.
+/// Job that creates the breadcrumbs of at most `most` rows of the table `ux_inbox`, oldest first, and deletes these rows. A rejected row
+/// stays and gets the reason. Does nothing while another transaction takes in rows of the tenant, so the rows retain their order.
 pub(super) struct TakeIn {
     pub(super) most: usize,
 }
@@ -59,9 +59,9 @@ impl Job for TakeIn {
 }
 
 impl TakeIn {
-    /// Locks the oldest rows that no other transaction has locked, and reads them up to a total size.
+    /// Locks the tenant's oldest inbox rows that no other transaction has locked, and reads them up to a total size.
     async fn first(&self, writing: &mut Writing<'_>) -> sqlx::Result<Vec<Inserted>> {
-        /// First key of the lock: `ux_i` in ASCII.
+        /// First key of the advisory lock on a tenant's inbox: `ux_i` in ASCII.
         const LOCK: i32 = 0x7578_5F69;
         let tenant = column::name(writing.name);
         let lock = "SELECT pg_try_advisory_xact_lock($1, hashtext(current_schema() || ' ' || $2))";
@@ -100,7 +100,7 @@ impl TakeIn {
     }
 }
 
-/// Returns the chosen IDs of `rows` that a breadcrumb or a tombstone already has.
+/// Returns the breadcrumb IDs chosen in inbox rows that a breadcrumb or a tombstone of the tenant already has.
 async fn known(writing: &mut Writing<'_>, rows: &[Inserted]) -> sqlx::Result<Vec<BreadcrumbId>> {
     let chosen: Vec<Id> = rows.iter().filter_map(|row| row.id).map(Id::from).collect();
     if chosen.is_empty() {
@@ -113,7 +113,7 @@ async fn known(writing: &mut Writing<'_>, rows: &[Inserted]) -> sqlx::Result<Vec
     known.iter().map(|row| column::id(row, 0)).collect()
 }
 
-/// Creates the breadcrumb of a row. The inner error is the reason for rejecting the row.
+/// Creates the breadcrumb of an inbox row. The inner error is the reason for rejecting the row.
 async fn create(
     writing: &mut Writing<'_>,
     row: &Inserted,

@@ -1,4 +1,4 @@
-//! Jobs of transactions.
+//! Trait of the jobs (store operations) that run in PostgreSQL transactions.
 
 use super::error::Fault;
 use super::facts::Wanted;
@@ -7,31 +7,31 @@ use super::place::Place;
 use super::writing::Writing;
 use crate::store::StoreError;
 
-/// A unit of work in a transaction. A job runs again if its transaction is retried.
+/// A store operation that runs in a PostgreSQL transaction. A job runs again if its transaction is retried.
 pub(super) trait Job: Send + Sync + 'static {
-    /// Result of the job.
+    /// Result of the job (store operation) for its caller.
     type Answer: Send + 'static;
 
-    /// Adds the facts that the job needs to `wanted`.
+    /// Adds the runs, breadcrumbs and request keys that the job needs to `wanted`.
     fn wants(&self, _wanted: &mut Wanted) {}
 
-    /// Runs the job. The changes of a job that fails are rolled back.
+    /// Runs the job (store operation) in an open transaction. The changes of a job that fails are rolled back.
     fn run(
         &self,
         writing: &mut Writing<'_>,
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
 
-    /// Returns the claim that the transaction makes after its commit, or `None` if the job claims no due runs.
+    /// Returns the claim of due runs that the transaction makes after its commit, or `None` if the job claims no due runs.
     fn claims(&self) -> Option<&Asked> {
         None
     }
 
-    /// Adds the leased runs to the result.
+    /// Adds the runs that the claim after the commit leased to the job's result.
     fn leased(_answer: &mut Self::Answer, _leased: Result<Vec<Leased>, StoreError>) {}
 
-    /// Replaces provisional times in the result, once the transaction has its place in the commit order.
+    /// Replaces provisional breadcrumb times in the job's result, once the transaction has its place in the tenant's commit order.
     fn settle(_answer: &mut Self::Answer, _place: &Place) {}
 
-    /// Called after the commit, even if the caller no longer waits for the result.
+    /// Runs after the job's transaction was committed, even if the caller no longer waits for the result.
     fn committed(&self, _answer: &Self::Answer) {}
 }

@@ -1,4 +1,4 @@
-//! Leases of due runs: one statement in its own transaction, because every run needs a lease.
+//! Leases of due runs in PostgreSQL: one SQL statement in its own transaction, because every run needs a lease.
 //!
 //! The statement repeats [`grant`](crate::store::rules::grant) in SQL.
 
@@ -18,14 +18,14 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Request of a claim: executors, limits and the claim ID.
+/// Parameters of a claim of due runs: executors, limits and the claim ID.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// Executors and the maximum number of runs of each, in the order in which they take turns.
+    /// Executors whose runs are claimed, and the maximum number of runs of each, in the order in which they take turns.
     executors: Vec<(Arc<str>, usize)>,
-    /// Maximum number of runs of all executors.
+    /// Maximum number of runs of all executors that one claim leases.
     most: usize,
-    /// ID that marks the leases, so that they can be found if the answer is lost.
+    /// ID that marks the leases of one claim, so that they can be found if the answer is lost.
     pub(super) claim: ClaimId,
 }
 
@@ -56,7 +56,7 @@ impl Asked {
         self.executors.iter().map(|(executor, _)| &**executor)
     }
 
-    /// Returns the statement that claims the runs. Its message must start with [`PLANNED_ONCE`](prepared::PLANNED_ONCE).
+    /// Returns the SQL statement that claims due runs. Its message must start with [`PLANNED_ONCE`](prepared::PLANNED_ONCE).
     pub(super) fn message(&self, tenant: i64, time: &Time) -> String {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let counts = i64::from(!planted("late-count"));
@@ -71,7 +71,7 @@ impl Asked {
     }
 }
 
-/// Returns the claim statement that each connection prepares.
+/// Returns the SQL that each connection prepares to claim due runs.
 ///
 /// It leases the runs that have been due for the longest time first. It skips rows that another transaction has locked, and the runs of
 /// paused executors; the pause is evaluated once for each executor. The clock is read once, because the server does not search an index
@@ -106,7 +106,7 @@ pub(super) fn statement() -> String {
     )
 }
 
-/// Maximum size of the context of a trigger that is returned with its run, in bytes. A claim has up to 64 triggers.
+/// Maximum size of a trigger's context for which a claim returns the trigger with its run, in bytes. A claim has up to 64 triggers.
 const MOST_AT_HAND: usize = 64 << 10;
 
 /// A run that a claim leased.
@@ -119,7 +119,7 @@ pub(super) struct Leased {
 }
 
 impl Leased {
-    /// Reads a row that the claim statement returned. Returns `None` if the row is unreadable.
+    /// Reads a leased run from a row that the claim statement returned. Returns `None` if the row is unreadable.
     pub(super) fn read(found: &PgRow) -> Option<Self> {
         let row = readable(row::read(found))?.row;
         let turn = (found.try_get(row::COLUMNS), found.try_get(row::COLUMNS + 1));
@@ -135,7 +135,7 @@ impl Leased {
         })
     }
 
-    /// Returns `true` if a row comes from the claim statement.
+    /// Returns `true` if a row comes from the SQL statement that claims due runs.
     pub(super) fn is_in(found: &PgRow) -> bool {
         found.try_get::<i64, _>("ux_turn").is_ok()
     }
@@ -203,11 +203,11 @@ pub(super) async fn again(
     Ok(leased.collect())
 }
 
-/// Returns a readable row, and logs an unreadable one. Such a row must not block other runs: its lease expires until the run has no
-/// attempts left.
+/// Returns a row of the run ledger if it is readable, and otherwise logs the error. Such a row must not block other runs: its lease expires
+/// until the run has no attempts left.
 pub(super) fn readable(kept: sqlx::Result<Kept>) -> Option<Kept> {
     kept.inspect_err(
-        |error| tracing::error!(error = %Chain(error), "cannot read a row of the run ledger, skipping the run"),
+        |error| tracing::error!(error = %Chain(error), "cannot read a row of the run ledger; its run is skipped and not executed"),
     )
     .ok()
 }

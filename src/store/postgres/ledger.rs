@@ -255,7 +255,8 @@ impl RunLedger for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Returns a run with the ordering key of its row. Transactions lock ordering keys before rows, which prevents deadlocks.
+    /// Returns a reference to a run with the ordering key of the run's ledger row. Transactions lock ordering keys before rows, which
+    /// prevents deadlocks.
     async fn with_key(&self, run: &RunRef) -> Result<RunRef, StoreError> {
         if run.order.is_some() {
             return Ok(run.clone());
@@ -267,7 +268,7 @@ impl PostgresStore {
         Ok(run.clone().ordered_by(key.await?))
     }
 
-    /// Returns leased runs as claims, in their order, and first adds the missing origins of triggers.
+    /// Returns leased runs as claims for the worker, in their order, and first adds the missing origins of triggers.
     async fn claimed(&self, leased: Vec<Leased>) -> Result<Vec<Claimed>, StoreError> {
         let unknown = leased.iter().filter(|run| run.row.lineage.is_none());
         let unknown: Vec<Lease> = unknown.map(|run| run.row.lease()).collect();
@@ -286,7 +287,7 @@ impl PostgresStore {
         Ok(claimed.collect())
     }
 
-    /// Changes the row of one run.
+    /// Changes the ledger row of one run in a transaction.
     async fn change(
         &self,
         run: RunRef,

@@ -1,4 +1,4 @@
-//! Reads of the ledger's rows: by filter and by page.
+//! Reads of the run ledger in PostgreSQL: by filter and by page.
 
 use super::column::{self, Id};
 use super::error::Fault;
@@ -12,7 +12,7 @@ use crate::store::run_page::Stored;
 use crate::store::{Run, RunFilter, RunQuery, RunRef, RunState};
 use sqlx::{AssertSqlSafe, PgConnection};
 
-/// Read of the rows that a filter selects, in the order of their due time, then of their addition.
+/// Read of the runs that a filter selects, in the order of their due time, then of their addition.
 pub(super) struct List<'f> {
     pub(super) tenant: &'f Named,
     pub(super) filter: &'f RunFilter,
@@ -45,7 +45,7 @@ async fn list(
     Ok(views.collect())
 }
 
-/// Reads the store's clock.
+/// Reads the time of the store's clock from the PostgreSQL server.
 async fn now(connection: &mut PgConnection, tenant: i64, time: &Time) -> sqlx::Result<Timestamp> {
     let clock = sqlx::query_scalar(concat!("SELECT ", clock!()));
     let clock = clock.bind(tenant).bind(time.held()).bind(time.shift());
@@ -85,7 +85,7 @@ impl Read for KeyOf<'_> {
     }
 }
 
-/// Read of one page of a query and of one further row, each with its position, newest first.
+/// Read of one page of a query for runs and of one further run, each with its position, newest first.
 pub(super) struct Page<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q RunQuery,
@@ -147,8 +147,8 @@ impl Read for Page<'_> {
     }
 }
 
-/// Returns the statement that selects the newest rows with one stored state. Finished rows have no due time, so the index of states
-/// contains them in this order. The order therefore names the due time too.
+/// Returns the SQL that selects the newest runs with one stored state. Finished rows have no due time, so the index of states contains them
+/// in this order. The order therefore names the due time too.
 fn part(query: &RunQuery, state: RunState, rows: Stored) -> String {
     let (due, order) = match rows {
         Stored::Any => ("", "r.sequence DESC"),
@@ -218,7 +218,7 @@ async fn those_selected(
     }
 }
 
-/// Returns the SQL condition of rows that have a state now. A row whose due time has passed is ready.
+/// Returns the SQL condition for runs that have a state now. A run whose due time has passed is ready.
 fn test_of(state: RunState) -> String {
     let number = state.number();
     match state {

@@ -11,7 +11,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Channel of all stores in a database. A notification contains the schema, and a random ID of the process that sent it.
+/// PostgreSQL notification channel of all stores in a database. A notification contains the schema, and a random ID of the process that
+/// sent it.
 const CHANNEL: &str = "ux_events";
 
 /// Announces new events: to this process at once, and to other processes in a separate transaction. The server serializes all
@@ -51,7 +52,7 @@ async fn tell(database: &Database) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Starts to listen for notifications of other processes, unless a task does already. The task ends with the last handle.
+/// Starts to listen for other processes' notifications about new events, unless a task does already. The task ends with the last handle.
 pub(super) fn listen(database: &Arc<Database>) {
     if database.listening.swap(true, Ordering::SeqCst) {
         return;
@@ -83,13 +84,14 @@ pub(super) fn listen(database: &Arc<Database>) {
     }));
 }
 
-/// Maximum age of a listening connection. A connection that was lost unnoticed would receive no further notification.
+/// Maximum age of the PostgreSQL connection that listens for event notifications. A connection that was lost unnoticed would receive no
+/// further notification.
 const ANEW: Duration = Duration::from_secs(300);
 
 struct Hearing {
     options: PgConnectOptions,
     schema: String,
-    /// ID in the notifications of this process.
+    /// ID of this process in event notifications, by which it ignores its own.
     own: String,
     patience: Duration,
     announced: watch::Sender<u64>,
@@ -97,7 +99,7 @@ struct Hearing {
 }
 
 impl Hearing {
-    /// Listens over one connection, until it is lost or has reached its maximum age.
+    /// Listens for event notifications over one connection, until it is lost or has reached its maximum age.
     async fn hear(&self, pool: &PgPool) {
         let heard = async {
             let mut listener = PgListener::connect_with(pool).await?;
@@ -121,13 +123,14 @@ impl Hearing {
 }
 
 impl Hearing {
-    /// Announces that other processes may have committed events.
+    /// Announces to the subscribers in this process that other processes may have committed events.
     fn announce(&self) {
         self.others.fetch_add(1, Ordering::SeqCst);
         self.announced.send_modify(|times| *times += 1);
     }
 
-    /// Returns `true` if another process announces events in the same schema. Earlier versions of this crate send only the schema.
+    /// Returns `true` if a notification comes from another process with new events in the same schema. Earlier versions of this crate send
+    /// only the schema.
     fn is_of_another(&self, payload: &str) -> bool {
         let (schema, sender) = payload.split_once(' ').unwrap_or((payload, ""));
         schema == self.schema && sender != self.own

@@ -1,4 +1,4 @@
-//! Events of one tenant in commit order, and the event source that delivers them.
+//! Events of one tenant in PostgreSQL in commit order, and the event source that delivers them.
 
 use super::NAME;
 use super::column::{self, id, number, time, unreadable};
@@ -33,7 +33,7 @@ use tokio::time::Instant;
 /// Read of one page of a tenant's events.
 struct From<'p> {
     tenant: &'p Named,
-    /// Newest events that were seen before the read.
+    /// Newest events that the tenant's handles had seen before the read.
     mark: Mark,
     position: u64,
     /// If `true`, the read makes the page's commits durable before it returns.
@@ -89,7 +89,7 @@ impl Read for From<'_> {
     }
 }
 
-/// Read that reports whether the server is a standby, which can lack the newest commits of its primary.
+/// Read that reports whether the PostgreSQL server is a standby, which can lack the newest commits of its primary.
 struct IsStandby;
 
 impl Read for IsStandby {
@@ -105,7 +105,7 @@ impl Read for IsStandby {
     }
 }
 
-/// Returns the mark of a page's newest event.
+/// Returns the newest event of a page as a [`Mark`] of the events that were seen.
 fn newest(page: &Page) -> Mark {
     let seen = page.events.back().map(|(position, event)| Seen {
         position: *position,
@@ -134,22 +134,22 @@ fn event(row: &PgRow) -> sqlx::Result<(u64, Event)> {
     Ok((number(row, 2)?, event))
 }
 
-/// Event source over the commits of one tenant.
+/// Event source over one tenant's commits in PostgreSQL.
 #[derive(Clone, Debug)]
 pub(super) struct PostgresEvents {
     pub(super) database: Arc<Database>,
     pub(super) tenant: Arc<Named>,
-    /// Name of the consumer whose position is stored, or `None` for a source without a stored position.
+    /// Name of the event consumer whose position is stored, or `None` for a source without a stored position.
     pub(super) consumer: Option<Arc<str>>,
-    /// Number of announcements from other processes before the subscriber's last query.
+    /// Number of times that other processes had announced new events before the subscriber's last query.
     pub(super) others: Arc<AtomicU64>,
-    /// Time of the subscriber's last query.
+    /// Time at which the event subscriber last queried the PostgreSQL server.
     pub(super) queried_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl PostgresEvents {
-    /// Returns `true` if the next page must come from the server, because the last query is too old. The events in memory do not show
-    /// whether `ux_inbox` has rows.
+    /// Returns `true` if the next page of events must come from the server, because the last query is too old. The events in memory do not
+    /// show whether `ux_inbox` has rows.
     fn must_query(&self) -> bool {
         let queried_at = *self.queried_at();
         queried_at.is_none_or(|at| at.elapsed() >= self.database.settings.poll)
@@ -193,7 +193,7 @@ impl EventSource for PostgresEvents {
     }
 }
 
-/// Read of the number of events after a consumer's position. The result is `None` if the consumer never subscribed.
+/// Read of the number of events after an event consumer's stored position. The result is `None` if the consumer never subscribed.
 struct Behind<'b> {
     tenant: &'b str,
     consumer: &'b str,
@@ -219,7 +219,7 @@ impl Read for Behind<'_> {
     }
 }
 
-/// Read of the time of the event at a position. The result is `None` if the event was deleted.
+/// Read of the time of a tenant's event at a position. The result is `None` if the event was deleted.
 struct TimeOf<'t> {
     tenant: &'t str,
     position: u64,

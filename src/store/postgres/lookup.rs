@@ -1,4 +1,4 @@
-//! Facts that jobs look up in a transaction: rows of the tables, with the changes of the jobs so far.
+//! Runs and breadcrumbs that jobs look up in a PostgreSQL transaction, with the changes of the jobs so far.
 
 use super::begin::lock_lines;
 use super::changes::Changes;
@@ -14,7 +14,7 @@ use sqlx::AssertSqlSafe;
 use std::collections::BTreeSet;
 
 impl Writing<'_> {
-    /// Locks ordering keys that are not locked yet. Their facts must be read again afterwards.
+    /// Locks ordering keys of runs that the transaction has not locked yet. Their facts must be read again afterwards.
     pub(super) async fn lock(&mut self, mut lines: BTreeSet<Line>) -> sqlx::Result<()> {
         lines.retain(|line| !self.lines.contains(line));
         if !lines.is_empty() {
@@ -32,8 +32,8 @@ impl Writing<'_> {
         line_of(run).is_none_or(|line| self.lines.contains(&line))
     }
 
-    /// Returns the facts of a run, with the changes of the jobs so far. Returns `None` if `locks` is `false` and enqueuing does not change
-    /// the run's row.
+    /// Returns a run's ledger row and related facts, with the changes of the transaction's jobs so far. Returns `None` if `locks` is
+    /// `false` and enqueuing does not change the run's row.
     async fn known(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<Known>> {
         let name = row::name(run);
         let Some(mut known) = self.look_up(&name, run, locks).await? else {
@@ -64,7 +64,8 @@ impl Writing<'_> {
         Ok(Some(known))
     }
 
-    /// Returns the first other row with an ordering key, after the changes of the jobs so far. `first` is the first row in the table.
+    /// Returns the first other run with an ordering key, after the changes of the transaction's jobs so far. `first` is the first row in
+    /// the table.
     fn first(&self, line: &Line, name: &Name, first: Option<First>) -> Option<First> {
         let has_joined = |changes: &Changes| changes.joined.contains(line);
         if !has_joined(&self.own) && !has_joined(&self.earlier) {
@@ -88,7 +89,7 @@ impl Writing<'_> {
         of_table.or(earliest)
     }
 
-    /// Returns the facts of a run for the rules, and the serial number of its row. Locks the row.
+    /// Returns the facts of a run that the rules of state transitions need, and the serial number of its ledger row. Locks the row.
     pub(super) async fn facts<'r>(
         &mut self,
         run: &'r RunRef,
@@ -98,7 +99,7 @@ impl Writing<'_> {
         Ok(self.facts_of(run, known))
     }
 
-    /// Returns the facts of a run to be enqueued, or `None` if its row exists and does not change. Does not lock the row.
+    /// Returns the facts of a run to be enqueued, or `None` if its ledger row exists and does not change. Does not lock the row.
     pub(super) async fn seen<'r>(
         &mut self,
         run: &'r RunRef,
@@ -155,7 +156,7 @@ impl Writing<'_> {
         Ok(Some(known))
     }
 
-    /// Returns a breadcrumb or its tombstone, after the changes of the jobs so far.
+    /// Returns a breadcrumb or its tombstone, after the changes of the transaction's jobs so far.
     pub(super) async fn breadcrumb(&mut self, id: BreadcrumbId) -> sqlx::Result<Option<Found>> {
         let changed = self
             .own

@@ -151,7 +151,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects to a database with the default settings, and creates missing tables.
+    /// Connects to a PostgreSQL database with the default settings, and creates the store's missing tables.
     ///
     /// The connection string has the form `postgres://user:password@host:port/database`, optionally with parameters such as
     /// `?sslmode=verify-full&sslrootcert=..`. Without `sslmode`, the store uses TLS if the server offers it, and does not verify the
@@ -163,7 +163,7 @@ impl PostgresStore {
         Self::builder(url).connect().await
     }
 
-    /// Returns a builder for a store with other settings than the defaults.
+    /// Returns a builder for a PostgreSQL store with other settings than the defaults.
     #[must_use]
     pub fn builder(url: impl Into<String>) -> PostgresBuilder {
         PostgresBuilder::new(url.into())
@@ -185,7 +185,7 @@ impl PostgresStore {
         self.source(None)
     }
 
-    /// Returns an event source with a stored position for a named consumer.
+    /// Returns an event source over this tenant's commits with a stored position for a named consumer.
     ///
     /// A subscription continues after the last event up to which all events are acknowledged, also after a restart. The start position of
     /// a subscription has an effect only for a new name. Acknowledgements are stored with a short delay, so a crash can cause a
@@ -195,7 +195,7 @@ impl PostgresStore {
         self.source(Some(consumer.into()))
     }
 
-    /// Returns the numbers of stored rows for this tenant, and the size of the tables.
+    /// Returns the numbers of breadcrumbs, runs and events of this tenant, and the size of the store's tables.
     ///
     /// Counting runs takes longer the more runs there are.
     ///
@@ -205,8 +205,8 @@ impl PostgresStore {
         self.database.read(Count(&self.tenant.name)).await
     }
 
-    /// Returns `true` if the schema has tables for vectors: the server has the extension `vector` (pgvector), and the extension existed or
-    /// could be created. A store uses the tables only with an [embedder](PostgresBuilder::embeddings).
+    /// Returns `true` if the store's PostgreSQL schema has tables for vectors: the server has the extension `vector` (pgvector), and the
+    /// extension existed or could be created. A store uses the tables only with an [embedder](PostgresBuilder::embeddings).
     #[must_use]
     pub fn has_vectors(&self) -> bool {
         self.database.pgvector.is_some()
@@ -255,7 +255,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Drops this handle, and waits until all other handles and subscriptions are dropped and all connections are closed.
+    /// Drops this handle of the store, and waits until all other handles and subscriptions are dropped and all connections are closed.
     ///
     /// The wait only ensures that the last acknowledgements of [`events_of`](Self::events_of) are stored. Confirmed commits are in the
     /// database, however the process ends.
@@ -305,7 +305,7 @@ impl PostgresStore {
         }
     }
 
-    /// Returns the keeper and the extension, or `None` without vector search.
+    /// Returns the keeper of the tenant's vectors and the PostgreSQL extension for vectors, or `None` without vector search.
     fn by_meaning(&self) -> Option<(&Arc<Keeper>, &Pgvector)> {
         self.keeper.as_ref().zip(self.database.pgvector.as_ref())
     }

@@ -1,13 +1,13 @@
-//! State of the notifications to other processes.
+//! State of the notifications about new events that this process sends to other processes.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use uuid::Uuid;
 
-/// State of the notifications to other processes.
+/// State of this process's notifications about new events: none, one being sent, or one being sent and a further one needed.
 #[derive(Debug)]
 pub(super) struct Notifying {
     state: AtomicU8,
-    /// ID of this process in its notifications, which it ignores when it receives them.
+    /// ID of this process in its event notifications, which it ignores when it receives them.
     pub(super) sender: Uuid,
 }
 
@@ -26,7 +26,7 @@ impl Notifying {
     /// A notification is being sent, and further events were committed since it was started.
     const BEHIND: u8 = 2;
 
-    /// Records new events. Returns `true` if the caller must send a notification.
+    /// Records that this process committed new events. Returns `true` if the caller must send a notification.
     pub(super) fn begin(&self) -> bool {
         let next = |state| match state {
             Self::IDLE => Self::SENDING,
@@ -39,7 +39,7 @@ impl Notifying {
         before == Ok(Self::IDLE)
     }
 
-    /// Ends a notification. Returns `true` if a further notification is needed for later events.
+    /// Records that a notification about new events was sent. Returns `true` if a further notification is needed for later events.
     pub(super) fn again(&self) -> bool {
         let next = |state| match state {
             Self::BEHIND => Self::SENDING,

@@ -1,4 +1,4 @@
-//! Outcome of a transaction, which its jobs receive.
+//! Outcome of a PostgreSQL transaction, which the callers of its jobs (store operations) receive.
 
 use super::error::{
     Class, PostgresError, claim_in_doubt, crowded, ended, has_code, of_driver, unknown_outcome,
@@ -10,25 +10,25 @@ use crate::model::Event;
 use crate::store::{ClaimId, StoreError};
 use std::sync::Arc;
 
-/// SQLSTATE of a transaction that would have exceeded a limit, see [`take`](super::begin::take).
+/// PostgreSQL error code (SQLSTATE) of a transaction that would have exceeded a limit of the tenant, see [`take`](super::begin::take).
 const DIVISION_BY_ZERO: &str = "22012";
 
-/// Reason why a transaction was not committed, or may not have been committed.
+/// Reason why a PostgreSQL transaction was not committed, or may not have been committed.
 #[derive(Debug)]
 pub(super) enum Failed {
     Driver(Arc<sqlx::Error>),
-    /// One of several jobs failed and cannot be undone alone, so each job must run in its own transaction.
+    /// One of several jobs (store operations) failed and cannot be undone alone, so each job must run in its own transaction.
     Together,
-    /// The outcome of the commit is unknown.
+    /// The outcome of the commit is unknown, because its answer was lost.
     Unknown,
-    /// A limit may be reached. Counters are exact only with the tenant's row locked.
+    /// A limit of the tenant's breadcrumbs, open runs or request keys may be reached. Counters are exact only with the tenant's row locked.
     Crowded,
-    /// The database lost commits.
+    /// The database lost commits that this process has seen.
     Lost(Arc<PostgresError>),
 }
 
 impl Failed {
-    /// Classifies an error of the server within a transaction.
+    /// Classifies a PostgreSQL error within a transaction.
     ///
     /// A permanent rejection of a value does not identify the job with this value, so several jobs must be retried one by one.
     pub(super) fn of(error: sqlx::Error, is_alone: bool) -> Self {
@@ -58,21 +58,21 @@ impl From<sqlx::Error> for Failed {
     }
 }
 
-/// Returns `true` if a transaction was aborted because it would have exceeded a limit.
+/// Returns `true` if a transaction was aborted because it would have exceeded a limit of the tenant.
 fn is_crowded(error: &sqlx::Error) -> bool {
     has_code(error, DIVISION_BY_ZERO)
 }
 
-/// Results of a transaction that is committed and durable.
+/// Results of a PostgreSQL transaction that is committed and durable.
 #[derive(Default)]
 pub(super) struct Done {
-    /// Places of the changes in commit order, in the order in which they were written.
+    /// Places of the transaction's changes in the tenant's commit order, in the order in which they were written.
     pub(super) places: Vec<Place>,
-    /// Events of each place, with the position of the last event.
+    /// Events of the changes at each place in the tenant's commit order, with the position of the last event.
     pub(super) events: Vec<(u64, Vec<Event>)>,
     /// Runs that were claimed after the commit. `None` if the answer of the claim was lost.
     pub(super) leased: Option<Vec<Leased>>,
-    /// If `true`, there are request keys that are old enough to be checked.
+    /// If `true`, the tenant has request keys that are old enough to be checked for deletion.
     pub(super) has_old_keys: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Paused executors.
+//! Paused executors in PostgreSQL: jobs that begin and end a pause, and a read of all pauses.
 
 use super::NAME;
 use super::column::{self, time};
@@ -60,7 +60,7 @@ impl Job for Resume {
     }
 }
 
-/// Read of the paused executors in the order of their IDs.
+/// Read of the tenant's paused executors in the order of their IDs.
 pub(super) struct AllPaused<'t>(pub(super) &'t Named);
 
 impl Read for AllPaused<'_> {

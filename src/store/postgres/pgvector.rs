@@ -1,5 +1,5 @@
-//! The extension `vector` (pgvector), the tables for vectors, and their index. Without the extension, all features except vector search
-//! work.
+//! The PostgreSQL extension `vector` (pgvector), the tables for vectors of breadcrumbs, and their index. Without the extension, all
+//! features except vector search work.
 
 use super::builder::Settings;
 use super::error::{ConnectFault, Fault, PostgresError};
@@ -10,42 +10,42 @@ use crate::store::durable::tenant::Time;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use std::time::Duration;
 
-/// Maximum number of dimensions that pgvector can index.
+/// Maximum number of dimensions of vectors that pgvector can index.
 const MOST_DIMENSIONS: usize = 2_000;
 
-/// Interval at which to check whether another process has created the index.
+/// Interval at which to check whether another process has created the vector index.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Lock for the creation of the extension, which all stores of a database share.
+/// SQL that locks the creation of the PostgreSQL extension `vector`, which all stores of a database share.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('universal-executor vector', 0))";
 
-/// Lock for the creation of a schema's index. Other processes poll instead of waiting for the lock: `CREATE INDEX CONCURRENTLY` waits for
-/// all running statements, and so would wait for a statement that waits for this lock.
+/// SQL that tries to lock the creation of a schema's vector index. Other processes poll instead of waiting for the lock: `CREATE INDEX
+/// CONCURRENTLY` waits for all running statements, and so would wait for a statement that waits for this lock.
 const INDEX_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('universal-executor index ' || current_schema(), 0))";
 const INDEX_UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('universal-executor index ' || current_schema(), 0))";
 
-/// Query for the quoted schema name and the version of the extension.
+/// SQL query for the quoted schema name and the version of the PostgreSQL extension `vector`.
 const EXTENSION: &str = "
     SELECT quote_ident(n.nspname), e.extversion FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace
     WHERE e.extname = 'vector'";
 
-/// Query that returns `true` if the tables have their current form. An older version of this crate created another table, which it never
-/// wrote to.
+/// SQL query that returns `true` if the tables for vectors have their current form. An older version of this crate created another table,
+/// which it never wrote to.
 const HAS_TABLES: &str = "
     SELECT to_regclass('ux_embedder') IS NOT NULL AND EXISTS (SELECT 1 FROM pg_attribute
         WHERE attrelid = to_regclass('ux_embeddings') AND attname = 'embedding' AND NOT attnotnull AND NOT attisdropped)";
 
-/// The extension in one database.
+/// The extension `vector` (pgvector) of one PostgreSQL database.
 #[derive(Clone, Debug)]
 pub(super) struct Pgvector {
-    /// Quoted name of the schema with the types and operators.
+    /// Quoted name of the PostgreSQL schema with the types and operators of the extension.
     pub(super) schema: String,
-    /// If `true`, an index scan can continue until it has found enough rows (pgvector 0.8 or later).
+    /// If `true`, a scan of the vector index can continue until it has found enough rows (pgvector 0.8 or later).
     pub(super) iterates: bool,
 }
 
-/// Finds or creates the tables for vectors. Returns `None` if that is impossible and no embedder is configured. Several processes can do
-/// this at the same time.
+/// Finds or creates the tables for vectors of breadcrumbs. Returns `None` if that is impossible and no embedder is configured. Several
+/// processes can do this at the same time.
 pub(super) async fn prepare(
     connection: &mut PgConnection,
     settings: &Settings,
@@ -60,7 +60,7 @@ pub(super) async fn prepare(
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if settings.embeddings.is_none() => {
-            tracing::debug!(error = %Chain(&error), "no tables for vectors, vector search is not available");
+            tracing::debug!(error = %Chain(&error), "the schema has no tables for vectors; vector search is not available");
             Ok(None)
         }
         // The user lacks the privilege to create the extension.
@@ -79,7 +79,8 @@ async fn make_tables(connection: &mut PgConnection) -> Result<Pgvector, ConnectF
     let is_there = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'";
     let is_there = sqlx::query(is_there).fetch_optional(&mut *connection);
     if is_there.await?.is_none() {
-        let reason = "the extension is not installed on the server".into();
+        let reason =
+            "the extension `vector` (pgvector) is not installed on the PostgreSQL server".into();
         return Err(PostgresError::NoVectors(reason).into());
     }
     let mut transaction = connection.begin().await?;
@@ -115,16 +116,16 @@ async fn find(connection: &mut PgConnection) -> sqlx::Result<Option<Pgvector>> {
     }))
 }
 
-/// Returns `true` for version 0.8 or later.
+/// Returns `true` if a version of pgvector can continue an index scan until it has found enough rows (0.8 or later).
 fn iterates(version: &str) -> bool {
     let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0_u32));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= (0, 8)
 }
 
-/// Returns the SQL that creates the tables: `ux_embedder` with the model of the vectors, and `ux_embeddings` with one vector for each
-/// breadcrumb and model. A vector is deleted with its breadcrumb, can be of an older version, and is NULL for a breadcrumb without text to
-/// embed. All rows can be created again.
+/// Returns the SQL that creates the tables for vectors: `ux_embedder` with the model of the vectors, and `ux_embeddings` with one vector
+/// for each breadcrumb and model. A vector is deleted with its breadcrumb, can be of an older version, and is NULL for a breadcrumb without
+/// text to embed. All rows can be created again.
 fn tables(schema: &str) -> String {
     format!(
         "DROP TABLE IF EXISTS ux_embeddings;
@@ -140,7 +141,7 @@ fn tables(schema: &str) -> String {
     )
 }
 
-/// Creation of an index for vectors with a number of dimensions, unless it exists. Writes and deletions continue meanwhile.
+/// Creation of a PostgreSQL index for vectors with a number of dimensions, unless it exists. Writes and deletions continue meanwhile.
 pub(super) struct Index<'p> {
     pub(super) pgvector: &'p Pgvector,
     pub(super) dimensions: usize,
@@ -157,7 +158,7 @@ impl Read for Index<'_> {
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
         if !(1..=MOST_DIMENSIONS).contains(&self.dimensions) {
             let reason = format!(
-                "cannot create a vector index with {} dimensions: pgvector supports 1 to {MOST_DIMENSIONS}",
+                "cannot create a vector index with {} dimensions: pgvector supports 1 to {MOST_DIMENSIONS}; search without an index",
                 self.dimensions
             );
             return Err(StoreError::Forbidden { reason }.into());
@@ -225,7 +226,7 @@ pub(super) async fn is_indexed(
     is_indexed.fetch_one(connection).await
 }
 
-/// Returns the error of a store without vector search.
+/// Returns the error of a vector search in a store without vector search.
 pub(super) fn unsupported() -> StoreError {
     StoreError::Unsupported {
         store: super::NAME,

@@ -1,4 +1,4 @@
-//! Place of a transaction in the tenant's commit order, assigned by the last message of the transaction.
+//! Place of a PostgreSQL transaction in the tenant's commit order, assigned by the last message of the transaction.
 
 use super::statement::Statement;
 use super::tenant;
@@ -8,7 +8,8 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use std::sync::Arc;
 
-/// Identity of a transaction. After a crash, the server reuses IDs of transactions that it had not logged.
+/// Identity of a PostgreSQL transaction, by which its outcome is found if the answer to the commit is lost. After a crash, the server
+/// reuses IDs of transactions that it had not logged.
 #[derive(Clone, Debug)]
 pub(super) struct Transaction {
     pub(super) number: String,
@@ -16,17 +17,17 @@ pub(super) struct Transaction {
     pub(super) since: String,
 }
 
-/// Place of written changes in the tenant's commit order.
+/// Place of a transaction's changes in the tenant's commit order.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    /// Tenant's row with the changes.
+    /// Tenant's row (counters and event positions) after the changes.
     pub(super) tenant: Tenant,
-    /// Base time in microseconds, to which the open times of the changes are added.
+    /// Base time in microseconds, to which the provisional (open) times of the changes are added.
     pub(super) base: i64,
 }
 
 impl Place {
-    /// Reads the row that a statement of [`tenant::update`] returns.
+    /// Reads the place of changes in the commit order from the row that a statement of [`tenant::update`] returns.
     pub(super) fn read(row: &PgRow) -> sqlx::Result<Self> {
         Ok(Self {
             base: row.try_get("ux_base")?,
@@ -34,7 +35,7 @@ impl Place {
         })
     }
 
-    /// Replaces the open times of events. Returns the position of the last event.
+    /// Replaces the provisional (open) times of events by their final times. Returns the position of the last event.
     pub(super) fn settle_events(&self, events: &mut [Event]) -> u64 {
         for event in events {
             event.updated_at = self.time(event.updated_at);
@@ -42,7 +43,7 @@ impl Place {
         self.tenant.position.cast_unsigned()
     }
 
-    /// Returns the final time of an open time. Other times are returned as they are.
+    /// Returns the final time for a provisional (open) time of the transaction. Other times are returned as they are.
     fn time(&self, time: Timestamp) -> Timestamp {
         match time.as_micros() >= tenant::OPEN_TIME {
             true => Timestamp::from_micros(self.base + tenant::open_time(time)),
@@ -50,7 +51,7 @@ impl Place {
         }
     }
 
-    /// Replaces the open times of a version.
+    /// Replaces the provisional (open) times of a breadcrumb version by its final times.
     pub(super) fn settle(&self, version: &mut Arc<Breadcrumb>) {
         let (created_at, updated_at) =
             (self.time(version.created_at), self.time(version.updated_at));
@@ -62,36 +63,36 @@ impl Place {
     }
 }
 
-/// Parts of a transaction's last message.
+/// Parts of the last message of a PostgreSQL transaction, which writes and commits.
 pub(super) struct Last {
-    /// Statement that locks the tenant's row. `None` if nothing changes the row.
+    /// SQL statement that locks the tenant's row. `None` if nothing changes the row.
     pub(super) take: Option<String>,
     pub(super) write: Statement,
-    /// Statement that marks the first run of each ordering key as its head.
+    /// SQL statement that marks the first run of each changed ordering key as claimable (its head).
     pub(super) promote: Option<String>,
-    /// One of the events, by which the commit can be found.
+    /// One of the transaction's events, by which the commit can be found.
     pub(super) witness: Option<Witness>,
     pub(super) events: Vec<Event>,
 }
 
-/// A new version by which the place of a commit is found if the answer to the commit is lost.
+/// A new breadcrumb version by which the place of a commit is found if the answer to the commit is lost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Witness {
     pub(super) breadcrumb: BreadcrumbId,
     pub(super) version: u64,
-    /// Number of the version's open time within the transaction.
+    /// Number of the version within the transaction, taken from its provisional (open) time.
     pub(super) time: i64,
 }
 
-/// State of a transaction before its last message.
+/// State of a PostgreSQL transaction whose jobs have run, before its last message writes and commits.
 pub(super) struct Ended {
-    /// Tenant ID.
+    /// ID of the tenant of the transaction.
     pub(super) tenant: i64,
     pub(super) transaction: Transaction,
-    /// Places of changes that are written already, in the order in which they were written, each with its events.
+    /// Places in the commit order of changes that are written already, in the order in which they were written, each with its events.
     pub(super) places: Vec<(Place, Vec<Event>)>,
-    /// Changes that are not written yet.
+    /// Changes of the transaction that are not written yet.
     pub(super) last: Option<Last>,
-    /// If `true`, there are request keys that are old enough to be checked.
+    /// If `true`, the tenant has request keys that are old enough to be checked for deletion.
     pub(super) has_old_keys: bool,
 }

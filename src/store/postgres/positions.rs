@@ -1,4 +1,4 @@
-//! Saved positions of executors.
+//! Event positions that runtimes save in PostgreSQL for each executor, to find missed events after a downtime.
 
 use super::column;
 use super::error::Fault;
@@ -10,10 +10,10 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Statement that saves the position of each executor, and deletes the oldest positions beyond the limit.
+/// Write that saves a runtime's event position for each executor, and deletes the oldest positions beyond the limit.
 pub(super) struct SavePositions {
     pub(super) tenant: Arc<Named>,
-    /// Executor IDs and positions, sorted and without duplicates, so that two workers lock the rows in the same order.
+    /// Executor IDs and the event positions to save, sorted and without duplicates, so that two workers lock the rows in the same order.
     pub(super) positions: Vec<(Arc<str>, Vec<u8>)>,
 }
 
@@ -53,7 +53,7 @@ impl Read for SavePositions {
     }
 }
 
-/// Read of the position of each executor, in the order of the IDs.
+/// Read of the event position that was saved for each executor, in the order of the IDs.
 pub(super) struct Positions<'t> {
     pub(super) tenant: &'t Named,
     pub(super) executors: &'t [Arc<str>],

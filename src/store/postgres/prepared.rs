@@ -1,4 +1,4 @@
-//! Named prepared statements of each connection, and their execution in simple query messages.
+//! Named prepared statements of each PostgreSQL connection, and their execution in simple query messages.
 //!
 //! The statements of every run and every commit must be planned once for all parameters. With statements that the driver prepares,
 //! the server can choose to plan each execution. A simple query message can contain several statements, which saves round trips, but
@@ -11,7 +11,7 @@ use futures::TryStreamExt as _;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Either, PgConnection};
 
-/// Sends statements as one message. Returns the rows of each statement.
+/// Sends SQL statements to the PostgreSQL server as one message. Returns the rows of each statement.
 pub(super) async fn rows(
     connection: &mut PgConnection,
     statements: &[String],
@@ -31,10 +31,11 @@ pub(super) async fn rows(
     Ok(rows)
 }
 
-/// First statement of a message. The server plans the later statements of the transaction once, for all parameters.
+/// First SQL statement of a message, which makes the server plan the later statements of the transaction once, for all parameters.
 pub(super) const PLANNED_ONCE: &str = "SET LOCAL plan_cache_mode = force_generic_plan";
 
-/// Formats the time at which a test holds the clock, or NULL, and the clock's shift: `$2` and `$3` of [`clock`](super::tenant::clock).
+/// Formats the SQL parameters of the store's clock, `$2` and `$3` of [`clock`](super::tenant::clock): the time at which a test holds the
+/// clock, or NULL, and the clock's shift.
 pub(super) fn time(time: &Time) -> String {
     let held = time.held().map(|held| held.to_string());
     format!("{}, {}", held.as_deref().unwrap_or("NULL"), time.shift())
@@ -54,7 +55,7 @@ pub(super) fn names<'n>(names: impl Iterator<Item = &'n str>) -> String {
     format!("{}::text[]", literal(&column::texts(&names)))
 }
 
-/// Formats ordering keys as an SQL array. The element of a run without a key is NULL.
+/// Formats ordering keys of runs as an SQL array. The element of a run without a key is NULL.
 pub(super) fn some_names<'n>(names: impl Iterator<Item = Option<&'n str>>) -> String {
     let names = names.map(|name| name.map(column::name_of));
     let names = column::array(names, |name, to| column::push_quoted(to, name));

@@ -1,17 +1,17 @@
-//! Jobs that continue although their callers no longer wait.
+//! Jobs (store operations) in PostgreSQL that continue although their callers no longer wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::watch;
 
-/// Numbers of abandoned jobs by tenant. An abandoned job has no caller any more. Reads wait for these jobs, so that they see the state
-/// before or after each job, and that state remains.
+/// Numbers of each tenant's abandoned jobs (store operations). An abandoned job has no caller any more. Reads wait for these jobs, so that
+/// they see the state before or after each job, and that state remains.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress(watch::Sender<HashMap<Arc<str>, usize>>);
 
 impl Progress {
-    /// Waits until the abandoned jobs of a tenant have ended.
+    /// Waits until the tenant's jobs (store operations) whose callers no longer wait have ended.
     pub(super) async fn settled(&self, tenant: &str) {
         if self.0.borrow().contains_key(tenant) {
             let mut left = self.0.subscribe();
@@ -20,7 +20,7 @@ impl Progress {
         }
     }
 
-    /// Registers a job of a tenant. Returns a guard for the waiting caller and a guard for the job.
+    /// Registers a job (store operation) of a tenant. Returns a guard for the waiting caller and a guard for the job.
     pub(super) fn begin(&self, tenant: &Arc<str>) -> (Waiting, Working) {
         let job = Job {
             fate: Arc::new(AtomicU8::new(GOES_ON)),
@@ -58,7 +58,7 @@ const GOES_ON: u8 = 0;
 const LEFT: u8 = 1;
 const ENDED: u8 = 2;
 
-/// Guard that lives as long as a caller waits.
+/// Guard that lives as long as the caller of a store operation waits for its result.
 pub(super) struct Waiting(Job);
 
 impl Drop for Waiting {
@@ -80,7 +80,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Guard that lives as long as a job runs.
+/// Guard that lives as long as a job (store operation) runs, with or without a waiting caller.
 pub(super) struct Working(Job);
 
 impl Drop for Working {

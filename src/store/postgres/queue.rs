@@ -1,4 +1,4 @@
-//! Order of claims: the first run of each ordering key, and the extension of leases.
+//! SQL for the order in which runs are claimed (the first run of each ordering key), and for the extension of leases.
 
 use super::column::{self, Id};
 use super::prepared;
@@ -10,7 +10,7 @@ use crate::store::{Lease, RunState};
 use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Returns the statement that each connection prepares for [`promote`].
+/// Returns the SQL that each connection prepares to mark the first run of each ordering key as claimable, see [`promote`].
 pub(super) fn statement() -> &'static str {
     concat!(
         "PREPARE ux_promote (bigint, text[], text[]) AS
@@ -22,26 +22,26 @@ pub(super) fn statement() -> &'static str {
     )
 }
 
-/// Returns the statement that marks the first run of each ordering key as its head.
+/// Returns the SQL statement that marks the first run of each ordering key as claimable (its head).
 pub(super) fn promote(tenant: i64, lines: &BTreeSet<Line>) -> String {
     let executors = prepared::names(lines.iter().map(|(executor, _)| &**executor));
     let names = prepared::names(lines.iter().map(|(_, line)| &**line));
     format!("EXECUTE ux_promote ({tenant}, {executors}, {names})")
 }
 
-/// A lease, identified by its run, token and epoch.
+/// A lease of a run, identified by its run, token and epoch.
 pub(super) type Held = (Name, u64, u32);
 
 pub(super) fn held(lease: &Lease) -> Held {
     (row::name(&lease.run), lease.token, lease.epoch)
 }
 
-/// Returns one column of the leases.
+/// Returns one value of each lease, as a column for an SQL parameter.
 fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
     leases.keys().map(of).collect()
 }
 
-/// Applies [`Row::owner_lives`](crate::store::row::Row::owner_lives) in SQL to the rows of lost leases.
+/// Records in SQL that the owners of lost leases are alive, as [`Row::owner_lives`](crate::store::row::Row::owner_lives) does for one row.
 pub(super) async fn owners_live(
     connection: &mut PgConnection,
     tenant: i64,
@@ -73,7 +73,7 @@ pub(super) async fn owners_live(
     note.execute(connection).await.map(drop)
 }
 
-/// Extends leases by their length from now. Returns the leases that are still the newest of their rows.
+/// Extends leases of runs by their length from now. Returns the leases that are still the newest of their rows.
 pub(super) async fn extend(
     connection: &mut PgConnection,
     tenant: i64,

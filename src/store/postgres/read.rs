@@ -1,29 +1,29 @@
-//! Reads, and idempotent writes in one statement.
+//! Trait of reads from PostgreSQL, and of idempotent writes in one SQL statement.
 
 use super::error::Fault;
 use super::session::Session;
 use crate::store::durable::tenant::Time;
 use sqlx::PgConnection;
 
-/// A read, or an idempotent write in one statement. It is retried after a transient error.
+/// A read from PostgreSQL, or an idempotent write in one SQL statement. It is retried after a transient error.
 pub(super) trait Read: Send + Sync {
-    /// Result of the read.
+    /// Result of the read (or idempotent write) for its caller.
     type Answer: Send + 'static;
 
-    /// If `true`, the read has no timeout.
+    /// If `true`, the read from PostgreSQL has no timeout.
     const TAKES_LONG: bool = false;
 
-    /// If `true`, the read executes [`prepared`](super::prepared) statements of the connection.
+    /// If `true`, the read executes [`prepared`](super::prepared) statements of the PostgreSQL connection.
     const IS_PREPARED: bool = false;
 
-    /// Returns the tenant whose abandoned jobs must end before the read, or `None` to read at once. An abandoned job has no caller any
-    /// more.
+    /// Returns the tenant whose abandoned jobs (store operations) must end before the read, or `None` to read at once. An abandoned job has
+    /// no caller any more.
     fn tenant(&self) -> Option<&str>;
 
-    /// Receives the session of the next attempt if [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
+    /// Receives the PostgreSQL session of the read's next attempt if [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
     fn over(&self, _session: Session) {}
 
-    /// Runs the read once.
+    /// Runs the read (or idempotent write) once over a PostgreSQL connection.
     fn run(
         &self,
         connection: &mut PgConnection,

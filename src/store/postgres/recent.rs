@@ -5,20 +5,20 @@ use crate::store::durable::events::{PAGE, Page};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Maximum number of events, and of bytes in their contexts and tags.
+/// Maximum number of one tenant's recent events in memory; [`MOST_BYTES`] limits the size of their contexts and tags.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
 
-/// Durable events of one tenant by position. The events of other processes are missing.
+/// Durable events of one tenant that this process committed recently, by position. The events of other processes are missing.
 #[derive(Debug, Default)]
 pub(super) struct Recent(Mutex<Events>);
 
-/// The newest events of each tenant with a handle.
+/// The newest events in memory of each tenant that has a store handle.
 #[derive(Debug, Default)]
 pub(super) struct Tenants(Mutex<HashMap<Box<str>, Weak<Recent>>>);
 
 impl Tenants {
-    /// Returns the events of a tenant, which its handles share.
+    /// Returns the recent events in memory of a tenant, which its store handles share.
     pub(super) fn of(&self, tenant: &str) -> Arc<Recent> {
         let mut tenants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(recent) = tenants.get(tenant).and_then(Weak::upgrade) {
@@ -33,19 +33,19 @@ impl Tenants {
 
 #[derive(Debug, Default)]
 struct Events {
-    /// If `false`, there was no subscriber yet, and no events are retained.
+    /// If `false`, the tenant's events had no subscriber yet, and no events are retained in memory.
     is_read: bool,
     by_position: BTreeMap<u64, (Event, usize)>,
     bytes: usize,
 }
 
 impl Recent {
-    /// Retains the events from now on.
+    /// Retains the tenant's committed events in memory from now on.
     pub(super) fn keep(&self) {
         self.lock().is_read = true;
     }
 
-    /// Adds the events of a durable commit. `last` is the position of the last event.
+    /// Adds the events of a durable commit to the events in memory. `last` is the position of the last event.
     pub(super) fn add(&self, last: u64, events: Vec<Event>) {
         let mut recent = self.lock();
         if !recent.is_read {
@@ -66,7 +66,7 @@ impl Recent {
         }
     }
 
-    /// Removes the events before a position, which retention has deleted.
+    /// Removes the events before a position, which retention has deleted, from memory.
     pub(super) fn forget_before(&self, first: u64) {
         let mut recent = self.lock();
         while let Some(oldest) = recent.by_position.first_entry()
@@ -77,7 +77,7 @@ impl Recent {
         }
     }
 
-    /// Returns the events from a position up to the first missing one. Returns `None` if the event at the position is missing.
+    /// Returns the events in memory from a position up to the first missing one. Returns `None` if the event at the position is missing.
     pub(super) fn page(&self, from: u64) -> Option<Page> {
         let recent = self.lock();
         let most = usize::try_from(PAGE).unwrap_or_default();

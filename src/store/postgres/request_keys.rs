@@ -1,4 +1,4 @@
-//! Rows of request keys.
+//! Rows of request keys in PostgreSQL; a key makes a repeated request for a run idempotent.
 
 use super::builder::PostgresLimits;
 use super::column::{Id, id, name_of, number};
@@ -10,10 +10,10 @@ use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// An executor ID and a request key.
+/// An executor ID, and the key that makes a request to the executor idempotent.
 pub(super) type Key = (Arc<str>, Arc<str>);
 
-/// Statement that each connection prepares to look up keys.
+/// SQL that each connection prepares to look up request keys.
 pub(super) const FIND: &str = "
     PREPARE ux_requested (bigint, text[], text[]) AS
     SELECT u.place, r.trigger_id, r.version, r.digest
@@ -21,17 +21,17 @@ pub(super) const FIND: &str = "
         SELECT * FROM ux_requests AS r WHERE r.tenant = $1 AND r.executor = u.executor AND r.request_key = u.request_key
         LIMIT 1) AS r";
 
-/// Statement that each connection prepares to read the time of the oldest key.
+/// SQL that each connection prepares to read the time of the tenant's oldest request key.
 pub(super) const OLDEST: &str = "
     PREPARE ux_oldest_key (bigint) AS
     SELECT checked_at FROM ux_requests WHERE tenant = $1 AND checked_at > 0 ORDER BY checked_at LIMIT 1";
 
-/// Maximum number of keys of a tenant.
+/// Returns the maximum number of request keys of a tenant.
 pub(super) fn limit(limits: &PostgresLimits) -> usize {
     limits.open_runs.saturating_add(limits.finished_runs)
 }
 
-/// Returns the statement that looks up keys.
+/// Returns the SQL statement that looks up request keys.
 pub(super) fn read(tenant: i64, keys: &BTreeSet<Key>) -> String {
     format!(
         "EXECUTE ux_requested ({tenant}, {}, {})",
@@ -40,7 +40,7 @@ pub(super) fn read(tenant: i64, keys: &BTreeSet<Key>) -> String {
     )
 }
 
-/// Adds the recorded keys from the rows of the lookup.
+/// Sets the record of each request key from the rows of the lookup.
 pub(super) fn add(keys: &mut BTreeMap<Key, Option<Recorded>>, rows: &[PgRow]) -> sqlx::Result<()> {
     let mut found = BTreeMap::new();
     for row in rows {
@@ -57,7 +57,7 @@ pub(super) fn add(keys: &mut BTreeMap<Key, Option<Recorded>>, rows: &[PgRow]) ->
     Ok(())
 }
 
-/// Adds the insertion of new keys to a statement. The statement fails if another transaction has recorded one of the keys.
+/// Adds the insertion of new request keys to an SQL statement. The statement fails if another transaction has recorded one of the keys.
 pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<Key, Recorded>) {
     if keys.is_empty() {
         return;

@@ -1,5 +1,5 @@
-//! Requests with keys. Keys are read with the other facts of a transaction and written with its changes. If another transaction records a
-//! key first, the transaction is repeated and finds the key.
+//! Requests for runs with keys that make repeated requests idempotent. Keys are read with the other facts of a transaction and written with
+//! its changes. If another transaction records a key first, the transaction is repeated and finds the key.
 
 use super::NAME;
 use super::error::Fault;
@@ -15,9 +15,9 @@ use sqlx::Row as _;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Checks the oldest keys: deletes keys without a run, and postpones the next check of the others. `LATERAL` looks up each row
-/// separately, independent of the server's statistics. A transaction that changes keys holds the lock on the tenant's row, so `ctid` values
-/// are stable.
+/// SQL that checks the tenant's oldest request keys: deletes keys without a run, and postpones the next check of the others. `LATERAL`
+/// looks up each row separately, independent of the server's statistics. A transaction that changes keys holds the lock on the tenant's
+/// row, so `ctid` values are stable.
 const SWEEP: &str = "
     WITH old AS MATERIALIZED (SELECT o.row, r.has_run FROM (SELECT ctid AS row, executor, trigger_id, version
             FROM ux_requests WHERE tenant = $1 AND checked_at > 0 AND checked_at <= $2 ORDER BY checked_at LIMIT $4) AS o
@@ -30,15 +30,15 @@ const SWEEP: &str = "
         WHERE o.has_run)) RETURNING 1)
     SELECT (SELECT count(*) FROM deleted), (SELECT count(*) FROM renewed)";
 
-/// Maximum number of keys that one transaction checks.
+/// Maximum number of request keys that one transaction checks.
 pub(super) const SWEPT: usize = 1_024;
 
 /// Job that creates the breadcrumb of a request, unless an earlier request has the same key.
 pub(super) struct Request(pub(super) Checked);
 
 impl Job for Request {
-    /// The answer, or an error if there are too many keys, and `true` if further breadcrumbs may have expired. The error is part of the
-    /// result, because the transaction must keep the checks of old keys.
+    /// The answer to the request, or an error if there are too many request keys, and `true` if further breadcrumbs may have expired. The
+    /// error is part of the result, because the transaction must keep the checks of old keys.
     type Answer = (Result<Requested, StoreError>, bool);
 
     fn wants(&self, wanted: &mut Wanted) {
@@ -87,7 +87,7 @@ fn is_full(writing: &Writing<'_>) -> bool {
 }
 
 impl Writing<'_> {
-    /// Returns the record of a key, including keys that this transaction adds.
+    /// Returns the record of a request key, including keys that this transaction adds.
     async fn requested(&mut self, key: &Key) -> sqlx::Result<Option<Recorded>> {
         let own = self.own.requests.get(key);
         if let Some(recorded) = own.or_else(|| self.earlier.requests.get(key)) {
@@ -110,8 +110,8 @@ impl Writing<'_> {
     }
 }
 
-/// Deletes old keys without a run until there is room, at most once in a transaction. Stops after two seconds, because other transactions
-/// wait for the tenant's row.
+/// Deletes old request keys without a run until a new key fits, at most once in a transaction. Stops after two seconds, because other
+/// transactions wait for the tenant's row.
 async fn make_room(writing: &mut Writing<'_>) -> sqlx::Result<()> {
     const LONG: Duration = Duration::from_secs(2);
     if std::mem::replace(&mut writing.has_swept_keys, true) {
@@ -132,8 +132,8 @@ async fn make_room(writing: &mut Writing<'_>) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Deletes old keys without a run. Needs the lock on the tenant's row. Checks up to `most` keys, and returns `true` if there may be more
-/// old keys.
+/// Deletes the tenant's old request keys without a run. Needs the lock on the tenant's row. Checks up to `most` keys, and returns `true` if
+/// there may be more old keys.
 pub(super) async fn sweep(writing: &mut Writing<'_>, most: usize) -> sqlx::Result<bool> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     writing.requests.clear();

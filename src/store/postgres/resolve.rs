@@ -11,15 +11,15 @@ use crate::error::Chain;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A transaction whose commit has no answer.
+/// A PostgreSQL transaction whose commit has no answer, because the connection was lost.
 pub(super) struct Lost {
-    /// Session that must end before the outcome is final.
+    /// PostgreSQL session of the lost connection, which must end before the outcome is final.
     pub(super) session: Option<Session>,
     pub(super) transaction: Transaction,
     pub(super) witness: Option<Witness>,
 }
 
-/// Ends the session of a lost connection. Returns `false` if the session has not ended yet.
+/// Ends the PostgreSQL session of a lost connection. Returns `false` if the session has not ended yet.
 async fn end_session(database: &Database, session: Session) -> sqlx::Result<bool> {
     let mut connection = database.connections.one().await?;
     let ended = session.end(&mut connection, database.settings.patience);
@@ -28,7 +28,7 @@ async fn end_session(database: &Database, session: Session) -> sqlx::Result<bool
     Ok(is_over)
 }
 
-/// Reads the outcome of a transaction whose commit has no answer. Returns the place of the changes if the commit has an event.
+/// Reads the outcome of a PostgreSQL transaction whose commit has no answer. Returns the place of the changes if the commit has an event.
 ///
 /// The server knows the outcome unless it has crashed since. After a crash another transaction can have the same ID, so only "unknown"
 /// and "aborted" are certain.
@@ -45,7 +45,7 @@ pub(super) async fn resolve(
             Ok(Status::Committed(place)) => return Ok(place),
             Ok(Status::NotCommitted) => return Err(error.into()),
             Ok(Status::Unknown) => {
-                tracing::warn!(error = %Chain(&error), "the server crashed during a commit, and its outcome is unknown");
+                tracing::warn!(error = %Chain(&error), "the PostgreSQL server crashed during a commit; the outcome is unknown, and the caller receives an error");
                 return Err(Failed::Unknown);
             }
             Ok(Status::Running) => {}
@@ -54,14 +54,14 @@ pub(super) async fn resolve(
             }
         }
         if Instant::now() > give_up {
-            tracing::warn!(error = %Chain(&error), "the connection was lost during a commit, and its outcome is unknown");
+            tracing::warn!(error = %Chain(&error), "the connection to PostgreSQL was lost during a commit; the outcome is unknown, and the caller receives an error");
             return Err(Failed::Unknown);
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Outcome of a transaction.
+/// Outcome of a PostgreSQL transaction whose commit has no answer.
 enum Status {
     Committed(Option<Place>),
     NotCommitted,
@@ -89,7 +89,7 @@ async fn status(database: &Database, tenant: &Named, lost: &mut Lost) -> sqlx::R
     })
 }
 
-/// Returns the status of a transaction, and `true` if the server has not crashed since it started.
+/// Returns the server's commit status of a transaction, and `true` if the server has not crashed since the transaction started.
 async fn said(
     database: &Database,
     transaction: &Transaction,
@@ -106,7 +106,7 @@ async fn said(
     Ok(status)
 }
 
-/// Makes a commit durable whose answer was lost, and finds its place by one of its events.
+/// Makes a commit durable whose answer was lost, and finds its place in the commit order by one of its events.
 async fn find(database: &Database, tenant: &Named, lost: &Lost) -> sqlx::Result<Status> {
     let mut connection = database.connections.one().await?;
     let found = async {
@@ -139,7 +139,7 @@ async fn find(database: &Database, tenant: &Named, lost: &Lost) -> sqlx::Result<
     Ok(found)
 }
 
-/// Returns `true` if the server has not assigned this transaction ID yet, because it crashed and lost the transaction.
+/// Returns `true` if an error means that the server has not assigned a transaction ID yet, because it crashed and lost the transaction.
 fn is_unheard_of(error: &sqlx::Error) -> bool {
     const INVALID_PARAMETER: &str = "22023";
     let code = error.as_database_error().and_then(|said| said.code());

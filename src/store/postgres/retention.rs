@@ -10,11 +10,11 @@ use crate::store::durable::tenant::Tenant;
 /// Maximum number of expired breadcrumbs that a search can encounter without starting their removal.
 pub(super) const MANY_EXPIRED: usize = 64;
 
-/// Maximum number of rows of one kind that one transaction removes, which many commits together add.
+/// Maximum number of events, tombstones or ended runs that one retention transaction deletes; many commits together can add so many.
 const MOST: i64 = 16_384;
 
-/// Deletes old events, except the last event that each consumer acknowledged. The time of that event bounds the events that the consumer
-/// misses.
+/// SQL that deletes a tenant's old events, except the last event that each consumer acknowledged. The time of that event bounds the events
+/// that the consumer misses.
 const EVENTS: &str = "
     DELETE FROM ux_events WHERE tenant = $1 AND position < $2
         AND position NOT IN (SELECT position FROM ux_consumers WHERE tenant = $1)";
@@ -34,7 +34,7 @@ pub(super) fn has_excess(tenant: &Tenant, limits: &PostgresLimits) -> bool {
         || excess(tenant.finished_runs, limits.finished_runs) > 0
 }
 
-/// Job that removes the oldest events, tombstones and ended runs, and old request keys.
+/// Job that deletes the tenant's oldest events, tombstones and ended runs beyond the limits, and old request keys.
 pub(super) struct Forget {
     /// If `true`, the job also removes old request keys.
     pub(super) checks_keys: bool,
@@ -72,8 +72,8 @@ async fn remove(writing: &mut Writing<'_>, sql: &'static str, bound: i64) -> sql
     Ok(removed.rows_affected().cast_signed())
 }
 
-/// Returns the number of rows to remove: 0 unless the excess is larger than a batch, otherwise the excess, at most [`MOST`]. A batch is a
-/// sixteenth of the limit, at most 256 rows.
+/// Returns the number of rows that retention deletes: 0 unless the excess over the limit is larger than a batch, otherwise the excess, at
+/// most [`MOST`]. A batch is a sixteenth of the limit, at most 256 rows.
 fn excess(kept: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let over = kept.saturating_sub(limit);

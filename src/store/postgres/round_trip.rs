@@ -1,18 +1,18 @@
-//! Estimate of the round-trip time to the server.
+//! Estimate of the round-trip time to the PostgreSQL server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Estimate of the round-trip time to the server, from the durations of short statements.
+/// Estimate of the round-trip time to the PostgreSQL server, from the durations of short statements.
 #[derive(Debug, Default)]
 pub(super) struct RoundTrip(
-    /// Estimate in microseconds. 0 before the first statement.
+    /// Estimated round-trip time in microseconds. 0 before the first statement.
     AtomicU64,
 );
 
 impl RoundTrip {
-    /// Adds the duration of a statement. A shorter duration replaces the estimate, because the server was busy during the longer ones.
-    /// Longer durations raise the estimate slowly.
+    /// Updates the round-trip estimate with the duration of an SQL statement. A shorter duration replaces the estimate, because the server
+    /// was busy during the longer ones. Longer durations raise the estimate slowly.
     pub(super) fn add(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
         let before = self.0.load(Ordering::Relaxed);

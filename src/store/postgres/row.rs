@@ -1,4 +1,4 @@
-//! Rows of the table `ux_runs`.
+//! Rows of the run ledger in the PostgreSQL table `ux_runs`.
 
 use super::column::{
     self, Id, count, id, json, lineage, name_of, number, some_time, time, unreadable,
@@ -13,15 +13,15 @@ use sqlx::{PgConnection, Row as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A row of the ledger with its serial number in the table.
+/// A run's row in the ledger, with its serial number in the PostgreSQL table `ux_runs`.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    /// Serial number, or `None` if the row is not in the table yet.
+    /// Serial number of the run's row, or `None` if the row is not in the table yet.
     pub(super) serial: Option<i64>,
     pub(super) row: Row,
 }
 
-/// SQL of a row's columns, in the order in which [`read`] expects them.
+/// SQL of the columns of a run's row, in the order in which [`read`] expects them.
 macro_rules! columns {
     () => {
         "r.serial, r.executor, r.trigger_id, r.trigger_version, r.state, r.epoch, r.attempts, r.abandoned, r.token,
@@ -32,10 +32,10 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// Number of the columns of a row, and so the index of the first column after them.
+/// Number of the columns of a run's row, and so the index of the first column after them.
 pub(super) const COLUMNS: usize = 31;
 
-/// SQL that selects rows with these columns.
+/// SQL that selects all columns of runs' rows.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -51,7 +51,7 @@ pub(super) use select;
 /// Executor ID, trigger ID and trigger version of a run, which identify the run.
 pub(super) type Name = (Arc<str>, BreadcrumbId, u64);
 
-/// Returns the name of a run.
+/// Returns the identity of a run: executor ID, trigger ID and trigger version.
 pub(super) fn name(run: &RunRef) -> Name {
     (
         Arc::clone(&run.executor),
@@ -60,7 +60,7 @@ pub(super) fn name(run: &RunRef) -> Name {
     )
 }
 
-/// An executor ID, and an ordering key of its runs.
+/// An executor ID, and an ordering key of the executor's runs.
 pub(super) type Line = (Arc<str>, Arc<str>);
 
 /// Returns the executor and the ordering key of a run. `None` if the run has no ordering key.
@@ -69,11 +69,11 @@ pub(super) fn line_of(run: &RunRef) -> Option<Line> {
     Some((Arc::clone(&run.executor), line.into()))
 }
 
-/// A run and its ordering key. One transaction can name a run with several keys, and the key decides whether a new row is the first of
-/// its ordering key.
+/// Identity of a run, and the ordering key with which the transaction names the run. One transaction can name a run with several keys, and
+/// the key decides whether a new row is the first of its ordering key.
 pub(super) type Asked = (Name, Option<Arc<str>>);
 
-/// Returns the key of a run and its ordering key.
+/// Returns the identity of a run and its ordering key, by which a transaction finds the run's facts.
 pub(super) fn asked(run: &RunRef) -> Asked {
     (name(run), run.order.clone())
 }
@@ -82,7 +82,7 @@ fn of_all<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }
 
-/// Adds the insertion of new rows to a statement. Rows that another transaction has added first remain unchanged if `skips_known` is
+/// Adds the insertion of new runs to an SQL statement. Rows that another transaction has added first remain unchanged if `skips_known` is
 /// `true`, and abort the transaction otherwise.
 pub(super) fn insert(statement: &mut Statement, rows: &[&Kept], skips_known: bool) {
     if rows.is_empty() {
@@ -123,7 +123,7 @@ pub(super) fn insert(statement: &mut Statement, rows: &[&Kept], skips_known: boo
     statement.push(")");
 }
 
-/// Adds the update of changed rows to a statement.
+/// Adds the update of changed runs to an SQL statement.
 pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
     if rows.is_empty() {
         return;
@@ -143,8 +143,8 @@ pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
         .push(") WHERE r.serial = u.serial)");
 }
 
-/// Saves the state of a lease's run. Returns `false` if the lease is no longer the newest of its row. The breadcrumb that woke the run
-/// remains.
+/// Saves the state of a leased run in its ledger row. Returns `false` if the lease is no longer the newest of its row. The breadcrumb that
+/// woke the run remains.
 pub(super) async fn save(
     connection: &mut PgConnection,
     tenant: i64,
@@ -167,13 +167,13 @@ pub(super) async fn save(
     Ok(save.execute(connection).await?.rows_affected() > 0)
 }
 
-/// Columns that can change.
+/// Columns of a run's row that can change after its insertion.
 const NAMES: &str =
     "state, epoch, attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease,
     correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause, claim, code, has_expired";
 
-/// SQL expressions for these columns from a table `u`. Times and sequence numbers that are [open](super::tenant::open) are added to the
-/// values of the table `t`.
+/// SQL expressions for the changeable columns of a run's row, from a table `u` with the new values. Times and sequence numbers that are
+/// [open](super::tenant::open) are added to the values of the table `t`.
 const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.granted_at, u.enqueued_at,
     u.sequence + CASE WHEN u.sequence & (1::bigint << 61) <> 0 THEN t.sequence - (1::bigint << 61) ELSE 0 END,
     u.due, u.head, u.lease, u.correlation, u.hops, u.saved, u.woken_by, u.wake,
@@ -182,7 +182,7 @@ const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.gr
     u.over + CASE WHEN u.over & (1::bigint << 61) <> 0 THEN t.sequence - (1::bigint << 61) ELSE 0 END,
     u.cause, u.claim, u.code, u.has_expired";
 
-/// Returns the values of the columns that can change.
+/// Returns the values of the changeable columns of runs' rows, one parameter for each column.
 fn changing(rows: &[&Kept]) -> Vec<Value> {
     fn all<'k, T>(rows: &[&'k Kept], of: impl Fn(&'k Row) -> T) -> Vec<T> {
         rows.iter().map(|kept| of(&kept.row)).collect()
@@ -234,7 +234,7 @@ fn changing(rows: &[&Kept]) -> Vec<Value> {
     ]
 }
 
-/// Formats IDs as an array literal of PostgreSQL.
+/// Formats breadcrumb IDs as an array literal of PostgreSQL.
 fn ids(ids: &[BreadcrumbId]) -> String {
     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
     format!("{{{}}}", ids.join(","))
@@ -305,7 +305,7 @@ fn saved(row: &PgRow) -> sqlx::Result<Option<Saved>> {
     Ok(Some(Saved::new(state, with.map(Into::into))))
 }
 
-/// Reads the wait of a suspended row. The row is due when the wait ends at the latest.
+/// Reads the wait of a suspended run from its row. The row is due when the wait ends at the latest.
 fn wait(row: &PgRow, due: Option<Timestamp>) -> sqlx::Result<Option<Wait>> {
     let text: Option<String> = row.try_get(21)?;
     let (Some(text), Some(since)) = (text, some_time(row, 22)?) else {
@@ -317,7 +317,7 @@ fn wait(row: &PgRow, due: Option<Timestamp>) -> sqlx::Result<Option<Wait>> {
 
 /// Returns a duration in microseconds, limited to a value that can be added to every time.
 pub(super) fn micros(length: Duration) -> i64 {
-    /// A quarter of the largest time.
+    /// Maximum duration in microseconds: a quarter of the largest time.
     const MOST: i64 = i64::MAX / 4;
     i64::try_from(length.as_micros()).map_or(MOST, |micros| micros.min(MOST))
 }

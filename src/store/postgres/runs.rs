@@ -1,4 +1,4 @@
-//! State transitions of runs, one job for each operation.
+//! State transitions of runs in PostgreSQL, one job for each operation.
 
 use super::error::Fault;
 use super::facts::Wanted;
@@ -17,7 +17,7 @@ use crate::store::{Cancelled, Claim, Claimed, Lease, Lost, NewRun, RunEnd, RunRe
 use sqlx::PgConnection;
 use std::sync::Arc;
 
-/// Job that adds rows. Existing rows remain unchanged.
+/// Job that adds runs to the ledger. Runs that are in the ledger already remain unchanged.
 pub(super) struct Enqueue(pub(super) Vec<NewRun>);
 
 impl Job for Enqueue {
@@ -48,7 +48,7 @@ impl Job for Enqueue {
     }
 }
 
-/// Job that adds rows, and claims due runs in the last message of the transaction.
+/// Job that adds runs to the ledger, and claims due runs in the last message of the transaction.
 pub(super) struct EnqueueAndClaim {
     pub(super) runs: Enqueue,
     pub(super) asked: Asked,
@@ -76,7 +76,7 @@ impl Job for EnqueueAndClaim {
     }
 }
 
-/// Job that claims one run.
+/// Job that claims one run for a worker, and first ends the run that it supersedes, if there is one.
 pub(super) struct ClaimOne {
     pub(super) run: RunRef,
     pub(super) instead_of: Option<Lease>,
@@ -116,7 +116,7 @@ impl Job for ClaimOne {
     }
 }
 
-/// Job that completes the claim of rows that were added before their triggers existed: it records the origins of the triggers.
+/// Job that completes the claim of runs that were added before their triggers existed: it records the origins of the triggers.
 pub(super) struct LearnOrigins(pub(super) Vec<Lease>);
 
 impl Job for LearnOrigins {
@@ -141,7 +141,7 @@ impl Job for LearnOrigins {
     }
 }
 
-/// Write that extends leases by their length from now. Its result contains the lost leases.
+/// Write that extends leases of runs by their length from now. Its result contains the lost leases.
 pub(super) struct Heartbeat {
     pub(super) tenant: Arc<Named>,
     pub(super) leases: Vec<Lease>,
@@ -166,7 +166,7 @@ impl Read for Heartbeat {
     }
 }
 
-/// Job that changes the row of a run. `D` decides about the change from the row, the time and the next sequence number.
+/// Job that changes the ledger row of a run. `D` decides about the change from the row, the time and the next sequence number.
 pub(super) struct ChangeRow<D> {
     pub(super) run: RunRef,
     pub(super) decide: D,
@@ -190,7 +190,7 @@ where
     }
 }
 
-/// Write that saves the state of a run.
+/// Write that saves the state of a leased run.
 pub(super) struct Save {
     pub(super) tenant: Arc<Named>,
     pub(super) lease: Lease,
@@ -253,7 +253,7 @@ impl Job for Cancel {
     }
 }
 
-/// Job that ends a run as cancelled, unless it has ended already. Adds a missing row first.
+/// Job that ends a run as cancelled, unless it has ended already. Adds a run that is not in the ledger first.
 pub(super) struct EnqueueCancelled(pub(super) RunRef);
 
 impl Job for EnqueueCancelled {
@@ -271,14 +271,14 @@ impl Job for EnqueueCancelled {
     }
 }
 
-/// Returns the row of a lease. Fails if the lease is no longer the newest of its row.
+/// Returns the ledger row of a leased run. Fails if the lease is no longer the newest of its row.
 pub(super) async fn held(writing: &mut Writing<'_>, lease: &Lease) -> Result<Kept, Fault> {
     let (serial, facts) = writing.facts(&lease.run).await?;
     let row = rules::held(facts.row, lease)?;
     Ok(Kept { serial, row })
 }
 
-/// Ends the lease of a row.
+/// Records the end or the suspension of a leased run in its ledger row.
 pub(super) fn end(writing: &mut Writing<'_>, kept: Kept, end: End, written: &[BreadcrumbId]) {
     let change = rules::end(kept.row, end, written, writing.next());
     writing.apply(kept.serial, change);

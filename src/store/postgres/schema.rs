@@ -1,16 +1,16 @@
-//! Tables of the store, and migrations of tables from earlier versions.
+//! Tables of the PostgreSQL store, and migrations of tables from earlier versions.
 
 use super::error::{ConnectFault, PostgresError};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
-/// Migrations, each to the next version. The version of the tables is the number of applied migrations.
+/// SQL migrations of the store's tables, each to the next version. The version of the tables is the number of applied migrations.
 const MIGRATIONS: &[&str] = &[
     FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
     THIRTEENTH, FOURTEENTH,
 ];
 
-/// Version 1. Times are in microseconds since 1970. JSON is stored as text, because this crate evaluates it: `jsonb` would cost time and
-/// lose the order of keys.
+/// Version 1 of the store's tables, with tenants, breadcrumbs, runs, events and consumers. Times are in microseconds since 1970. JSON is
+/// stored as text, because this crate evaluates it: `jsonb` would cost time and lose the order of keys.
 const FIRST: &str = "
     -- `latest` is the time of the last commit, `sequence` and `position` the last of runs and events; what follows
     -- counts rows, so that a limit costs no scan. Who commits has the row locked until that is done: so positions and
@@ -66,18 +66,18 @@ const FIRST: &str = "
     INSERT INTO ux_schema_version VALUES (0);
 ";
 
-/// Version 2. Marks the period since the last crash of the server, which empties unlogged tables.
+/// Version 2 of the store's tables, which marks the period since the last crash of the server. A crash empties unlogged tables.
 const SECOND: &str = "
     CREATE UNLOGGED TABLE ux_alive (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), since TEXT NOT NULL);
 ";
 
-/// Version 3. Adds the claim of a lease, by which its runs can be found if the answer is lost.
+/// Version 3 of the store's tables, which adds the claim ID of a lease, by which its runs can be found if the answer is lost.
 const THIRD: &str = "
     ALTER TABLE ux_runs ADD COLUMN claim UUID;
 ";
 
-/// Version 4. Adds the records of workers, and an index of transferred runs. Until such a run ends, `reason` names the version of the
-/// executor to which it was transferred.
+/// Version 4 of the store's tables, which adds the records of workers and an index of transferred runs. Until such a run ends, `reason`
+/// names the version of the executor to which it was transferred.
 const FOURTH: &str = "
     CREATE TABLE ux_workers (
         tenant BIGINT NOT NULL, id TEXT NOT NULL, started_at BIGINT NOT NULL, seen_at BIGINT NOT NULL,
@@ -87,12 +87,12 @@ const FOURTH: &str = "
         WHERE reason IS NOT NULL AND over IS NULL;
 ";
 
-/// Version 5. Adds the cause of a run's last failed attempt.
+/// Version 5 of the store's tables, which adds the cause of a run's last failed attempt.
 const FIFTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN cause TEXT;
 ";
 
-/// Version 6. Adds saved positions, one for each executor.
+/// Version 6 of the store's tables, which adds saved event positions of runtimes, one for each executor.
 const SIXTH: &str = "
     CREATE TABLE ux_positions (
         tenant BIGINT NOT NULL, executor TEXT NOT NULL, saved_at BIGINT NOT NULL, position BYTEA NOT NULL,
@@ -100,15 +100,16 @@ const SIXTH: &str = "
     );
 ";
 
-/// Version 7. Moves the state to the front of an index, so that only statements with a state can use it. While the tables were small, the
-/// server chose the old index to look up one run by its name: the estimated cost was the same, but it read all runs of the tenant.
+/// Version 7 of the store's tables, which moves the run state to the front of an index, so that only statements with a state can use it.
+/// While the tables were small, the server chose the old index to look up one run by its name: the estimated cost was the same, but it read
+/// all runs of the tenant.
 const SEVENTH: &str = "
     DROP INDEX ux_runs_by_state;
     CREATE INDEX ux_runs_by_state ON ux_runs (state, tenant, due, sequence);
 ";
 
-/// Version 8. Adds the code of a failure, and the time when the run was added, which `enqueued_at` does not retain. Older rows have
-/// neither.
+/// Version 8 of the store's tables, which adds the code of a run's failure, and the time when the run was added, which `enqueued_at` does
+/// not retain. Older rows have neither.
 const EIGHTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN code TEXT, ADD COLUMN added_at BIGINT;
     -- A transferred run that ended kept its place before all others.
@@ -116,14 +117,15 @@ const EIGHTH: &str = "
         WHERE over IS NOT NULL AND sequence >= 4611686018427387904;
 ";
 
-/// Version 9. Adds paused executors.
+/// Version 9 of the store's tables, which adds paused executors.
 const NINTH: &str = "
     CREATE TABLE ux_paused (
         tenant BIGINT NOT NULL, executor TEXT NOT NULL, since BIGINT NOT NULL, PRIMARY KEY (tenant, executor)
     );
 ";
 
-/// Version 10. Adds request keys. The key with the lowest `number` is checked first, and then gets the next number.
+/// Version 10 of the store's tables, which adds request keys. The key with the lowest `number` is checked first, and then gets the next
+/// number.
 const TENTH: &str = "
     CREATE TABLE ux_requests (
         tenant BIGINT NOT NULL, executor TEXT NOT NULL, request_key TEXT NOT NULL, trigger_id UUID NOT NULL,
@@ -133,8 +135,8 @@ const TENTH: &str = "
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number);
 ";
 
-/// Version 11. Adds the number of request keys to the tenant's row, and checks the keys in the order of their times. The condition of the
-/// index prevents that the server looks up a key with it, which would read all keys of the tenant.
+/// Version 11 of the store's tables, which adds the number of request keys to the tenant's row, and an index for checks in the order of
+/// time. The condition of the index prevents that the server looks up a key with it, which would read all keys of the tenant.
 const ELEVENTH: &str = "
     ALTER TABLE ux_tenants ADD COLUMN requests BIGINT NOT NULL DEFAULT 0;
     UPDATE ux_tenants AS n SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = n.id);
@@ -143,19 +145,21 @@ const ELEVENTH: &str = "
     CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at) WHERE checked_at > 0;
 ";
 
-/// Version 12. Adds a column that is true if a lease of the run has expired. The number of abandoned leases only counts consecutive ones.
+/// Version 12 of the store's tables, which adds a column that is true if a lease of the run has expired. The number of abandoned leases
+/// only counts consecutive ones.
 const TWELFTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN has_expired BOOLEAN NOT NULL DEFAULT FALSE;
     UPDATE ux_runs SET has_expired = TRUE WHERE abandoned > 0;
 ";
 
-/// Version 13. Adds an index of suspended runs in page order, so that a worker can read a million of them page by page.
+/// Version 13 of the store's tables, which adds an index of suspended runs in page order, so that a worker can read a million of them page
+/// by page.
 const THIRTEENTH: &str = "
     CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
 ";
 
-/// Version 14. Adds the inbox, one row for each new breadcrumb that another program inserts in its own transaction. `refused` is the reason
-/// why the store rejected a row. The notification has the form of those between processes.
+/// Version 14 of the store's tables, which adds the inbox, with one row for each new breadcrumb that another program inserts in its own
+/// transaction. `refused` is the reason why the store rejected a row. The notification has the form of those between processes.
 const FOURTEENTH: &str = "
     CREATE TABLE ux_inbox (
         serial BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant TEXT NOT NULL DEFAULT 'default', id UUID,
@@ -175,7 +179,7 @@ fn known() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-/// Returns `true` if the tables have the newest version. Fails for a version that is newer than this crate supports.
+/// Returns `true` if the store's tables have the newest version. Fails for a version that is newer than this crate supports.
 pub(super) async fn is_current(
     connection: &mut PgConnection,
     schema: &str,
@@ -183,7 +187,7 @@ pub(super) async fn is_current(
     Ok(found(connection, schema, known()).await? == known())
 }
 
-/// Migrates the tables to the newest version, in one transaction. Other processes that connect wait for it.
+/// Migrates the store's tables to the newest version, in one transaction. Other processes that connect wait for it.
 pub(super) async fn migrate(
     connection: &mut PgConnection,
     schema: &str,
@@ -220,7 +224,7 @@ pub(super) async fn migrate(
     Ok(())
 }
 
-/// Applies the migration to one version.
+/// Migrates the store's tables to one version, and records the version.
 async fn migrate_to(
     version: i64,
     migration: &'static str,
@@ -234,21 +238,25 @@ async fn migrate_to(
     Ok(())
 }
 
-/// Logs a creation or a migration of the tables before it starts, because the migration of large tables takes long.
+/// Logs a creation or a migration of the store's tables before it starts, because the migration of large tables takes long.
 fn log_migration(schema: &str, found: i64, known: i64) {
     if found == 0 {
-        tracing::info!(schema, version = known, "creating the tables of the store");
+        tracing::info!(
+            schema,
+            version = known,
+            "creating the tables of the PostgreSQL store"
+        );
     } else if found < known {
         tracing::info!(
             schema,
             from = found,
             to = known,
-            "migrating the tables of the store"
+            "migrating the tables of the PostgreSQL store"
         );
     }
 }
 
-/// Returns the version of the tables, or 0 without tables. Fails for a version that is newer than `known`. Changes nothing.
+/// Returns the version of the store's tables, or 0 without tables. Fails for a version that is newer than `known`. Changes nothing.
 async fn found(
     connection: &mut PgConnection,
     schema: &str,

@@ -1,4 +1,4 @@
-//! Queries: SQL selects candidates, newest first, and [`Query::selects`] checks each candidate.
+//! Queries for breadcrumbs in PostgreSQL: SQL selects candidates, newest first, and [`Query::selects`] checks each candidate.
 
 use super::column::Id;
 use super::connections::Connections;
@@ -14,14 +14,14 @@ use sqlx::postgres::PgArguments;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _};
 use std::sync::Arc;
 
-/// Maximum number of candidates on one page.
+/// Maximum number of candidate breadcrumbs on one page of a query.
 const PAGE: usize = 256;
 
 /// Read of the breadcrumbs that a query selects, in its order. The result includes the number of expired breadcrumbs that were read.
 pub(super) struct Search<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q Query,
-    /// Pool that limits the time of each page. The whole search has no time limit.
+    /// Connection pool of the store, which limits the time of each page of the query. The whole search has no time limit.
     pub(super) connections: &'q Connections,
 }
 
@@ -70,13 +70,13 @@ impl Read for Search<'_> {
 
 pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// Result so far of a search.
+/// Result so far of a query for breadcrumbs.
 #[derive(Default)]
 struct Met {
     selected: Vec<Arc<Breadcrumb>>,
-    /// Number of expired breadcrumbs that were read.
+    /// Number of expired breadcrumbs that the query has read.
     expired: usize,
-    /// Sort key of the last candidate, after which the next page starts.
+    /// Sort key of the last candidate breadcrumb, after which the next page starts.
     last: Option<Key>,
     is_all: bool,
 }
@@ -84,23 +84,23 @@ struct Met {
 /// Position of a breadcrumb in the store's order: update time, version and ID.
 type Key = (Timestamp, u64, crate::model::BreadcrumbId);
 
-/// A statement with parameters.
+/// An SQL query with bound parameters.
 type Bound<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
-/// Conditions of a query that SQL can check.
+/// Conditions of a query for breadcrumbs that SQL can check.
 pub(super) struct Asked<'q> {
     pub(super) tenant: i64,
     pub(super) query: &'q Query,
     pub(super) time: &'q Time,
     schema: Option<&'q str>,
-    /// Tags that a breadcrumb must have.
+    /// Tags of the query, all of which a breadcrumb must have.
     all: Vec<&'q str>,
-    /// Tags; a breadcrumb must have at least one of them.
+    /// Tags of the query, of which a breadcrumb must have at least one.
     any: Option<Vec<&'q str>>,
 }
 
 impl<'q> Asked<'q> {
-    /// Returns the SQL conditions, or `None` if no breadcrumb can match.
+    /// Returns the SQL conditions of a query, or `None` if no breadcrumb can match.
     pub(super) fn of(tenant: i64, query: &'q Query, time: &'q Time) -> Option<Self> {
         // Stored strings contain no U+0000, and PostgreSQL does not accept it as a parameter.
         let is_kept = |text: &&str| !text.contains('\0');
@@ -126,7 +126,7 @@ impl<'q> Asked<'q> {
         })
     }
 
-    /// Adds the matches on the next page of up to `most` candidates.
+    /// Adds the matching breadcrumbs of the next page of up to `most` candidates.
     async fn page(
         &self,
         connection: &mut PgConnection,
@@ -159,14 +159,14 @@ impl<'q> Asked<'q> {
         Ok(met)
     }
 
-    /// Returns the statement that selects the newest candidates, or those before a sort key.
+    /// Returns the SQL that selects the newest candidate breadcrumbs, or those before a sort key.
     fn sql(&self, has_key: bool) -> String {
         let from = if planted("no-tenant") {
             "FROM ux_breadcrumbs AS b WHERE $1::bigint > 0 AND NOT b.deleted"
         } else {
             "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND NOT b.deleted"
         };
-        /// Number of parameters before the parameters of the filter.
+        /// Number of SQL parameters before the parameters of the query's filter.
         const PARAMETERS: usize = 4;
         let mut sql = String::from(concat!("SELECT ", clock!(), ", ", columns!()));
         sql.push_str(from);
@@ -175,7 +175,7 @@ impl<'q> Asked<'q> {
         sql
     }
 
-    /// Returns the SQL conditions on breadcrumbs `b`, with a sort key if `has_key` is `true`. The parameters are numbered after
+    /// Returns the SQL conditions of a query on breadcrumbs `b`, with a sort key if `has_key` is `true`. The parameters are numbered after
     /// `parameters` others.
     pub(super) fn filter(&self, parameters: usize, has_key: bool) -> String {
         let (mut sql, mut place) = (String::new(), parameters);
@@ -204,7 +204,7 @@ impl<'q> Asked<'q> {
         sql
     }
 
-    /// Binds the parameters of [`filter`](Self::filter).
+    /// Binds the SQL parameters of the query's [`filter`](Self::filter).
     pub(super) fn bind<'s>(&'s self, mut sql: Bound<'s>, before: Option<Key>) -> Bound<'s> {
         if let Some(schema) = self.schema {
             sql = sql.bind(schema);

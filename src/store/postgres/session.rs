@@ -1,19 +1,19 @@
-//! Identity of a connection on the server, by which the session of a lost connection can be ended over another connection.
+//! Identity of a connection on the PostgreSQL server, by which the session of a lost connection can be ended over another connection.
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 use std::time::Duration;
 
-/// Query for the [`Session`] of the connection that runs the query.
+/// SQL query for the [`Session`] of the connection that runs the query.
 pub(super) const OWN: &str = "
     SELECT pid, (extract(epoch FROM backend_start) * 1000000)::bigint AS began
     FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 
-/// Server process of one connection. The operating system reuses process IDs, so the start time is part of the identity.
+/// PostgreSQL server process of one connection. The operating system reuses process IDs, so the start time is part of the identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
     process: i32,
-    /// Start time in microseconds since 1970.
+    /// Start time of the PostgreSQL server process in microseconds since 1970.
     began: i64,
 }
 
@@ -25,8 +25,8 @@ impl Session {
         })
     }
 
-    /// Ends the session, and waits up to `patience` for its end. Returns `true` if the session has ended. Then its commits are visible, and
-    /// the server executes no further statement of it, including statements that are still in transit.
+    /// Ends the PostgreSQL session of another connection, and waits up to `patience` for its end. Returns `true` if the session has ended.
+    /// Then its commits are visible, and the server executes no further statement of it, including statements that are still in transit.
     pub(super) async fn end(
         self,
         connection: &mut PgConnection,

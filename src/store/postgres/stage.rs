@@ -1,4 +1,4 @@
-//! Job of one commit. An error rolls back the whole commit.
+//! Job that commits breadcrumbs and the end of a run in PostgreSQL. An error rolls back the whole commit.
 
 use super::error::Fault;
 use super::facts::Wanted;
@@ -25,7 +25,7 @@ pub(super) struct Stage {
 }
 
 impl Job for Stage {
-    /// The written versions, and `true` if further breadcrumbs may have expired.
+    /// The breadcrumb versions that the commit wrote, and `true` if further breadcrumbs may have expired.
     type Answer = (Committed, bool);
 
     fn wants(&self, wanted: &mut Wanted) {
@@ -100,7 +100,7 @@ struct Staged<'w, 't> {
     writer: Option<Writer>,
     has_created: bool,
     written: Vec<Arc<Breadcrumb>>,
-    /// Newest open time before this commit.
+    /// Newest provisional (open) time of the transaction before this commit.
     begun: i64,
 }
 
@@ -190,7 +190,7 @@ impl<'w, 't> Staged<'w, 't> {
         Ok(living?)
     }
 
-    /// Checks the size of the whole breadcrumb, because its parts can be within their limits while their sum is not.
+    /// Checks the total size of a breadcrumb, because its parts can be within their limits while their sum is not.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.writing.limits.breadcrumb_bytes);
         if size > limit {

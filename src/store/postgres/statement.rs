@@ -1,4 +1,4 @@
-//! Builder of a statement, which is executed with parameters, or as part of a message with its values as literals.
+//! Builder of an SQL statement, which is executed with parameters, or as part of a message with its values as literals.
 
 use super::column::{self, Id, literal};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -6,7 +6,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 use std::fmt::Display;
 
-/// A parameter: one value, or the values of a column. Few types keep the number of variants small.
+/// A parameter of an SQL statement: one value, or the values of a column. Few types keep the number of variants small.
 pub(super) enum Value {
     Number(Option<i64>),
     Numbers(Vec<Option<i64>>),
@@ -20,7 +20,7 @@ pub(super) enum Value {
     Texts(Vec<Option<String>>),
 }
 
-/// Implements the conversion of a column's values.
+/// Implements the conversion of a column's values to a parameter of an SQL statement.
 macro_rules! values {
     ($($of:ty => $variant:ident),*) => {$(
         impl From<Vec<$of>> for Value {
@@ -61,7 +61,7 @@ impl Value {
         }
     }
 
-    /// Returns the only value of a column.
+    /// Returns the only value of a column with one row.
     fn only(self) -> Self {
         match self {
             Self::Numbers(mut numbers) => Self::Number(numbers.pop().flatten()),
@@ -88,8 +88,8 @@ impl Value {
         }
     }
 
-    /// Appends the value to a message as a literal. Returns `false` if a string contains U+0000, which would end the message. An array
-    /// becomes one literal, because the server reads it faster than a list of values.
+    /// Appends the parameter of an SQL statement to a message as a literal. Returns `false` if a string contains U+0000, which would end
+    /// the message. An array becomes one literal, because the server reads it faster than a list of values.
     fn write(&self, message: &mut String) -> bool {
         let texts: &[Option<String>] = match self {
             Self::Text(text) => std::slice::from_ref(text),
@@ -129,7 +129,7 @@ impl Value {
         true
     }
 
-    /// Returns the approximate size of the literal in bytes.
+    /// Returns the approximate size of the parameter's SQL literal in bytes.
     fn size(&self) -> usize {
         let text = |text: &Option<String>| 8 + text.as_ref().map_or(0, String::len);
         match self {
@@ -149,7 +149,7 @@ fn name_of_flag(flag: bool) -> &'static str {
     if flag { "TRUE" } else { "FALSE" }
 }
 
-/// Appends a value to a message.
+/// Appends a literal, or NULL, to an SQL message.
 fn push(message: &mut String, value: Option<&str>) -> bool {
     message.push_str(value.unwrap_or("NULL"));
     true
@@ -166,7 +166,8 @@ pub(super) struct Statement {
 }
 
 impl Statement {
-    /// Maximum size of the values in a message, in bytes. Larger values are sent as parameters, which the server need not parse as SQL.
+    /// Maximum size of an SQL statement's values in a message, in bytes. Larger values are sent as parameters, which the server need not
+    /// parse as SQL.
     const MOST: usize = 256 << 10;
 
     pub(super) fn new(sql: &str) -> Self {
@@ -187,8 +188,8 @@ impl Statement {
         self.push(&format!("${place}"))
     }
 
-    /// Adds the columns of `rows` rows as a table without a name. With `has_places`, the last column is the number of each row, from 1. One
-    /// row becomes `VALUES`, because `unnest` would cost the server more than all further processing of the row.
+    /// Adds the columns of `rows` rows to the SQL statement as a table without a name. With `has_places`, the last column is the number of
+    /// each row, from 1. One row becomes `VALUES`, because `unnest` would cost the server more than all further processing of the row.
     pub(super) fn push_rows(&mut self, rows: usize, columns: Vec<Value>, has_places: bool) {
         let is_one = rows == 1;
         self.push(if is_one { "(VALUES (" } else { "unnest(" });
@@ -215,14 +216,14 @@ impl Statement {
         &self.sql
     }
 
-    /// Returns the statement that prepares this statement under a name.
+    /// Returns the SQL that prepares this statement under a name.
     pub(super) fn prepare(&self, name: &str) -> String {
         let types: Vec<&str> = self.values.iter().map(Value::type_name).collect();
         format!("PREPARE {name} ({}) AS {}", types.join(", "), self.sql)
     }
 
-    /// Returns the statement that executes the prepared statement. Returns `None` if the values are too large for a message, or contain
-    /// U+0000.
+    /// Returns the SQL that executes this statement under its prepared name, with the values as literals. Returns `None` if the values are
+    /// too large for a message, or contain U+0000.
     pub(super) fn execute_as(&self, name: &str) -> Option<String> {
         if self.values.iter().map(Value::size).sum::<usize>() > Self::MOST {
             return None;
@@ -240,7 +241,7 @@ impl Statement {
         Some(message)
     }
 
-    /// Executes the statement with parameters. Returns its row, if there is one.
+    /// Executes the SQL statement with bound parameters. Returns its row, if there is one.
     pub(super) async fn execute(
         self,
         connection: &mut PgConnection,

@@ -1,4 +1,4 @@
-//! Statistics of a store.
+//! Statistics of a PostgreSQL store.
 
 use super::column;
 use super::error::Fault;
@@ -23,11 +23,11 @@ pub struct PostgresStats {
     pub events: u64,
     /// Position of the tenant's last event, or 0 without events.
     pub position: u64,
-    /// Size of all tables and indexes in bytes, for all tenants.
+    /// Size of all the store's tables and indexes in bytes, for all tenants.
     pub bytes: u64,
 }
 
-/// Read of the statistics for the tenant with this name.
+/// Read of a PostgreSQL store's statistics for the tenant with this name.
 pub(super) struct Count<'t>(pub(super) &'t str);
 
 impl Read for Count<'_> {

@@ -1,4 +1,4 @@
-//! Removal of expired breadcrumbs: a commit removes a few, and a background sweep removes many in small steps.
+//! Removal of expired breadcrumbs from PostgreSQL: a commit removes a few, and a background sweep removes many in small steps.
 
 use super::database::Database;
 use super::error::Fault;
@@ -9,10 +9,10 @@ use crate::error::Chain;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// Maximum number of breadcrumbs that one transaction of a sweep removes.
+/// Maximum number of expired breadcrumbs that one transaction of a sweep removes.
 const AT_ONCE: usize = 256;
 
-/// Removes up to `most` expired breadcrumbs. Returns `true` if it removed `most`, so that there may be more.
+/// Removes up to `most` of the tenant's expired breadcrumbs. Returns `true` if it removed `most`, so that there may be more.
 pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Result<bool> {
     if !writing.has_expired {
         return Ok(false);
@@ -33,7 +33,8 @@ pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Resu
     Ok(writing.has_expired)
 }
 
-/// Job of one step of a sweep. Its result is `true` if there may be further expired breadcrumbs.
+/// Job that removes a limited number of expired breadcrumbs, as one step of a sweep. Its result is `true` if there may be further expired
+/// breadcrumbs.
 struct Expire;
 
 impl Job for Expire {
@@ -67,7 +68,7 @@ pub(super) fn sweep(database: &Arc<Database>, tenant: &Arc<Named>) {
     }));
 }
 
-/// Guard that lives as long as a sweep runs.
+/// Guard that lives as long as a sweep of expired breadcrumbs runs.
 struct GoingOn(Weak<Database>);
 
 impl Drop for GoingOn {

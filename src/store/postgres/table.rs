@@ -1,4 +1,4 @@
-//! Rows of the table `ux_breadcrumbs`.
+//! Rows of breadcrumbs and tombstones in the PostgreSQL table `ux_breadcrumbs`.
 
 use super::column::{self, Id, id, json, lineage, name_of, number, some_time, time, unreadable};
 use super::error::Fault;
@@ -24,7 +24,7 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// SQL that reads breadcrumbs or their tombstones.
+/// SQL that reads breadcrumbs or their tombstones by ID.
 macro_rules! find {
     ($lock:literal) => {
         concat!(
@@ -36,7 +36,7 @@ macro_rules! find {
     };
 }
 
-/// Reads breadcrumbs or their tombstones without a lock.
+/// Reads breadcrumbs or their tombstones by ID without a lock.
 pub(super) async fn find(
     connection: &mut PgConnection,
     tenant: i64,
@@ -48,14 +48,14 @@ pub(super) async fn find(
     rows.await?.iter().map(|row| read(row, 0)).collect()
 }
 
-/// Statement that each connection prepares: reads breadcrumbs or their tombstones, and locks their rows. The lock does not conflict with
+/// SQL that each connection prepares to read breadcrumbs or their tombstones by ID and to lock their rows. The lock does not conflict with
 /// the lock of a row that gets a vector.
 pub(super) const FIND: &str = concat!(
     "PREPARE ux_find (bigint, uuid[]) AS ",
     find!("FOR NO KEY UPDATE")
 );
 
-/// Read of a breadcrumb. Fails if it is deleted or expired.
+/// Read of one breadcrumb by ID. Fails if it is deleted or expired.
 pub(super) struct Get<'t> {
     pub(super) tenant: &'t Named,
     pub(super) id: BreadcrumbId,
@@ -80,7 +80,7 @@ impl Read for Get<'_> {
     }
 }
 
-/// Reads a breadcrumb or its tombstone, and the store's clock.
+/// Reads a breadcrumb or its tombstone by ID, and the store's clock.
 async fn get(
     connection: &mut PgConnection,
     tenant: i64,
@@ -105,7 +105,7 @@ async fn get(
     Ok(Some((read(&row, 1)?, time(&row, 0)?)))
 }
 
-/// Read of the executors that wrote versions of breadcrumbs.
+/// Read of the executors whose runs wrote versions of breadcrumbs.
 pub(super) struct Writers<'w> {
     pub(super) tenant: &'w Named,
     pub(super) versions: &'w [(BreadcrumbId, u64)],
@@ -138,8 +138,8 @@ impl Read for Writers<'_> {
     }
 }
 
-/// Reads the origin of a run's trigger. The columns are: `true` if the trigger's version is the current one, then its writer, correlation
-/// ID and hops.
+/// Reads the origin of a run's trigger from a row. The columns are: `true` if the trigger's version is the current one, then its writer,
+/// correlation ID and hops.
 pub(super) fn origin(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<Origin> {
     let is_current: bool = row.try_get(column)?;
     if !is_current {
@@ -164,7 +164,7 @@ pub(super) struct Written {
     pub(super) writer: Option<Writer>,
 }
 
-/// Adds the insertion of new breadcrumbs to a statement.
+/// Adds the insertion of new breadcrumbs to an SQL statement.
 pub(super) fn insert(statement: &mut Statement, tenant: i64, new: &[Written]) {
     if new.is_empty() {
         return;
@@ -180,7 +180,7 @@ pub(super) fn insert(statement: &mut Statement, tenant: i64, new: &[Written]) {
     statement.push(")");
 }
 
-/// Adds the replacement of breadcrumbs by new versions or tombstones to a statement.
+/// Adds the replacement of breadcrumbs by new versions or tombstones to an SQL statement.
 pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&Written]) {
     if new.is_empty() {
         return;
@@ -200,7 +200,7 @@ pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&Written]) 
         .push(" LIMIT 1) AS k WHERE b.serial = k.serial)");
 }
 
-/// Adds breadcrumbs to a statement as a table `u`.
+/// Adds the columns of breadcrumbs to an SQL statement as a table `u`.
 fn push_columns(statement: &mut Statement, rows: &[&Written]) {
     fn all<'w, T>(rows: &[&'w Written], of: impl Fn(&'w Breadcrumb) -> T) -> Vec<T> {
         rows.iter().map(|row| of(&row.breadcrumb)).collect()
@@ -244,7 +244,7 @@ fn push_columns(statement: &mut Statement, rows: &[&Written]) {
     );
 }
 
-/// Reads the breadcrumb whose columns start at `first`.
+/// Reads a breadcrumb or a tombstone from the columns of a row from `first` on.
 pub(super) fn read(row: &PgRow, first: usize) -> sqlx::Result<Found> {
     let at = |column: usize| first + column;
     let hints: Option<String> = row.try_get(at(15))?;

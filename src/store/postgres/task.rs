@@ -1,4 +1,4 @@
-//! Queue of jobs that wait for a transaction, with the callers that wait for their results.
+//! Queue of jobs (store operations) that wait for a PostgreSQL transaction, with the callers that wait for their results.
 
 use super::error::{Fault, ended};
 use super::facts::Wanted;
@@ -13,27 +13,27 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Maximum number of jobs in one transaction.
+/// Maximum number of jobs (store operations) in one PostgreSQL transaction.
 const MOST: usize = 64;
 
-/// A job with its result, without the type of the result.
+/// A queued job (store operation) with its result, without the type of the result.
 pub(super) trait Task: Send {
-    /// Returns `true` if the caller still waits for the answer.
+    /// Returns `true` if the caller still waits for the result of the job.
     fn is_wanted(&self) -> bool;
 
-    /// Adds the facts that the job needs.
+    /// Adds the runs, breadcrumbs and request keys that the job needs to `wanted`.
     fn wants(&self, wanted: &mut Wanted);
 
-    /// Runs the job, and stores the result.
+    /// Runs the job (store operation) in an open transaction, and stores the result.
     fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>>;
 
-    /// Stores the error with which the job is rejected.
+    /// Stores the error with which the job (store operation) is rejected as its result.
     fn refuse(&mut self, error: StoreError, writing: &Writing<'_>);
 
-    /// Returns the claim to make after the commit. `None` if the job is rejected or claims no runs.
+    /// Returns the claim of due runs that the job makes after the commit. `None` if the job is rejected or claims no runs.
     fn claims(&self) -> Option<&lease::Asked>;
 
-    /// Sends the result to the caller. `outcome` contains the results of the commit, or the reason why nothing was committed.
+    /// Sends the result of the job to its caller. `outcome` contains the results of the commit, or the reason why nothing was committed.
     fn finish(self: Box<Self>, outcome: Result<&mut Done, &Failed>);
 }
 
@@ -42,7 +42,7 @@ pub(super) type Tasks = Vec<Box<dyn Task>>;
 pub(super) struct Asked<J: Job> {
     job: J,
     done: Option<Result<J::Answer, StoreError>>,
-    /// Index of the place of the job's changes.
+    /// Index of the transaction's place in the commit order that belongs to the job's changes.
     place: usize,
     reply: oneshot::Sender<Result<J::Answer, StoreError>>,
     working: Option<Working>,
@@ -126,20 +126,21 @@ impl<J: Job> Task for Asked<J> {
     }
 }
 
-/// Queues of jobs by tenant. Each tenant in the map has at least one turn, which is a task that runs its jobs.
+/// Queues of jobs (store operations) by tenant. Each tenant in the map has at least one turn, which is a task that runs its jobs.
 #[derive(Default)]
 pub(super) struct Waiting(Mutex<HashMap<Arc<str>, Queue>>);
 
-/// Job queue of one tenant.
+/// Queue of one tenant's jobs (store operations) that wait for a transaction.
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Box<dyn Task>>,
-    /// Number of turns that run jobs concurrently.
+    /// Number of the tenant's turns (background tasks) that run jobs concurrently.
     turns: usize,
 }
 
 impl Waiting {
-    /// Adds a job. Returns `true` if the caller must start a turn. `most` is the maximum number of turns of a tenant.
+    /// Adds a job (store operation) to the tenant's queue. Returns `true` if the caller must start a turn. `most` is the maximum number of
+    /// turns of a tenant.
     pub(super) fn push(&self, tenant: &Arc<str>, job: Box<dyn Task>, most: usize) -> bool {
         let mut waiting = self.lock();
         let queue = waiting.entry(Arc::clone(tenant)).or_default();
@@ -149,7 +150,7 @@ impl Waiting {
         starts
     }
 
-    /// Returns the next jobs of a tenant whose callers still wait. `None` ends the turn.
+    /// Returns the next queued jobs (store operations) of a tenant whose callers still wait. `None` ends the turn.
     pub(super) fn take(&self, tenant: &str) -> Option<Tasks> {
         let mut waiting = self.lock();
         let queue = waiting.get_mut(tenant)?;
@@ -165,8 +166,8 @@ impl Waiting {
         Some(queue.jobs.drain(..most).collect())
     }
 
-    /// Ends a turn that panicked. If it was the tenant's only one, the callers of the waiting jobs receive an error, and the next job
-    /// starts a new turn.
+    /// Ends a turn (a background task that runs a tenant's jobs) that panicked. If it was the tenant's only one, the callers of the waiting
+    /// jobs receive an error, and the next job starts a new turn.
     pub(super) fn abandon(&self, tenant: &str) {
         let mut waiting = self.lock();
         let Some(queue) = waiting.get_mut(tenant) else {

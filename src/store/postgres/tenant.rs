@@ -1,4 +1,4 @@
-//! Row of a tenant: its clock and its counters.
+//! Row of a tenant in PostgreSQL: its clock and its counters.
 
 use super::column;
 use super::history::Mark;
@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// SQL of the server's clock in microseconds since 1970.
+/// SQL of the PostgreSQL server's clock in microseconds since 1970.
 macro_rules! server_clock {
     () => {
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
     };
 }
 
-/// SQL of the server's clock in microseconds, with the changes of tests: `$2` replaces the time, and `$3` is added.
+/// SQL of the PostgreSQL server's clock in microseconds, with the changes of tests: `$2` replaces the time, and `$3` is added.
 macro_rules! wall_clock {
     () => {
         concat!(
@@ -54,7 +54,7 @@ pub(super) struct Named {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
     mark: Mutex<Mark>,
-    /// Time of the last failed check of old request keys.
+    /// Time of the last failed check of the tenant's old request keys.
     failed_check: Mutex<Option<Instant>>,
     /// Newest events that this process committed over any handle of the tenant.
     pub(super) recent: Arc<Recent>,
@@ -71,17 +71,17 @@ impl Named {
         }
     }
 
-    /// Returns the newest events that were seen. Take the mark before the read that is compared with it.
+    /// Returns the newest events of the tenant that this process has seen. Take the mark before the read that is compared with it.
     pub(super) fn mark(&self) -> Mark {
         *self.lock()
     }
 
-    /// Records events that were seen.
+    /// Records the newest events of the tenant that this process has seen.
     pub(super) fn saw(&self, events: Mark) {
         self.lock().add(events);
     }
 
-    /// Returns `false` if a check of old request keys failed less than a minute ago.
+    /// Returns `false` if a check of the tenant's old request keys failed less than a minute ago.
     pub(super) fn can_check_keys(&self) -> bool {
         let failed = *self
             .failed_check
@@ -90,7 +90,7 @@ impl Named {
         failed.is_none_or(|failed| failed.elapsed() >= Duration::from_secs(60))
     }
 
-    /// Records that a check of old request keys failed.
+    /// Records that a check of the tenant's old request keys failed.
     pub(super) fn check_failed(&self) {
         let mut failed = self
             .failed_check
@@ -142,32 +142,33 @@ impl Named {
 pub(super) const COLUMNS: &str = "n.id, n.latest, n.sequence, n.position, n.first_event, n.breadcrumbs, n.tombstones, n.open_runs,
     n.finished_runs, n.requests";
 
-/// Reads the row of a tenant.
+/// Reads a tenant's clock and counters from its row.
 pub(super) fn read(row: &PgRow) -> sqlx::Result<Tenant> {
     Tenant::read(|column| row.try_get(column))
 }
 
-/// Bit of an open time. The time of a version is open until its transaction has its place in the commit order. It consists of this bit and
-/// the number of the version within the transaction. No real time has the bit.
+/// Bit that marks a provisional (open) time. The time of a breadcrumb version is open until its transaction has its place in the commit
+/// order. It consists of this bit and the number of the version within the transaction. No real time has the bit.
 pub(super) const OPEN_TIME: i64 = 1 << 60;
 
-/// Returns the number of a version within its transaction from an open time. It is added to the `base` of the transaction.
+/// Returns the number of a breadcrumb version within its transaction from the version's provisional (open) time. It is added to the `base`
+/// of the transaction.
 pub(super) fn open_time(time: Timestamp) -> i64 {
     time.as_micros() & !OPEN_TIME
 }
 
-/// Bit of an open sequence number. The sequence number of a run is open until its transaction has its place in the commit order, and
-/// consists of this bit and a number. No real sequence number has the bit.
+/// Bit that marks a provisional (open) sequence number. The sequence number of a run is open until its transaction has its place in the
+/// commit order, and consists of this bit and a number. No real sequence number has the bit.
 pub(super) const OPEN_SEQUENCE: i64 = 1 << 61;
 
-/// Returns the row for the start of a transaction, with open times and sequence numbers.
+/// Returns the tenant's row for the start of a transaction, with provisional (open) times and sequence numbers.
 pub(super) fn open(mut tenant: Tenant) -> Tenant {
     (tenant.latest, tenant.sequence) = (OPEN_TIME, OPEN_SEQUENCE);
     tenant
 }
 
-/// Starts a statement with a table `t`: the sequence number and the position to which the numbers of the transaction are added, and `base`
-/// for its times. `position` replaces the tenant's position.
+/// Starts the SQL statement that writes a transaction's changes, with a table `t`: the sequence number and the position to which the
+/// numbers of the transaction are added, and `base` for its times. `position` replaces the tenant's position.
 pub(super) fn place(tenant: i64, time: &Time, position: Option<i64>) -> Statement {
     let mut statement =
         Statement::new("WITH t AS MATERIALIZED (SELECT n.id, n.sequence, coalesce(");
@@ -183,8 +184,8 @@ pub(super) fn place(tenant: i64, time: &Time, position: Option<i64>) -> Statemen
     statement
 }
 
-/// Adds the update of the tenant's row from `before` to `after`, which returns the row and `base`. `new` is the number of runs that the
-/// statement adds. Runs that another transaction added first are not counted.
+/// Adds the update of the tenant's row from `before` to `after` to an SQL statement, which returns the row and `base`. `new` is the number
+/// of runs that the statement adds. Runs that another transaction added first are not counted.
 pub(super) fn update(statement: &mut Statement, before: &Tenant, after: &Tenant, new: i64) {
     let times = after.latest - before.latest;
     statement

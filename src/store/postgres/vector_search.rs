@@ -1,4 +1,4 @@
-//! Vector search: the server sorts the candidates by distance, and this module checks each candidate against the whole query.
+//! Vector search in PostgreSQL: the server sorts the candidates by distance, and this module checks each candidate against the whole query.
 //!
 //! This module computes each score again with [`similarity`], so that all stores return the same results. The server sums in another
 //! order, and its distances can have a small rounding error. The search therefore reads candidates until their distance exceeds the
@@ -20,12 +20,13 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::sync::Arc;
 
-/// Maximum number of rows of one page.
+/// Maximum number of candidate rows on one page of a vector search.
 const PAGE: usize = 256;
-/// Number of rows beyond the query's limit on the first page if SQL can check the whole query except the expiry of breadcrumbs.
+/// Number of rows beyond the query's limit on the first page of a vector search if SQL can check the whole query except the expiry of
+/// breadcrumbs.
 const SPARE: usize = 8;
 
-/// A vector search in one tenant.
+/// Read that searches one tenant's breadcrumbs for the nearest vectors.
 pub(super) struct VectorSearch<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q VectorQuery,
@@ -33,7 +34,7 @@ pub(super) struct VectorSearch<'q> {
     pub(super) to: &'q [f32],
     pub(super) config: &'q EmbeddingConfig,
     pub(super) pgvector: &'q Pgvector,
-    /// If `true`, there is an approximate index for the vectors.
+    /// If `true`, there is an approximate PostgreSQL index for the vectors.
     pub(super) is_indexed: bool,
 }
 
@@ -73,7 +74,7 @@ impl Read for VectorSearch<'_> {
     }
 }
 
-/// Search method of the server.
+/// Method of a vector search on the server: exact, or by the approximate index.
 #[derive(Clone, Copy)]
 enum Way {
     Exact,
@@ -81,7 +82,7 @@ enum Way {
 }
 
 impl VectorSearch<'_> {
-    /// Returns the size of the first page in rows.
+    /// Returns the size of a vector search's first page in rows.
     fn page(&self) -> usize {
         let query = &self.query.query;
         if query.selector.conditions().is_empty() {
@@ -91,7 +92,8 @@ impl VectorSearch<'_> {
         }
     }
 
-    /// Searches with the index. Returns `None` if the index yields too few breadcrumbs, because an approximate index can miss some.
+    /// Searches for the nearest vectors with the approximate index. Returns `None` if the index yields too few breadcrumbs, because an
+    /// approximate index can miss some.
     async fn by_index(
         &self,
         asked: &Asked<'_>,
@@ -110,10 +112,10 @@ impl VectorSearch<'_> {
         Ok(is_enough.then(|| found.nearest.into_scored()))
     }
 
-    /// Returns the statements that begin a transaction for an index search and set its breadth. The server plans each statement with
-    /// its parameters, so that it compares few selected rows without the index.
+    /// Returns the SQL statements that begin a transaction for a vector search with the index and set the breadth of the search. The server
+    /// plans each statement with its parameters, so that it compares few selected rows without the index.
     fn settings(&self, page: usize) -> String {
-        /// Maximum value of `hnsw.ef_search`.
+        /// Maximum value of pgvector's setting `hnsw.ef_search`.
         const MOST: usize = 1_000;
         let breadth = page.saturating_mul(8).clamp(200, MOST);
         let iterates = if self.pgvector.iterates {
@@ -127,7 +129,8 @@ impl VectorSearch<'_> {
         )
     }
 
-    /// Reads candidates page by page through a cursor until the result is complete. The server sorts the candidates once.
+    /// Reads candidate breadcrumbs of a vector search page by page through a cursor until the result is complete. The server sorts the
+    /// candidates once.
     async fn all(
         &self,
         asked: &Asked<'_>,
@@ -150,7 +153,7 @@ impl VectorSearch<'_> {
         Ok(found.nearest.into_scored())
     }
 
-    /// Returns the first `most` rows, or declares a cursor over all rows if `most` is `None`.
+    /// Returns the first `most` candidate rows of a vector search, or declares a cursor over all rows if `most` is `None`.
     async fn rows(
         &self,
         asked: &Asked<'_>,
@@ -173,10 +176,10 @@ impl VectorSearch<'_> {
             .await
     }
 
-    /// Returns the SQL statement, nearest rows first. The inner query sorts the rows by distance, and the outer query reads their
-    /// columns.
+    /// Returns the SQL statement of a vector search, nearest rows first. The inner query sorts the rows by distance, and the outer query
+    /// reads their columns.
     fn sql(&self, asked: &Asked<'_>, way: Way, is_page: bool) -> String {
-        /// Number of parameters before the parameters of the filter.
+        /// Number of SQL parameters before the parameters of the query's filter.
         const PARAMETERS: usize = 7;
         let (schema, n) = (&self.pgvector.schema, self.to.len());
         let (distance, which) = match way {
@@ -237,7 +240,7 @@ impl<'q> Met<'q> {
         }
     }
 
-    /// Adds the next rows, nearest first. Returns `true` if no further row can be in the result.
+    /// Adds the next candidate rows of a vector search, nearest first. Returns `true` if no further row can be in the result.
     fn take(&mut self, rows: Vec<PgRow>) -> sqlx::Result<bool> {
         for row in rows {
             let distance: f64 = row.try_get(1)?;

@@ -1,4 +1,5 @@
-//! Vectors of breadcrumbs, and the model that they come from. A vector has the version of its breadcrumb, and is used for no other version.
+//! Vectors of breadcrumbs in PostgreSQL, and the embedding model that they come from. A vector has the version of its breadcrumb, and is
+//! used for no other version.
 
 use super::builder::Settings;
 use super::column::{self, Id};
@@ -15,8 +16,8 @@ use crate::store::embedding::{EmbedError, EmbeddingConfig, Made, Page};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::sync::Arc;
 
-/// Deletes the vectors if `forget_vectors` was set, and records the model of the embedder. Fails if the stored vectors come from another
-/// model.
+/// Deletes all stored vectors if `forget_vectors` was set, and records the model of the embedder. Fails if the stored vectors come from
+/// another model.
 pub(super) async fn begin(
     connection: &mut PgConnection,
     settings: &Settings,
@@ -69,7 +70,7 @@ pub(super) fn dimensions(config: &EmbeddingConfig) -> i32 {
     i32::try_from(config.dimensions()).unwrap_or(i32::MAX)
 }
 
-/// Adds the deletion of breadcrumbs' vectors to a statement.
+/// Adds the deletion of breadcrumbs' vectors to an SQL statement.
 pub(super) fn forget(
     statement: &mut Statement,
     tenant: i64,
@@ -95,7 +96,7 @@ pub(super) struct Without<'t> {
     pub(super) most: usize,
 }
 
-/// Query for the next breadcrumbs after a time, each with a column that is true if it has no vector.
+/// SQL query for the next breadcrumbs after a time, each with a column that is true if it has no vector.
 const WITHOUT: &str = concat!(
     "SELECT ",
     clock!(),
@@ -113,7 +114,7 @@ impl Read for Without<'_> {
     }
 
     async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Page, Fault> {
-        /// Maximum number of rows that one read checks.
+        /// Maximum number of breadcrumbs that one read checks for missing vectors.
         const ROWS: usize = 4_096;
         let mut page = Page {
             found: Vec::new(),
@@ -200,8 +201,8 @@ impl Read for Put {
     }
 }
 
-/// Returns the statement that stores vectors if the recorded model is the embedder's. It returns the recorded model. All vectors are
-/// concatenated in one parameter. A breadcrumb that another transaction deletes meanwhile gets no vector.
+/// Returns the SQL statement that stores vectors of breadcrumbs if the recorded model is the embedder's. It returns the recorded model. All
+/// vectors are concatenated in one parameter. A breadcrumb that another transaction deletes meanwhile gets no vector.
 fn put(Pgvector { schema, .. }: &Pgvector) -> String {
     format!(
         "WITH put AS (

@@ -1,4 +1,4 @@
-//! Records of workers, and runs that were transferred to another version of their executor.
+//! Records of workers in PostgreSQL, and runs that were transferred to another version of their executor.
 
 use super::NAME;
 use super::column::{self, time, unreadable};
@@ -18,8 +18,8 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// SQL for the serial numbers of rows that versions of executors accept: rows that were transferred to one of these versions, or that left
-/// the order of their ordering key and are due. At most `$6` for each version.
+/// SQL for the serial numbers of runs that given executor versions accept: runs that were transferred to one of these versions, or that
+/// left the order of their ordering key and are due. At most `$6` for each version.
 macro_rules! transferred {
     () => {
         concat!(
@@ -38,7 +38,7 @@ macro_rules! transferred {
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-/// Binds the parameters of [`transferred`] to a query with the first three parameters.
+/// Binds the SQL parameters of [`transferred`] to a query with the first three parameters.
 fn bind<'q>(query: Query<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize) -> Query<'q> {
     let (executors, versions) = (
         versions.iter().map(|(executor, _)| &**executor),
@@ -50,10 +50,10 @@ fn bind<'q>(query: Query<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize) ->
         .bind(i64::try_from(most).unwrap_or(i64::MAX))
 }
 
-/// Read that returns `true` if there are runs that versions of executors accept.
+/// Read that returns `true` if there are transferred runs that given executor versions accept.
 pub(super) struct HasTransfers<'t> {
     pub(super) tenant: &'t Named,
-    /// Executor IDs and versions.
+    /// IDs and versions of the executors that accept transferred runs.
     pub(super) versions: &'t [(Arc<str>, Arc<str>)],
 }
 
@@ -78,7 +78,7 @@ impl Read for HasTransfers<'_> {
     }
 }
 
-/// Job that makes the runs due that versions of executors accept, given as executor ID and version.
+/// Job that makes the transferred runs due that given executor versions accept; each version has its executor ID.
 pub(super) struct AcceptTransfers(pub(super) Vec<(Arc<str>, Arc<str>)>);
 
 impl Job for AcceptTransfers {
@@ -121,7 +121,7 @@ impl Job for AcceptTransfers {
     }
 }
 
-/// Reads the ordering keys of the runs that versions of executors accept.
+/// Reads the ordering keys of the transferred runs that given executor versions accept.
 async fn lines(
     writing: &mut Writing<'_>,
     versions: &[(Arc<str>, Arc<str>)],
@@ -193,7 +193,7 @@ impl Read for Record {
     }
 }
 
-/// Read of all workers, the most recently stored record first.
+/// Read of all workers of a tenant, the most recently stored record first.
 pub(super) struct All<'t>(pub(super) &'t Named);
 
 impl Read for All<'_> {

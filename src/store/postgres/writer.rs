@@ -1,5 +1,5 @@
-//! Transactions: the jobs of one tenant that wait at the same time are committed together. A rejected job does not affect the others.
-//! Results are sent once the commit is durable.
+//! PostgreSQL transactions: the jobs (store operations) of one tenant that wait at the same time are committed together. A rejected job
+//! does not affect the others. Results are sent once the commit is durable.
 
 use super::connections::Connection;
 use super::database::{Database, statements};
@@ -26,13 +26,13 @@ use tokio::sync::oneshot;
 /// Number of unique violations after which a transaction locks the tenant's row from the start.
 const COLLISIONS: u32 = 3;
 
-/// Error codes (SQLSTATE) of PostgreSQL.
+/// PostgreSQL error code (SQLSTATE) of a deadlock between transactions.
 const DEADLOCK: &str = "40P01";
 const UNIQUE_VIOLATION: &str = "23505";
 
 impl Database {
-    /// Runs a job in a transaction, and returns its result after the commit. The job runs to its end even if the caller stops waiting,
-    /// because a started job cannot be withdrawn.
+    /// Runs a job (store operation) in a PostgreSQL transaction, and returns its result after the commit. The job runs to its end even if
+    /// the caller stops waiting, because a started job cannot be withdrawn.
     pub(super) async fn write<J: Job>(
         self: &Arc<Self>,
         tenant: &Arc<Named>,
@@ -56,11 +56,11 @@ impl Database {
     }
 }
 
-/// Task that runs the jobs of a tenant until no job waits.
+/// Background task that runs the jobs (store operations) of a tenant until no job waits.
 struct Turn {
     database: Arc<Database>,
     tenant: Arc<Named>,
-    /// If `true`, there were no more jobs, and later jobs start another turn.
+    /// If `true`, the tenant had no more jobs, and later jobs start another turn.
     is_over: bool,
 }
 
@@ -81,7 +81,7 @@ impl Drop for Turn {
     }
 }
 
-/// Runs jobs until they are committed or a retry is hopeless, and sends their results.
+/// Runs jobs (store operations) until they are committed or a retry is hopeless, and sends their results to the callers.
 async fn transact(database: &Arc<Database>, tenant: &Named, mut jobs: Tasks) {
     let outcome = attempt(database, tenant, &mut jobs).await;
     if let Err(Failed::Together) = outcome {
@@ -101,7 +101,7 @@ fn answer(jobs: Tasks, mut outcome: Result<Done, Failed>) {
     }
 }
 
-/// Runs jobs until they are committed or a retry is hopeless.
+/// Runs jobs (store operations) in one transaction, with retries until they are committed or a retry is hopeless.
 async fn attempt(
     database: &Arc<Database>,
     tenant: &Named,
@@ -173,7 +173,7 @@ async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
     }
 }
 
-/// Runs jobs in one transaction.
+/// Runs jobs (store operations) in one PostgreSQL transaction, without retries.
 async fn commit(
     database: &Database,
     tenant: &Named,
@@ -214,14 +214,14 @@ async fn commit(
     ending.end(connection, ended, claims).await
 }
 
-/// End of a transaction.
+/// End of a PostgreSQL transaction: the commit, and the recovery of its outcome if the answer is lost.
 struct Ending<'e> {
     database: &'e Database,
     tenant: &'e Named,
-    /// Newest events that were seen before the transaction.
+    /// Newest events of the tenant that this process had seen before the transaction.
     mark: Mark,
     session: Session,
-    /// If `true`, the transaction has one job.
+    /// If `true`, the transaction has only one job (store operation).
     is_alone: bool,
 }
 
@@ -291,7 +291,7 @@ async fn roll_back(database: &Database, mut connection: Connection<'_>) -> sqlx:
     Ok(())
 }
 
-/// Runs jobs in an open transaction. Returns `None` if all jobs are rejected.
+/// Runs jobs (store operations) in an open PostgreSQL transaction. Returns `None` if all jobs are rejected.
 async fn work(
     database: &Database,
     tenant: &Named,

@@ -1,4 +1,4 @@
-//! The state of a transaction while its jobs run: facts that were read, and changes that are not written yet.
+//! The state of a PostgreSQL transaction while its jobs (store operations) run: facts that were read, and changes that are not written yet.
 //!
 //! Jobs change this state in memory, and one statement at the end writes all changes. A commit therefore takes two round trips, and a batch
 //! of jobs takes no more. The facts of all jobs are read at the start. A rejected job has written nothing, so the other jobs of its batch
@@ -37,60 +37,61 @@ use std::time::Instant;
 /// Accuracy of the tenant's counters in a transaction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Counters {
-    /// The counters were read without a lock.
+    /// The tenant's counters were read without a lock, so they can be outdated.
     Read,
-    /// The counters were read without a lock, and a job found a limit reached. The transaction must be repeated with the tenant's row
-    /// locked.
+    /// The tenant's counters were read without a lock, and a job found a limit reached. The transaction must be repeated with the tenant's
+    /// row locked.
     Exceeded,
     /// The tenant's row is locked, so the counters are exact.
     Exact,
 }
 
-/// Parts of a store that a transaction uses.
+/// Parts of a PostgreSQL store that a transaction uses.
 #[derive(Clone, Copy)]
 pub(super) struct StoreParts<'s> {
     pub(super) limits: &'s PostgresLimits,
-    /// `None` if the schema has no tables for vectors.
+    /// The PostgreSQL extension for vectors, or `None` if the store's schema has no tables for vectors.
     pub(super) pgvector: Option<&'s Pgvector>,
     pub(super) clock: &'s Time,
     pub(super) round_trip: &'s RoundTrip,
 }
 
-/// State of a transaction for its jobs.
+/// State of an open PostgreSQL transaction, which its jobs (store operations) read and change.
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t mut PgConnection,
     pub(super) limits: &'t PostgresLimits,
-    /// `None` if the schema has no tables for vectors.
+    /// The PostgreSQL extension for vectors, or `None` if the store's schema has no tables for vectors.
     pgvector: Option<&'t Pgvector>,
-    /// Tenant name.
+    /// Name of the tenant of the transaction.
     pub(super) name: &'t str,
     clock: &'t Time,
-    /// Tenant's row with the changes of the jobs so far.
+    /// Tenant's row (counters and event positions) with the changes of the transaction's jobs so far.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
     /// If `true`, at least one breadcrumb of the tenant has expired.
     pub(super) has_expired: bool,
     transaction: Transaction,
     pub(super) counters: Counters,
-    /// Position before the first event, if the planted bug `late-committer` assigned it before the lock.
+    /// Position before the transaction's first event, if the planted bug `late-committer` assigned it before the lock.
     early: Option<i64>,
-    /// Tenant's row as it was last written, and as it was before the current job.
+    /// Tenant's row as the transaction last wrote it; the next field is the row before the current job.
     written: Tenant,
     before: Tenant,
-    /// Ordering keys that are locked.
+    /// Ordering keys of runs that the transaction has locked.
     pub(super) lines: BTreeSet<Line>,
-    /// Facts of runs. `None` for a run to be enqueued whose row exists and does not change.
+    /// Facts of the transaction's runs, such as the ledger row and the trigger's origin. `None` for a run to be enqueued whose row exists
+    /// and does not change.
     pub(super) runs: HashMap<Asked, Option<Known>>,
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
-    /// Recorded request keys. `None` for a new key.
+    /// Records of the transaction's request keys. `None` for a new key.
     pub(super) requests: BTreeMap<Key, Option<Recorded>>,
-    /// Time of the oldest request key at the start. Known only if a job is a request.
+    /// Time of the tenant's oldest request key at the start of the transaction. Known only if a job is a request.
     pub(super) oldest_key: Option<Timestamp>,
-    /// Changes of earlier jobs.
+    /// Changes of the transaction's earlier jobs (store operations).
     pub(super) earlier: Changes,
-    /// Changes of the current job.
+    /// Changes of the transaction's current job (store operation).
     pub(super) own: Changes,
-    /// If `true`, the current job has changed the tables, so its changes cannot be dropped in memory.
+    /// If `true`, the transaction's current job has changed the tables, so its changes cannot be dropped in memory.
     is_told: bool,
     /// If `true`, the transaction has deleted old request keys.
     pub(super) has_swept_keys: bool,
@@ -98,7 +99,8 @@ pub(super) struct Writing<'t> {
 }
 
 impl<'t> Writing<'t> {
-    /// Begins a transaction, and reads facts. With `locks`, locks the tenant's row as well. An error leaves the transaction open.
+    /// Begins a PostgreSQL transaction, and reads the facts that its jobs need. With `locks`, locks the tenant's row as well. An error
+    /// leaves the transaction open.
     pub(super) async fn begin(
         connection: &'t mut PgConnection,
         parts: StoreParts<'t>,
@@ -164,7 +166,7 @@ impl<'t> Writing<'t> {
         Ok(writing)
     }
 
-    /// Reads the wanted facts.
+    /// Reads the wanted runs, breadcrumbs and request keys into the state of the transaction.
     pub(super) async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
         let mut message = Vec::new();
         let asking = wanted.ask(self.tenant.id, &mut message);
@@ -178,7 +180,7 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// Reads runs and keys again that another transaction may have added before this one locked the tenant's row.
+    /// Reads runs and request keys again that another transaction may have added before this one locked the tenant's row.
     async fn read_added(&mut self, mut wanted: Wanted) -> sqlx::Result<()> {
         // A missing row cannot be locked, so another transaction can have added it.
         let is_certain = |known: &Option<Known>| {
@@ -205,7 +207,7 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// Adds the change of a run that the rules decided.
+    /// Adds a run's state transition, which the rules decided, to the transaction's changes.
     pub(super) fn apply(&mut self, serial: Option<i64>, change: Change) {
         if !change.is_changed {
             return;
@@ -227,12 +229,12 @@ impl<'t> Writing<'t> {
             .insert(row::name(&row.run), Kept { serial, row });
     }
 
-    /// Returns the next sequence number.
+    /// Returns the next sequence number for a run that the transaction adds or moves.
     pub(super) fn next(&self) -> u64 {
         self.tenant.sequence.cast_unsigned() + 1
     }
 
-    /// Adds a new breadcrumb.
+    /// Adds a new breadcrumb to the transaction's changes.
     pub(super) fn create(&mut self, breadcrumb: &Arc<Breadcrumb>, writer: Option<&Writer>) {
         self.own.created.push(Written {
             breadcrumb: Arc::clone(breadcrumb),
@@ -242,7 +244,7 @@ impl<'t> Writing<'t> {
         self.tenant.breadcrumbs += 1;
     }
 
-    /// Replaces a breadcrumb by its next version or its tombstone.
+    /// Replaces a breadcrumb by its next version or its tombstone in the transaction's changes.
     pub(super) fn replace(
         &mut self,
         breadcrumb: &Arc<Breadcrumb>,
@@ -261,13 +263,13 @@ impl<'t> Writing<'t> {
         }
     }
 
-    /// Adds an event at the next position. Positions count from 1.
+    /// Adds an event at the tenant's next position to the transaction's changes. Positions count from 1.
     pub(super) fn announce(&mut self, event: Event) {
         self.own.events.push(event);
         self.tenant.position += 1;
     }
 
-    /// Writes all changes so far, for jobs that query the tables.
+    /// Writes all changes of the transaction so far to the tables, for jobs that query the tables.
     pub(super) async fn flush(&mut self) -> sqlx::Result<()> {
         let Some(last) = self.unwritten() else {
             return Ok(());
@@ -290,7 +292,7 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// Returns the changes that are not written yet, and counts them as written. Returns `None` without changes.
+    /// Returns the transaction's changes that are not written yet, and counts them as written. Returns `None` without changes.
     fn unwritten(&mut self) -> Option<Last> {
         self.is_told |= !self.own.is_empty();
         let mut changes = std::mem::take(&mut self.earlier);
@@ -341,13 +343,13 @@ impl<'t> Writing<'t> {
         Some(last)
     }
 
-    /// Returns the connection to a job that changes the tables itself.
+    /// Returns the PostgreSQL connection to a job that changes the tables itself.
     pub(super) fn tells(&mut self) -> &mut PgConnection {
         self.is_told = true;
         self.connection
     }
 
-    /// Accepts the changes of the current job.
+    /// Accepts the changes of the transaction's current job.
     pub(super) fn keep(&mut self) {
         let own = std::mem::take(&mut self.own);
         self.earlier.append(own);
@@ -355,14 +357,15 @@ impl<'t> Writing<'t> {
         self.is_told = false;
     }
 
-    /// Drops the changes of the current job. Returns `false` if the job has changed the tables, so that only a rollback undoes it.
+    /// Drops the changes of the transaction's current job. Returns `false` if the job has changed the tables, so that only a rollback
+    /// undoes it.
     pub(super) fn forget(&mut self) -> bool {
         self.own = Changes::default();
         self.tenant = self.before.clone();
         !self.is_told
     }
 
-    /// Ends the transaction for its jobs. The caller sends the last message.
+    /// Returns the changes that the last message of the transaction must write, after all jobs have run. The caller sends the last message.
     pub(super) fn end(mut self) -> Ended {
         let (has_old_keys, last) = (self.has_old_keys(), self.unwritten());
         Ended {
@@ -379,24 +382,25 @@ impl<'t> Writing<'t> {
         self.places.len()
     }
 
-    /// Returns `true` if a request key is old enough to be checked. Known only if a job of the transaction is a request.
+    /// Returns `true` if one of the tenant's request keys is old enough to be checked for deletion. Known only if a job of the transaction
+    /// is a request.
     fn has_old_keys(&self) -> bool {
         let until = Checked::checked_before(self.now);
         self.oldest_key.is_some_and(|oldest| oldest <= until)
     }
 
-    /// Returns the position of the last event, including the events of the jobs so far.
+    /// Returns the position of the tenant's last event, including the events of the transaction's jobs so far.
     pub(super) fn head(&self) -> u64 {
         self.tenant.position.cast_unsigned()
     }
 
-    /// Returns an open time that is later than all earlier commits, so that the order of times is the order of commits.
+    /// Returns a provisional (open) time that is later than all earlier commits, so that the order of times is the order of commits.
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest += 1;
         Timestamp::from_micros(self.tenant.latest)
     }
 
-    /// Returns `error`, the reason for rejecting a job, and records that a limit is reached.
+    /// Returns `error`, the reason for rejecting a job, and records that a limit of the tenant is reached.
     pub(super) fn full(&mut self, error: StoreError) -> StoreError {
         if self.counters == Counters::Read {
             self.counters = Counters::Exceeded;
@@ -405,16 +409,16 @@ impl<'t> Writing<'t> {
     }
 }
 
-/// Planted bug `late-committer`: assigns a position while other transactions can still commit lower ones.
+/// Reproduces the planted bug `late-committer`: assigns an event position while other transactions can still commit lower ones.
 async fn position_before_the_lock(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    /// Distance between assigned positions. No commit of a torture campaign has as many events.
+    /// Distance between the event positions that the planted bug assigns. No commit of a torture campaign has as many events.
     const APART: i64 = 100;
     let next = "SELECT nextval(pg_get_serial_sequence('ux_breadcrumbs', 'serial'))";
     let next: i64 = sqlx::query_scalar(next).fetch_one(connection).await?;
     Ok(next * APART)
 }
 
-/// Returns the identifier of the server's uptime since its last crash, and adds a missing one. A crash empties the table.
+/// Returns the identifier of the period since the PostgreSQL server's last crash, and adds a missing one. A crash empties the table.
 async fn first_since_a_crash(connection: &mut PgConnection) -> sqlx::Result<String> {
     let note = "INSERT INTO ux_alive (since) VALUES (gen_random_uuid()) ON CONFLICT DO NOTHING";
     sqlx::raw_sql(note).execute(&mut *connection).await?;
