@@ -6,7 +6,7 @@ use super::tenant::open_time;
 use crate::model::Event;
 use crate::store::durable::events::kind;
 
-/// SQL condition that is true if the tenant with the name `$1` has inbox rows of which the store can create breadcrumbs.
+/// SQL condition that is true if the tenant with the name `$1` has inbox rows that the store can turn into breadcrumbs.
 macro_rules! has_inbox {
     () => {
         "NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)

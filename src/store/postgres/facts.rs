@@ -76,7 +76,7 @@ impl Wanted {
     }
 }
 
-/// Runs, breadcrumbs and request keys that were asked for with [`Wanted::ask`] and whose rows are still to be read.
+/// Runs, breadcrumbs and request keys that the SQL statements of [`Wanted::ask`] select, before their rows are read.
 pub(super) struct Asking(Wanted);
 
 impl Asking {

@@ -11,7 +11,7 @@ use crate::store::StoreError;
 use crate::store::durable::inbox::{ENOUGH_BYTES, Inserted, Refusal, TakenIn};
 use sqlx::{PgConnection, Row as _};
 
-/// Returns `true` if a tenant has rows in the table `ux_inbox` of which the store can create breadcrumbs.
+/// Returns `true` if a tenant has rows in the table `ux_inbox` that the store can turn into breadcrumbs.
 pub(super) async fn is_filled(connection: &mut PgConnection, tenant: &str) -> sqlx::Result<bool> {
     let is_filled = sqlx::query_scalar(concat!("SELECT ", has_inbox!()));
     let is_filled = is_filled.bind(column::name(tenant));

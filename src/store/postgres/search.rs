@@ -93,9 +93,9 @@ pub(super) struct Asked<'q> {
     pub(super) query: &'q Query,
     pub(super) time: &'q Time,
     schema: Option<&'q str>,
-    /// Tags of the query, all of which a breadcrumb must have.
+    /// Tags of the query that a breadcrumb must all have.
     all: Vec<&'q str>,
-    /// Tags of the query, of which a breadcrumb must have at least one.
+    /// Tags of the query; a breadcrumb must have at least one of them.
     any: Option<Vec<&'q str>>,
 }
 

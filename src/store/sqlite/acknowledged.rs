@@ -1,4 +1,4 @@
-//! Acknowledged positions of event consumers, which each transaction of the writer stores.
+//! Acknowledged positions of event consumers, which each transaction of the SQLite writer thread stores.
 
 use super::guard::Undone;
 use super::job::Job;
@@ -6,7 +6,7 @@ use crate::store::durable::cursor::Name;
 use rusqlite::Connection;
 use std::collections::HashMap;
 
-/// Stores positions in the open transaction.
+/// Stores acknowledged positions of event consumers in the open SQLite transaction.
 pub(super) fn store(
     connection: &Connection,
     positions: &HashMap<Name, u64>,
@@ -24,7 +24,8 @@ pub(super) fn store(
     Ok(())
 }
 
-/// A job without work. It starts a transaction, and each transaction stores the pending acknowledgements.
+/// Job without work that makes the SQLite writer start a transaction, because each transaction stores the pending acknowledgements of event
+/// consumers.
 pub(super) struct StoreAcknowledged;
 
 impl Job for StoreAcknowledged {

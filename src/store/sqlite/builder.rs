@@ -6,7 +6,7 @@ use crate::store::embedding::EmbeddingConfig;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Durability level that a commit has reached when its future completes.
+/// Durability level that a commit to the SQLite file has reached when its future completes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Durability {
     /// The commit survives a crash of the process and a power loss, because it is on disk. The default.
@@ -17,7 +17,7 @@ pub enum Durability {
     Normal,
 }
 
-/// Limits of a [`SqliteStore`] for each tenant.
+/// Limits of a [`SqliteStore`] for each tenant: numbers of breadcrumbs, runs, events and tombstones, and breadcrumb size.
 ///
 /// Writes beyond the limits of breadcrumbs and open runs fail. Beyond the other limits, the store deletes the oldest rows in
 /// batches, so a few more rows than a limit can remain. The number of [request](crate::RunLedger::request) keys is limited to the
@@ -27,22 +27,24 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SqliteLimits {
-    /// Maximum number of breadcrumbs. Defaults to 10,000,000. A write beyond it fails with
+    /// Maximum number of one tenant's breadcrumbs in the SQLite store. Defaults to 10,000,000. A write beyond it fails with
     /// [`StoreError::Full`](crate::store::StoreError::Full).
     pub breadcrumbs: usize,
     /// Maximum size of one breadcrumb in bytes, see [`Breadcrumb::size`](crate::Breadcrumb::size). Defaults to 1 MiB. A larger
     /// breadcrumb fails with [`StoreError::Rejected`](crate::store::StoreError::Rejected).
     pub breadcrumb_bytes: usize,
-    /// Maximum number of runs that have not ended. Defaults to 1,000,000. A further run fails with
+    /// Maximum number of one tenant's runs that have not ended. Defaults to 1,000,000. A further run fails with
     /// [`StoreError::Full`](crate::store::StoreError::Full).
     pub open_runs: usize,
-    /// Maximum number of runs that have ended. Defaults to 1,000,000. The store deletes the oldest beyond it. A deleted run is
-    /// executed again if its event is delivered again.
+    /// Maximum number of one tenant's ended runs that the store retains. Defaults to 1,000,000. The store deletes the oldest beyond it. A
+    /// deleted run is executed again if its event is delivered again.
     pub finished_runs: usize,
-    /// Maximum number of events. Defaults to 1,000,000. The store deletes the oldest beyond it, even if a subscriber has not read
-    /// them. That subscriber receives [`SourceError::Lagged`](crate::source::SourceError::Lagged) with the number of missed events.
+    /// Maximum number of one tenant's events that the store retains for subscribers. Defaults to 1,000,000. The store deletes the oldest
+    /// beyond it, even if a subscriber has not read them. That subscriber receives
+    /// [`SourceError::Lagged`](crate::source::SourceError::Lagged) with the number of missed events.
     pub events: usize,
-    /// Maximum number of tombstones. Defaults to 100,000. The store deletes the oldest beyond it.
+    /// Maximum number of tombstones of one tenant's deleted breadcrumbs that the store retains. Defaults to 100,000. The store deletes the
+    /// oldest beyond it.
     pub tombstones: usize,
 }
 
@@ -74,7 +76,7 @@ pub(super) struct Settings {
     pub(super) database: DatabaseSettings,
 }
 
-/// Settings of the connections and threads. Handles share a database only if these settings are equal.
+/// Settings of the connections and threads of a SQLite database. Handles share a database only if these settings are equal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct DatabaseSettings {
     pub(super) durability: Durability,
@@ -82,12 +84,12 @@ pub(super) struct DatabaseSettings {
     pub(super) poll: Duration,
     pub(super) readers: usize,
     pub(super) vector_cache: usize,
-    /// Maximum size of the file in bytes; `None` without a limit.
+    /// Maximum size of the SQLite file in bytes; `None` without a limit.
     pub(super) file_bytes: Option<u64>,
     pub(super) is_read_only: bool,
-    /// If `false`, the database neither sends nor receives datagrams. For tests.
+    /// If `false`, the database neither sends nor receives datagrams about commits to and from other processes. For tests.
     pub(super) uses_datagrams: bool,
-    /// If `false`, the handle shares no database. For tests.
+    /// If `false`, the store handle shares no connections and threads with other handles on the file. For tests.
     pub(super) is_shared: bool,
 }
 
@@ -114,22 +116,23 @@ impl SqliteBuilder {
         }
     }
 
-    /// Sets the durability level that a commit has reached when its future completes. Defaults to [`Durability::Full`].
+    /// Sets the durability level that a commit to the file has reached when its future completes. Defaults to [`Durability::Full`].
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.settings.database.durability = durability;
         self
     }
 
-    /// Sets the maximum numbers of rows and the maximum size of a breadcrumb. See [`SqliteLimits`] for the defaults.
+    /// Sets the limits of one tenant: the maximum numbers of breadcrumbs, runs, events and tombstones, and the breadcrumb size. See
+    /// [`SqliteLimits`] for the defaults.
     #[must_use]
     pub fn limits(mut self, limits: SqliteLimits) -> Self {
         self.settings.limits = limits;
         self
     }
 
-    /// Sets the maximum time to wait while another process has locked the file. Defaults to 5 s. Then the operation fails with
-    /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable).
+    /// Sets the maximum time that a store operation waits while another process has locked the SQLite file. Defaults to 5 s. Then the
+    /// operation fails with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable).
     ///
     /// The writers of several processes take turns through two lock files next to the file (`agents.db-turn` and
     /// `agents.db-write`). A process waits at most a quarter of this time for its turn, and then only for SQLite's own lock. A
@@ -140,9 +143,9 @@ impl SqliteBuilder {
         self
     }
 
-    /// Sets the interval at which the store checks the file for commits that no datagram announced, while it has subscribers. Defaults
-    /// to 20 ms, and a value below 1 ms counts as 1 ms. The interval doubles after 50 checks without a change, so an idle store uses less
-    /// than 0.5% of a core.
+    /// Sets the interval at which a store with event subscribers checks the SQLite file for commits that no datagram announced. Defaults to
+    /// 20 ms, and a value below 1 ms counts as 1 ms. The interval doubles after 50 checks without a change, so an idle store uses less than
+    /// 0.5% of a core.
     ///
     /// Commits of this process wake its subscribers at once. A process that subscribes has a Unix socket in a folder next to the file
     /// (`agents.db-listeners`), and each commit with events sends it a datagram. The interval applies where no datagram arrives:
@@ -156,7 +159,7 @@ impl SqliteBuilder {
         self
     }
 
-    /// Sets the number of threads that read, each with its own connection. Defaults to 4, and is limited to 1 to 64.
+    /// Sets the number of threads that read the SQLite file, each with its own connection. Defaults to 4, and is limited to 1 to 64.
     #[must_use]
     pub fn readers(mut self, readers: usize) -> Self {
         self.settings.database.readers = readers.clamp(1, 64);
@@ -173,7 +176,8 @@ impl SqliteBuilder {
         self
     }
 
-    /// Sets the maximum memory for cached vectors in bytes. Defaults to 256 MiB, which is enough for 170,000 vectors of 384 dimensions.
+    /// Sets the maximum memory for cached vectors of breadcrumbs in bytes. Defaults to 256 MiB, which is enough for 170,000 vectors of 384
+    /// dimensions.
     ///
     /// A search reads vectors that are not in the cache from the file.
     #[must_use]
@@ -182,7 +186,7 @@ impl SqliteBuilder {
         self
     }
 
-    /// Sets the maximum size of the file in bytes, rounded down to whole pages of 4 KiB. There is no limit by default.
+    /// Sets the maximum size of the SQLite file in bytes, rounded down to whole pages of 4 KiB. There is no limit by default.
     ///
     /// A commit that needs more space fails with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable) and the cause
     /// [`SqliteError::DiskFull`](super::SqliteError::DiskFull). This setting never shrinks the file: a file that is already larger uses
@@ -194,8 +198,8 @@ impl SqliteBuilder {
         self
     }
 
-    /// Deletes all vectors in the file, and the record of their model, when the store opens. A store with an embedder creates the vectors
-    /// again.
+    /// Deletes all vectors of breadcrumbs in the file, and the record of their embedding model, when the store opens. A store with an
+    /// embedder creates the vectors again.
     ///
     /// Use this once, to change the model, or after the display hints in a schema definition have changed.
     #[must_use]
@@ -204,7 +208,7 @@ impl SqliteBuilder {
         self
     }
 
-    /// Opens an existing file only for reading: the file is neither created nor migrated, and each write fails with
+    /// Opens an existing SQLite file only for reading: the file is neither created nor migrated, and each write fails with
     /// [`StoreError::Refused`](crate::store::StoreError::Refused). The store has no vector search.
     ///
     /// SQLite can create the files `-wal` and `-shm` in the folder, which must be writable unless another process has the file open.
@@ -214,7 +218,7 @@ impl SqliteBuilder {
         self
     }
 
-    /// Turns datagrams off, so that only checks of the file find commits of other processes.
+    /// Turns datagrams between processes off, so that only checks of the SQLite file find commits of other processes.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     #[must_use]
@@ -223,7 +227,7 @@ impl SqliteBuilder {
         self
     }
 
-    /// Gives the handle separate connections and threads, like a handle of another process.
+    /// Gives the store handle separate connections and threads, like a handle of another process.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     #[must_use]
@@ -232,7 +236,7 @@ impl SqliteBuilder {
         self
     }
 
-    /// Opens the file, and creates it if it is missing. Migrates a file that an older version of this crate wrote.
+    /// Opens the SQLite file of the store, and creates it if it is missing. Migrates a file that an older version of this crate wrote.
     ///
     /// If this process has the file open with the same settings of [`durability`](Self::durability),
     /// [`busy_timeout`](Self::busy_timeout), [`poll_every`](Self::poll_every), [`readers`](Self::readers),

@@ -1,17 +1,17 @@
-//! Cache of vectors that were read from the file. A vector never changes, because each version of a breadcrumb has another key. Outdated
-//! vectors are never requested, so they need no removal.
+//! Cache of breadcrumbs' vectors that were read from the SQLite file. A vector never changes, because each version of a breadcrumb has
+//! another key. Outdated vectors are never requested, so they need no removal.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-/// Vectors in memory, up to a total size.
+/// Cached vectors of breadcrumbs in memory, up to a total size.
 pub(super) struct Cache {
     bytes: usize,
     kept: RwLock<Kept>,
 }
 
-/// Key that identifies a vector among all vectors that the file ever had.
+/// Key that identifies a breadcrumb's vector among all vectors that the SQLite file ever had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Key {
     pub(super) tenant: i64,
@@ -22,13 +22,13 @@ pub(super) struct Key {
 
 #[derive(Default)]
 struct Kept {
-    /// Identifier of the set of vectors, which changes when the vectors are deleted.
+    /// Identifier of the file's set of vectors, which changes when the vectors are deleted.
     since: i64,
-    /// Concatenated vectors, in the order in which searches added them.
+    /// Concatenated cached vectors, in the order in which searches added them.
     chunks: Vec<Vec<f32>>,
-    /// Number of numbers in all chunks.
+    /// Number of numbers in all cached vectors.
     numbers: usize,
-    /// Key, chunk index and offset of each vector, by the row of its breadcrumb.
+    /// Key, chunk index and offset of each cached vector, by the row of its breadcrumb.
     places: HashMap<i64, (Key, usize, usize)>,
 }
 
@@ -40,7 +40,7 @@ impl Cache {
         }
     }
 
-    /// Starts a search for vectors of one length. `since` identifies the set of vectors.
+    /// Starts a vector search in the cache for vectors of one length. `since` identifies the set of vectors.
     pub(super) fn search(&self, since: i64, dimensions: usize) -> Search<'_> {
         let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
         Search {
@@ -55,28 +55,28 @@ impl Cache {
         }
     }
 
-    /// Returns the maximum number of numbers in the cache.
+    /// Returns the maximum number of vector elements in the cache.
     fn most(&self) -> usize {
         self.bytes / size_of::<f32>()
     }
 }
 
-/// A search. Nothing is added to the cache before it ends.
+/// A vector search that uses the cache. Nothing is added to the cache before the search ends.
 pub(super) struct Search<'c> {
     cache: &'c Cache,
     kept: RwLockReadGuard<'c, Kept>,
-    /// If `true`, the cache has vectors of the same set.
+    /// If `true`, the cached vectors belong to the same set as the vectors in the file.
     is_same: bool,
     since: i64,
     dimensions: usize,
     found: usize,
     missed: Vec<Key>,
-    /// Concatenated vectors that the cache lacks.
+    /// Concatenated vectors that the search read from the file because the cache lacks them.
     numbers: Vec<f32>,
 }
 
 impl Search<'_> {
-    /// Returns the vector with a key, or `None` if the cache lacks it.
+    /// Returns the cached vector with a key, or `None` if the cache lacks it.
     pub(super) fn get(&mut self, key: Key) -> Option<&[f32]> {
         let (found, chunk, first) = self.kept.places.get(&key.serial).filter(|_| self.is_same)?;
         let vector = self.kept.chunks.get(*chunk)?;
@@ -87,7 +87,7 @@ impl Search<'_> {
         })
     }
 
-    /// Records a vector that was read from the file.
+    /// Records a vector that the search read from the file, to add it to the cache later.
     pub(super) fn missed(&mut self, key: Key, vector: &[f32]) {
         if self.numbers.len() + vector.len() <= self.cache.most() {
             self.numbers.extend_from_slice(vector);
@@ -95,7 +95,7 @@ impl Search<'_> {
         }
     }
 
-    /// Ends the search, and adds the recorded vectors to the cache.
+    /// Ends the vector search, and adds the recorded vectors to the cache.
     pub(super) fn end(self) {
         if self.missed.is_empty() {
             return;

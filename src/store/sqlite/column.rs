@@ -1,4 +1,4 @@
-//! Conversions between column values and the types of this crate.
+//! Conversions between SQLite column values and the types of this crate.
 
 use super::error::unreadable;
 use crate::model::{BreadcrumbId, Json, Timestamp};
@@ -6,7 +6,7 @@ use crate::store::Lineage;
 use rusqlite::Row;
 use rusqlite::types::Type;
 
-/// Returns the stored form of an ID.
+/// Returns the form in which SQLite stores a breadcrumb ID: its 16 bytes.
 pub(super) fn blob(id: BreadcrumbId) -> [u8; 16] {
     *id.as_bytes()
 }
@@ -20,7 +20,7 @@ pub(super) fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<BreadcrumbId>
     row.get::<_, [u8; 16]>(column).map(BreadcrumbId::from_bytes)
 }
 
-/// Reads an unsigned number, which is stored as a signed one with the same bits.
+/// Reads an unsigned number from a SQLite column, which stores it as a signed number with the same bits.
 pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(i64::cast_unsigned)
 }
@@ -31,7 +31,7 @@ pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Time
         .map(Timestamp::from_micros))
 }
 
-/// Reads the correlation ID and the hops, if the row has both.
+/// Reads a run's or breadcrumb's correlation ID and number of hops from its row, if the row has both.
 pub(super) fn lineage(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Lineage>> {
     let correlation: Option<String> = row.get(column)?;
     let hops: Option<u32> = row.get(column + 1)?;
@@ -45,7 +45,7 @@ pub(super) fn tags(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<String>
     serde_json::from_str(text).map_err(|error| unreadable(column, Type::Text, error))
 }
 
-/// Reads JSON that a store has checked and written.
+/// Reads JSON from a SQLite column in which the store writes only checked JSON.
 pub(super) fn json(column: usize, text: String) -> rusqlite::Result<Json> {
     Json::checked_before(text).map_err(|error| unreadable(column, Type::Text, error))
 }

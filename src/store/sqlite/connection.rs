@@ -1,4 +1,4 @@
-//! Connections to the file, all with the same setup.
+//! Connections to the SQLite file, all with the same setup.
 
 use super::builder::{DatabaseSettings, Durability};
 use super::error::{OpenFault, SqliteError};
@@ -10,8 +10,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Opens the writer's connection, and creates the file and its tables if they are missing. For a read-only store, the connection cannot
-/// write, and the file must have the current tables.
+/// Opens the SQLite connection of the writer thread, and creates the file and its tables if they are missing. For a read-only store, the
+/// connection cannot write, and the file must have the current tables.
 pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connection, OpenFault> {
     if settings.is_read_only {
         let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, settings)?;
@@ -43,7 +43,7 @@ pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connect
     Ok(connection)
 }
 
-/// Limits the size of the file for this connection. SQLite does not store the limit.
+/// Limits the size of the SQLite file for this connection. SQLite does not store the limit.
 fn limit_file(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
     let page: i64 = connection.query_row("PRAGMA page_size", (), |row| row.get(0))?;
     let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page.max(1);
@@ -55,7 +55,7 @@ fn limit_file(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
     connection.query_row(&limit, (), |_| Ok(()))
 }
 
-/// Returns the absolute path. Rejects names that have a special meaning in SQLite.
+/// Returns the absolute path of the SQLite file. Rejects names that have a special meaning in SQLite.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
     let name = path.to_string_lossy();
     if name.is_empty() || name == ":memory:" || name.starts_with("file:") {
@@ -67,8 +67,8 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
     std::path::absolute(path).map_err(|error| SqliteError::CannotOpen(error.into()))
 }
 
-/// Creates a missing file, unless the store is read-only. Returns the path without symbolic links, which SQLite also resolves before it
-/// names the write-ahead log.
+/// Creates a missing SQLite file, unless the store is read-only. Returns the path without symbolic links, which SQLite also resolves before
+/// it names the write-ahead log.
 pub(super) fn prepare(path: &Path, settings: &DatabaseSettings) -> Result<PathBuf, SqliteError> {
     must_be_a_file(path)?;
     if !settings.is_read_only {
@@ -82,7 +82,7 @@ pub(super) fn prepare(path: &Path, settings: &DatabaseSettings) -> Result<PathBu
         .map_err(|error| SqliteError::CannotOpen(error.into()))
 }
 
-/// Rejects a folder, a device and a pipe. SQLite reports every other reason why a file cannot be used.
+/// Rejects the path of a folder, a device or a pipe for the SQLite file. SQLite reports every other reason why a file cannot be used.
 fn must_be_a_file(path: &Path) -> Result<(), SqliteError> {
     let reason = match path.metadata() {
         Ok(found) if found.is_dir() => "the path is a folder",
@@ -95,7 +95,8 @@ fn must_be_a_file(path: &Path) -> Result<(), SqliteError> {
     })
 }
 
-/// Creates a missing file that only its owner can read, because it contains conversations. SQLite gives the write-ahead log the same mode.
+/// Creates a missing SQLite file that only its owner can read, because it contains conversations. SQLite gives the write-ahead log the same
+/// mode.
 fn create(path: &Path) -> Result<(), SqliteError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -108,7 +109,7 @@ fn create(path: &Path) -> Result<(), SqliteError> {
     }
 }
 
-/// Opens a connection for a reader thread.
+/// Opens a SQLite connection for a reader thread.
 pub(super) fn reader(path: &Path, settings: &DatabaseSettings) -> Result<Connection, OpenFault> {
     let flags = match settings.is_read_only {
         true => OpenFlags::SQLITE_OPEN_READ_ONLY,
@@ -131,7 +132,7 @@ fn open(
     Ok(connection)
 }
 
-/// Applies the setup of all connections.
+/// Applies the settings that all connections to the SQLite file share.
 pub(super) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
     const STATEMENTS: usize = 128;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -142,7 +143,8 @@ pub(super) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "temp_store", "MEMORY")
 }
 
-/// Sets WAL mode. SQLite does not wait while another process does the same, so this function retries until the timeout.
+/// Sets the WAL mode (write-ahead log) of the SQLite file. SQLite does not wait while another process does the same, so this function
+/// retries until the timeout.
 fn use_wal(connection: &Connection, timeout: Duration) -> Result<(), OpenFault> {
     const PAUSE: Duration = Duration::from_millis(10);
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Positions of event consumers, which let them resume after a restart.
+//! Positions of event consumers in SQLite, from which the consumers resume after a restart.
 
 use super::NAME;
 use super::error::Fault;
@@ -9,7 +9,7 @@ use crate::store::durable::cursor::{Cursor, MOST, too_many};
 use rusqlite::OptionalExtension;
 use std::sync::Arc;
 
-/// Returns the cursor of a consumer at its stored position. Stores `begin` for a new consumer.
+/// Returns the cursor of an event consumer at its stored position. Stores `begin` for a new consumer.
 pub(super) async fn resume(
     opened: &Arc<Opened>,
     tenant: &Arc<str>,

@@ -1,4 +1,4 @@
-//! One open database: the thread that writes, the threads that read, and the state that all handles share.
+//! One open SQLite database: the thread that writes, the threads that read, and the state that all handles share.
 
 use super::acknowledged::StoreAcknowledged;
 use super::builder::DatabaseSettings;
@@ -24,31 +24,32 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, watch};
 
-/// Maximum number of jobs that wait for the writer, and for the readers. Further callers wait before they can add a job.
+/// Maximum number of jobs (store operations) that wait for the SQLite writer thread, and for the reader threads. Further callers wait
+/// before they can add a job.
 const WAITING: usize = 1_024;
 
-/// One open database. Its threads end and its connections close when the last reference is dropped.
+/// One open SQLite database of the process. Its threads end and its connections close when the last reference is dropped.
 pub(super) struct Database {
     pub(super) path: PathBuf,
-    /// Name of the database. Handles that opened the same file in this process have the same name.
+    /// Name that identifies the SQLite file. Handles that opened the same file in this process have the same name.
     pub(super) name: Arc<str>,
     pub(super) acknowledged: Arc<Acknowledged>,
     pub(super) cache: Arc<Cache>,
-    /// If `true`, a sweep is running.
+    /// If `true`, a background sweep of expired breadcrumbs is running.
     pub(super) sweeping: Arc<AtomicBool>,
     pub(super) is_read_only: bool,
     guard: Arc<Guard>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
     reads: Reads,
-    /// Notifies the listener of new subscriptions. Dropping it ends the listener.
+    /// Notifies the listener thread, which detects commits of other processes, of new event subscriptions. Dropping it ends the listener.
     subscribed: watch::Sender<()>,
-    /// Receiver that closes when the last thread ends.
+    /// Receiver that closes when the last thread of the database ends.
     open: watch::Receiver<()>,
 }
 
 impl Database {
-    /// Opens the connections, and starts the readers and the listener. The caller runs the writer.
+    /// Opens the SQLite connections, and starts the reader threads and the listener thread. The caller runs the writer.
     pub(super) fn start(
         path: &Path,
         settings: &DatabaseSettings,
@@ -110,15 +111,15 @@ impl Database {
         Ok((Arc::new(database), writing))
     }
 
-    /// Returns `true` if a new handle can share this database: the threads run, and the database accepts writes or is read-only.
+    /// Returns `true` if a new store handle can share this database: its threads run, and it accepts writes or is read-only.
     pub(super) fn is_usable(&self) -> bool {
         // A panic in a job ends its thread.
         let is_running = !self.writes.is_closed() && !self.reads.is_closed();
         is_running && (self.is_read_only || self.guard.check_files().is_ok())
     }
 
-    /// Runs a job in the next transaction, and returns its result after the commit. The second part of the job's result is `true` if it
-    /// wrote events.
+    /// Runs a job (store operation) in the next transaction of the writer thread, and returns its result after the commit. The second part
+    /// of the job's result is `true` if it wrote events.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<(T, bool), Fault> + Send + 'static,
@@ -132,17 +133,17 @@ impl Database {
         answer.map_err(|_| ended())?
     }
 
-    /// Returns a queue handle that does not keep the writer running.
+    /// Returns a handle on the writer's job queue that does not keep the writer thread running.
     pub(super) fn jobs(&self) -> mpsc::WeakSender<Box<dyn Job>> {
         self.writes.downgrade()
     }
 
-    /// Waits until the abandoned jobs have ended. An abandoned job has no caller any more.
+    /// Waits until the abandoned jobs (store operations) of the writer thread have ended. An abandoned job has no caller any more.
     pub(super) async fn settled(&self) {
         self.progress.settled().await;
     }
 
-    /// Runs a read on a snapshot of the file that contains every confirmed commit.
+    /// Runs a read of a store operation on a snapshot of the SQLite file that contains every confirmed commit.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &dyn Fn() -> bool) -> Result<T, Fault> + Send + 'static,
@@ -155,7 +156,7 @@ impl Database {
         self.reads.read(work).await
     }
 
-    /// Returns a future that ends when the threads have ended and the file is closed.
+    /// Returns a future that ends when the threads of the database have ended and the SQLite file is closed.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
         let mut open = self.open.clone();
         // No value is ever sent. The receiver fails when the last thread ends.
@@ -169,8 +170,8 @@ impl Database {
         announced
     }
 
-    /// Returns a future that ends when the current acknowledgements are stored or cannot be stored. The future does not keep the database
-    /// open.
+    /// Returns a future that ends when the current acknowledgements of event consumers are stored or cannot be stored. The future does not
+    /// keep the database open.
     pub(super) fn acknowledgements_stored(&self) -> impl Future<Output = ()> + use<> {
         let (jobs, progress) = (self.jobs(), Arc::clone(&self.progress));
         let acknowledged = Arc::clone(&self.acknowledged);
@@ -189,7 +190,8 @@ impl Database {
         }
     }
 
-    /// Starts a transaction that stores the acknowledgements. If the queue is full, the next transaction stores them.
+    /// Starts a transaction that stores the acknowledged positions of event consumers. If the queue is full, the next transaction stores
+    /// them.
     pub(super) fn store_acknowledged(&self) {
         drop(self.writes.try_send(Box::new(StoreAcknowledged)));
     }
@@ -203,7 +205,7 @@ impl fmt::Debug for Database {
     }
 }
 
-/// The writer of a new database before it runs, with the ends of its queues.
+/// The writer thread's state of a new SQLite database before it runs, with the ends of its queues.
 pub(super) struct Writing {
     writer: Writer,
     writes: mpsc::Receiver<Box<dyn Job>>,
@@ -213,7 +215,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Runs jobs until the last handle is dropped, then closes the file.
+    /// Runs the waiting writes of a SQLite database until the last handle is dropped, then closes the file.
     pub(super) fn run(self) {
         let (reading, listener) = (self.reading, self.listener);
         self.writer.run(self.writes, || {
@@ -224,7 +226,7 @@ impl Writing {
     }
 }
 
-/// Opens the writer's connection, and starts the readers.
+/// Opens the SQLite connection of the writer thread, and starts the reader threads.
 fn connect(
     path: &Path,
     settings: &DatabaseSettings,
@@ -247,7 +249,8 @@ fn connect(
     Ok((writer, guard))
 }
 
-/// Starts the listener's thread with a separate event loop, because the caller's runtime may not support sockets.
+/// Starts the thread that detects commits of other processes, with a separate event loop, because the caller's runtime may not support
+/// sockets.
 fn listen(listener: Listener) -> Result<JoinHandle<()>, SqliteError> {
     let event_loop = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -258,7 +261,7 @@ fn listen(listener: Listener) -> Result<JoinHandle<()>, SqliteError> {
     })
 }
 
-/// Starts a thread of a database.
+/// Starts a named background thread of a SQLite database.
 pub(super) fn spawn(
     name: &str,
     run: impl FnOnce() + Send + 'static,
@@ -267,7 +270,7 @@ pub(super) fn spawn(
     thread.spawn(run).map_err(no_resources)
 }
 
-/// Returns the error of a system without free threads or file descriptors.
+/// Returns the error of a system without free threads or file descriptors for a SQLite database.
 fn no_resources(error: std::io::Error) -> SqliteError {
     SqliteError::Unavailable {
         retry_after: std::time::Duration::from_secs(1),

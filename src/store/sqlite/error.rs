@@ -1,4 +1,4 @@
-//! Errors of SQLite as errors of this crate.
+//! Conversion of SQLite errors to errors of this crate.
 
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
@@ -16,14 +16,14 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqliteError {
-    /// A newer version of this crate migrated the file: update this program. Nothing was changed.
+    /// A newer version of this crate migrated the SQLite file: update this program. Nothing was changed.
     #[error(
-        "the file has schema version {found}, and this program supports versions up to {known}; update it"
+        "the SQLite file has schema version {found}, and this program supports versions up to {known}; update this program"
     )]
     NewerSchema {
-        /// Schema version of the file.
+        /// Schema version of the SQLite file.
         found: i64,
-        /// Newest schema version that this crate supports.
+        /// Newest schema version of a SQLite file that this crate supports.
         known: i64,
     },
     /// The file is not a SQLite database of this crate, or is damaged: use another file, or restore a backup.
@@ -31,91 +31,101 @@ pub enum SqliteError {
         "the file is not a SQLite database of this crate, or is damaged; use another file, or restore a backup"
     )]
     NotADatabase(#[source] BoxError),
-    /// The path does not name a file. Use a file path, or `MemoryStore` for a store in memory.
+    /// The path of the SQLite database does not name a file. Use a file path, or `MemoryStore` for a store in memory.
     #[error("cannot open the SQLite database at {path:?}: {reason}")]
     NotAFile {
-        /// Path that was passed to the builder.
+        /// Path of the SQLite database that was passed to the builder.
         path: PathBuf,
-        /// Reason why the path is unsuitable.
+        /// Reason why the path cannot be used for a SQLite database.
         reason: &'static str,
     },
-    /// The folder does not exist, or the permissions of the file do not allow reading and writing. The source is the system's error.
+    /// The folder of the SQLite file does not exist, or the permissions of the file do not allow reading and writing. The source is the
+    /// system's error.
     #[error("cannot open the SQLite database; check the folder and the permissions of the file")]
     CannotOpen(#[source] BoxError),
-    /// An older version of this crate wrote the file, and a [read-only](super::SqliteBuilder::read_only) store does not migrate it. Open
-    /// the file for writing once.
+    /// An older version of this crate wrote the SQLite file, and a [read-only](super::SqliteBuilder::read_only) store does not migrate it.
+    /// Open the file for writing once.
     #[error(
         "cannot open the SQLite database at {path:?} for reading: its schema version {found} is older than {known}; open it for writing once, which migrates it"
     )]
     OlderSchema {
-        /// Path of the database file.
+        /// Path of the SQLite database file.
         path: PathBuf,
-        /// Schema version of the file.
+        /// Schema version of the SQLite file.
         found: i64,
-        /// Schema version that this crate reads.
+        /// Schema version that this crate can read in a read-only store.
         known: i64,
     },
-    /// A write to a store that was opened with [`SqliteBuilder::read_only`](super::SqliteBuilder::read_only). Open another store for
+    /// The store was opened with [`SqliteBuilder::read_only`](super::SqliteBuilder::read_only), and rejects a write. Open another store for
     /// writing.
-    #[error("cannot write to the SQLite database at {path:?}: the store was opened for reading")]
+    #[error(
+        "cannot write to the SQLite database at {path:?}: the store was opened for reading; open another store for writing"
+    )]
     OpenedReadOnly {
-        /// Path of the database file.
+        /// Path of the SQLite database file.
         path: PathBuf,
     },
-    /// The permissions do not allow writing. Make the file and its folder writable, or use a copy.
+    /// The permissions of the SQLite file do not allow writing. Make the file and its folder writable, or use a copy.
     #[error(
         "cannot open the SQLite database at {path:?}: the file is read-only; make the file and its folder writable"
     )]
     ReadOnly {
-        /// Path of the database file.
+        /// Path of the SQLite database file.
         path: PathBuf,
     },
-    /// The file was deleted, replaced or truncated while the store was open. Restore the file, and open the store again.
+    /// The SQLite file was deleted, replaced or truncated while the store was open. Restore the file, and open the store again.
     #[error(
-        "{path:?} was {reason} while the store was open, so commits would be lost; restore the file and open the store again"
+        "the SQLite file {path:?} was {reason} while the store was open, so commits would be lost; restore the file and open the \
+         store again"
     )]
     FileLost {
-        /// Path of the database file or of its write-ahead log.
+        /// Path of the lost file: the SQLite database file or its write-ahead log.
         path: PathBuf,
-        /// The change: `deleted`, `replaced by another file` or `truncated`.
+        /// The change of the file: `deleted`, `replaced by another file` or `truncated`.
         reason: &'static str,
     },
-    /// SQLite found damage in the open file. Restore a backup, and open the store again.
+    /// SQLite found damage in the store's open file. Restore a backup, and open the store again.
     #[error(
         "the SQLite database at {path:?} is damaged; restore a backup and open the store again"
     )]
     Damaged {
-        /// Path of the database file.
+        /// Path of the SQLite database file.
         path: PathBuf,
         /// Error message of SQLite.
         source: BoxError,
     },
-    /// The file system does not support the shared memory that WAL mode needs, like most network file systems. Use a local disk.
+    /// The file system does not support the shared memory that SQLite's WAL mode needs, like most network file systems. Use a local disk.
     #[error(
         "the SQLite database cannot use WAL mode, only mode {mode:?}; move the file to a local disk"
     )]
     NoWal {
-        /// Journal mode that SQLite offers instead.
+        /// Journal mode that SQLite offers for the file instead of WAL mode.
         mode: String,
     },
-    /// The stored vectors come from another model, see [`EmbedError::OtherModel`]. Nothing was changed.
-    #[error("the embedder does not match the vectors in the file")]
+    /// The stored vectors of breadcrumbs come from another model than the store's embedder, see [`EmbedError::OtherModel`]. Nothing was
+    /// changed.
+    #[error(
+        "cannot use the embedder with the vectors in the SQLite file, which come from another model; see the cause"
+    )]
     Embedder(#[from] EmbedError),
-    /// The disk is full, or the file has its [maximum size](super::SqliteBuilder::max_file_bytes). The operation stored nothing. The store
-    /// continues when there is free space.
+    /// The disk of the SQLite file is full, or the file has its [maximum size](super::SqliteBuilder::max_file_bytes). The operation stored
+    /// nothing. The store continues when there is free space.
     #[error(
         "the disk of the SQLite database is full, or the file has its maximum size; free some space"
     )]
     DiskFull {
-        /// Delay before a retry.
+        /// Delay after which the caller should retry the operation.
         retry_after: Duration,
-        /// Error of SQLite.
+        /// Error of SQLite that reports the full disk.
         source: BoxError,
     },
-    /// Another process locks the file for longer than the busy timeout, the disk fails, or the system has no free threads.
-    #[error("the SQLite database is unavailable")]
+    /// Another process locks the SQLite file for longer than the busy timeout, the disk fails, or the system has no free threads.
+    #[error(
+        "the SQLite database is unavailable: another process locks the file, the disk fails or the system has no free threads; \
+         retry, or fix the cause"
+    )]
     Unavailable {
-        /// Delay before a retry.
+        /// Delay after which the caller should retry the operation.
         retry_after: Duration,
         /// Error of SQLite or of the system.
         source: BoxError,
@@ -123,7 +133,7 @@ pub enum SqliteError {
 }
 
 impl SqliteError {
-    /// Returns whether a retry can succeed, and after which delay.
+    /// Returns whether a retry of the failed opening or operation can succeed, and after which delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -146,12 +156,12 @@ impl SqliteError {
 }
 
 impl SqliteError {
-    /// Converts an error of SQLite while opening a file.
+    /// Converts a SQLite error of an attempt to open a file.
     fn of(error: rusqlite::Error) -> Self {
         Self::with_source(error, Into::into)
     }
 
-    /// Converts an error like [`of`](Self::of), with a source that `source` creates from it.
+    /// Converts a SQLite error like [`of`](Self::of), with a source that `source` creates from it.
     fn with_source(
         error: rusqlite::Error,
         source: impl FnOnce(rusqlite::Error) -> BoxError,
@@ -180,13 +190,14 @@ impl SqliteError {
     }
 }
 
-/// Error while opening a file. The operator `?` converts driver errors to it, so [`SqliteError`] needs no public conversion from a type
-/// of the driver.
+/// Error while a store opens a SQLite file. The operator `?` converts driver errors to it, so [`SqliteError`] needs no public conversion
+/// from a type of the driver.
 #[derive(Debug)]
 pub(super) struct OpenFault(SqliteError);
 
 impl OpenFault {
-    /// Returns the error of a migration that failed in SQLite. Its source names the version that the tables did not reach.
+    /// Returns the error of a migration of the store's tables that failed in SQLite. Its source names the version that the tables did not
+    /// reach.
     pub(super) fn of_migration(version: i64, error: rusqlite::Error) -> Self {
         Self(SqliteError::with_source(error, |source| {
             MigrationFailed { version, source }.into()
@@ -194,9 +205,11 @@ impl OpenFault {
     }
 }
 
-/// Failure of the migration to one version of the tables.
+/// Failure of the migration of the store's SQLite tables to one version.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot bring the tables of the store to version {version}; nothing was changed")]
+#[error(
+    "cannot migrate the tables of the SQLite store to version {version}, see the cause; nothing was changed"
+)]
 struct MigrationFailed {
     version: i64,
     source: rusqlite::Error,
@@ -220,7 +233,7 @@ impl From<OpenFault> for SqliteError {
     }
 }
 
-/// Failure of a job: the store refuses it, or SQLite fails.
+/// Failure of a read or a job: the store rejects the operation, or SQLite fails.
 #[derive(Debug)]
 pub(super) enum Fault {
     Refused(StoreError),
@@ -248,7 +261,8 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// Converts an error of SQLite that rolled back a transaction. A retry loses nothing, and can succeed unless the file itself is at fault.
+/// Converts a SQLite error that rolled back a transaction to the error that the caller of a store operation receives. A retry loses
+/// nothing, and can succeed unless the file itself is at fault.
 pub(super) fn unavailable(error: &Arc<rusqlite::Error>) -> StoreError {
     let source: BoxError = match is_disk_full(error) {
         true => SqliteError::disk_full(Arc::clone(error).into()).into(),
@@ -265,14 +279,15 @@ pub(super) fn unavailable(error: &Arc<rusqlite::Error>) -> StoreError {
     }
 }
 
-/// Returns `true` if the disk is full. SQLite reports an I/O error if there is no space for the index of the write-ahead log.
+/// Returns `true` if a SQLite error means that the disk is full. SQLite reports an I/O error if there is no space for the index of the
+/// write-ahead log.
 fn is_disk_full(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| {
         error.code == ErrorCode::DiskFull || error.extended_code == SQLITE_IOERR_SHMSIZE
     })
 }
 
-/// Returns `true` if a retry can succeed only after an operator has repaired the file.
+/// Returns `true` if a retry after a SQLite error can succeed only after an operator has repaired the file.
 fn is_permanent(error: &rusqlite::Error) -> bool {
     match error.sqlite_error_code() {
         Some(
@@ -286,16 +301,16 @@ fn is_permanent(error: &rusqlite::Error) -> bool {
     }
 }
 
-/// Returns the error of a job whose thread ended without a result.
+/// Returns the error of a store operation whose background thread ended without a result.
 pub(super) fn ended() -> StoreError {
     StoreError::Unavailable {
         store: super::NAME,
         retry_after: PAUSE,
-        source: "the store's background thread ended before it returned a result".into(),
+        source: "the store's background thread ended before it returned the result of the operation, which may have been committed".into(),
     }
 }
 
-/// Returns the error of a column with a value that the store never writes.
+/// Returns the error for a SQLite column whose value the store never writes.
 pub(super) fn unreadable(
     column: usize,
     kind: rusqlite::types::Type,
@@ -311,7 +326,7 @@ fn pause_after(error: &rusqlite::Error) -> Duration {
     }
 }
 
-/// Delay before a retry.
+/// Delay after which the caller should retry the operation.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Rows of events.
+//! Rows of events in the SQLite table `ux_events`.
 
 use super::column::{blob, id, number, tags, texts};
 use super::error::Fault;
@@ -7,7 +7,7 @@ use crate::model::{Event, Json, Timestamp};
 use crate::store::durable::events::{kind, kind_of};
 use rusqlite::Row;
 
-/// Adds an event at the next position. Positions count from 1.
+/// Adds an event at the tenant's next position. Positions count from 1.
 pub(super) fn push(writing: &mut Writing<'_>, event: &Event) -> Result<(), Fault> {
     writing.tenant.position += 1;
     let mut insert =
@@ -25,14 +25,14 @@ pub(super) fn push(writing: &mut Writing<'_>, event: &Event) -> Result<(), Fault
     Ok(())
 }
 
-/// Query for the events from a position on.
+/// SQL query for a tenant's events from a position on.
 pub(super) const NEXT: &str = "
     SELECT e.position, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
     FROM ux_events AS e LEFT JOIN ux_breadcrumbs AS b ON b.tenant = e.tenant AND b.id = e.breadcrumb_id
         AND b.version = e.version AND octet_length(b.context) <= ?4
     WHERE e.tenant = ?1 AND e.position >= ?2 ORDER BY e.position LIMIT ?3";
 
-/// Reads an event and its position.
+/// Reads an event and its position from a row of the table `ux_events`.
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<(u64, Event)> {
     let context: Option<String> = row.get(7)?;
     let event = Event {

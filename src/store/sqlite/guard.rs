@@ -1,4 +1,4 @@
-//! Detection of a deleted, replaced, truncated or damaged database file, so that no commit into a lost file is confirmed.
+//! Detection of a deleted, replaced, truncated or damaged SQLite file, so that no commit into a lost file is confirmed.
 
 use super::error::{Fault, SqliteError, unavailable};
 use crate::store::StoreError;
@@ -8,31 +8,31 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The open files of a database, and the fault after which the store refuses all writes.
+/// The open files of a SQLite database, and the fault after which the store rejects all writes.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
-    /// Paths of the database file and of the write-ahead log. Empty for a database in memory, and for a read-only store.
+    /// Paths of the SQLite file and of its write-ahead log. Empty for a database in memory, and for a read-only store.
     files: Vec<PathBuf>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Device and inode of each file, in the order of the files.
+    /// Device and inode of each open file of the SQLite database, in the order of the files.
     identities: Vec<Identity>,
-    /// Length of the database file at the last check, in bytes.
+    /// Length of the SQLite file at the last check, in bytes.
     length: u64,
     broken: Option<Arc<SqliteError>>,
 }
 
 pub(super) type Identity = (u64, u64);
 
-/// The reason why a transaction has no effect.
+/// The reason why a transaction of the SQLite writer thread has no effect.
 #[derive(Clone, Debug)]
 pub(super) enum Undone {
-    /// The driver failed and rolled the transaction back.
+    /// SQLite failed and rolled the transaction back.
     Driver(Arc<rusqlite::Error>),
-    /// The store no longer accepts writes.
+    /// The store no longer accepts writes, because its file is lost, damaged or too new.
     Broken(Arc<SqliteError>),
 }
 
@@ -55,7 +55,7 @@ impl Undone {
 }
 
 impl Guard {
-    /// Creates a guard for the file at `path`, which the caller has just opened.
+    /// Creates a guard for the SQLite file at `path`, which the caller has just opened.
     pub(super) fn of(path: &Path) -> Result<Self, SqliteError> {
         let mut log = OsString::from(path);
         log.push("-wal");
@@ -76,7 +76,7 @@ impl Guard {
         })
     }
 
-    /// Creates a guard that rejects all writes to the file at `path`, which was opened for reading.
+    /// Creates a guard that rejects all writes to the SQLite file at `path`, which was opened for reading.
     pub(super) fn read_only(path: &Path) -> Self {
         let path = path.to_owned();
         let state = State {
@@ -89,7 +89,7 @@ impl Guard {
         }
     }
 
-    /// Returns a name that no other open database has. Returns `None` for a database without guarded files.
+    /// Returns a name for the SQLite file that no other open database has. Returns `None` for a database without guarded files.
     pub(super) fn name(&self) -> Option<String> {
         let path = self.files.first()?;
         let (device, inode) = *self.state().identities.first()?;
@@ -99,7 +99,7 @@ impl Guard {
         }
     }
 
-    /// Returns the path of the database file for log lines, or an empty string without guarded files.
+    /// Returns the path of the SQLite file for log lines, or an empty string without guarded files.
     pub(super) fn path(&self) -> std::borrow::Cow<'_, str> {
         self.files
             .first()
@@ -107,7 +107,7 @@ impl Guard {
             .unwrap_or_default()
     }
 
-    /// Returns an error if the store no longer accepts writes.
+    /// Returns an error if the store no longer accepts writes to its SQLite file.
     pub(super) fn accepts_writes(&self) -> Result<(), Undone> {
         match &self.state().broken {
             Some(error) => Err(Undone::Broken(Arc::clone(error))),
@@ -115,21 +115,21 @@ impl Guard {
         }
     }
 
-    /// Rejects all later writes, with the first cause.
+    /// Makes the store reject all later writes to its SQLite file, with the first cause.
     pub(super) fn refuse_writes(&self, error: SqliteError) -> Undone {
         let mut state = self.state();
         let broken = state.broken.get_or_insert_with(|| {
             let error = Arc::new(error);
             tracing::error!(
                 error = %crate::error::Chain(&*error),
-                "the store refuses all writes from now on"
+                "the SQLite store rejects all writes from now on; fix the cause, and open the store again"
             );
             error
         });
         Undone::Broken(Arc::clone(broken))
     }
 
-    /// Returns an error if the paths no longer name the open files. Called between a commit and its confirmation.
+    /// Returns an error if the paths no longer name the open files of the SQLite database. Called between a commit and its confirmation.
     pub(super) fn check_files(&self) -> Result<(), Undone> {
         self.accepts_writes()?;
         let (identities, length) = {
@@ -164,7 +164,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Rejects all later writes if the error means that the file is damaged.
+    /// Makes the store reject all later writes if the error of a job means that the SQLite file is damaged.
     pub(super) fn note(&self, fault: &Fault) {
         match fault {
             Fault::Driver(error) => self.note_driver(error),
@@ -172,7 +172,7 @@ impl Guard {
         }
     }
 
-    /// Rejects all later writes if the error means that the file is damaged.
+    /// Makes the store reject all later writes if a SQLite error means that the file is damaged.
     pub(super) fn note_driver(&self, error: &rusqlite::Error) {
         if is_corruption(error)
             && let Some(path) = self.files.first()
@@ -189,7 +189,7 @@ impl Guard {
     }
 }
 
-/// Returns `true` if SQLite found that the file is damaged.
+/// Returns `true` if a SQLite error means that the file is damaged.
 pub(super) fn is_corruption(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -197,7 +197,7 @@ pub(super) fn is_corruption(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Checks a file through a separate connection, whose cache cannot hide missing pages.
+/// Checks a SQLite file through a separate connection, whose cache cannot hide missing pages.
 fn is_intact(path: &Path) -> bool {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let checked = Connection::open_with_flags(path, flags).and_then(|connection| {
@@ -212,7 +212,7 @@ pub(super) fn identity(found: &Metadata) -> Identity {
     (found.dev(), found.ino())
 }
 
-/// Returns a constant identity, because other systems do not allow an open file to be deleted or replaced.
+/// Returns a constant file identity, because other systems do not allow an open file to be deleted or replaced.
 #[cfg(not(unix))]
 pub(super) fn identity(_: &Metadata) -> Identity {
     (0, 0)

@@ -10,19 +10,20 @@ use crate::store::durable::inbox::{ENOUGH_BYTES, Inserted, Refusal, TakenIn};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-/// Query for rows that the store can take in, oldest first.
+/// SQL query for rows of the table `ux_inbox` that the store can turn into breadcrumbs, oldest first.
 pub(super) const FIRST: &str = "
     SELECT serial, id, breadcrumb FROM ux_inbox WHERE tenant = ?1 AND refused IS NULL ORDER BY serial LIMIT ?2";
 
 pub(super) const IS_FILLED: &str =
     "SELECT 1 FROM ux_inbox WHERE tenant = ?1 AND refused IS NULL LIMIT 1";
 
-/// Returns `true` if there are inbox rows of a tenant that the store can take in.
+/// Returns `true` if a tenant has rows in the table `ux_inbox` that the store can turn into breadcrumbs.
 pub(super) fn is_filled(connection: &Connection, tenant: &str) -> rusqlite::Result<bool> {
     connection.prepare_cached(IS_FILLED)?.exists([tenant])
 }
 
-/// Creates the breadcrumbs of at most `most` inbox rows, oldest first, and deletes these rows. A rejected row stays and gets the reason.
+/// Creates the breadcrumbs of at most `most` rows of the table `ux_inbox`, oldest first, and deletes these rows. A rejected row stays and
+/// gets the reason.
 pub(super) fn take_in(writing: &mut Writing<'_>, most: usize) -> Result<TakenIn, Fault> {
     // Expired breadcrumbs count towards the limit, so they are removed first, as in a commit.
     table::expire(writing, EXPIRED_AT_ONCE)?;
@@ -42,7 +43,7 @@ pub(super) fn take_in(writing: &mut Writing<'_>, most: usize) -> Result<TakenIn,
     Ok(taken)
 }
 
-/// Reads the oldest rows up to a total size.
+/// Reads the tenant's oldest inbox rows up to a total size.
 fn first(writing: &Writing<'_>, most: usize) -> rusqlite::Result<Vec<Inserted>> {
     let mut first = writing.sql(FIRST)?;
     let most = i64::try_from(most).unwrap_or(i64::MAX);
@@ -63,7 +64,7 @@ fn first(writing: &Writing<'_>, most: usize) -> rusqlite::Result<Vec<Inserted>> 
     Ok(rows)
 }
 
-/// Creates the breadcrumb of a row. The inner error is the reason for rejecting the row.
+/// Creates the breadcrumb of an inbox row. The inner error is the reason for rejecting the row.
 fn create(writing: &mut Writing<'_>, row: &Inserted) -> Result<Result<(), Refusal>, Fault> {
     let new = match row.read(writing.limits.breadcrumb_bytes) {
         Ok(new) => new,

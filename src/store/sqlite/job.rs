@@ -1,4 +1,4 @@
-//! Jobs of the writer thread.
+//! Jobs (store operations) that the SQLite writer thread runs in its transactions.
 
 use super::error::{Fault, unavailable};
 use super::guard::{Undone, is_corruption};
@@ -8,25 +8,25 @@ use rusqlite::Connection;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A unit of work in a transaction of the writer.
+/// A store operation that runs in a transaction of the SQLite writer thread.
 pub(super) trait Job: Send {
-    /// Returns `true` if a caller still waits for the job. The job then runs even if the caller stops waiting.
+    /// Returns `true` if a caller still waits for the result of the job. The job then runs even if the caller stops waiting.
     fn begin(&self) -> bool;
 
-    /// Runs the job in a savepoint.
+    /// Runs the job (store operation) in a savepoint of the open transaction.
     ///
     /// # Errors
     /// Fails only if an error of the driver must roll back the whole transaction.
     fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error>;
 
-    /// Returns `true` if the job ran and wrote events.
+    /// Returns `true` if the job ran and wrote events of breadcrumbs.
     fn has_events(&self) -> bool;
 
-    /// Sends the result to the caller. `undone` is the error that rolled back the transaction, if there was one.
+    /// Sends the result of the job to its caller. `undone` is the error that rolled back the transaction, if there was one.
     fn finish(self: Box<Self>, undone: Option<&Undone>);
 }
 
-/// A job that sends a result to its caller.
+/// A job (store operation) of the SQLite writer that sends a result to its caller.
 pub(super) struct Task<W, A, T> {
     fate: Fate,
     work: Option<W>,
@@ -42,8 +42,8 @@ where
     W: FnOnce(&Connection) -> Result<(T, bool), Fault>,
     A: FnOnce(&T),
 {
-    /// Creates a job. `work` returns the result, and `true` if it wrote events. `then` runs after the commit. Also returns the receiver of
-    /// the result, and the [`Fate`] with which the caller abandons the job.
+    /// Creates a job (store operation) for the SQLite writer. `work` returns the result, and `true` if it wrote events. `then` runs after
+    /// the commit. Also returns the receiver of the result, and the [`Fate`] with which the caller abandons the job.
     pub(super) fn new(work: W, then: A) -> (Self, Answer<T>, Fate) {
         let (reply, answer) = oneshot::channel();
         let fate = Fate::default();

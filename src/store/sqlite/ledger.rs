@@ -245,7 +245,7 @@ impl RunLedger for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Changes the row of a run. `decide` receives the row, the time and the next sequence number.
+    /// Changes the ledger row of a run in a transaction. `decide` receives the row, the time and the next sequence number.
     async fn change(
         &self,
         run: RunRef,

@@ -1,4 +1,4 @@
-//! Reads of the ledger's rows: by filter and by page.
+//! Reads of the run ledger in SQLite: by filter and by page.
 
 use super::error::Fault;
 use super::row::{self, Kept, select};
@@ -8,7 +8,7 @@ use crate::store::{Run, RunFilter, RunQuery, RunState};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-/// Returns the rows that a filter selects, in the order of their due time, then of their addition.
+/// Returns the runs that a filter selects, in the order of their due time, then of their addition.
 pub(super) fn list(
     connection: &Connection,
     tenant: i64,
@@ -57,7 +57,7 @@ fn those_selected(
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Returns the rows of one page of a query and one further row, each with its position, newest first.
+/// Returns the runs of one page of a query and one further run, each with its position, newest first.
 pub(super) fn page(
     connection: &Connection,
     tenant: i64,
@@ -93,8 +93,8 @@ pub(super) fn page(
     Ok(rows.iter().map(|kept| kept.row.on_page(now)).collect())
 }
 
-/// Returns the statement that selects the newest rows with one stored state. Finished rows have no due time, so the index of states
-/// contains them in this order.
+/// Returns the SQL that selects the newest runs with one stored state. Finished rows have no due time, so the index of states contains them
+/// in this order.
 pub(super) fn part(state: RunState, rows: Stored) -> String {
     let due = match rows {
         Stored::Any => "",
@@ -111,7 +111,7 @@ pub(super) fn part(state: RunState, rows: Stored) -> String {
     )
 }
 
-/// Returns the SQL condition of rows that have a state now, and `true` if it has the time as a parameter. A row whose due time has passed
+/// Returns the SQL condition for runs that have a state now, and `true` if it has the time as a parameter. A run whose due time has passed
 /// is ready.
 fn test_of(state: RunState) -> (&'static str, bool) {
     match state {

@@ -1,4 +1,4 @@
-//! Thread that detects commits of other processes, and wakes the subscribers of this process.
+//! Thread that detects commits of other processes to the SQLite file, and wakes the event subscribers of this process.
 //!
 //! Each commit of a process that knows this one sends a datagram. All other commits, including those of foreign programs, change
 //! `PRAGMA data_version`, which the thread checks at an interval. The thread is idle while there are no subscribers.
@@ -13,33 +13,34 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-/// Number of checks without a change after which the pause between them doubles. Waking a thread costs more than the check itself, so
-/// this halves the cost of an idle process.
+/// Number of checks of the SQLite file without a change after which the pause between them doubles. Waking a thread costs more than the
+/// check itself, so this halves the cost of an idle process.
 const IDLE_AFTER: u32 = 50;
 
-/// Minimum time between two registrations of the socket. A registration can fail, and the socket's file can be deleted.
+/// Minimum time between two registrations of the socket that receives datagrams about commits of other processes. A registration can fail,
+/// and the socket's file can be deleted.
 const REPAIR_AFTER: Duration = Duration::from_secs(10);
 
-/// Listener of a database, which wakes its subscribers.
+/// Listener for other processes' commits to a SQLite database, which wakes this process's event subscribers.
 pub(super) struct Listener {
-    /// A connection that only reads, so that `data_version` changes with every commit of another connection.
+    /// SQLite connection that only reads, so that `data_version` changes with every commit of another connection.
     pub(super) connection: Connection,
     pub(super) progress: Arc<Progress>,
-    /// Pause between two checks of the file. It doubles while the file does not change.
+    /// Pause between two checks of the SQLite file. It doubles while the file does not change.
     pub(super) poll: Duration,
-    /// `None` if the database receives no datagrams.
+    /// Sockets for datagrams about commits of other processes, or `None` if the database receives none.
     pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) jobs: mpsc::WeakSender<Box<dyn Job>>,
-    /// Changes with each new subscription, and ends with the database.
+    /// Receiver that changes with each new event subscription, and ends with the database.
     pub(super) subscribed: watch::Receiver<()>,
-    /// `data_version` at the last check, or `None` if the check failed.
+    /// SQLite's `data_version` at the last check of the file, or `None` if the check failed.
     pub(super) version: Option<i64>,
-    /// Number of checks since the last change.
+    /// Number of checks of the SQLite file since the last change.
     pub(super) unchanged: u32,
 }
 
 impl Listener {
-    /// Runs until the database is dropped.
+    /// Runs the listener thread until the database is dropped.
     pub(super) async fn run(mut self) {
         let mut receiver = None;
         let mut joined_at = Instant::now();
@@ -85,7 +86,7 @@ impl Listener {
         self.progress.announced.receiver_count() > 0
     }
 
-    /// Returns `true` if the database should have a socket, and other processes cannot reach one.
+    /// Returns `true` if the database should have a socket for datagrams, and other processes cannot reach one.
     fn needs_socket(&self, receiver: Option<&Receiver>) -> bool {
         let sockets = self.sockets.as_ref();
         sockets.is_some_and(|sockets| match receiver {
@@ -94,21 +95,21 @@ impl Listener {
         })
     }
 
-    /// Wakes the subscribers if another connection committed.
+    /// Wakes the event subscribers if another SQLite connection committed.
     fn check(&mut self) {
         if self.has_changed() {
             self.progress.announce();
         }
     }
 
-    /// Wakes the subscribers, and records the current `data_version` for the next check.
+    /// Wakes the event subscribers, and records the current `data_version` for the next check.
     fn wake(&mut self) {
         self.has_changed();
         self.progress.announce();
     }
 
-    /// Returns `true` if another connection has committed since the last check. Commits of this database's own writer count as well. A
-    /// subscriber that is woken needlessly reads an empty page.
+    /// Returns `true` if another SQLite connection has committed since the last check. Commits of this database's own writer count as well.
+    /// A subscriber that is woken needlessly reads an empty page.
     fn has_changed(&mut self) -> bool {
         let found = self
             .connection
@@ -131,7 +132,7 @@ impl Listener {
     }
 }
 
-/// Registers the database's socket in a transaction of its writer. Returns `None` if that fails.
+/// Registers the database's socket for datagrams in a transaction of its writer thread. Returns `None` if that fails.
 async fn join(
     sockets: Option<Arc<Sockets>>,
     jobs: mpsc::WeakSender<Box<dyn Job>>,
@@ -150,7 +151,7 @@ async fn join(
     Receiver::new(bound).ok()
 }
 
-/// Waits for a datagram. Never ends without a socket.
+/// Waits for a datagram about a commit of another process. Never ends without a socket.
 async fn received(receiver: Option<&Receiver>) {
     match receiver {
         Some(receiver) => receiver.received().await,

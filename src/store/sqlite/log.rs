@@ -1,4 +1,4 @@
-//! Events of one tenant in commit order, and the event source that delivers them.
+//! Events of one tenant in SQLite in commit order, and the event source that delivers them.
 
 use super::NAME;
 use super::cursor;
@@ -48,7 +48,7 @@ fn page(connection: &Connection, name: &str, from: u64) -> Result<Page, Fault> {
     })
 }
 
-/// Returns the number of events after a consumer's position, or `None` if the consumer never subscribed.
+/// Returns the number of events after an event consumer's stored position, or `None` if the consumer never subscribed.
 fn behind(connection: &Connection, tenant: &str, consumer: &str) -> rusqlite::Result<Option<u64>> {
     let mut behind = connection.prepare_cached(
         "SELECT MAX(t.position - c.position, 0) FROM ux_tenants AS t
@@ -71,12 +71,12 @@ fn time_of(
     Ok(time.optional()?.map(Timestamp::from_micros))
 }
 
-/// Event source over the commits of one tenant.
+/// Event source over one tenant's commits in SQLite.
 #[derive(Clone, Debug)]
 pub(super) struct SqliteEvents {
     pub(super) opened: Arc<Opened>,
     pub(super) tenant: Arc<str>,
-    /// Name of the consumer whose position is stored, or `None` for a source without a stored position.
+    /// Name of the event consumer whose position is stored, or `None` for a source without a stored position.
     pub(super) consumer: Option<Arc<str>>,
 }
 
@@ -116,7 +116,8 @@ impl Log for SqliteEvents {
     }
 
     fn poll(&self) -> Duration {
-        /// Commits wake the subscribers. This interval limits the delay if the listener's thread has ended.
+        /// Interval at which a subscription reads new events without a wake-up. Commits wake the subscribers, so the interval only limits
+        /// the delay if the listener's thread has ended.
         const REREAD: Duration = Duration::from_secs(60);
         REREAD
     }

@@ -119,14 +119,14 @@ const NAME: &str = "SqliteStore";
 pub struct SqliteStore {
     opened: Arc<Opened>,
     tenant: Arc<str>,
-    /// Tenant ID, once the tenant has a row. It never changes.
+    /// Row ID of the tenant, once the tenant has a row. It never changes.
     tenant_id: Arc<OnceLock<i64>>,
     keeper: Option<Arc<Keeper>>,
     id: StoreId,
 }
 
 impl SqliteStore {
-    /// Opens a file with the default settings, and creates it if it is missing.
+    /// Opens a SQLite file with the default settings, and creates it if it is missing.
     ///
     /// # Errors
     /// The errors of [`SqliteBuilder::open`].
@@ -134,7 +134,7 @@ impl SqliteStore {
         Self::builder(path).open().await
     }
 
-    /// Returns a builder for a store with other settings than the defaults.
+    /// Returns a builder for a SQLite store with other settings than the defaults.
     #[must_use]
     pub fn builder(path: impl Into<PathBuf>) -> SqliteBuilder {
         SqliteBuilder::new(path.into())
@@ -155,7 +155,7 @@ impl SqliteStore {
         self.source(None)
     }
 
-    /// Returns an event source with a stored position for a named consumer.
+    /// Returns an event source over this tenant's commits with a stored position for a named consumer.
     ///
     /// A subscription continues after the last event up to which all events are acknowledged, also after a restart. The start position of
     /// a subscription has an effect only for a new name. Acknowledgements are stored with the next transaction or shortly after, so a
@@ -166,7 +166,7 @@ impl SqliteStore {
         self.source(Some(consumer.into()))
     }
 
-    /// Returns the numbers of stored rows for this tenant, and the size of the file.
+    /// Returns the numbers of breadcrumbs, runs and events of this tenant, and the size of the SQLite file.
     ///
     /// Counting runs takes longer the more runs there are.
     ///
@@ -196,8 +196,9 @@ impl SqliteStore {
         }
     }
 
-    /// Drops this handle, and waits until its clones and their subscriptions are dropped too. If another handle of this process has the
-    /// file open, the call then waits until the last acknowledgements are stored. Otherwise it waits until the file is closed.
+    /// Drops this handle of the store, and waits until its clones and their subscriptions are dropped too. If another handle of this
+    /// process has the file open, the call then waits until the last acknowledgements are stored. Otherwise it waits until the file is
+    /// closed.
     ///
     /// The call never returns while a clone exists. Runtimes, executors, supervisors and managers that were created with this store have a
     /// clone: drop them first.
@@ -210,28 +211,28 @@ impl SqliteStore {
         closed.await;
     }
 
-    /// Moves the clock of this open file ahead, so that tests need not wait.
+    /// Moves the store clock of this open SQLite file ahead, so that tests need not wait.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn advance_clock(&self, duration: std::time::Duration) {
         self.opened.time.advance_clock(duration);
     }
 
-    /// Moves the clock of this open file by a number of microseconds, so that tests see the effect of a wall clock that jumps.
+    /// Moves the store clock of this open SQLite file by a number of microseconds, so that tests see the effect of a wall clock that jumps.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn move_clock(&self, micros: i64) {
         self.opened.time.jump(micros);
     }
 
-    /// Stops the clock of this open file, so that only [`advance_clock`](Self::advance_clock) moves it.
+    /// Stops the store clock of this open SQLite file, so that only [`advance_clock`](Self::advance_clock) moves it.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn hold_clock(&self) {
         self.opened.time.hold();
     }
 
-    /// Limits the file to `pages` more pages than it has, so that tests see the effect of a full disk.
+    /// Limits the SQLite file to `pages` more pages than it has, so that tests see the effect of a full disk.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub async fn limit_growth(&self, pages: u32) -> Result<(), StoreError> {
@@ -283,7 +284,8 @@ impl SqliteStore {
         self.opened.write(&self.tenant, work).await
     }
 
-    /// Runs a read with the tenant ID and the time of the store's clock. Returns the default value if the tenant has no row.
+    /// Runs a read of the SQLite file with the tenant ID and the time of the store's clock. Returns the default value if the tenant has no
+    /// row.
     async fn read<T: Default + Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, i64, Timestamp, &dyn Fn() -> bool) -> Result<T, Fault>

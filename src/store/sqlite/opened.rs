@@ -1,4 +1,4 @@
-//! State of the handles from one call of `open`: a database, and the settings that other handles of the file do not share.
+//! State of the store handles from one call of `open`: a database, and the settings that other handles of the file do not share.
 
 use super::builder::{Settings, SqliteLimits};
 use super::database::Database;
@@ -16,15 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
-/// One opened store. Its clones, tenant handles and subscriptions refer to it.
+/// One opened SQLite store. Its clones, tenant handles and subscriptions refer to it.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) database: Arc<Database>,
     pub(super) limits: SqliteLimits,
     pub(super) time: Arc<Time>,
-    /// `None` without an embedder.
+    /// Maintenance of the vectors of all tenants, or `None` without an embedder.
     pub(super) keepers: Option<Keepers>,
-    /// Sender whose receivers close after the database was released, because fields are dropped in this order.
+    /// Sender whose receivers close after the last store handle has released the database, because fields are dropped in this order.
     handles: watch::Sender<()>,
 }
 
@@ -41,7 +41,7 @@ impl Opened {
         })
     }
 
-    /// Changes a tenant in the next transaction, and returns the result after the commit.
+    /// Changes a tenant's data in the next transaction of the SQLite writer thread, and returns the result after the commit.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         tenant: &Arc<str>,
@@ -74,8 +74,8 @@ impl Opened {
         }
     }
 
-    /// Returns a future that ends when these handles are dropped and the file is closed. If another handle uses the database, the future
-    /// ends when the last acknowledgements are stored.
+    /// Returns a future that ends when the handles of this opened store are dropped and the SQLite file is closed. If another handle uses
+    /// the database, the future ends when the last acknowledgements are stored.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
         let mut handles = self.handles.subscribe();
         let (database, closed) = (Arc::downgrade(&self.database), self.database.closed());
@@ -91,7 +91,7 @@ impl Opened {
     }
 }
 
-/// Deletes the vectors if `forget_vectors` was set, and records or checks the model of the embedder.
+/// Deletes all stored vectors if `forget_vectors` was set, and records or checks the model of the embedder.
 async fn begin_vectors(database: &Database, settings: &Settings) -> Result<(), SqliteError> {
     if settings.embeddings.is_none() && !settings.forgets_vectors {
         return Ok(());

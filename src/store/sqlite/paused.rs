@@ -1,4 +1,4 @@
-//! Paused executors.
+//! Paused executors in SQLite: begin and end of a pause, and the list of all pauses.
 
 use super::NAME;
 use super::column::time;
@@ -39,7 +39,7 @@ pub(super) fn since(writing: &Writing<'_>, executor: &str) -> rusqlite::Result<O
     Ok(since.optional()?.flatten())
 }
 
-/// Lists the paused executors in the order of their IDs.
+/// Lists the tenant's paused executors in the order of their IDs.
 pub(super) fn all(connection: &Connection, tenant: i64) -> Result<Vec<PausedExecutor>, Fault> {
     let mut all = connection.prepare_cached(
         "SELECT executor, since FROM ux_paused WHERE tenant = ?1 ORDER BY executor",

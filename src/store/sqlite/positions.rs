@@ -1,4 +1,4 @@
-//! Saved positions of executors.
+//! Event positions that runtimes save in SQLite for each executor, to find missed events after a downtime.
 
 use super::error::Fault;
 use super::tenant::Writing;
@@ -6,7 +6,7 @@ use crate::store::SavedPosition;
 use rusqlite::{Connection, OptionalExtension as _};
 use std::sync::Arc;
 
-/// Saves the position of each executor, and deletes the oldest positions beyond the limit.
+/// Saves a runtime's event position for each executor, and deletes the oldest positions beyond the limit.
 pub(super) fn save(writing: &Writing<'_>, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), Fault> {
     let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
     for (executor, position) in positions {
@@ -27,7 +27,7 @@ pub(super) fn save(writing: &Writing<'_>, positions: &[(Arc<str>, Vec<u8>)]) -> 
     Ok(())
 }
 
-/// Returns the position of each executor, in the order of the IDs.
+/// Returns the event position that was saved for each executor, in the order of the IDs.
 pub(super) fn of(
     connection: &Connection,
     tenant: i64,

@@ -1,19 +1,19 @@
-//! Progress of the writer's transactions, and jobs that continue although their callers no longer wait.
+//! Progress of the SQLite writer's transactions, and jobs (store operations) that continue although their callers no longer wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tokio::sync::watch;
 
-/// State of the transactions, for callers that wait for one of them and for subscribers.
+/// State of the SQLite writer's transactions, for callers that wait for one of them and for event subscribers.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Number of the last transaction that was started.
+    /// Number of the last transaction that the SQLite writer started.
     begun: AtomicU64,
-    /// Number of the last transaction with an abandoned job, which must end before a read.
+    /// Number of the last transaction with an abandoned job (store operation), which must end before a read.
     left: AtomicU64,
-    /// Number of the last transaction that ended.
+    /// Number of the last transaction of the SQLite writer that ended.
     ended: watch::Sender<u64>,
-    /// Number of the last transaction with events.
+    /// Number of the last transaction of the SQLite writer that wrote events.
     pub(super) announced: watch::Sender<u64>,
 }
 
@@ -29,7 +29,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Waits until the transactions with abandoned jobs have ended.
+    /// Waits until the writer's transactions with abandoned jobs (store operations) have ended.
     pub(super) async fn settled(&self) {
         let left = self.left.load(Ordering::SeqCst);
         if *self.ended.borrow() < left {
@@ -47,7 +47,7 @@ impl Progress {
         self.ended.send_replace(self.begun.load(Ordering::SeqCst));
     }
 
-    /// Returns `true` if no transaction is running.
+    /// Returns `true` if the SQLite writer runs no transaction.
     pub(super) fn is_idle(&self) -> bool {
         *self.ended.borrow() == self.begun.load(Ordering::SeqCst)
     }
@@ -63,7 +63,7 @@ impl Progress {
     }
 }
 
-/// State of a job: waiting, started, or abandoned by its caller.
+/// State of a job (store operation) of the SQLite writer: waiting, started, or abandoned by its caller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fate(Arc<AtomicU8>);
 
@@ -72,7 +72,7 @@ const BEGUN: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
 impl Fate {
-    /// Marks the job as started. Returns `false` if its caller has abandoned it.
+    /// Marks the job (store operation) as started. Returns `false` if its caller has abandoned it.
     pub(super) fn begin(&self) -> bool {
         let begun = self
             .0
@@ -80,14 +80,15 @@ impl Fate {
         begun.is_ok()
     }
 
-    /// Abandons the job. Returns `true` if it had started.
+    /// Abandons the job (store operation) of a caller that no longer waits. Returns `true` if it had started.
     fn give_up(&self) -> bool {
         self.0.swap(GIVEN_UP, Ordering::SeqCst) == BEGUN
     }
 }
 
-/// Guard that lives as long as a caller waits. If the caller stops waiting, a job that has not started never runs, and reads wait for the
-/// transaction of a job that has started. So reads see the state before or after the job, and that state remains.
+/// Guard that lives as long as the caller of a store operation waits for its result. If the caller stops waiting, a job that has not
+/// started never runs, and reads wait for the transaction of a job that has started. So reads see the state before or after the job, and
+/// that state remains.
 pub(super) struct Watcher<'p> {
     fate: Option<Fate>,
     progress: &'p Progress,
@@ -101,7 +102,7 @@ impl<'p> Watcher<'p> {
         }
     }
 
-    /// Records that the caller has received the result.
+    /// Records that the caller of the store operation has received the result.
     pub(super) fn end(&mut self) {
         self.fate = None;
     }

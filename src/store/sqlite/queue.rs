@@ -1,4 +1,4 @@
-//! Order of claims: the first run of each ordering key, and the due runs of an executor.
+//! Order in which runs are claimed: the first run of each ordering key, and the due runs of an executor.
 
 use super::column::{number, time};
 use super::tenant::Writing;
@@ -8,7 +8,7 @@ use crate::store::rules::First;
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
-/// Marks the first remaining run of an ordering key as its head.
+/// Marks the first remaining run of an ordering key as claimable (its head).
 pub(super) fn promote(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<()> {
     let Some(line) = run.order.as_deref() else {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn promote(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<(
     Ok(())
 }
 
-/// Query for the first row with an ordering key, except one row.
+/// SQL query for the first run with an ordering key, except one run.
 pub(super) const FIRST: &str = concat!(
     "SELECT sequence, due, lease FROM ux_runs
      WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL AND sequence < ",
@@ -32,7 +32,7 @@ pub(super) const FIRST: &str = concat!(
     " AND serial <> ?4 ORDER BY sequence LIMIT 1"
 );
 
-/// Returns the first other row with the ordering key of a run, whose own row is at `serial`.
+/// Returns the first other run with the ordering key of a run, whose own row is at `serial`.
 pub(super) fn first(
     writing: &Writing<'_>,
     run: &RunRef,
@@ -53,20 +53,20 @@ pub(super) fn first(
     first.optional()
 }
 
-/// Query for the due rows of an executor, the longest due first. Finds no row of a paused executor.
+/// SQL query for the due runs of an executor, the longest due first. Finds no row of a paused executor.
 pub(super) const DUE: &str = "
     SELECT serial FROM ux_runs
     WHERE tenant = ?1 AND executor = ?2 AND due <= ?3 AND head = 1 AND due IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM ux_paused WHERE tenant = ?1 AND executor = ?2)
     ORDER BY due, sequence LIMIT ?4";
 
-/// Query for the rows of an executor that were transferred to one version.
+/// SQL query for the runs of an executor that were transferred to one version of the executor.
 pub(super) const TRANSFERRED: &str = "
     SELECT sequence, serial FROM ux_runs
     WHERE tenant = ?1 AND executor = ?2 AND reason = ?3 AND reason IS NOT NULL AND over IS NULL
     ORDER BY sequence LIMIT ?4";
 
-/// Query for the due rows of an executor that were transferred to another version, and left the order of their ordering key.
+/// SQL query for the due runs of an executor that were transferred to another version, and left the order of their ordering key.
 pub(super) const PASSED: &str = concat!(
     "SELECT sequence, serial FROM ux_runs INDEXED BY ux_runs_transferred
      WHERE tenant = ?1 AND executor = ?2 AND reason <> ?3 AND reason IS NOT NULL AND over IS NULL AND due <= ?5
@@ -75,7 +75,7 @@ pub(super) const PASSED: &str = concat!(
     " LIMIT ?4"
 );
 
-/// Returns the sequence numbers and serial numbers of the rows that one version of an executor accepts.
+/// Returns the sequence numbers and serial numbers of the transferred runs that one version of an executor accepts.
 pub(super) fn transferred(
     writing: &Writing<'_>,
     executor: &str,
@@ -95,7 +95,7 @@ pub(super) fn transferred(
     Ok(rows)
 }
 
-/// Returns the rows of an executor that have been due for the longest time.
+/// Returns the serial numbers of an executor's runs that have been due for the longest time.
 pub(super) fn due(
     writing: &Writing<'_>,
     executor: &str,

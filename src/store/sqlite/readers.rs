@@ -1,4 +1,4 @@
-//! Reader threads, each with its own connection, so that reads block neither each other nor the writer.
+//! Reader threads of a SQLite database, each with its own connection, so that reads block neither each other nor the writer.
 
 use super::error::{Fault, ended};
 use crate::store::StoreError;
@@ -9,27 +9,27 @@ use tokio::sync::{Semaphore, oneshot};
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
-/// Queue of jobs that wait for a thread. Adding a job wakes one thread. With a shared channel receiver, the threads would wake each other
-/// to pass the receiver on.
+/// Queue of reads that wait for a reader thread of the SQLite database. Adding a job wakes one thread. With a shared channel receiver, the
+/// threads would wake each other to pass the receiver on.
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
-    /// Notified when the last thread has ended.
+    /// Condition variable that is notified when the last reader thread has ended.
     deserted: Condvar,
-    /// One permit for each further job in the queue. Closed when all threads have ended.
+    /// Semaphore with one permit for each further read that fits into the queue. Closed when all threads have ended.
     places: Semaphore,
 }
 
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
-    /// Number of threads.
+    /// Number of running reader threads.
     readers: usize,
-    /// If `true`, no more jobs can be added.
+    /// If `true`, no more reads can be added to the queue.
     is_closed: bool,
 }
 
-/// Sending side of the queue. Dropping it ends the threads.
+/// Sending side of the queue of reads. Dropping it ends the threads.
 pub(super) struct Reads(Arc<Queue>);
 
 pub(super) fn queue(places: usize) -> (Reads, Arc<Queue>) {
@@ -42,14 +42,14 @@ pub(super) fn queue(places: usize) -> (Reads, Arc<Queue>) {
     (Reads(Arc::clone(&queue)), queue)
 }
 
-/// A thread that runs jobs until the queue is closed and empty.
+/// A reader thread that runs the reads of a queue until the queue is closed and empty.
 pub(super) struct Reader {
     // Fields drop in this order, so the connection is closed before the thread counts as ended.
     connection: Connection,
     place: Place,
 }
 
-/// Registration of a thread in the queue.
+/// Registration of a reader thread in the queue of reads.
 struct Place(Arc<Queue>);
 
 impl Reader {
@@ -69,7 +69,7 @@ impl Reader {
 }
 
 impl Drop for Place {
-    /// Closes the queue with the last thread, also after a panic, so that no caller waits for a thread.
+    /// Closes the queue of reads with the last reader thread, also after a panic, so that no caller waits for a thread.
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
         waiting.readers -= 1;
@@ -83,7 +83,7 @@ impl Drop for Place {
 }
 
 impl Queue {
-    /// Adds a job, or drops it if all threads have ended.
+    /// Adds a read to the queue, or drops it if all reader threads have ended.
     fn push(&self, job: Job) {
         let mut waiting = self.lock();
         if !waiting.is_closed {
@@ -93,7 +93,7 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Waits for a job. Returns `None` if the queue is closed and empty.
+    /// Waits for the next read in the queue. Returns `None` if the queue is closed and empty.
     fn next(&self) -> Option<Job> {
         let mut waiting = self.lock();
         loop {
@@ -111,7 +111,7 @@ impl Queue {
         }
     }
 
-    /// Waits until the last thread has ended and its connection is closed. Blocks.
+    /// Waits until the last reader thread has ended and its SQLite connection is closed. Blocks.
     pub(super) fn wait_deserted(&self) {
         let mut waiting = self.lock();
         while waiting.readers > 0 {
@@ -128,12 +128,13 @@ impl Queue {
 }
 
 impl Reads {
-    /// Returns `true` if all readers have ended, for example because of panics.
+    /// Returns `true` if all reader threads have ended, for example because of panics.
     pub(super) fn is_closed(&self) -> bool {
         self.0.places.is_closed()
     }
 
-    /// Runs a read on one snapshot of the file. The second argument of `work` returns `true` while the caller waits for the result.
+    /// Runs a read on one snapshot of the SQLite file in a reader thread. The second argument of `work` returns `true` while the caller
+    /// waits for the result.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &dyn Fn() -> bool) -> Result<T, Fault> + Send + 'static,

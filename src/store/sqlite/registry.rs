@@ -1,4 +1,4 @@
-//! Registry of the databases that this process has open, so that a second handle on a file shares the first one's database.
+//! Registry of the SQLite databases that this process has open, so that a second handle on a file shares the first one's database.
 
 use super::builder::DatabaseSettings;
 use super::connection;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::oneshot;
 
-/// Identity of a file, and the settings of its connections. The device and the inode distinguish a file from another file that replaced it
-/// at the same path.
+/// Identity of a SQLite file, and the settings of its connections. The device and the inode distinguish a file from another file that
+/// replaced it at the same path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Key {
     path: PathBuf,
@@ -18,17 +18,18 @@ struct Key {
     settings: DatabaseSettings,
 }
 
-/// The database of a key, if it is open. A thread that opens it holds the lock, so other threads wait for that thread.
+/// The open database of a SQLite file and its settings, if there is one. A thread that opens it holds the lock, so other threads wait for
+/// that thread.
 type Slot = Mutex<Weak<Database>>;
 
-/// The slots of open databases.
+/// Registry of the open SQLite databases of this process, with a slot for each file and its settings.
 struct Registry(Mutex<Vec<(Key, Arc<Slot>)>>);
 
 static OPEN: Registry = Registry(Mutex::new(Vec::new()));
 
 impl Database {
-    /// Returns this process's database for the file and the settings, or opens one. All calls that can block run on a new thread, which
-    /// becomes the writer of a new database.
+    /// Returns this process's open database for the SQLite file and the settings, or opens one. All calls that can block run on a new
+    /// thread, which becomes the writer of a new database.
     pub(super) async fn open(
         path: &Path,
         settings: DatabaseSettings,
@@ -56,7 +57,7 @@ impl Database {
     }
 }
 
-/// Returns the open database for the file and the settings, or opens one. Blocks.
+/// Returns the open database for the SQLite file and the settings, or opens one. Blocks.
 fn find_or_open(
     path: &Path,
     settings: &DatabaseSettings,
@@ -85,7 +86,8 @@ fn find_or_open(
 }
 
 impl Registry {
-    /// Returns the slot of a key. Removes the slots of closed databases, so there are never more slots than open or opening databases.
+    /// Returns the slot in the registry for a SQLite file and its settings. Removes the slots of closed databases, so there are never more
+    /// slots than open or opening databases.
     fn slot(&self, key: Key) -> Arc<Slot> {
         let mut slots = lock(&self.0);
         // A thread that opens a database holds a reference to its slot.

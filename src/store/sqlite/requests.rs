@@ -1,4 +1,4 @@
-//! Requests with keys.
+//! Requests for runs in SQLite with keys that make repeated requests idempotent.
 
 use super::builder::SqliteLimits;
 use super::column::{blob, id, number};
@@ -10,7 +10,7 @@ use crate::store::request::{Checked, Recorded};
 use crate::store::{Requested, StoreError, Write};
 use rusqlite::OptionalExtension as _;
 
-/// Query for the oldest keys, each with a column that is 1 if its run exists.
+/// SQL query for the tenant's oldest request keys, each with a column that is 1 if its run exists.
 pub(super) const OLD: &str = "
     SELECT q.executor, q.request_key, EXISTS (SELECT 1 FROM ux_runs AS r WHERE r.tenant = ?1
             AND r.executor = q.executor AND r.trigger_id = q.trigger_id AND r.trigger_version = q.version)
@@ -22,11 +22,11 @@ const DELETE: &str =
 const RENEW: &str = "
     UPDATE ux_requests SET checked_at = ?4 WHERE tenant = ?1 AND executor = ?2 AND request_key = ?3";
 
-/// Maximum number of old keys that a request checks while there is room for more keys.
+/// Maximum number of old request keys that a request checks while a new key still fits.
 const SWEPT: usize = 64;
 
-/// The answer, or an error if there are too many keys, and `true` if further breadcrumbs may have expired. The error is part of the
-/// result, because the transaction must keep the checks of old keys.
+/// The answer to a request, or an error if there are too many request keys, and `true` if further breadcrumbs may have expired. The error
+/// is part of the result, because the transaction must keep the checks of old keys.
 pub(super) type Answer = (Result<Requested, StoreError>, bool);
 
 /// Creates the breadcrumb of a request, unless an earlier request has the same key.
@@ -57,7 +57,7 @@ pub(super) fn request(writing: &mut Writing<'_>, request: &Checked) -> Result<An
     Ok((Ok(Requested::Created { breadcrumb }), has_expired))
 }
 
-/// Maximum number of keys of a tenant.
+/// Returns the maximum number of request keys of a tenant.
 fn limit(limits: &SqliteLimits) -> usize {
     limits.open_runs.saturating_add(limits.finished_runs)
 }
@@ -99,7 +99,7 @@ fn insert(
     Ok(())
 }
 
-/// Deletes old keys without a run, and postpones the next check of the others. Checks up to `most` keys.
+/// Deletes the tenant's old request keys without a run, and postpones the next check of the others. Checks up to `most` keys.
 fn sweep(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
     let tenant = writing.tenant.id;
     let renewed_at = Checked::renewed_at(writing.now).as_micros();

@@ -6,11 +6,11 @@ use super::tenant::Writing;
 /// Maximum number of expired breadcrumbs that a search can encounter without starting their removal.
 pub(super) const MANY_EXPIRED: usize = 64;
 
-/// Maximum number of rows of one kind that one commit removes.
+/// Maximum number of events, tombstones or ended runs that one commit deletes.
 const MOST: i64 = 1_024;
 
-/// Deletes old events, except the last event that each consumer acknowledged. The time of that event bounds the events that the consumer
-/// misses.
+/// SQL that deletes a tenant's old events, except the last event that each consumer acknowledged. The time of that event bounds the events
+/// that the consumer misses.
 pub(super) const EVENTS: &str = "
     DELETE FROM ux_events WHERE tenant = ?1 AND position < ?2
         AND position NOT IN (SELECT position FROM ux_consumers WHERE tenant = ?1)";
@@ -23,7 +23,7 @@ pub(super) const RUNS: &str = "
     DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
         WHERE tenant = ?1 AND over IS NOT NULL ORDER BY over LIMIT ?2)";
 
-/// Removes the oldest events, tombstones and ended runs if they exceed their limits by more than a batch.
+/// Deletes the tenant's oldest events, tombstones and ended runs if they exceed their limits by more than a batch.
 pub(super) fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
     let limits = writing.limits;
     let tenant = &writing.tenant;
@@ -48,8 +48,8 @@ pub(super) fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns the number of rows to remove: 0 unless the excess is larger than a batch, otherwise the excess, at most [`MOST`]. A batch is a
-/// sixteenth of the limit, at most 256 rows.
+/// Returns the number of rows that retention deletes: 0 unless the excess over the limit is larger than a batch, otherwise the excess, at
+/// most [`MOST`]. A batch is a sixteenth of the limit, at most 256 rows.
 fn excess(kept: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let over = kept.saturating_sub(limit);

@@ -1,4 +1,4 @@
-//! Rows of the table `ux_runs`.
+//! Rows of the run ledger in the SQLite table `ux_runs`.
 
 use super::column::{blob, id, json, lineage, number, time};
 use super::error::unreadable;
@@ -12,13 +12,13 @@ use rusqlite::{Connection, OptionalExtension};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A row of the ledger with its serial number in the table.
+/// A run's row in the ledger, with its serial number in the SQLite table `ux_runs`.
 pub(super) struct Kept {
     pub(super) serial: i64,
     pub(super) row: Row,
 }
 
-/// SQL that selects the columns of a row, in the order in which [`read`] expects them.
+/// SQL that selects the columns of a run's row, in the order in which [`read`] expects them.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -35,7 +35,7 @@ pub(super) use select;
 pub(super) const BY_NAME: &str =
     select!("WHERE tenant = ?1 AND executor = ?2 AND trigger_id = ?3 AND trigger_version = ?4");
 
-/// Returns the row of a run.
+/// Returns the ledger row of a run.
 pub(super) fn find(
     connection: &Connection,
     tenant: i64,
@@ -56,7 +56,7 @@ pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Optio
     found.query_row([serial], read).optional()
 }
 
-/// Adds a row.
+/// Adds the ledger row of a new run.
 pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
     let event = row.run.event.as_deref();
     let mut insert = writing.sql(
@@ -94,7 +94,7 @@ pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Updates the columns of a row that can change.
+/// Updates the columns of a run's ledger row that can change.
 pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite::Result<()> {
     let (saved, wait) = (row.saved.as_ref(), row.wait.as_ref());
     let written: Vec<u8> = row.written.iter().flat_map(|id| blob(*id)).collect();
@@ -198,7 +198,7 @@ fn saved(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Saved>> {
     Ok(Some(Saved::new(state, with.map(BreadcrumbId::from_bytes))))
 }
 
-/// Reads the wait of a suspended row. The row is due when the wait ends at the latest.
+/// Reads the wait of a suspended run from its row. The row is due when the wait ends at the latest.
 fn wait(row: &rusqlite::Row<'_>, due: Option<Timestamp>) -> rusqlite::Result<Option<Wait>> {
     let (Some(text), Some(since)) = (row.get::<_, Option<String>>(21)?, time(row, 22)?) else {
         return Ok(None);
@@ -220,7 +220,7 @@ fn written(row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<BreadcrumbId>> {
     Ok(ids.iter().copied().map(BreadcrumbId::from_bytes).collect())
 }
 
-/// Returns a duration in microseconds, limited to the maximum of the type.
+/// Returns a duration in microseconds, limited to the maximum of `i64`.
 fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! State transitions of runs. The rules decide, and this module reads and writes the rows in the transaction of a job.
+//! State transitions of runs in SQLite. The rules decide, and this module reads and writes the rows in the transaction of a job.
 
 use super::error::{Fault, unavailable};
 use super::guard::is_corruption;
@@ -15,7 +15,7 @@ use crate::store::{
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Adds rows. Existing rows remain unchanged.
+/// Adds runs to the ledger. Runs that are in the ledger already remain unchanged.
 pub(super) fn enqueue(writing: &mut Writing<'_>, runs: &[NewRun]) -> Result<(), Fault> {
     let before = writing.tenant.open_runs;
     for new in runs {
@@ -28,7 +28,7 @@ pub(super) fn enqueue(writing: &mut Writing<'_>, runs: &[NewRun]) -> Result<(), 
     }
 }
 
-/// Adds rows, then leases due runs. A failed claim is rolled back alone, and the added rows remain.
+/// Adds runs to the ledger, then leases due runs. A failed claim is rolled back alone, and the added runs remain.
 pub(super) fn enqueue_and_claim(
     writing: &mut Writing<'_>,
     runs: &[NewRun],
@@ -60,7 +60,7 @@ pub(super) fn enqueue_and_claim(
     Ok(Enqueued { claimed })
 }
 
-/// Claims one run.
+/// Claims one run for a worker, and first ends the run that it supersedes, if there is one.
 pub(super) fn claim(
     writing: &mut Writing<'_>,
     run: &RunRef,
@@ -84,7 +84,7 @@ pub(super) fn claim(
     Ok(claim)
 }
 
-/// Leases due runs, taking turns between the executors.
+/// Leases due runs to a worker, taking turns between the executors.
 pub(super) fn claim_next(
     writing: &mut Writing<'_>,
     n: usize,
@@ -134,7 +134,7 @@ fn grant(writing: &mut Writing<'_>, kept: Kept, id: ClaimId) -> Result<Claimed, 
     Ok(claimed)
 }
 
-/// Extends leases by their length from now. Returns the lost leases.
+/// Extends leases of runs by their length from now. Returns the lost leases.
 pub(super) fn heartbeat(writing: &mut Writing<'_>, leases: &[Lease]) -> Result<Vec<Lost>, Fault> {
     let mut lost = Vec::new();
     for lease in leases {
@@ -150,7 +150,7 @@ pub(super) fn heartbeat(writing: &mut Writing<'_>, leases: &[Lease]) -> Result<V
     Ok(lost)
 }
 
-/// Changes the row of a run.
+/// Changes the ledger row of a run as `decide` decides.
 pub(super) fn change(
     writing: &mut Writing<'_>,
     run: &RunRef,
@@ -179,7 +179,7 @@ pub(super) fn cancel(writing: &mut Writing<'_>, run: &RunRef) -> Result<Cancelle
     Ok(cancelled)
 }
 
-/// Ends a run as cancelled, unless it has ended already. Adds a missing row first.
+/// Ends a run as cancelled, unless it has ended already. Adds a run that is not in the ledger first.
 pub(super) fn enqueue_cancelled(
     writing: &mut Writing<'_>,
     run: &RunRef,
@@ -191,7 +191,7 @@ pub(super) fn enqueue_cancelled(
     Ok(cancelled)
 }
 
-/// Returns the row of a lease. Fails if the lease is no longer the newest of its row.
+/// Returns the ledger row of a leased run. Fails if the lease is no longer the newest of its row.
 pub(super) fn held(writing: &Writing<'_>, lease: &Lease) -> Result<Kept, Fault> {
     let kept = row::find(writing.connection, writing.tenant.id, &lease.run)?;
     let (serial, row) = kept.map(|kept| (kept.serial, kept.row)).unzip();
@@ -200,7 +200,7 @@ pub(super) fn held(writing: &Writing<'_>, lease: &Lease) -> Result<Kept, Fault> 
     Ok(Kept { serial, row })
 }
 
-/// Ends the lease of a row.
+/// Records the end or the suspension of a leased run in its ledger row.
 pub(super) fn end(
     writing: &mut Writing<'_>,
     kept: Kept,
@@ -212,7 +212,7 @@ pub(super) fn end(
     apply(writing, Some(kept.serial), &change)
 }
 
-/// Makes rows due that were transferred to these versions of executors, and due rows of these executors that left the order of their
+/// Makes runs due that were transferred to these versions of executors, and due runs of these executors that left the order of their
 /// ordering key. Returns their number.
 pub(super) fn accept_transfers(
     writing: &mut Writing<'_>,
@@ -230,7 +230,7 @@ pub(super) fn accept_transfers(
     Ok(accepted.len())
 }
 
-/// Makes a transferred row due.
+/// Makes a run due that was transferred to another version of its executor.
 fn accept(writing: &mut Writing<'_>, kept: Kept) -> Result<(), Fault> {
     let Kept { serial, row } = kept;
     let is_alone = queue::first(writing, &row.run, Some(serial))?.is_none();
@@ -279,7 +279,7 @@ fn apply(writing: &mut Writing<'_>, serial: Option<i64>, change: &Change) -> Res
     Ok(())
 }
 
-/// Returns the next sequence number.
+/// Returns the next sequence number for a run that the transaction adds or moves.
 fn next(writing: &Writing<'_>) -> u64 {
     writing.tenant.sequence.cast_unsigned() + 1
 }

@@ -1,17 +1,17 @@
-//! Tables of the store, and migrations of files from earlier versions.
+//! Tables of the SQLite store, and migrations of files from earlier versions.
 
 use super::error::{OpenFault, SqliteError};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::path::Path;
 
-/// Migrations, each to the next version. The version of a file is the number of applied migrations.
+/// SQL migrations of the store's tables, each to the next version. The version of a file is the number of applied migrations.
 const MIGRATIONS: &[&str] = &[
     FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS, KEYS,
     EXPIRED, SUSPENDED, INBOX,
 ];
 
-/// Version 1. Times are in microseconds since 1970, IDs have 16 bytes, and JSON is text. All names start with `ux_`, so that the file can
-/// also have tables of the application.
+/// Version 1 of the store's tables, with tenants, breadcrumbs, runs, events and consumers. Times are in microseconds since 1970, IDs have
+/// 16 bytes, and JSON is text. All names start with `ux_`, so that the file can also have tables of the application.
 const FIRST: &str = "
     -- `latest` is the time of the last commit, `sequence` and `position` the last of runs and events; what follows
     -- counts rows, so that a limit costs no scan.
@@ -70,8 +70,8 @@ const FIRST: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Version 2. Adds vectors, which are deleted with the version of their breadcrumb. All vectors come from one embedder. `since` gets
-/// another value each time all vectors are deleted.
+/// Version 2 of the store's tables, which adds vectors, which are deleted with the version of their breadcrumb. All vectors come from one
+/// embedder. `since` gets another value each time all vectors are deleted.
 const VECTORS: &str = "
     CREATE TABLE ux_embedder (
         only INTEGER PRIMARY KEY CHECK (only = 1), model TEXT NOT NULL, dimensions INTEGER NOT NULL,
@@ -88,8 +88,8 @@ const VECTORS: &str = "
     END;
 ";
 
-/// Version 3. Adds the records of workers, and an index of transferred runs. Until such a run ends, `reason` names the version of the
-/// executor to which it was transferred.
+/// Version 3 of the store's tables, which adds the records of workers and an index of transferred runs. Until such a run ends, `reason`
+/// names the version of the executor to which it was transferred.
 const WORKERS: &str = "
     CREATE TABLE ux_workers (
         tenant INTEGER NOT NULL, id TEXT NOT NULL, started_at INTEGER NOT NULL, seen_at INTEGER NOT NULL,
@@ -99,12 +99,12 @@ const WORKERS: &str = "
         WHERE reason IS NOT NULL AND over IS NULL;
 ";
 
-/// Version 4. Adds the cause of a run's last failed attempt.
+/// Version 4 of the store's tables, which adds the cause of a run's last failed attempt.
 const CAUSES: &str = "
     ALTER TABLE ux_runs ADD COLUMN cause TEXT;
 ";
 
-/// Version 5. Adds saved positions, one for each executor.
+/// Version 5 of the store's tables, which adds saved event positions of runtimes, one for each executor.
 const POSITIONS: &str = "
     CREATE TABLE ux_positions (
         tenant INTEGER NOT NULL, executor TEXT NOT NULL, saved_at INTEGER NOT NULL, position BLOB NOT NULL,
@@ -112,18 +112,19 @@ const POSITIONS: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Version 6. Adds the claim of a run's newest lease.
+/// Version 6 of the store's tables, which adds the claim ID of a run's newest lease.
 const CLAIMS: &str = "
     ALTER TABLE ux_runs ADD COLUMN claim BLOB;
 ";
 
-/// Version 7. Adds the sockets to which each commit with events sends a datagram. The ID is the file name of the socket.
+/// Version 7 of the store's tables, which adds the sockets to which each commit with events sends a datagram. The ID is the file name of
+/// the socket.
 const LISTENERS: &str = "
     CREATE TABLE ux_listeners (id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 ";
 
-/// Version 8. Adds the code of a failure, and the time when the run was added, which `enqueued_at` does not retain. Older rows have
-/// neither.
+/// Version 8 of the store's tables, which adds the code of a run's failure, and the time when the run was added, which `enqueued_at` does
+/// not retain. Older rows have neither.
 const PAGES: &str = "
     ALTER TABLE ux_runs ADD COLUMN code TEXT;
     ALTER TABLE ux_runs ADD COLUMN added_at INTEGER;
@@ -132,14 +133,15 @@ const PAGES: &str = "
         WHERE over IS NOT NULL AND sequence >= 4611686018427387904;
 ";
 
-/// Version 9. Adds paused executors.
+/// Version 9 of the store's tables, which adds paused executors.
 const PAUSES: &str = "
     CREATE TABLE ux_paused (
         tenant INTEGER NOT NULL, executor TEXT NOT NULL, since INTEGER NOT NULL, PRIMARY KEY (tenant, executor)
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Version 10. Adds request keys. The key with the lowest `number` is checked first, and then gets the next number.
+/// Version 10 of the store's tables, which adds request keys. The key with the lowest `number` is checked first, and then gets the next
+/// number.
 const REQUESTS: &str = "
     CREATE TABLE ux_requests (
         tenant INTEGER NOT NULL, executor TEXT NOT NULL, request_key TEXT NOT NULL, trigger_id BLOB NOT NULL,
@@ -149,7 +151,8 @@ const REQUESTS: &str = "
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number, checked_at);
 ";
 
-/// Version 11. Adds the number of request keys to the tenant's row, and checks the keys in the order of their times.
+/// Version 11 of the store's tables, which adds the number of request keys to the tenant's row, and an index for checks in the order of
+/// time.
 const KEYS: &str = "
     ALTER TABLE ux_tenants ADD COLUMN requests INTEGER NOT NULL DEFAULT 0;
     UPDATE ux_tenants SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = ux_tenants.id);
@@ -158,20 +161,22 @@ const KEYS: &str = "
     CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at);
 ";
 
-/// Version 12. Adds a column that is true if a lease of the run has expired. The number of abandoned leases only counts consecutive ones.
+/// Version 12 of the store's tables, which adds a column that is true if a lease of the run has expired. The number of abandoned leases
+/// only counts consecutive ones.
 const EXPIRED: &str = "
     ALTER TABLE ux_runs ADD COLUMN has_expired INTEGER NOT NULL DEFAULT 0;
     UPDATE ux_runs SET has_expired = 1 WHERE abandoned > 0;
 ";
 
-/// Version 13. Adds an index of suspended runs in page order, so that a worker can read a million of them page by page.
+/// Version 13 of the store's tables, which adds an index of suspended runs in page order, so that a worker can read a million of them page
+/// by page.
 const SUSPENDED: &str = "
     CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
 ";
 
-/// Version 14. Adds the inbox, one row for each new breadcrumb that another program inserts in its own transaction. `refused` is the reason
-/// why the store rejected a row. The constraints work with SQLite 3.38 and later, because the program can have an older version than this
-/// crate.
+/// Version 14 of the store's tables, which adds the inbox, with one row for each new breadcrumb that another program inserts in its own
+/// transaction. `refused` is the reason why the store rejected a row. The constraints work with SQLite 3.38 and later, because the program
+/// can have an older version than this crate.
 const INBOX: &str = "
     CREATE TABLE ux_inbox (
         serial INTEGER PRIMARY KEY, tenant TEXT NOT NULL DEFAULT 'default', id BLOB CHECK (length(id) = 16),
@@ -182,7 +187,8 @@ const INBOX: &str = "
     CREATE INDEX ux_inbox_by_tenant ON ux_inbox (tenant, serial) WHERE refused IS NULL;
 ";
 
-/// Returns the schema version of a file, or 0 without tables. Fails for a version that is newer than this crate supports. Changes nothing.
+/// Returns the schema version of a SQLite file, or 0 without the store's tables. Fails for a version that is newer than this crate
+/// supports. Changes nothing.
 pub(super) fn check(connection: &Connection) -> Result<i64, OpenFault> {
     let found = match has_table(connection, "ux_schema_version")? {
         true => connection
@@ -205,7 +211,7 @@ pub(super) fn check(connection: &Connection) -> Result<i64, OpenFault> {
     Ok(found)
 }
 
-/// Fails unless the file has the current schema version. Changes nothing.
+/// Fails unless the SQLite file has the current schema version. Changes nothing.
 pub(super) fn must_be_current(connection: &Connection, path: &Path) -> Result<(), OpenFault> {
     let found = check(connection)?;
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
@@ -227,19 +233,20 @@ fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
         .exists([name])
 }
 
-/// Migrates a file to the newest version, in one transaction under the write lock. Several processes can do this at the same time.
+/// Migrates a SQLite file to the newest schema version, in one transaction under the write lock. Several processes can do this at the same
+/// time.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenFault> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found = check(&transaction)?;
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     // Logged before the work, because the migration of large tables takes long.
     if found == 0 {
-        tracing::info!(version = known, "creating the tables of the store");
+        tracing::info!(version = known, "creating the tables of the SQLite store");
     } else if found < known {
         tracing::info!(
             from = found,
             to = known,
-            "migrating the tables of the store"
+            "migrating the tables of the SQLite store"
         );
     }
     let missing = MIGRATIONS
@@ -253,7 +260,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenFault> {
     Ok(())
 }
 
-/// Applies the migration to one version.
+/// Migrates the store's tables to one version, and records the version.
 fn migrate_to(version: i64, migration: &str, connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(migration)?;
     connection.execute_batch(&format!(
@@ -323,11 +330,11 @@ mod tests {
         for (version, expected) in [
             (
                 0,
-                format!("creating the tables of the store version={newest}"),
+                format!("creating the tables of the SQLite store version={newest}"),
             ),
             (
                 3,
-                format!("migrating the tables of the store from=3 to={newest}"),
+                format!("migrating the tables of the SQLite store from=3 to={newest}"),
             ),
         ] {
             let mut tables = of_version(version);
@@ -356,7 +363,7 @@ mod tests {
         let error = SqliteError::from(migrate(&mut tables).unwrap_err());
 
         let text = Chain(&error).to_string();
-        let part = format!("cannot bring the tables of the store to version {newest}");
+        let part = format!("cannot migrate the tables of the SQLite store to version {newest}");
         assert!(text.contains(&part), "{text}");
         assert!(text.contains("ux_inbox already exists"), "{text}");
         assert_eq!(check(&tables).unwrap(), 3);

@@ -1,4 +1,5 @@
-//! Queries: the smallest index that contains all candidates yields them newest first, and [`Query::selects`] checks each candidate.
+//! Queries for breadcrumbs in SQLite: the smallest index that contains all candidates yields them newest first, and [`Query::selects`]
+//! checks each candidate.
 
 use super::error::Fault;
 use super::table;
@@ -9,9 +10,9 @@ use rusqlite::{Connection, params_from_iter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum number of tags whose index entries are merged, or that one `IN` condition tests.
+/// Maximum number of a query's tags whose index entries are merged, or that one `IN` condition tests.
 const MERGED: usize = 64;
-/// Maximum number of tags that are tested individually for each candidate.
+/// Maximum number of a query's tags that are tested individually for each candidate.
 const TESTED: usize = 16;
 
 /// Returns the breadcrumbs that a query selects, in its order, and the number of expired breadcrumbs that were read. Ends early with a
@@ -45,7 +46,7 @@ pub(super) fn search(
     Ok((found, expired))
 }
 
-/// Passes the update time and the row of each candidate to `take`, newest first, until `take` returns `false`.
+/// Passes the update time and the row of each candidate breadcrumb of a query to `take`, newest first, until `take` returns `false`.
 pub(super) fn each_candidate(
     connection: &Connection,
     tenant: i64,
@@ -68,18 +69,18 @@ pub(super) fn each_candidate(
     Ok(())
 }
 
-/// Conditions of a query that an index can check.
+/// Conditions of a query for breadcrumbs that a SQLite index can check.
 struct Asked<'q> {
     schema: Option<&'q str>,
-    /// Tags that a breadcrumb must have.
+    /// Tags of the query that a breadcrumb must all have.
     all: BTreeSet<&'q str>,
-    /// Tags; a breadcrumb must have at least one of them.
+    /// Tags of the query; a breadcrumb must have at least one of them.
     any: Option<BTreeSet<&'q str>>,
-    /// Lower bound of the update time, exclusive.
+    /// Lower bound of a breadcrumb's update time in the query, exclusive.
     after: Option<Timestamp>,
 }
 
-/// Index whose entries are read in order.
+/// SQLite index whose entries a query reads in order.
 #[derive(Clone, Copy, Debug)]
 enum Driver<'q> {
     Everything,
@@ -88,18 +89,18 @@ enum Driver<'q> {
     AnyTag,
 }
 
-/// Newest entries of an index, up to a limit. A smaller value is better: first an index with few entries, then an index whose entries are
-/// further apart in time, because any period contains fewer of them.
+/// Newest entries of a SQLite index of breadcrumbs, up to a limit. A smaller value is better: first an index with few entries, then an
+/// index whose entries are further apart in time, because any period contains fewer of them.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Newest {
-    /// The index has only this number of entries.
+    /// The index has only this number of entries, fewer than the limit.
     All(i64),
     /// The index has at least as many entries as the limit. The oldest of them has this time.
     Since(i64),
 }
 
 impl Newest {
-    /// Returns the entries of both indexes together.
+    /// Returns the newest entries of two indexes together.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::All(some), Self::All(more)) => Self::All(some + more),
@@ -121,7 +122,7 @@ impl<'q> Asked<'q> {
         }
     }
 
-    /// Returns the index with the fewest entries to read, or `None` if an index shows that no breadcrumb can match.
+    /// Returns the SQLite index with the fewest entries to read for a query, or `None` if an index shows that no breadcrumb can match.
     fn driver(
         &self,
         connection: &Connection,
@@ -172,7 +173,7 @@ impl<'q> Asked<'q> {
         }
     }
 
-    /// Returns the statement that selects the update time and the row of each candidate, newest first, and its parameters.
+    /// Returns the SQL that selects the update time and the row of each candidate breadcrumb, newest first, and its parameters.
     fn candidates(
         &self,
         driver: Driver<'_>,
@@ -226,7 +227,7 @@ impl<'q> Asked<'q> {
         self.filtered(from, known, before, values)
     }
 
-    /// Adds the conditions on the update time and on the other tags. All candidates have the tag `known`.
+    /// Adds the query's conditions on the update time and on the other tags to the SQL. All candidates have the tag `known`.
     fn filtered(
         &self,
         mut sql: String,
@@ -257,7 +258,7 @@ impl<'q> Asked<'q> {
         sql
     }
 
-    /// Adds the condition that at least one of the tags is present.
+    /// Adds the condition to the SQL that a breadcrumb has at least one of the query's tags.
     fn with_any(&self, mut sql: String, values: &mut Vec<Value>) -> String {
         if let Some(any) = self.any.as_ref().filter(|any| any.len() <= MERGED) {
             let places = vec!["?"; any.len()].join(", ");
@@ -281,7 +282,7 @@ const OF_SCHEMA: &str = "
         WHERE tenant = ?1 AND schema_name = ?2 AND deleted = 0 AND updated_at <= ?3
         ORDER BY updated_at DESC LIMIT 64)";
 
-/// Reads the newest entries of a tag or a schema with [`OF_TAG`] or [`OF_SCHEMA`].
+/// Reads the newest index entries of a tag or a schema of breadcrumbs with [`OF_TAG`] or [`OF_SCHEMA`].
 fn newest(
     connection: &Connection,
     sql: &str,
@@ -289,7 +290,7 @@ fn newest(
     of: &str,
     before: i64,
 ) -> rusqlite::Result<Newest> {
-    /// Limit in the statements.
+    /// Maximum number of index entries that the SQL statements count.
     const MOST: i64 = 64;
     let mut newest = connection.prepare_cached(sql)?;
     newest.query_row((tenant, of, before), |row| {

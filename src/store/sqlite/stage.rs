@@ -1,4 +1,4 @@
-//! Execution of one commit in the savepoint of its job. An error rolls back the whole commit.
+//! Execution of one commit of breadcrumbs in the savepoint of its SQLite job. An error rolls back the whole commit.
 
 use super::error::Fault;
 use super::table::{self, Found};
@@ -82,7 +82,7 @@ struct Stage<'w, 't> {
     writing: &'w mut Writing<'t>,
     writer: Option<Writer>,
     written: Vec<Arc<Breadcrumb>>,
-    /// Time of the previous commit.
+    /// Time of the tenant's previous commit.
     begun: i64,
     creates: bool,
 }
@@ -151,7 +151,7 @@ impl Stage<'_, '_> {
         })
     }
 
-    /// Checks the size of the whole breadcrumb, because its parts can be within their limits while their sum is not.
+    /// Checks the total size of a breadcrumb, because its parts can be within their limits while their sum is not.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.writing.limits.breadcrumb_bytes);
         if size > limit {

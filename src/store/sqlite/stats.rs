@@ -1,4 +1,4 @@
-//! Statistics of a store.
+//! Statistics of a SQLite store.
 
 use super::error::Fault;
 use super::tenant;
@@ -21,9 +21,9 @@ pub struct SqliteStats {
     pub events: u64,
     /// Position of the tenant's last event, or 0 without events.
     pub position: u64,
-    /// Size of the file in bytes, for all tenants.
+    /// Size of the SQLite file in bytes, for all tenants.
     pub file_bytes: u64,
-    /// Size of the write-ahead log (`-wal`) in bytes.
+    /// Size of the SQLite file's write-ahead log (`-wal`) in bytes.
     pub wal_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Removal of expired breadcrumbs: a commit removes a few, and a background sweep removes many in small steps.
+//! Removal of expired breadcrumbs from SQLite: a commit removes a few, and a background sweep removes many in small steps.
 
 use super::builder::SqliteLimits;
 use super::job::{Job, Task};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
-/// Maximum number of breadcrumbs that one job of a sweep removes.
+/// Maximum number of expired breadcrumbs that one job of a sweep removes.
 const AT_ONCE: usize = 256;
 
 /// A sweep that removes the expired breadcrumbs of a tenant, one job after the other.
@@ -18,15 +18,15 @@ pub(super) struct Sweep {
     pub(super) limits: SqliteLimits,
     pub(super) time: Arc<Time>,
     pub(super) tenant: Arc<str>,
-    /// Weak, so that the writer ends with the last handle.
+    /// Queue of the writer's jobs, a weak reference so that the writer thread ends with the last handle.
     pub(super) writes: mpsc::WeakSender<Box<dyn Job>>,
-    /// If `true`, a sweep is running. Dropping the sweep sets it to `false`.
+    /// If `true`, a sweep of expired breadcrumbs is running. Dropping the sweep sets it to `false`.
     pub(super) going_on: Arc<AtomicBool>,
 }
 
 impl Sweep {
-    /// Adds the next job to the writer's queue. Each job adds its successor. If the queue is full, the sweep ends, and a later sweep
-    /// removes the rest.
+    /// Adds the sweep's next job to the queue of the SQLite writer thread. Each job adds its successor. If the queue is full, the sweep
+    /// ends, and a later sweep removes the rest.
     pub(super) fn go_on(self) {
         let Some(writes) = self.writes.upgrade() else {
             return;
@@ -49,7 +49,7 @@ impl Sweep {
 }
 
 impl Drop for Sweep {
-    /// Ends the sweep with its last job, which found nothing more to remove or failed.
+    /// Ends the sweep of expired breadcrumbs with its last job, which found nothing more to remove or failed.
     fn drop(&mut self) {
         self.going_on.store(false, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Rows of the table `ux_breadcrumbs`.
+//! Rows of breadcrumbs and tombstones in the SQLite table `ux_breadcrumbs`.
 
 use super::column::{blob, id, json, lineage, number, tags, texts, time};
 use super::tenant::Writing;
@@ -22,7 +22,7 @@ const BY_SERIAL: &str = "
            updated_by, title, description, semantic_version, tags, llm_hints, context
     FROM ux_breadcrumbs WHERE serial = ?1";
 
-/// Returns a breadcrumb or its tombstone.
+/// Returns a breadcrumb or its tombstone by ID.
 pub(super) fn find(
     connection: &Connection,
     tenant: i64,
@@ -32,7 +32,7 @@ pub(super) fn find(
     found.query_row((tenant, blob(id)), read).optional()
 }
 
-/// Returns the breadcrumb or tombstone of a row.
+/// Returns the breadcrumb or tombstone with a row ID.
 pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Option<Found>> {
     let mut found = connection.prepare_cached(BY_SERIAL)?;
     found.query_row([serial], read).optional()
@@ -80,7 +80,7 @@ pub(super) fn origin(
     })
 }
 
-/// Adds a new breadcrumb.
+/// Adds the row of a new breadcrumb, and its tags, to the SQLite tables.
 pub(super) fn insert(
     writing: &mut Writing<'_>,
     new: &Breadcrumb,
@@ -118,7 +118,7 @@ pub(super) fn insert(
     add_tags(writing, serial, new)
 }
 
-/// Replaces a breadcrumb by its next version or its tombstone.
+/// Replaces a breadcrumb's row by its next version or its tombstone.
 pub(super) fn replace(
     writing: &mut Writing<'_>,
     before: &Found,
@@ -161,12 +161,12 @@ pub(super) fn replace(
     add_tags(writing, before.row, new)
 }
 
-/// Query for the expired breadcrumbs.
+/// SQL query for the tenant's expired breadcrumbs.
 pub(super) const ENDED: &str = "
     SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
     ORDER BY ttl LIMIT ?3";
 
-/// Removes up to `most` expired breadcrumbs. Returns `true` if it found `most`, so that there may be more.
+/// Removes up to `most` of the tenant's expired breadcrumbs. Returns `true` if it found `most`, so that there may be more.
 pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<bool> {
     let mut ended = writing.sql(ENDED)?;
     let limit = i64::try_from(most).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! The row of a tenant in `ux_tenants`, and the context of a writer job.
+//! The row of a tenant in the SQLite table `ux_tenants`, and the context of a job of the writer thread.
 
 use super::NAME;
 use super::builder::SqliteLimits;
@@ -9,7 +9,7 @@ use crate::store::Worker;
 use crate::store::durable::tenant::{Tenant, Time, shown as shown_micros};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 
-/// Returns the row of a tenant, or `None` if the tenant has no row yet.
+/// Returns the row of a tenant (counters and event positions), or `None` if the tenant has no row yet.
 pub(super) fn find(connection: &Connection, name: &str) -> rusqlite::Result<Option<Tenant>> {
     let mut found = connection.prepare_cached(
         "SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs,
@@ -29,7 +29,7 @@ fn find_or_add(connection: &Connection, name: &str) -> rusqlite::Result<Tenant> 
     Ok(Tenant::new(add.insert([name])?))
 }
 
-/// Returns [`Tenant::latest`] of a tenant.
+/// Returns the tenant's [`Tenant::latest`], the time of its last commit.
 pub(super) fn latest(connection: &Connection, tenant: i64) -> rusqlite::Result<Timestamp> {
     let mut latest = connection.prepare_cached("SELECT latest FROM ux_tenants WHERE id = ?1")?;
     latest
@@ -37,7 +37,7 @@ pub(super) fn latest(connection: &Connection, tenant: i64) -> rusqlite::Result<T
         .map(Timestamp::from_micros)
 }
 
-/// Returns the time of the store's clock for a job.
+/// Returns the time of the store's clock for a job (store operation) of the writer.
 fn now(time: &Time, tenant: &Tenant) -> Timestamp {
     let wall = time.now();
     time.jumps.read(NAME, wall.as_micros());
@@ -64,21 +64,21 @@ fn write(connection: &Connection, tenant: &Tenant) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Context of a writer job: the open transaction and the tenant of the job.
+/// Context of a job (store operation) of the SQLite writer: the open transaction and the tenant of the job.
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t Connection,
     pub(super) limits: &'t SqliteLimits,
-    /// Tenant name.
+    /// Name of the tenant whose data the job changes.
     pub(super) name: &'t str,
-    /// Tenant's row. A changed row is written when the job has succeeded.
+    /// Row of the job's tenant (counters and event positions). A changed row is written when the job has succeeded.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
-    /// If `true`, the clock did not jump for a while, so records of workers can be deleted by their age.
+    /// If `true`, the wall clock did not jump for a while, so records of workers can be deleted by their age.
     pub(super) is_clock_steady: bool,
 }
 
 impl<'t> Writing<'t> {
-    /// Runs a job on a tenant in the open transaction. Adds the tenant's row if it is missing.
+    /// Runs a job (store operation) on a tenant in the open SQLite transaction. Adds the tenant's row if it is missing.
     pub(super) fn with<T>(
         connection: &'t Connection,
         limits: &'t SqliteLimits,
@@ -106,7 +106,8 @@ impl<'t> Writing<'t> {
         self.connection.prepare_cached(sql)
     }
 
-    /// Returns a time that is later than all earlier commits, so that the order of times is the order of commits.
+    /// Returns a time for a breadcrumb version that is later than all earlier commits of the tenant, so that the order of times is the
+    /// order of commits.
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest = self.now.as_micros().max(self.tenant.latest + 1);
         Timestamp::from_micros(self.tenant.latest)

@@ -1,4 +1,4 @@
-//! Queue for the writers of several processes, so that none waits long while another one commits repeatedly.
+//! Queue for the SQLite writers of several processes, so that none waits long while another one commits repeatedly.
 //!
 //! A writer takes the lock *turn*, then the lock *write*, and releases *turn*. While it writes, only one other writer has the lock *turn*,
 //! so the next transaction belongs to that writer. The locks only decide the order. SQLite's own lock protects the file, also from
@@ -11,20 +11,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pause between attempts to lock a file. It is the same for all writers, so a writer that joins the queue late has no advantage.
+/// Pause between a writer's attempts to lock a lock file. It is the same for all writers, so a writer that joins the queue late has no
+/// advantage.
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// Time for which a writer does not wait for its turn after a wait has timed out.
+/// Time for which a SQLite writer does not wait for its turn after a wait has timed out.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// Queue access of one writer.
+/// Access of one SQLite writer to the queue of the writers of all processes.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// `None` if the lock files cannot be created or locked.
+    /// Lock files of the queue of writers, or `None` if they cannot be created or locked.
     files: Option<Files>,
-    /// Maximum time to wait for a turn.
+    /// Maximum time that the SQLite writer waits for its turn.
     patience: Duration,
-    /// End of the time without waits after a timeout. The process that holds the lock may be stopped.
+    /// End of the time in which the SQLite writer does not wait for its turn, after a timeout. The process that holds the lock may be
+    /// stopped.
     stuck_until: Option<Instant>,
 }
 
@@ -34,12 +36,12 @@ struct Files {
     write: Arc<File>,
 }
 
-/// The held lock *write*, or *turn* while the writer waits for *write*. Dropping it releases the lock.
+/// The lock *write* that a SQLite writer holds, or *turn* while the writer waits for *write*. Dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct Turn(Arc<File>);
 
 impl Turns {
-    /// Opens the lock files next to the database file at `path`, and creates them if they are missing.
+    /// Opens the lock files of the writers' queue next to the SQLite file at `path`, and creates them if they are missing.
     pub(super) fn of(path: &Path, patience: Duration) -> Self {
         let files = match (open(path, "-turn"), open(path, "-write")) {
             (Ok(turn), Ok(write)) => Some(Files { turn, write }),
@@ -59,7 +61,7 @@ impl Turns {
         }
     }
 
-    /// Returns a queue that never waits.
+    /// Returns a queue of SQLite writers that never waits.
     pub(super) fn none() -> Self {
         Self {
             files: None,
@@ -68,7 +70,8 @@ impl Turns {
         }
     }
 
-    /// Waits for the turn of this writer. Returns `None` after a timeout, or if there is no queue. Then only SQLite's lock decides. Blocks.
+    /// Waits for the turn of this SQLite writer among the writers of all processes. Returns `None` after a timeout, or if there is no
+    /// queue. Then only SQLite's lock decides. Blocks.
     pub(super) fn take(&mut self) -> Option<Turn> {
         let files = self.files.as_ref()?;
         let now = Instant::now();
@@ -109,7 +112,7 @@ impl Drop for Turn {
     }
 }
 
-/// Locks a file. Fails with [`TryLockError::WouldBlock`] at the time `until`.
+/// Locks a lock file of the SQLite writers' queue. Fails with [`TryLockError::WouldBlock`] at the time `until`.
 ///
 /// [`File::lock`] has no timeout, so this function polls. At most one writer waits for *write*, and gets it within one pause.
 fn lock(file: &Arc<File>, until: Instant) -> Result<Turn, TryLockError> {

@@ -1,4 +1,5 @@
-//! Vectors of breadcrumbs. Triggers of the tables delete a vector when its breadcrumb changes or is deleted, so no statement can miss that.
+//! Vectors of breadcrumbs in SQLite. Triggers of the tables delete a vector when its breadcrumb changes or is deleted, so no statement can
+//! miss that.
 
 use super::cache::{Cache, Key};
 use super::column::blob;
@@ -13,17 +14,17 @@ use crate::store::{Scored, StoreError, VectorQuery};
 use rusqlite::{Connection, OptionalExtension, Statement};
 use std::sync::Arc;
 
-/// Query for the vector of a row.
+/// SQL query for the vector of the breadcrumb with a row ID.
 pub(super) const OF: &str =
     "SELECT vector FROM ux_vectors WHERE serial = ?1 AND vector IS NOT NULL";
 
-/// Query for the next breadcrumbs after a time, each with a column that is 1 if it has no vector.
+/// SQL query for the next breadcrumbs after a time, each with a column that is 1 if it has no vector.
 pub(super) const WITHOUT: &str = "
     SELECT b.updated_at, b.serial, v.serial IS NULL
     FROM ux_breadcrumbs AS b INDEXED BY ux_breadcrumbs_by_time LEFT JOIN ux_vectors AS v ON v.serial = b.serial
     WHERE b.tenant = ?1 AND b.deleted = 0 AND b.updated_at > ?2 ORDER BY b.updated_at LIMIT ?3";
 
-/// Deletes all vectors if `forgets` is `true`, and records the embedder if the file has none.
+/// Deletes all vectors of breadcrumbs if `forgets` is `true`, and records the embedder if the file has none.
 ///
 /// The inner result is an error if the stored vectors come from another model. Then nothing was changed.
 pub(super) fn begin(
@@ -46,8 +47,8 @@ pub(super) fn begin(
     Ok(Ok(()))
 }
 
-/// Returns the identifier of the current set of vectors. Fails if the stored vectors come from another model, for example because another
-/// process has opened the file with `forget_vectors`.
+/// Returns the identifier of the SQLite file's current set of vectors. Fails if the stored vectors come from another model, for example
+/// because another process has opened the file with `forget_vectors`.
 pub(super) fn check(connection: &Connection, config: &EmbeddingConfig) -> Result<i64, Fault> {
     let kept = kept(connection)?.unwrap_or_default();
     let checked = config.check(&kept.model, kept.dimensions);
@@ -55,7 +56,7 @@ pub(super) fn check(connection: &Connection, config: &EmbeddingConfig) -> Result
     Ok(kept.since)
 }
 
-/// Model of the stored vectors, and the identifier of the set.
+/// Embedding model of the stored vectors, and the identifier of the set of vectors.
 #[derive(Default)]
 struct Kept {
     model: String,
@@ -84,7 +85,7 @@ pub(super) fn without(
     most: usize,
     now: Timestamp,
 ) -> Result<Page, Fault> {
-    /// Maximum number of rows that one read checks.
+    /// Maximum number of breadcrumbs that one read checks for missing vectors.
     const ROWS: i64 = 4_096;
     let (mut found, mut until, mut looked_at) = (Vec::new(), after, 0);
     let mut rows = connection.prepare_cached(WITHOUT)?;
@@ -130,7 +131,7 @@ pub(super) fn put(
     Ok(())
 }
 
-/// A vector search, with the unit vector of the query's text.
+/// Parameters of a vector search in SQLite, with the unit vector of the query's text.
 pub(super) struct VectorSearch<'q> {
     pub(super) query: &'q VectorQuery,
     pub(super) to: &'q [f32],
@@ -138,7 +139,8 @@ pub(super) struct VectorSearch<'q> {
     pub(super) cache: &'q Cache,
 }
 
-/// Returns the nearest breadcrumbs that a query selects. Ends early with a partial result if the caller stops waiting.
+/// Returns the breadcrumbs that a query selects and whose vectors are nearest to the query's. Ends early with a partial result if the
+/// caller stops waiting.
 pub(super) fn nearest(
     connection: &Connection,
     tenant: i64,
@@ -179,7 +181,7 @@ pub(super) fn nearest(
     Ok(nearest.into_scored())
 }
 
-/// Reads the vector of a row. Returns `false` if the row has none.
+/// Reads the vector of the breadcrumb with a row ID. Returns `false` if the row has none.
 fn read(vectors: &mut Statement<'_>, serial: i64, vector: &mut [f32]) -> rusqlite::Result<bool> {
     let mut rows = vectors.query([serial])?;
     match rows.next()? {

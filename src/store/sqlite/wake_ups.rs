@@ -1,4 +1,4 @@
-//! Sending side of wake-ups: the sockets that receive a datagram after a transaction of the writer.
+//! Sending side of wake-ups: the sockets of other processes that receive a datagram after a transaction of the SQLite writer.
 
 use super::guard::Undone;
 use super::job::Job;
@@ -7,13 +7,13 @@ use rusqlite::Connection;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Sender of datagrams to other processes after commits with events.
+/// Sender of datagrams to other processes after SQLite commits with events.
 pub(super) struct WakeUps {
-    /// `None` if the database sends no datagrams.
+    /// Datagram sockets of the databases on the SQLite file, or `None` if the database sends no datagrams.
     sockets: Option<Arc<Sockets>>,
-    /// The registered sockets, if the current transaction wrote events.
+    /// The datagram sockets of other processes to wake, if the current transaction wrote events.
     others: Vec<Uuid>,
-    /// Sockets that refused a datagram. The next transaction deletes their rows.
+    /// Datagram sockets that refused a datagram. The next transaction deletes their rows.
     dead: Vec<Uuid>,
 }
 
@@ -26,7 +26,7 @@ impl WakeUps {
         }
     }
 
-    /// Reads the registered sockets in a transaction that wrote events, and deletes the rows of dead sockets in any transaction.
+    /// Reads the registered datagram sockets in a transaction that wrote events, and deletes the rows of dead sockets in any transaction.
     pub(super) fn prepare(
         &mut self,
         connection: &Connection,
@@ -44,7 +44,7 @@ impl WakeUps {
         Ok(())
     }
 
-    /// Records that the last prepared transaction is committed, and sends its datagrams.
+    /// Records that the last prepared transaction is committed, and sends its datagrams to other processes.
     pub(super) fn committed(&mut self) {
         self.dead.clear();
         if let Some(sockets) = &self.sockets {
@@ -52,14 +52,14 @@ impl WakeUps {
         }
     }
 
-    /// Returns the job that deletes the registration of the database's own socket, or `None` without a socket.
+    /// Returns the job that deletes the registration of the database's own datagram socket, or `None` without a socket.
     pub(super) fn leave(&self) -> Option<Box<dyn Job>> {
         let sockets = self.sockets.as_ref().filter(|sockets| sockets.is_bound())?;
         Some(Box::new(Leave(Arc::clone(sockets))))
     }
 }
 
-/// Job that deletes the registration.
+/// Job of the SQLite writer that deletes the registration of the database's own datagram socket.
 struct Leave(Arc<Sockets>);
 
 impl Job for Leave {
@@ -79,7 +79,7 @@ impl Job for Leave {
 }
 
 impl Drop for WakeUps {
-    /// Deletes the socket of a database that could not delete its registration. It would otherwise remain in the folder.
+    /// Deletes the datagram socket of a database that could not delete its registration. It would otherwise remain in the folder.
     fn drop(&mut self) {
         if let Some(sockets) = &self.sockets {
             sockets.unlink();

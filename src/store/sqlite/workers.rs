@@ -1,4 +1,4 @@
-//! Records of workers.
+//! Records of workers in SQLite.
 
 use super::error::{Fault, unreadable};
 use super::tenant::Writing;
@@ -33,7 +33,7 @@ pub(super) fn record(writing: &Writing<'_>, worker: &WorkerRecord) -> Result<(),
     Ok(())
 }
 
-/// Returns all workers, the most recently stored record first.
+/// Returns all workers of a tenant, the most recently stored record first.
 pub(super) fn all(
     connection: &Connection,
     tenant: i64,

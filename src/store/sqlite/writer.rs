@@ -1,5 +1,5 @@
-//! Writer thread. One transaction commits all waiting jobs, because a commit costs more than the writes. Each job has its own savepoint, so
-//! a failed job does not roll back the others. The writer sends the results after the commit.
+//! Writer thread of a SQLite database. One transaction commits all waiting jobs, because a commit costs more than the writes. Each job has
+//! its own savepoint, so a failed job does not roll back the others. The writer sends the results after the commit.
 
 use super::acknowledged;
 use super::error::SqliteError;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Maximum number of jobs that the writer receives at once.
+/// Maximum number of jobs (store operations) that the SQLite writer receives at once.
 const MOST: usize = 128;
-/// Duration after which a transaction accepts no more jobs.
+/// Duration after which a transaction of the SQLite writer accepts no more jobs.
 const LONG: Duration = Duration::from_millis(50);
 
 pub(super) struct Writer {
@@ -34,8 +34,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Runs jobs until the last sender is dropped, waits until the other connections are closed, and closes the file. SQLite deletes
-    /// the WAL file when the last connection closes. If two connections close at the same time, neither of them deletes it.
+    /// Runs jobs (store operations) until the last sender is dropped, waits until the other connections are closed, and closes the SQLite
+    /// file. SQLite deletes the WAL file when the last connection closes. If two connections close at the same time, neither of them
+    /// deletes it.
     pub(super) fn run(
         mut self,
         mut jobs: mpsc::Receiver<Box<dyn Job>>,
@@ -56,7 +57,7 @@ impl Writer {
         others_closed();
     }
 
-    /// Runs one transaction with the waiting jobs, until [`LONG`] has passed, and sends their results.
+    /// Runs one SQLite transaction with the waiting jobs (store operations), until [`LONG`] has passed, and sends their results.
     fn transaction(&mut self, waiting: &mut VecDeque<Box<dyn Job>>) {
         self.progress.begin();
         let positions = self.acknowledged.take();
@@ -69,7 +70,7 @@ impl Writer {
             self.guard.note_driver(error);
         }
         if let Some(error) = &undone {
-            tracing::warn!(path = &*self.guard.path(), error = %Chain(&error.error()), jobs = done.len(), "transaction rolled back");
+            tracing::warn!(path = &*self.guard.path(), error = %Chain(&error.error()), jobs = done.len(), "a SQLite transaction failed or was rolled back; its callers receive the error");
             self.acknowledged.put_back(positions);
         }
         let has_events = undone.is_none() && done.iter().any(|job| job.has_events());
@@ -85,7 +86,8 @@ impl Writer {
         }
     }
 
-    /// Commits one transaction. `done` receives every job that was started, even if the transaction is rolled back.
+    /// Commits one SQLite transaction with the waiting jobs (store operations). `done` receives every job that was started, even if the
+    /// transaction is rolled back.
     fn commit(
         &mut self,
         waiting: &mut VecDeque<Box<dyn Job>>,
@@ -115,8 +117,8 @@ impl Writer {
         committed.map_err(Undone::from)
     }
 
-    /// Begins a transaction. Fails if the store accepts no writes, or if a newer version of this crate migrated the file. Returns the turn
-    /// of the writer, if it has one.
+    /// Begins a transaction of the SQLite writer. Fails if the store accepts no writes, or if a newer version of this crate migrated the
+    /// file. Returns the turn of the writer, if it has one.
     fn begin(&mut self) -> Result<Option<Turn>, Undone> {
         self.guard.accepts_writes()?;
         let waiting = Instant::now();

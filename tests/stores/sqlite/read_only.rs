@@ -31,7 +31,7 @@ async fn a_read_only_store_reads_and_refuses_every_write() {
     };
     let cause = source.to_string();
     assert!(
-        cause.ends_with("the store was opened for reading"),
+        cause.ends_with("the store was opened for reading; open another store for writing"),
         "{cause}"
     );
     assert!(fs::read(folder.file()).unwrap() == before);

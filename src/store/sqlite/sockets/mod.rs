@@ -1,5 +1,5 @@
-//! Wake-ups of other processes: after a commit with events, the writer sends a datagram to each socket in the table
-//! `ux_listeners`. A datagram has no content and may be lost.
+//! Wake-ups of other processes: after a commit with events, the SQLite writer sends a datagram to each socket in the table `ux_listeners`.
+//! A datagram has no content and may be lost.
 //!
 //! The sockets are in a folder next to the database file. All changes of that folder happen inside a write transaction, so
 //! no process removes what another one is about to use.
@@ -24,26 +24,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use system::{Folder, Sender};
 use uuid::Uuid;
 
-/// Maximum number of listeners. Further databases find commits by polling the file.
+/// Maximum number of databases on one SQLite file that register a socket for datagrams. Further databases find commits by polling the file.
 const MOST: usize = 64;
 
-/// Maximum number of files that one registration checks.
+/// Maximum number of socket files that one registration of a socket checks.
 const MOST_FILES: usize = 1_024;
 
-/// The sockets of all databases on one file, and the name of this database's own socket.
+/// The datagram sockets of all databases on one SQLite file, and the name of this database's own socket.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    /// The database file, whose owner must own the folder too.
+    /// The SQLite file, whose owner must own the folder of the sockets too.
     database: PathBuf,
     folder: PathBuf,
     own: Uuid,
     is_bound: AtomicBool,
-    /// `None` if the system has no such sockets.
+    /// Sender of datagrams to the sockets, or `None` if the system has no such sockets.
     sender: Option<Sender>,
 }
 
 impl Sockets {
-    /// Returns the sockets of the file at `path`, which has no symbolic links.
+    /// Returns the datagram sockets for the SQLite file at `path`, which has no symbolic links.
     pub(super) fn of(path: &Path) -> Self {
         let mut folder = path.as_os_str().to_owned();
         folder.push("-listeners");
@@ -56,8 +56,8 @@ impl Sockets {
         }
     }
 
-    /// Binds the database's own socket and registers it. Deletes the rows and files that processes left when they were killed.
-    /// Returns `None` if no socket can be bound.
+    /// Binds the database's own datagram socket and registers it in the SQLite file. Deletes the rows and files that processes left when
+    /// they were killed. Returns `None` if no socket can be bound.
     pub(super) fn join(&self, connection: &Connection) -> rusqlite::Result<Option<Bound>> {
         let known = listeners(connection)?;
         let (dead, alive) = self.probe(known);
@@ -91,7 +91,8 @@ impl Sockets {
         }
     }
 
-    /// Deletes the database's own row and socket, and the folder after the last socket. Does nothing without a socket.
+    /// Deletes the row and the file of the database's own datagram socket, and the folder after the last socket. Does nothing without a
+    /// socket.
     pub(super) fn leave(&self, connection: &Connection) -> rusqlite::Result<()> {
         if !self.is_bound() {
             return Ok(());
@@ -103,14 +104,14 @@ impl Sockets {
         Ok(())
     }
 
-    /// Deletes the socket of a database whose row cannot be deleted. Another process then deletes the row.
+    /// Deletes the socket file of a database whose row in the table `ux_listeners` cannot be deleted. Another process then deletes the row.
     pub(super) fn unlink(&self) {
         if self.is_bound() {
             drop(fs::remove_file(self.file(self.own)));
         }
     }
 
-    /// Splits sockets into the sockets that no process reads from, and the others.
+    /// Splits datagram sockets into the sockets that no process reads from, and the others.
     pub(super) fn probe(&self, ids: Vec<Uuid>) -> (Vec<Uuid>, Vec<Uuid>) {
         if ids.is_empty() {
             return (Vec::new(), Vec::new());
@@ -122,12 +123,12 @@ impl Sockets {
         }
     }
 
-    /// Returns `true` if the system has such sockets.
+    /// Returns `true` if the system has datagram sockets in the file system.
     pub(super) fn are_supported(&self) -> bool {
         self.sender.is_some()
     }
 
-    /// Returns `true` if the file of the database's own socket was deleted.
+    /// Returns `true` if the file of the database's own datagram socket was deleted.
     pub(super) fn is_own_missing(&self) -> bool {
         let found = fs::symlink_metadata(self.file(self.own));
         found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
@@ -141,15 +142,15 @@ impl Sockets {
         self.is_bound.load(Ordering::SeqCst)
     }
 
-    /// Returns the registered sockets of other databases. Call it in the write transaction whose events wake them: a listener that
-    /// registers later reads those events itself.
+    /// Returns the registered datagram sockets of other databases on the SQLite file. Call it in the write transaction whose events wake
+    /// them: a listener that registers later reads those events itself.
     pub(super) fn others(&self, connection: &Connection) -> rusqlite::Result<Vec<Uuid>> {
         let mut listeners = listeners(connection)?;
         listeners.retain(|id| *id != self.own);
         Ok(listeners)
     }
 
-    /// Deletes the rows and the files of dead sockets.
+    /// Deletes the rows and the files of datagram sockets that no process reads from.
     pub(super) fn remove(&self, connection: &Connection, dead: &[Uuid]) -> rusqlite::Result<()> {
         for id in dead {
             connection
@@ -161,7 +162,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Sends a datagram to each of the sockets, without waiting. Returns the sockets that no process reads from any more.
+    /// Sends a datagram about new events to each of the sockets, without waiting. Returns the sockets that no process reads from any more.
     pub(super) fn wake(&self, others: &[Uuid]) -> Vec<Uuid> {
         let Some(sender) = self.sender.as_ref().filter(|_| !others.is_empty()) else {
             return Vec::new();
@@ -176,7 +177,8 @@ impl Sockets {
         }
     }
 
-    /// Removes dead sockets without a row, which are left from processes that were killed before they committed their row.
+    /// Deletes the files of dead datagram sockets without a row, which are left from processes that were killed before they committed their
+    /// row.
     fn remove_files_without_row(&self, known: &[Uuid]) {
         let (Ok(files), Ok(folder)) = (fs::read_dir(&self.folder), self.open()) else {
             return;
@@ -194,12 +196,13 @@ impl Sockets {
     }
 }
 
-/// Returns the file name of a socket. The table contains IDs, not names, so no row can name a file outside of the folder.
+/// Returns the file name of a datagram socket. The table contains IDs, not names, so no row can name a file outside of the folder.
 fn name(id: Uuid) -> String {
     id.simple().to_string()
 }
 
-/// Returns the registered sockets. IDs with another length are ignored, because a row of a foreign program must not make commits fail.
+/// Returns all registered datagram sockets of databases on the SQLite file. IDs with another length are ignored, because a row of a foreign
+/// program must not make commits fail.
 fn listeners(connection: &Connection) -> rusqlite::Result<Vec<Uuid>> {
     let mut listeners =
         connection.prepare_cached("SELECT id FROM ux_listeners WHERE length(id) = 16")?;

@@ -1,14 +1,14 @@
-//! Systems without Unix sockets: other processes find commits by checking the file.
+//! Wake-ups of other processes on systems without Unix sockets: other processes find commits by checking the SQLite file.
 
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 use uuid::Uuid;
 
-/// A bound socket. This system has none.
+/// A bound datagram socket. This system has none.
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum Bound {}
 
-/// Receiving side of a socket. This system has none.
+/// Receiving side of a datagram socket. This system has none.
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum Receiver {}
 
@@ -22,7 +22,7 @@ impl Receiver {
     }
 }
 
-/// Sending side. This system has none.
+/// Sending side of datagrams about new events. This system has none.
 #[derive(Debug)]
 pub(super) enum Sender {}
 
@@ -36,7 +36,7 @@ impl Sender {
     }
 }
 
-/// Folder of sockets. This system has none.
+/// Folder of datagram sockets. This system has none.
 pub(super) enum Folder {}
 
 impl Folder {

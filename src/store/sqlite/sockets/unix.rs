@@ -1,4 +1,4 @@
-//! Datagram sockets in a folder.
+//! Unix datagram sockets in a folder next to the SQLite file, which wake other processes after a commit.
 
 use super::name;
 use crate::store::sqlite::guard::identity;
@@ -12,17 +12,17 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// Maximum length of a socket's path in bytes. `sun_path` has 104 bytes on macOS and 108 on Linux, including a final zero.
+/// Maximum length of a Unix socket's path in bytes. `sun_path` has 104 bytes on macOS and 108 on Linux, including a final zero.
 const LONGEST: usize = 103;
 
-/// Maximum number of datagrams that are discarded after the first one.
+/// Maximum number of queued datagrams that a wake-up discards after the first one.
 const MOST_QUEUED: usize = 1_024;
 
-/// A bound socket.
+/// A bound Unix datagram socket, which receives wake-ups from other processes.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Bound(UnixDatagram);
 
-/// Receiving side of a socket, registered with the runtime of the calling thread.
+/// Receiving side of a Unix datagram socket, registered with the runtime of the calling thread.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Receiver(tokio::net::UnixDatagram);
 
@@ -32,7 +32,7 @@ impl Receiver {
         tokio::net::UnixDatagram::from_std(bound.0).map(Self)
     }
 
-    /// Waits for a datagram, and discards all queued datagrams.
+    /// Waits for a datagram about a commit of another process, and discards all queued datagrams.
     pub(in crate::store::sqlite) async fn received(&self) {
         let mut content = [0; 1];
         if self.0.recv(&mut content).await.is_err() {
@@ -47,7 +47,7 @@ impl Receiver {
     }
 }
 
-/// Sending side, which never waits.
+/// Sending side of datagrams about commits to other processes, which never waits.
 #[derive(Debug)]
 pub(super) struct Sender(UnixDatagram);
 
@@ -58,23 +58,24 @@ impl Sender {
         Some(Self(socket))
     }
 
-    /// Sends a datagram. Returns `false` if no process reads from the socket. A socket with a full queue counts as woken.
+    /// Sends a datagram about a commit to the socket of another process. Returns `false` if no process reads from the socket. A socket with
+    /// a full queue counts as woken.
     pub(super) fn send(&self, folder: &Folder, to: Uuid) -> bool {
         let sent = self.0.send_to(&[0], folder.socket(to));
         !sent.is_err_and(|error| is_dead(&error))
     }
 }
 
-/// Folder of sockets, under a path that is short enough for socket addresses.
+/// Folder of Unix sockets, under a path that is short enough for socket addresses.
 pub(super) struct Folder {
     path: PathBuf,
-    /// Open folder that keeps a path in `/proc/self/fd` valid.
+    /// Open folder of the sockets, which keeps a path in `/proc/self/fd` valid.
     _open: Option<File>,
 }
 
 impl Folder {
-    /// Opens the folder at `path` if only the owner of the file at `database` can use it. The error is [`ErrorKind::NotFound`] only for a
-    /// missing folder.
+    /// Opens the folder of sockets at `path` if only the owner of the SQLite file at `database` can use it. The error is
+    /// [`ErrorKind::NotFound`] only for a missing folder.
     pub(super) fn open(path: &Path, database: &Path) -> Result<Self> {
         check(path, database)?;
         let length = path.as_os_str().len() + 1 + name(Uuid::nil()).len();
@@ -99,7 +100,7 @@ impl Folder {
         })
     }
 
-    /// Opens the folder, and creates it if it is missing. Only its owner can send to the sockets.
+    /// Opens the folder of sockets, and creates it if it is missing. Only its owner can send to the sockets.
     pub(super) fn create(path: &Path, database: &Path) -> Result<Self> {
         match DirBuilder::new().mode(0o700).create(path) {
             // A folder whose owner differs from the owner of the file is useless.
@@ -118,7 +119,7 @@ impl Folder {
         Ok(Bound(socket))
     }
 
-    /// Returns `true` if no process has the socket open.
+    /// Returns `true` if no process has the Unix socket open.
     pub(super) fn is_dead(&self, id: Uuid) -> bool {
         let probe = UnixDatagram::unbound();
         let connected = probe.and_then(|probe| probe.connect(self.socket(id)));
@@ -130,7 +131,7 @@ impl Folder {
     }
 }
 
-/// Fails unless `path` is a folder that only the owner of the file at `database` can use, and not a symbolic link.
+/// Fails unless `path` is a folder that only the owner of the SQLite file at `database` can use, and not a symbolic link.
 fn check(path: &Path, database: &Path) -> Result<()> {
     let found = symlink_metadata(path)?;
     let owner = metadata(database).map_err(|error| Error::other(error.to_string()))?;
@@ -144,7 +145,7 @@ fn check(path: &Path, database: &Path) -> Result<()> {
     }
 }
 
-/// Returns `true` if the socket is missing, or is left from a process that has ended.
+/// Returns `true` if an error means that a Unix socket is missing, or is left from a process that has ended.
 fn is_dead(error: &Error) -> bool {
     matches!(
         error.kind(),
