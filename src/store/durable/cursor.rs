@@ -1,30 +1,30 @@
-//! Stored positions of named event consumers.
+//! Stored positions of named event consumers of a SQLite or PostgreSQL store.
 
 use crate::store::StoreError;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of consumers of one tenant. The store retains one position and one event for each consumer.
+/// Maximum number of event consumers of one tenant. The store retains one position and one event for each consumer.
 pub(in crate::store) const MOST: usize = 1_000;
 
-/// Returns the error of a store whose tenant has the maximum number of consumers.
+/// Returns the error of a store whose tenant has the maximum number of event consumers.
 pub(in crate::store) const fn too_many(store: &'static str) -> StoreError {
     StoreError::Full {
         store,
-        what: "consumers; delete rows of the table ux_consumers",
+        what: "event consumers of a tenant; delete rows of the table ux_consumers",
         limit: MOST,
     }
 }
 
-/// A tenant name and a consumer name.
+/// Name of a tenant, and name of one of its event consumers.
 pub(in crate::store) type Name = (Arc<str>, Arc<str>);
 
-/// Acknowledged positions that are not stored yet.
+/// Acknowledged positions of event consumers that are not stored yet.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Acknowledged(Mutex<HashMap<Name, u64>>);
 
 impl Acknowledged {
-    /// Records a position. Returns `true` if there was no other position to store.
+    /// Records an acknowledged position of an event consumer. Returns `true` if there was no other position to store.
     pub(in crate::store) fn note(&self, name: Name, position: u64) -> bool {
         let mut positions = self.lock();
         let was_empty = positions.is_empty();
@@ -40,7 +40,7 @@ impl Acknowledged {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Adds positions back that could not be stored, unless a later position was recorded since.
+    /// Adds acknowledged positions back that could not be stored, unless a later position was recorded since.
     pub(in crate::store) fn put_back(&self, positions: HashMap<Name, u64>) {
         let mut since = self.lock();
         for (name, position) in positions {
@@ -53,22 +53,22 @@ impl Acknowledged {
     }
 }
 
-/// Position of one subscription of a consumer.
+/// Position of an event consumer's subscription: up to it, all events are acknowledged.
 pub(in crate::store) struct Cursor {
     place: Mutex<Place>,
-    /// Called with the settled position whenever it grows. Must not block.
+    /// Function that receives the consumer's position up to which all events are acknowledged, whenever it grows. Must not block.
     settle: Box<dyn Fn(u64) + Send + Sync>,
 }
 
 struct Place {
-    /// Last position that was delivered or skipped.
+    /// Position of the last event that was delivered to the consumer or skipped.
     delivered: u64,
-    /// Positions that were delivered and not acknowledged.
+    /// Positions of events that were delivered to the consumer and not acknowledged.
     open: BTreeSet<u64>,
 }
 
 impl Place {
-    /// Returns the settled position, up to which all events are acknowledged.
+    /// Returns the settled position of the consumer, up to which all events are acknowledged.
     fn settled(&self) -> u64 {
         match self.open.first() {
             Some(first) => first - 1,
@@ -78,7 +78,7 @@ impl Place {
 }
 
 impl Cursor {
-    /// Creates a cursor that continues after a position.
+    /// Creates a cursor for an event consumer that continues after a position.
     pub(in crate::store) fn behind(
         position: u64,
         settle: impl Fn(u64) + Send + Sync + 'static,
@@ -102,7 +102,7 @@ impl Cursor {
         place.open.insert(position);
     }
 
-    /// Continues after events that the store has deleted.
+    /// Moves the consumer's cursor past events that the store has deleted.
     pub(super) fn skip_to(&self, position: u64) {
         self.change(|place| place.delivered = place.delivered.max(position));
     }
@@ -113,8 +113,8 @@ impl Cursor {
         });
     }
 
-    /// Applies a change, and calls `settle` if the settled position grows. The lock is held during the call, so the reported positions only
-    /// grow.
+    /// Applies a change to the consumer's cursor, and calls `settle` if the settled position grows. The lock is held during the call, so
+    /// the reported positions only grow.
     fn change(&self, change: impl FnOnce(&mut Place)) {
         let mut place = self.lock();
         let before = place.settled();

@@ -1,4 +1,4 @@
-//! Event source over the events of one tenant, which are read page by page.
+//! Event source over the events of one tenant of a SQLite or PostgreSQL store, which are read page by page.
 
 use super::cursor::Cursor;
 use super::inbox::{AT_ONCE, TakenIn};
@@ -18,17 +18,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Maximum number of events on one page.
+/// Maximum number of events that a subscription reads at once, as one page.
 pub(in crate::store) const PAGE: i64 = 64;
 
-/// A page of events. Positions count from 1.
+/// A page of a tenant's events in commit order. Positions count from 1.
 pub(in crate::store) struct Page {
-    /// Position of the oldest retained event.
+    /// Position of the tenant's oldest retained event.
     pub(in crate::store) first: u64,
-    /// Position of the newest event.
+    /// Position of the tenant's newest event.
     pub(in crate::store) last: u64,
     pub(in crate::store) events: VecDeque<(u64, Event)>,
-    /// If `true`, the table `ux_inbox` has rows of the tenant that the store can take in.
+    /// If `true`, the table `ux_inbox` has rows of the tenant that the store can turn into breadcrumbs.
     pub(in crate::store) has_inbox: bool,
 }
 
@@ -44,36 +44,37 @@ impl Page {
     }
 }
 
-/// Events that a store retains for one tenant.
+/// Events that a SQLite or PostgreSQL store retains for one tenant.
 pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
-    /// Returns the name for log lines.
+    /// Returns the name of the store and tenant for log lines about their events.
     fn log_name(&self) -> String;
 
-    /// Returns a receiver of a value that changes when there may be new events.
+    /// Returns a receiver of a value that changes when there may be new events of the tenant.
     fn announced(&self) -> watch::Receiver<u64>;
 
-    /// Returns the maximum time between two reads, because other processes may be unable to announce their events.
+    /// Returns the maximum time between two reads of events, because other processes may be unable to announce their events.
     fn poll(&self) -> Duration;
 
     /// Returns up to [`PAGE`] events from a position on, with the range of retained events, from one snapshot.
     fn page(&self, from: u64) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
-    /// Takes in at most `most` rows of the table `ux_inbox`, oldest first.
+    /// Creates the breadcrumbs of at most `most` rows of the table `ux_inbox`, oldest first.
     fn take_in(&self, most: usize) -> impl Future<Output = Result<TakenIn, StoreError>> + Send;
 
-    /// Returns the time of the event at a position, or `None` if that event was deleted. The event at the position of each consumer is
-    /// retained.
+    /// Returns the time of the tenant's event at a position, or `None` if that event was deleted. The event at the position of each
+    /// consumer is retained.
     fn time_of(
         &self,
         position: u64,
     ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
 
-    /// Returns the cursor of the log's consumer, which starts at `begin` for a new consumer. Returns `None` for a log without a consumer.
+    /// Returns the stored position of the event consumer as a cursor, which starts at `begin` for a new consumer. Returns `None` for a log
+    /// without a consumer.
     fn cursor(&self, begin: u64)
     -> impl Future<Output = Result<Option<Cursor>, StoreError>> + Send;
 }
 
-/// Returns the stored form of an event kind.
+/// Returns the number with which a store saves an event kind.
 pub(in crate::store) const fn kind(kind: EventKind) -> i16 {
     match kind {
         EventKind::Created => 0,
@@ -82,7 +83,7 @@ pub(in crate::store) const fn kind(kind: EventKind) -> i16 {
     }
 }
 
-/// Returns the event kind of a stored form, or `None` for an unknown one.
+/// Returns the event kind of a stored number, or `None` for an unknown one.
 pub(in crate::store) const fn kind_of(kind: i64) -> Option<EventKind> {
     match kind {
         0 => Some(EventKind::Created),
@@ -92,7 +93,7 @@ pub(in crate::store) const fn kind_of(kind: i64) -> Option<EventKind> {
     }
 }
 
-/// Returns the description of a store's event source for a consumer.
+/// Returns the description of a store's event source, with the consumer's name if it has one.
 pub(in crate::store) fn description(store: &str, consumer: Option<&str>) -> String {
     match consumer {
         Some(consumer) => format!("{store}, consumer {consumer:?}"),
@@ -100,7 +101,7 @@ pub(in crate::store) fn description(store: &str, consumer: Option<&str>) -> Stri
     }
 }
 
-/// Subscribes to the events of a log.
+/// Subscribes to a tenant's events in a SQLite or PostgreSQL store.
 pub(in crate::store) async fn subscribe<L: Log>(
     log: L,
     from: StartAt,
@@ -158,7 +159,7 @@ pub(in crate::store) async fn subscribe<L: Log>(
         .delivering_after(delivered_to))
 }
 
-/// Returns the position of the oldest event after a time, or the end of the range. The times of events grow with their positions.
+/// Returns the position of the tenant's oldest event after a time, or the end of the range. The times of events grow with their positions.
 async fn first_after<L: Log>(
     log: &L,
     positions: Range<u64>,
@@ -179,18 +180,18 @@ async fn first_after<L: Log>(
 struct Subscriber<L> {
     log: L,
     changed: watch::Receiver<u64>,
-    /// If `true`, the last page ended with the newest event, and nothing was announced since.
+    /// If `true`, the subscription's last page ended with the newest event, and nothing was announced since.
     is_at_end: bool,
-    /// Time of the next read without an announcement.
+    /// Time at which the subscription reads again, even without an announcement of new events.
     poll_at: Instant,
-    /// If `true`, the table `ux_inbox` had rows at the last read.
+    /// If `true`, the table `ux_inbox` had rows of the tenant when the subscription last read events.
     has_inbox: bool,
-    /// Time until which nothing is taken from `ux_inbox`, because the last attempt failed or another subscriber takes the rows in.
+    /// Time until which the subscription takes no rows from `ux_inbox`, because the last attempt failed or another subscriber takes them.
     inbox_at: Instant,
     next: u64,
-    /// Time of the newest event up to `next` that was delivered, was acknowledged or precedes the subscription.
+    /// Time of the newest event up to `next` that was delivered to the subscriber, was acknowledged or precedes the subscription.
     delivered_to: Option<Timestamp>,
-    /// Events that were read and not delivered yet.
+    /// Events that the subscription has read and not delivered yet.
     read: VecDeque<(u64, Event)>,
     cursor: Option<Arc<Cursor>>,
     returned: Arc<Nacked<Event>>,
@@ -230,7 +231,7 @@ impl<L: Log> Subscriber<L> {
         }
     }
 
-    /// Reads the next page. Returns `true` if it contains events.
+    /// Reads the subscription's next page of events. Returns `true` if it contains events.
     async fn read_on(&mut self) -> Result<bool, SourceError> {
         self.changed.mark_unchanged();
         (self.is_at_end, self.poll_at) = (false, later(Instant::now(), self.log.poll()));
@@ -267,9 +268,9 @@ impl<L: Log> Subscriber<L> {
         Ok(!self.read.is_empty())
     }
 
-    /// Takes in breadcrumbs from `ux_inbox`. Their events are read like all others.
+    /// Creates breadcrumbs from rows of the table `ux_inbox`. Their events are read like all others.
     async fn take_in(&mut self) {
-        /// Pause after a failure, and maximum pause while another subscriber takes the rows in.
+        /// Pause after a failure to read `ux_inbox`, and maximum pause while another subscriber takes the rows.
         const INBOX_PAUSE: Duration = Duration::from_secs(5);
         let now = Instant::now();
         if now < self.inbox_at {
@@ -288,7 +289,7 @@ impl<L: Log> Subscriber<L> {
             Ok(taken) => taken.log(&self.log.log_name()),
             Err(error) => {
                 let log = self.log.log_name();
-                tracing::warn!(source = log, code = error.code(), error = %Chain(&error), "cannot take in the rows of the table ux_inbox, will retry");
+                tracing::warn!(source = log, code = error.code(), error = %Chain(&error), "cannot create breadcrumbs from the rows of the table ux_inbox, will retry");
                 self.inbox_at = later(now, INBOX_PAUSE);
             }
         }

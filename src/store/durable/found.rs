@@ -1,13 +1,13 @@
-//! Rows of breadcrumbs, and the runs that wrote them.
+//! Rows of breadcrumbs in SQLite and PostgreSQL, and the runs that wrote the breadcrumbs.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::{Lineage, StoreError};
 use std::sync::Arc;
 
-/// A breadcrumb or its tombstone, as stored.
+/// A breadcrumb or its tombstone, as a SQLite or PostgreSQL store has saved it.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Found<R = ()> {
-    /// The row ID in SQLite; PostgreSQL has `()`.
+    /// Row ID of the breadcrumb in SQLite; PostgreSQL has `()`.
     #[cfg_attr(
         not(feature = "sqlite"),
         expect(dead_code, reason = "only the SQLite store reads it")
@@ -17,7 +17,7 @@ pub(in crate::store) struct Found<R = ()> {
     pub(in crate::store) deleted: bool,
 }
 
-/// Run that wrote a version of a breadcrumb.
+/// Run that wrote a version of a breadcrumb: its executor and its lineage.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Writer {
     pub(in crate::store) executor: Arc<str>,
@@ -30,7 +30,8 @@ impl<R> Found<R> {
         !self.deleted && self.breadcrumb.ttl.is_none_or(|end| now < end)
     }
 
-    /// Returns the breadcrumb if it is neither deleted nor expired. Otherwise returns the error of a missing breadcrumb.
+    /// Returns the breadcrumb that was read from the store if it is neither deleted nor expired. Otherwise returns the error of a missing
+    /// breadcrumb.
     pub(in crate::store) fn living(
         found: Option<Self>,
         id: BreadcrumbId,

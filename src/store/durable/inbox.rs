@@ -1,4 +1,4 @@
-//! Inbox: new breadcrumbs that other programs insert with SQL, and that a store takes in.
+//! Inbox of a SQLite or PostgreSQL store: rows that other programs insert with SQL, from which the store creates breadcrumbs.
 
 use crate::error::Chain;
 use crate::model::{BreadcrumbId, NewBreadcrumb, parse_as};
@@ -6,13 +6,13 @@ use crate::store::{StoreError, canonical};
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
-/// Maximum number of rows that one transaction takes in.
+/// Maximum number of inbox rows from which one transaction creates breadcrumbs.
 pub(in crate::store) const AT_ONCE: usize = 64;
 
-/// Number of bytes of JSON after which a transaction takes in no more rows.
+/// Number of bytes of JSON after which a transaction processes no more inbox rows.
 pub(in crate::store) const ENOUGH_BYTES: usize = 1 << 20;
 
-/// Names of the fields that a breadcrumb in the inbox can have.
+/// Names of the fields that the JSON of a breadcrumb in the inbox can have.
 const FIELDS: [&str; 11] = [
     "schema_name",
     "title",
@@ -27,49 +27,51 @@ const FIELDS: [&str; 11] = [
     "created_by",
 ];
 
-/// A row of the table `ux_inbox`.
+/// A row of the table `ux_inbox`, from which the store creates a breadcrumb.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Inserted {
     pub(in crate::store) serial: i64,
-    /// ID that the program chose, or `None` if the store chooses one.
+    /// Breadcrumb ID that the inserting program chose, or `None` if the store chooses one.
     pub(in crate::store) id: Option<BreadcrumbId>,
-    /// The breadcrumb as JSON. SQLite does not check that text is UTF-8.
+    /// The new breadcrumb of the inbox row as JSON. SQLite does not check that text is UTF-8.
     pub(in crate::store) text: Vec<u8>,
 }
 
-/// Numbers of rows of the table `ux_inbox` that one transaction handled.
+/// Numbers of rows of the table `ux_inbox` that one transaction processed and rejected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct TakenIn {
-    /// Number of rows that were taken in or refused.
+    /// Number of inbox rows that became breadcrumbs or were rejected.
     pub(in crate::store) rows: usize,
-    /// Number of rows that were refused.
+    /// Number of inbox rows that were rejected.
     pub(in crate::store) refused: usize,
 }
 
-/// Reason why a row is rejected. The row stores it in its column `refused`.
+/// Reason why the store rejects a row of the table `ux_inbox`. The row stores it in its column `refused`.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::store) enum Refusal {
-    #[error("the breadcrumb is not UTF-8")]
+    #[error(
+        "the column breadcrumb of the inbox row is not UTF-8; insert the row again with UTF-8 text"
+    )]
     NotUtf8(#[source] std::str::Utf8Error),
-    #[error("the breadcrumb cannot be read")]
+    #[error("the column breadcrumb of the inbox row cannot be read as a breadcrumb; fix the JSON")]
     Unreadable(#[source] serde_json::Error),
-    #[error("the breadcrumb has the unknown field {0:?}; the fields are {known}", known = FIELDS.join(", "))]
+    #[error("the column breadcrumb of the inbox row has the unknown field {0:?}; the fields are {known}", known = FIELDS.join(", "))]
     UnknownField(String),
-    #[error("the breadcrumb is refused")]
+    #[error("the store rejects the breadcrumb of the inbox row")]
     Rejected(#[source] StoreError),
     #[error("a breadcrumb with the ID {0} exists; choose another ID")]
     Exists(BreadcrumbId),
 }
 
 impl Refusal {
-    /// Returns the text for the column `refused`, with all causes.
+    /// Returns the reason for the column `refused` of the inbox row, with all causes.
     pub(in crate::store) fn text(&self) -> String {
         Chain(self).to_string()
     }
 }
 
 impl Inserted {
-    /// Reads the breadcrumb. `limit` is the maximum size of a breadcrumb in bytes.
+    /// Reads the new breadcrumb of an inbox row. `limit` is the maximum size of a breadcrumb in bytes.
     ///
     /// # Errors
     /// Returns the reason why the row is rejected.
@@ -87,13 +89,13 @@ impl Inserted {
 }
 
 impl TakenIn {
-    /// Logs rejected rows. Call it after the commit.
+    /// Logs the number of rejected rows of the table `ux_inbox`. Call it after the commit.
     pub(in crate::store) fn log(self, source: &str) {
         if self.refused > 0 {
             tracing::warn!(
                 source,
                 rows = self.refused,
-                "refused rows of the table ux_inbox; the column refused has the reason of each"
+                "the store rejected rows of the table ux_inbox; the column refused contains the reason for each row"
             );
         }
     }

@@ -3,31 +3,31 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Minimum size of a jump. Smaller differences are corrections of the clock, or readings that waited for a lock.
+/// Minimum size of a jump of the wall clock. Smaller differences are corrections of the clock, or readings that waited for a lock.
 const LEAST: Duration = Duration::from_secs(60);
 
-/// Comparison of a wall clock with the monotonic clock of this process.
+/// Comparison of a store's wall clock with the monotonic clock of this process, which detects jumps.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Jumps(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     last: Option<Reading>,
-    /// Time of the first reading after the last jump.
+    /// Time of the first reading of the wall clock after its last jump.
     steady_since: Option<Instant>,
-    /// Time that a test has added, which counts as time of the monotonic clock.
+    /// Time that a test has added to the wall clock, which counts as time of the monotonic clock.
     passed: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Reading {
-    /// Wall time in microseconds.
+    /// Wall time of the reading in microseconds since 1970.
     wall: i64,
     at: Instant,
 }
 
 impl Jumps {
-    /// Adds a wall time in microseconds that was just read, and logs a jump since the previous reading.
+    /// Compares a wall time in microseconds that was just read with the previous reading, and logs a jump.
     pub(in crate::store) fn read(&self, store: &'static str, wall: i64) {
         let jump = {
             let mut state = self.state();
@@ -59,14 +59,14 @@ impl Jumps {
         }
     }
 
-    /// Returns `true` if this process has read the clock for at least `time`, and has seen no jump since.
+    /// Returns `true` if this process has read the wall clock for at least `time`, and has seen no jump since.
     pub(in crate::store) fn is_steady_for(&self, time: Duration) -> bool {
         let state = self.state();
         let since = state.steady_since;
         since.is_some_and(|since| state.now().saturating_duration_since(since) >= time)
     }
 
-    /// Adds time for a test.
+    /// Adds time to the monotonic clock for a test that moves the wall clock.
     #[cfg(feature = "conformance")]
     pub(in crate::store) fn advance_clock(&self, time: Duration) {
         let mut state = self.state();
@@ -85,7 +85,8 @@ impl State {
     }
 }
 
-/// Returns the wall time that passed minus the monotonic time that passed, in microseconds. Returns `None` for a small difference.
+/// Returns the wall time that passed between two readings minus the monotonic time that passed, in microseconds. Returns `None` for a small
+/// difference.
 fn jump(before: Reading, after: Reading) -> Option<i64> {
     let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     let passed = micros(after.at.saturating_duration_since(before.at));

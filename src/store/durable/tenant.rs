@@ -1,4 +1,4 @@
-//! Row of a tenant, and the store's clock.
+//! Row of a tenant in SQLite or PostgreSQL, and the rule for the store's clock.
 
 use super::jumps::Jumps;
 use crate::bugs::planted;
@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 /// Changes of a store's clock by tests. Without tests, the clock is unchanged.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Time {
-    /// Time that tests have added, in microseconds.
+    /// Time that tests have added to the store's clock, in microseconds.
     shift: AtomicI64,
-    /// Time at which tests have stopped the clock, in microseconds since 1970.
+    /// Time at which tests have stopped the store's clock, in microseconds since 1970.
     held: OnceLock<i64>,
     pub(in crate::store) jumps: Jumps,
 }
@@ -42,7 +42,7 @@ impl Time {
         self.jumps.advance_clock(duration);
     }
 
-    /// Moves the clock by a number of microseconds, so that tests see the effect of a wall clock that jumps.
+    /// Moves the store's clock by a number of microseconds, so that tests see the effect of a wall clock that jumps.
     #[cfg(feature = "conformance")]
     pub(in crate::store) fn jump(&self, micros: i64) {
         self.shift.fetch_add(micros, Ordering::Relaxed);
@@ -81,23 +81,24 @@ pub(in crate::store) fn shown(wall: i64, latest: i64) -> i64 {
     }
 }
 
-/// Row of a tenant: its clock and its counters.
+/// Row of a tenant in SQLite or PostgreSQL: its clock, its event positions and its counters.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(in crate::store) struct Tenant {
     pub(in crate::store) id: i64,
-    /// Time of the last commit of a breadcrumb, in microseconds. At least the time at which a row became due at once, less one microsecond.
+    /// Time of the tenant's last commit of a breadcrumb, in microseconds. At least the time at which a row became due at once, less one
+    /// microsecond.
     pub(in crate::store) latest: i64,
-    /// Last assigned sequence number. A run takes one when it is added, accepted, repeated or ended.
+    /// Last sequence number that the tenant assigned to a run. A run takes one when it is added, accepted, repeated or ended.
     pub(in crate::store) sequence: i64,
-    /// Position of the newest event.
+    /// Position of the tenant's newest event.
     pub(in crate::store) position: i64,
-    /// Position of the oldest retained event.
+    /// Position of the tenant's oldest retained event.
     pub(in crate::store) first_event: i64,
     pub(in crate::store) breadcrumbs: i64,
     pub(in crate::store) tombstones: i64,
     pub(in crate::store) open_runs: i64,
     pub(in crate::store) finished_runs: i64,
-    /// Number of request keys.
+    /// Number of the tenant's request keys, which make requests for runs idempotent.
     pub(in crate::store) requests: i64,
 }
 
@@ -112,13 +113,13 @@ impl Tenant {
         }
     }
 
-    /// Returns the number of retained events.
+    /// Returns the number of the tenant's retained events.
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn events(&self) -> i64 {
         self.position - self.first_event + 1
     }
 
-    /// Returns the value of each column, in the order of the table.
+    /// Returns the value of each column of the tenant's row except the ID, in the order of the table.
     #[cfg(feature = "sqlite")]
     pub(in crate::store) fn columns(&self) -> [(&'static str, i64); 9] {
         [
@@ -134,7 +135,7 @@ impl Tenant {
         ]
     }
 
-    /// Reads the ID and each column, in the order of the table.
+    /// Reads the ID and each column of a tenant's row, in the order of the table.
     pub(in crate::store) fn read<E>(
         mut column: impl FnMut(usize) -> Result<i64, E>,
     ) -> Result<Self, E> {
