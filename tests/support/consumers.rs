@@ -24,6 +24,9 @@ pub(crate) async fn one_consumer_too_many_is_refused(
         "{refused:?}"
     );
     let refused = refused.source().unwrap().to_string();
-    assert!(refused.contains("at most 1000 event consumers"), "{refused}");
+    assert!(
+        refused.contains("at most 1000 event consumers"),
+        "{refused}"
+    );
     subscribe(MOST - 1).await.unwrap();
 }
