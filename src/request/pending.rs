@@ -24,7 +24,7 @@ pub(crate) enum Expected<'r> {
     Agent { agent: &'r str },
     /// The decision of one of the people in `by` about the tool call with this digest.
     Approval { digest: &'r str, by: &'r People },
-    /// The answer of a model that the run calls through a tool.
+    /// The answer of a model. The run requested it with a tool request, because another service calls the model.
     Model { tool: &'r str },
     /// An answer to a question that fits its schema, of one of these people, or of anyone if the list is empty.
     Question {

@@ -154,7 +154,7 @@ impl First<'_> {
             tracing::warn!(
                 executor,
                 look_back_ms = millis(self.look_back()),
-                "cannot read the saved position of an executor, which a newer version of this crate may have saved; the last part of the store is checked instead"
+                "cannot read the saved position of an executor, which a newer version of this crate may have saved; the breadcrumbs of the look-back are checked instead, and older triggers may be missed"
             );
             let after = earlier(self.newest, self.look_back());
             Position::starting(after, after)

@@ -351,7 +351,7 @@ impl Waker {
         }
     }
 
-    /// Saves the time up to which a complete event source has delivered all events.
+    /// Saves the time up to which an event source that reports lost events has delivered all events.
     fn save_delivered(&mut self) {
         self.note_delivered();
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));

@@ -52,7 +52,7 @@ pub enum TestError {
         runs: Vec<Run>,
     },
     /// The runtime under test became idle before the store call at which its worker should crash.
-    #[error("the runtime became idle before its worker crashed; {}", planned(*at))]
+    #[error("the runtime became idle and its worker did not crash; {}", planned(*at))]
     NoCrash {
         /// The store call that was set with [`Faults::crash_at`](super::Faults::crash_at), or `None` if no call was set.
         at: Option<(Operation, Moment)>,

@@ -149,7 +149,7 @@ pub struct GuardrailNames {
     pub tool_result: Vec<String>,
 }
 
-/// Reads the list of `input` guardrails. Null is an empty list, although a field with this name can contain any JSON in other objects.
+/// Reads the list of `input` guardrails of a workflow definition. Null counts as an empty list.
 fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }

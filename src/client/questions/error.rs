@@ -68,7 +68,7 @@ pub enum AnswerError {
     Invalid {
         /// ID of the question with the invalid answer.
         id: String,
-        /// The problem of the answer, with its path in the answer or in the arguments.
+        /// The problem with a person's answer, with the path of the invalid value in the answer or in the changed tool arguments.
         problem: String,
     },
     /// A question about the approval of a tool call got an answer, or another question got an approval.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Number of messages in one page that is searched for open turns of a session.
 const PAGE: usize = 100;
 
-/// Number of the newest later messages that are checked to decide whether a turn without a run has ended.
+/// Maximum number of later messages that are checked, the newest, to find out whether a turn has ended whose run the ledger does not have.
 const LATER: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.

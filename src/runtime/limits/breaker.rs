@@ -49,7 +49,7 @@ pub(in crate::runtime) struct Ticket {
 /// A change in the state of an executor's circuit breaker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::runtime) enum Change {
-    /// The circuit breaker opened, because only failures followed each other.
+    /// The circuit breaker opened because of consecutive failures.
     Opened(Open),
     /// A probe of the executor failed, and the circuit breaker stays open.
     ProbeFailed(Open),

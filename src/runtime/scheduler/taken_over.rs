@@ -84,7 +84,7 @@ impl TakenOver {
                     run = %lease.run,
                     attempt,
                     abandoned,
-                    "a run starts after it lost a worker, which stopped renewing the lease"
+                    "a run restarts because its worker stopped renewing the lease"
                 );
             } else {
                 tracing::warn!(
@@ -93,7 +93,7 @@ impl TakenOver {
                     run = %lease.run,
                     attempt,
                     abandoned,
-                    "runs start after they lost workers, which stopped renewing the leases"
+                    "runs restart because their workers stopped renewing the leases"
                 );
             }
         }

@@ -92,7 +92,7 @@ impl Conversation {
         self.held.filter(|_| !self.is_whole())
     }
 
-    /// Returns the session of an agent's conversation, independent of the log of a turn.
+    /// Returns the session of an agent's conversation without the state of a single turn.
     pub(super) fn whole(&self) -> Self {
         Self {
             scope: StepPath::new(""),

@@ -261,14 +261,14 @@ async fn runs_that_lost_workers_are_logged_once_per_claim_and_a_suspect_run_in_a
         let lines = logs[log].lines().filter(|line| line.contains(part));
         lines.map(str::to_owned).collect()
     };
-    let (taken_over, alone) = ("they lost workers", "a run that lost workers runs alone");
+    let (taken_over, alone) = ("runs restart", "a run that lost workers runs alone");
     assert_eq!(lines(0, taken_over), Vec::<String>::new());
     let together = lines(1, taken_over);
     let [together] = &*together else {
         panic!("{}", logs[1]);
     };
     for part in [
-        "runs start after they lost workers, which stopped renewing the leases",
+        "runs restart because their workers stopped renewing the leases",
         "runs=3",
         "executor=\"worker\"",
         "run=run of \"worker\" on ",
@@ -278,7 +278,7 @@ async fn runs_that_lost_workers_are_logged_once_per_claim_and_a_suspect_run_in_a
         assert!(together.contains(part), "{part} is not in {together}");
     }
     assert_eq!(lines(1, alone), Vec::<String>::new());
-    for part in ["a run starts after it lost a worker", alone] {
+    for part in ["a run restarts because its worker", alone] {
         let found = lines(2, part);
         assert_eq!(found.len(), RUNS, "{part}: {}", logs[2]);
         for line in found {
