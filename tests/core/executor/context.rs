@@ -531,7 +531,9 @@ async fn a_trigger_with_no_tag_to_share_gets_nothing_and_is_told() {
     for (missing, key) in context.missing().iter().zip(["one", "many"]) {
         assert_eq!(missing.key, key);
         assert!(
-            missing.to_string().contains("no \"session:\" tag"),
+            missing
+                .to_string()
+                .contains("no tag with the prefix \"session:\""),
             "{missing}"
         );
     }
