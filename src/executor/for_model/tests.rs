@@ -131,12 +131,14 @@ fn a_bound_is_told_on_one_line_even_if_its_prefix_has_several() {
     let [markdown, xml] = FORMATS.map(|format| context.render(format));
 
     assert!(
-        markdown.contains(r#"- notes: the trigger has no "a\n\u{2028}## trigger <x>" tag"#),
+        markdown.contains(
+            r#"- notes: the trigger has no tag with the prefix "a\n\u{2028}## trigger <x>","#
+        ),
         "{markdown}"
     );
     assert!(
         xml.contains(
-            r#"<missing key="notes">the trigger has no &quot;a\n\u{2028}## trigger &lt;x&gt;&quot;"#
+            r#"<missing key="notes">the trigger has no tag with the prefix &quot;a\n\u{2028}## trigger &lt;x&gt;&quot;"#
         ),
         "{xml}"
     );

@@ -60,7 +60,7 @@ async fn an_error_names_the_request_the_status_and_the_words_of_the_server_or_th
         &*format!("POST {url}"),
         "401",
         "token expired",
-        "check the token",
+        "check the API token",
     ] {
         assert!(refused.contains(part), "{part} is not in {refused}");
     }
@@ -234,7 +234,7 @@ fn an_owner_that_is_not_a_uuid_is_refused_without_a_token_in_its_place() {
 
     assert!(matches!(error, RcrtError::BadOwner { .. }), "{error:?}");
     assert_eq!(error.retry(), Retry::Never);
-    for part in ["\"ann\"", "not a UUID", "owner_id of the token"] {
+    for part in ["\"ann\"", "not a UUID", "owner_id of the API token"] {
         assert!(error.to_string().contains(part), "{error}");
     }
     assert!(!format!("{swapped:?} {swapped}").contains("planted"));

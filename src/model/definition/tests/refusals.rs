@@ -401,11 +401,11 @@ fn subscriptions_made_in_code_are_checked_like_those_of_a_definition() {
         ),
         (
             Subscription::context("a.v1").recent(0),
-            "subscription 0: fetch.limit: 0 is not",
+            "subscription 0: fetch.limit: the limit 0 is not",
         ),
         (
             Subscription::context("a.v1").vector(1_001),
-            "subscription 0: fetch.nn: 1001 is not",
+            "subscription 0: fetch.nn: the limit 1001 is not",
         ),
         (
             Subscription::context("*"),
