@@ -232,6 +232,10 @@ impl Reading {
                 self.history.overtaken += 1;
             }
         }
+        // The worker claimed the run just before, and cannot write its heartbeats.
+        if self.is_locked {
+            self.paused.insert(attempt.pid);
+        }
         let is_same = |other: &Attempt| {
             (&other.executor, other.trigger) == (&attempt.executor, attempt.trigger)
         };

@@ -383,3 +383,21 @@ fn payments_without_a_valid_approval_and_payments_made_twice_are_found() {
         "2 responses to payment"
     ));
 }
+
+#[test]
+fn work_dropped_after_sigterm_is_found_unless_its_lease_can_have_expired() {
+    let judged = |settings: &Settings, fault: Option<Record>| {
+        let (mut records, snapshot) = all_well();
+        records[2] = Record::Dropped(attempt(trigger()));
+        records.insert(2, Record::Told { pid: PID });
+        records.splice(1..1, fault);
+        let found = check(&History::of(&records), &snapshot, settings).broken;
+        let dropped = |found: &String| found.contains("dropped by a worker that received SIGTERM");
+        found.iter().any(dropped)
+    };
+    let clock_jumps = Settings::clock_on(1, On::Sqlite);
+
+    assert!(judged(&Settings::ci(1), None));
+    assert!(!judged(&Settings::ci(1), Some(Record::Locked)));
+    assert!(!judged(&clock_jumps, None));
+}
