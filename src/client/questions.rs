@@ -309,9 +309,16 @@ fn is_closed(run: &Run, question: &QuestionView) -> bool {
 }
 
 /// Returns the end of the time for an answer to a question if it has passed, by the clock of the store if the run shows its time.
+///
+/// An answer at the last moment counts while the run is suspended. A run that is not suspended was woken at that moment or before.
 fn expired(question: &QuestionView, run: Option<&Run>) -> Option<Timestamp> {
-    let now = run.map_or_else(now, store_time);
-    question.terms.expires_at.filter(|end| *end <= now)
+    let end = question.terms.expires_at?;
+    let is_over = match run {
+        Some(run) if run.state != RunState::Suspended => end <= store_time(run),
+        Some(run) => end < store_time(run),
+        None => end < now(),
+    };
+    is_over.then_some(end)
 }
 
 /// Returns a time that the clock of the store has reached, as a run shows it, or the time by the clock of this process if that is later.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::agent::{Agent, ScriptedModel};
-use universal_executor::client::Principal;
+use universal_executor::client::{Principal, QuestionState};
 use universal_executor::executor::{Executor, OrderingKey};
 use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::store::RunState;
@@ -15,7 +15,7 @@ use universal_executor::testing::{
     Contexts, Faults, Moment, Operation, Recorded, TestError, TestStore, assert_failed,
     assert_responded, assert_suspended,
 };
-use universal_executor::tool::json_tool;
+use universal_executor::tool::{Approval, json_tool};
 use universal_executor::{
     BoxError, BreadcrumbStore, BreadcrumbStoreExt, Client, ExecutionContext, NewBreadcrumb,
     Response, Runtime, Selector, Services, Subscription, UniversalExecutor, Wake, executor,
@@ -456,6 +456,36 @@ async fn an_agent_with_an_approval_is_tested_with_its_contexts() -> Result<(), B
     assert_eq!(seen[0].trigger().id, wish.id);
     assert_eq!(seen[0].require("order")?["id"], 7);
     assert!(seen[0].resumed().is_none() && seen[1].resumed().is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_question_is_open_until_its_last_moment() -> Result<(), BoxError> {
+    let store = TestStore::new()?;
+    let refund = json_tool("refund", "Refunds an order.", json!({}), |_, _| async {
+        Ok(json!("refunded"))
+    });
+    let model = ScriptedModel::calling("refund", json!({"order": 7}), "Done.");
+    let helper = Agent::new("helper", model)
+        .on(Subscription::trigger("wish.v1"))
+        .tool(refund)
+        .approval_rule("refund", Approval::always().expires_in(HOUR));
+    let worker = Runtime::on(&store).agent(helper).build()?;
+    let wish = NewBreadcrumb::new("wish.v1").context(json!({"message": "Refund it."}));
+    store.create(wish).await?;
+    store.run_until_idle(&worker).await?;
+    let questions = Client::new(&store).questions();
+    let question = questions.open().await?.pop().ok_or("no question")?;
+    let at = question.expires_at.ok_or("no expiry")?;
+
+    store.advance(at.since(store.now())).await?;
+
+    assert_eq!(questions.state(&question.id).await?, QuestionState::Open);
+    assert_eq!(questions.open().await?.len(), 1);
+    store.advance(Duration::from_millis(1)).await?;
+    let state = questions.state(&question.id).await?;
+    assert_eq!(state, QuestionState::Expired { at });
+    assert_eq!(questions.open().await?.len(), 0);
     Ok(())
 }
 
