@@ -18,7 +18,7 @@
 #
 #   make lint         runs clippy with all features and with the default features; warnings are errors
 #   make doc          builds the documentation like docs.rs, but without feature badges; warnings are errors
-#   make torture      runs the long campaigns and all planted bugs: more than an hour (docs/torture.md)
+#   make torture      runs the long campaigns and all planted bugs: more than an hour (docs/contributing/torture.md)
 #   make large        measures a million suspended runs, finished runs and events on each store: up to an hour
 #   make fuzz         runs a million cases of every fuzz test, optimised
 #   make features-all compiles the library with every feature alone, none, and all
@@ -135,7 +135,7 @@ torture:
 	cargo run $(CARGO_FLAGS) -p torture --features _bugs -- bugs all
 	cargo run $(CARGO_FLAGS) -p torture --features _bugs -- controls all
 
-# Each bench prints one line per store, and fails if a promise is broken. docs/scaling.md has the results.
+# Each bench prints one line per store, and fails if a promise is broken. docs/operations/scaling.md has the results.
 large:
 	@trap 'scripts/services --name make stop' EXIT; trap 'exit 143' HUP INT TERM; \
 	services=$$(scripts/services --name make start) || exit 1; \

@@ -1,7 +1,7 @@
 //! Tests of an agent that needs the approval of a person, with a scripted model and a clock that the test moves.
 //!
 //! Run them with `cargo test --example testing --features testing`. In your own project, enable the feature in the dev-dependency.
-//! `docs/testing.md` describes the test kit.
+//! `docs/cookbook/tests.md` describes the test kit.
 #![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
 use serde_json::json;

@@ -61,8 +61,8 @@
 //! | choose a store | [`store`]: [`MemoryStore`], `SqliteStore`, `PostgresStore`, `RcrtStore` |
 //! | find the mistakes in definitions before they run | the feature `workflows`: `check::Check` |
 //! | limit the context of a model | [`ExecutionContext::for_model`], [`hints`], [`ContextBudget`] |
-//! | connect a model | [`agent::ChatModel`], and the file `docs/models.md` of the repository |
-//! | test executors and agents | the feature `testing`, and the file `docs/testing.md` of the repository |
+//! | connect a model | [`agent::ChatModel`], and the file `docs/cookbook/models.md` of the repository |
+//! | test executors and agents | the feature `testing`, and the file `docs/cookbook/tests.md` of the repository |
 //! | write your own store or source | [`BreadcrumbStore`], [`EventSource`], the feature `conformance` |
 //!
 //! # Guarantees
@@ -72,7 +72,7 @@
 //! - **No silent failure.** A failed run leaves a dead letter with the schema `executor.failed.v1`, unless it was cancelled.
 //!
 //! `execute` itself can run more than once. Pass [`ExecutionContext::idempotency_key`] to external services. The file
-//! `docs/guarantees.md` of the repository lists the conditions for each store.
+//! `docs/reference/guarantees.md` of the repository lists the conditions for each store.
 //!
 //! # Features
 //! `agents` and `schema` are on by default. Your own executors, tools, the runtime, the client and the stores do not need `agents`,
@@ -180,52 +180,52 @@ pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wak
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Compiles and runs the examples in docs/first-agent.md as documentation tests.
+/// Compiles and runs the examples in docs/tutorial/first-agent.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
-#[doc = include_str!("../docs/first-agent.md")]
+#[doc = include_str!("../docs/tutorial/first-agent.md")]
 struct FirstAgent;
 
-/// Compiles and runs the examples in docs/approvals.md as documentation tests.
+/// Compiles and runs the examples in docs/cookbook/approvals.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
-#[doc = include_str!("../docs/approvals.md")]
+#[doc = include_str!("../docs/cookbook/approvals.md")]
 struct Approvals;
 
-/// Compiles and runs the examples in docs/models.md as documentation tests.
+/// Compiles and runs the examples in docs/cookbook/models.md as documentation tests.
 #[cfg(all(doctest, feature = "agents"))]
-#[doc = include_str!("../docs/models.md")]
+#[doc = include_str!("../docs/cookbook/models.md")]
 struct Models;
 
-/// Compiles the examples in docs/chat.md as documentation tests.
+/// Compiles the examples in docs/cookbook/chat.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
-#[doc = include_str!("../docs/chat.md")]
+#[doc = include_str!("../docs/cookbook/chat.md")]
 struct Chat;
 
-/// Compiles and runs the examples in docs/testing.md as documentation tests.
+/// Compiles and runs the examples in docs/cookbook/tests.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "testing"))]
-#[doc = include_str!("../docs/testing.md")]
+#[doc = include_str!("../docs/cookbook/tests.md")]
 struct Testing;
 
-/// Compiles the examples in docs/from-sqlite-to-postgres.md as documentation tests.
+/// Compiles the examples in docs/cookbook/postgres.md as documentation tests.
 #[cfg(all(doctest, feature = "agents", feature = "postgres"))]
-#[doc = include_str!("../docs/from-sqlite-to-postgres.md")]
+#[doc = include_str!("../docs/cookbook/postgres.md")]
 struct FromSqliteToPostgres;
 
-/// Compiles the examples in docs/scaling.md as documentation tests.
+/// Compiles the examples in docs/operations/scaling.md as documentation tests.
 #[cfg(all(doctest, feature = "nats", feature = "postgres"))]
-#[doc = include_str!("../docs/scaling.md")]
+#[doc = include_str!("../docs/operations/scaling.md")]
 struct ScalingPostgres;
 
-/// Compiles the examples in docs/on-an-rcrt-server.md as documentation tests.
+/// Compiles the examples in docs/cookbook/on-an-rcrt-server.md as documentation tests.
 #[cfg(all(doctest, feature = "rcrt", feature = "sqlite"))]
-#[doc = include_str!("../docs/on-an-rcrt-server.md")]
+#[doc = include_str!("../docs/cookbook/on-an-rcrt-server.md")]
 struct OnAnRcrtServer;
 
-/// Compiles the examples in docs/search-by-meaning.md as documentation tests.
+/// Compiles the examples in docs/cookbook/search-by-meaning.md as documentation tests.
 #[cfg(all(doctest, feature = "embed-local", feature = "sqlite"))]
-#[doc = include_str!("../docs/search-by-meaning.md")]
+#[doc = include_str!("../docs/cookbook/search-by-meaning.md")]
 struct SearchByMeaning;
 
-/// Compiles and runs the examples in docs/from-memory-to-sqlite.md as documentation tests.
+/// Compiles and runs the examples in docs/cookbook/sqlite.md as documentation tests.
 #[cfg(all(doctest, feature = "sqlite"))]
-#[doc = include_str!("../docs/from-memory-to-sqlite.md")]
+#[doc = include_str!("../docs/cookbook/sqlite.md")]
 struct FromMemoryToSqlite;

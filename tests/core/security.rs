@@ -1,4 +1,4 @@
-//! docs/security.md: each claim names an existing test, and each limit names a remedy.
+//! docs/reference/security.md: each claim names an existing test, and each limit names a remedy.
 //!
 //! A claim is a paragraph that starts with bold text, and a limit is a list item that starts with bold text. `Test:` or `Tests:`
 //! introduces the names: a token in code font that ends with `.rs` is a file, and the tokens after it are tests in that file.
@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-const DOCUMENT: &str = include_str!("../../docs/security.md");
+const DOCUMENT: &str = include_str!("../../docs/reference/security.md");
 const MARKERS: [&str; 2] = ["Test: ", "Tests: "];
 const REMEDY: &str = "*Remedy:* ";
 /// Minimum number of claims in the document. Without it, the check would pass for a document with another layout.

@@ -1,7 +1,7 @@
 //! Kills workers that share a store, and compares the store with records outside of it.
 //!
 //! `torture ci` and `torture full` run campaigns. `torture bugs` shows that campaigns detect planted bugs. See
-//! `docs/torture.md`.
+//! `docs/contributing/torture.md`.
 
 #![expect(
     clippy::disallowed_methods,

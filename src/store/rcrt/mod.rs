@@ -66,7 +66,7 @@ use std::time::Duration;
 /// reads the breadcrumb. It returns [`StoreError::Unavailable`] only if the outcome is still unknown then.
 ///
 /// # Limitations
-/// See [`capabilities`](BreadcrumbStore::capabilities), and the guide `docs/on-an-rcrt-server.md` for all limits.
+/// See [`capabilities`](BreadcrumbStore::capabilities), and the guide `docs/cookbook/on-an-rcrt-server.md` for all limits.
 /// - **Concurrent updates do not exclude one another.** The server compares the version and writes in two steps, so several updates
 ///   from one version can succeed, and the last one replaces the others.
 /// - **Updates do not change vectors.** Vector search finds a breadcrumb by its first version, with its whole context.

@@ -74,7 +74,7 @@ const NAME: &str = "SqliteStore";
 /// together, so many concurrent writers cost little more than one. A few threads read. The threads end when the last handle and the last
 /// subscription are dropped.
 ///
-/// `docs/from-memory-to-sqlite.md` in the repository describes the move from a store in memory, backups, limits and errors.
+/// `docs/cookbook/sqlite.md` in the repository describes the move from a store in memory, backups, limits and errors.
 ///
 /// # Several processes
 /// Several processes on one machine can open the same file. Each run is claimed by one process. A commit wakes the subscribers of the

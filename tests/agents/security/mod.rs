@@ -1,6 +1,6 @@
 //! Attacks on agents: by a model that obeys every order in its context, and by other writers in the tenant.
 //!
-//! `docs/security.md` lists the claims that these tests prove. `security` is also the name of the modules with attacks in
+//! `docs/reference/security.md` lists the claims that these tests prove. `security` is also the name of the modules with attacks in
 //! the other test binaries.
 
 mod bound;

@@ -1,4 +1,4 @@
-//! Constants and capacities that docs/limits.md does not list, each with a reason.
+//! Constants and capacities that docs/reference/limits.md does not list, each with a reason.
 
 /// The reasons, each with the constants to which it applies.
 pub(super) const CONSTANTS: &[(&str, &[&str])] = &[

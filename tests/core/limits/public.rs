@@ -1,4 +1,4 @@
-//! The limits that users of the crate can read, by their names in docs/limits.md.
+//! The limits that users of the crate can read, by their names in docs/reference/limits.md.
 
 use universal_executor::agent::{Budgets, ChatRequest, ChatResponse, Media, RecordedModel};
 use universal_executor::executor::RetryPolicy;

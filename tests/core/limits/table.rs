@@ -1,6 +1,6 @@
-//! The tables of docs/limits.md, as rows.
+//! The tables of docs/reference/limits.md, as rows.
 
-const LIMITS: &str = include_str!("../../../docs/limits.md");
+const LIMITS: &str = include_str!("../../../docs/reference/limits.md");
 const HEADER: &str = "| Limit | Default | Change | At the limit | Visible in | Code |";
 
 /// A row of a table.

@@ -1,4 +1,4 @@
-//! Tests of statements in `docs/on-an-rcrt-server.md` about a worker that follows the documented recipe.
+//! Tests of statements in `docs/cookbook/on-an-rcrt-server.md` about a worker that follows the documented recipe.
 
 use super::world::{HOUR, PATIENCE, SECOND, World};
 use std::future::pending;
