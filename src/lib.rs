@@ -125,6 +125,8 @@ pub mod error;
 pub mod executor;
 #[cfg(test)]
 mod fuzz;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 mod hex;
 pub mod hints;
 #[cfg(any(feature = "genai", feature = "openai", feature = "rcrt"))]
@@ -179,53 +181,3 @@ pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wak
 #[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-/// Compiles and runs the examples in docs/tutorial/first-agent.md as documentation tests.
-#[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
-#[doc = include_str!("../docs/tutorial/first-agent.md")]
-struct FirstAgent;
-
-/// Compiles and runs the examples in docs/cookbook/approvals.md as documentation tests.
-#[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
-#[doc = include_str!("../docs/cookbook/approvals.md")]
-struct Approvals;
-
-/// Compiles and runs the examples in docs/cookbook/models.md as documentation tests.
-#[cfg(all(doctest, feature = "agents"))]
-#[doc = include_str!("../docs/cookbook/models.md")]
-struct Models;
-
-/// Compiles the examples in docs/cookbook/chat.md as documentation tests.
-#[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
-#[doc = include_str!("../docs/cookbook/chat.md")]
-struct Chat;
-
-/// Compiles and runs the examples in docs/cookbook/tests.md as documentation tests.
-#[cfg(all(doctest, feature = "agents", feature = "testing"))]
-#[doc = include_str!("../docs/cookbook/tests.md")]
-struct Testing;
-
-/// Compiles the examples in docs/cookbook/postgres.md as documentation tests.
-#[cfg(all(doctest, feature = "agents", feature = "postgres"))]
-#[doc = include_str!("../docs/cookbook/postgres.md")]
-struct FromSqliteToPostgres;
-
-/// Compiles the examples in docs/operations/scaling.md as documentation tests.
-#[cfg(all(doctest, feature = "nats", feature = "postgres"))]
-#[doc = include_str!("../docs/operations/scaling.md")]
-struct ScalingPostgres;
-
-/// Compiles the examples in docs/cookbook/on-an-rcrt-server.md as documentation tests.
-#[cfg(all(doctest, feature = "rcrt", feature = "sqlite"))]
-#[doc = include_str!("../docs/cookbook/on-an-rcrt-server.md")]
-struct OnAnRcrtServer;
-
-/// Compiles the examples in docs/cookbook/search-by-meaning.md as documentation tests.
-#[cfg(all(doctest, feature = "embed-local", feature = "sqlite"))]
-#[doc = include_str!("../docs/cookbook/search-by-meaning.md")]
-struct SearchByMeaning;
-
-/// Compiles and runs the examples in docs/cookbook/sqlite.md as documentation tests.
-#[cfg(all(doctest, feature = "sqlite"))]
-#[doc = include_str!("../docs/cookbook/sqlite.md")]
-struct FromMemoryToSqlite;

@@ -15,6 +15,7 @@ mod check_definitions;
 mod child;
 mod contract;
 mod executor;
+mod guide;
 mod key_order;
 mod layers;
 mod limits;
