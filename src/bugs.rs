@@ -1,5 +1,5 @@
-//! Deliberate bugs behind the private feature `_bugs`. The test program `torture/` has to find each of them. The
-//! environment variable `UX_BUG` selects the active bug. Without the feature, no bug is active.
+//! Deliberate bugs that the test program `torture/` must detect. The bugs need the private feature `_bugs`, and the environment variable
+//! `UX_BUG` selects the active bug. Without the feature, no bug is active.
 
 /// Returns `true` if the deliberate bug with this name is active.
 #[cfg(feature = "_bugs")]

@@ -1,4 +1,4 @@
-//! Wall time and tokio time. This is the only module that reads the wall clock.
+//! Timestamps from the wall clock, and timeouts on tokio's clock. No other module reads the wall clock.
 
 use std::pin::pin;
 use std::task::Poll;

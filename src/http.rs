@@ -145,7 +145,7 @@ pub(crate) fn date(header: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// 1994-11-06T08:49:37Z
+    /// The time of the tests: 1994-11-06T08:49:37Z in microseconds since 1970-01-01T00:00:00Z.
     const THEN: i64 = 784_111_777_000_000;
 
     #[test]

@@ -83,7 +83,7 @@ pub(crate) fn without_credentials(text: &str) -> String {
 #[derive(Clone, Copy)]
 enum Expected {
     Nothing,
-    /// The value of an HTTP header: a credential, or a scheme before it.
+    /// The value of an HTTP header: a credential, or an authentication scheme such as `Basic` that precedes the credential.
     HeaderValue,
     Credential,
 }

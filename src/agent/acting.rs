@@ -1,4 +1,4 @@
-//! Final answers of agents: checked before the run ends, and executed if they are actions.
+//! Checks of an agent's final answer, and the breadcrumb writes that the answer requests as an action.
 
 use super::AgentExecutor;
 use super::action::{Action, MOST_TAGS, Permitted, Rules};
@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 impl AgentExecutor {
-    /// Checks the final answer of an agent. Returns the answer, possibly changed by guardrails, and the problem with it, if any.
+    /// Checks an agent's final answer against its output guardrails and its output schema or action rules. Returns the answer, which the
+    /// guardrails may have changed, and the problem with the answer, if any.
     ///
     /// # Errors
     /// [`Denied`](super::guardrail::Denied) by a guardrail, or the error of the store when it reads the target of an action.
@@ -71,8 +72,8 @@ impl AgentExecutor {
         written.any(|schema| schema == Self::RESPONSE)
     }
 
-    /// Returns the breadcrumb write of a model answer that is a permitted action, `None` if the answer is no action, or the reason, for the
-    /// model, why the action is not permitted.
+    /// Returns the breadcrumb write that a model answer requests as an action, or `None` if the answer is not an action. If the action is
+    /// malformed or not permitted, the inner error is the reason, as text for the model.
     pub(super) async fn permitted(
         &self,
         text: &str,
@@ -98,8 +99,8 @@ impl AgentExecutor {
         Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
     }
 
-    /// Returns the breadcrumb with this ID if this agent wrote its current version. If the store records writers, only the records count,
-    /// because a `creator` can be forged.
+    /// Returns a breadcrumb by its ID, or `None` if the breadcrumb is missing or this agent did not write its current version. If the store
+    /// records writers, only the records count, because a `creator` can be forged.
     async fn own(&self, id: BreadcrumbId) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
         let found = match self.store.get(id).await {
             Ok(found) => found,
@@ -112,8 +113,8 @@ impl AgentExecutor {
         Ok(is_own.then_some(found))
     }
 
-    /// Returns `true` if the trigger is the result of a tool or a model that a run of this agent requested. That run receives the
-    /// result, so an agent that subscribes to its own results has nothing else to do.
+    /// Returns `true` if the trigger is the response to a tool request of this agent's runs. The requesting run receives the response, so
+    /// the response does not need another run.
     pub(super) async fn is_awaited_result(&self, trigger: &Breadcrumb) -> Result<bool, StoreError> {
         if trigger.schema_name.as_deref() != Some(ToolExecutor::RESPONSE) {
             return Ok(false);
@@ -214,8 +215,8 @@ fn with_fields(new: NewBreadcrumb, run: Value) -> NewBreadcrumb {
     new.context(context)
 }
 
-/// Returns the trigger's tags that name the request in the trigger, for the breadcrumb that answers the request. `beside` is the number of
-/// other tags on the answer.
+/// Returns the request tags (`request:<id>`) of a trigger. The breadcrumb that answers the trigger repeats these tags. `beside` is the
+/// number of other tags on the answer.
 pub(crate) fn request_tags(trigger: &Breadcrumb, beside: usize) -> impl Iterator<Item = String> {
     let requests = trigger
         .tags

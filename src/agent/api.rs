@@ -146,7 +146,7 @@ impl ProviderSession for ApiSession {
     }
 }
 
-/// The messages between an agent's run and its model after the messages of the task: no I/O, no clock.
+/// The conversation of an agent run with its model, without the messages of the task. The type does no I/O and reads no clock.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Conversation {
     pub(super) said: Vec<ChatMessage>,

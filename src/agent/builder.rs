@@ -45,7 +45,7 @@ use std::sync::Arc;
 /// ```
 #[must_use = "an agent does nothing until a runtime runs it"]
 pub struct Agent {
-    /// The fields of the agent definition that the builder methods have set, without the fields below.
+    /// The JSON fields of the agent definition, except `subscriptions`. Without `tools`, the definition names all tools of the builder.
     fields: Map<String, Value>,
     triggers: Vec<Subscription>,
     sources: Vec<Subscription>,
@@ -80,8 +80,9 @@ impl Agent {
         Self::of(id.into(), provider)
     }
 
-    /// Starts to build an agent with another provider than an API: a program that calls back, or a model that receives requests as
-    /// breadcrumbs.
+    /// Starts to build an agent on any [`Provider`], such as an external program or another service. A program (`CliProvider`, feature
+    /// `cli`) calls its tools over HTTP. Another service receives the model requests as breadcrumbs
+    /// ([`BreadcrumbModel`](super::BreadcrumbModel)).
     pub fn with_provider(id: impl Into<String>, provider: impl Provider + 'static) -> Self {
         Self::of(id.into(), Chosen::Provider(Arc::new(provider)))
     }
@@ -188,7 +189,8 @@ impl Agent {
         self.field("capabilities", capabilities)
     }
 
-    /// Sets the schemas with private data, the schemas with untrusted content, and the schemas that lead outward. Defaults to none.
+    /// Sets the schemas with private data, the schemas with untrusted content, and the schemas whose breadcrumbs leave the system. Defaults
+    /// to none.
     pub fn trust(self, trust: Trust) -> Self {
         self.field("trust", trust)
     }
@@ -218,12 +220,14 @@ impl Agent {
         self.field("return_to_user", list(tools))
     }
 
-    /// Adds an agent that this agent may call like a tool. `description` tells the model when to call it.
+    /// Adds an agent that this agent may call like a tool. The tool name is the ID of the added agent. `description` tells the model when
+    /// to call the tool.
     pub fn uses(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
         self.agent_in("use", agent.into(), given(description.into()))
     }
 
-    /// Adds an agent for a handoff: the other agent executes its own run and returns its answer as the result of the call.
+    /// Adds an agent that this agent may call with the tool `handoff-to-<id>`. The added agent executes its own run, and its answer is the
+    /// result of the tool call.
     pub fn hands_off_to(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
         self.agent_in("handoff", agent.into(), given(description.into()))
     }
@@ -298,8 +302,9 @@ impl Agent {
         self
     }
 
-    /// Sets the key of the fences around data in the model's input. Workers with the same key send the same bytes and share a prompt cache.
-    /// Defaults to a random key for each process.
+    /// Sets the secret key of the marks that enclose data in the model's input. The marks separate data from instructions, and authors of
+    /// data cannot predict the marks. Workers with the same key send the same bytes and share a prompt cache. Defaults to a random key for
+    /// each process.
     pub fn fence_key(mut self, key: FenceKey) -> Self {
         self.fence_key = Some(key);
         self

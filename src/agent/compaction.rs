@@ -71,9 +71,10 @@ impl Compactor {
         self
     }
 
-    /// Shortens the conversation after the task's messages, if the whole model request is too long and shortening [helps](helps). Each tool
-    /// call stays with its result. If the summary fails, the conversation stays as it is, and the next summary is attempted when the
-    /// request has grown by half of `at_tokens`.
+    /// Shortens the conversation `said` if the model request is too long and [`helps`] returns `true`. A summary replaces the oldest
+    /// messages; without a summary model, these messages are omitted. The task's messages never change. Each tool call stays with its
+    /// result. If the summary fails, the conversation stays as it is, and the next summary is attempted when the request has grown by half
+    /// of `at_tokens`.
     pub(super) async fn shorten(&self, task: &ProviderTask, said: &mut Vec<ChatMessage>) {
         let all = tokens(task.messages.iter().chain(&*said));
         let cut = cut(said, self.keep);
@@ -181,8 +182,9 @@ pub(crate) fn tokens<'m>(messages: impl IntoIterator<Item = &'m ChatMessage>) ->
     u64::try_from(tokens).unwrap_or(u64::MAX)
 }
 
-/// Returns `true` if omitting `old` tokens makes a model request of `all` tokens shorter than `at_tokens`, or shorter by at least half of
-/// `at_tokens`. Otherwise, if the retained messages alone are too long, every turn would request a summary.
+/// Returns `true` if a model request is too long and omitting its old messages shortens it enough. A request is too long if `all`, its
+/// number of tokens, is at least `at_tokens`. The `old` tokens are enough if fewer than `at_tokens` remain, or if `old` is at least half of
+/// `at_tokens`. Without this condition, every turn would request a summary if the retained messages alone were too long.
 pub(crate) fn helps(at_tokens: u64, all: u64, old: u64) -> bool {
     let enough = all.saturating_sub(at_tokens).saturating_add(1);
     all >= at_tokens && old >= enough.min((at_tokens / 2).max(1))
@@ -247,7 +249,7 @@ fn transcribed(message: &ChatMessage) -> String {
     line(&Value::Object(fields.collect()).into())
 }
 
-/// Returns the name and media type of an image or a file for the transcript that a model summarises, which does not contain the bytes.
+/// Returns the name and the media type of an image or a file. The transcript for a summary contains these instead of the bytes.
 fn media_in(part: &Part) -> Option<Value> {
     match part {
         Part::Image(media) | Part::File(media) => {

@@ -99,7 +99,8 @@ pub enum AgentError {
         /// The name that two tools, agents or outputs of the agent share.
         name: String,
     },
-    /// The schema of the agent's answers or of an additional output is not a valid JSON Schema, or is not safe to check values with.
+    /// The schema of the agent's answers or of an additional output is not a valid JSON Schema, has external references, or exceeds a
+    /// limit.
     #[error("agent {agent:?} has an invalid output schema: {reason}")]
     BadOutputSchema {
         /// The ID of the agent with the invalid output schema.
@@ -136,7 +137,7 @@ pub enum AgentRunError {
         "the agent has no final answer after {turns} turns, the maximum; raise \"max_turns\" of its definition"
     )]
     TurnsUsedUp {
-        /// The number of turns of the run: model requests, or starts of a program that calls back.
+        /// The number of turns of the run. A turn is one model request, or one start of the agent's program.
         turns: u32,
     },
     /// The agent's model gave no final answer before the run used up a budget.

@@ -39,7 +39,7 @@ pub struct AgentExecutor {
     pub(super) observer: Option<Observer>,
     pub(super) profile: Profile,
     budget: ContextBudget,
-    /// The key of the fences around data in the model's input, or `None` for the key of the process.
+    /// The secret key of the marks that enclose data in the model's input. If `None`, the random key of this process applies.
     fences: Option<FenceKey>,
 }
 
@@ -79,8 +79,9 @@ impl AgentExecutor {
         Self::with_provider(definition, Arc::new(ApiProvider::new(model)), store, tools)
     }
 
-    /// Creates the executor of an agent with another [`Provider`] than [`ApiProvider`]: a program that calls back, or a model that receives
-    /// requests as breadcrumbs.
+    /// Creates the executor of an agent on any [`Provider`], such as an external program or another service. A program (`CliProvider`,
+    /// feature `cli`) calls its tools over HTTP. Another service receives the model requests as breadcrumbs
+    /// ([`BreadcrumbModel`](super::BreadcrumbModel)).
     ///
     /// # Errors
     /// See [`with_tools`](Self::with_tools).
@@ -131,13 +132,14 @@ impl AgentExecutor {
             tracing::warn!(
                 agent,
                 found,
-                "the agent could leak private data, because untrusted content can make it send the data outward"
+                "the agent could leak private data, because untrusted content can make it send the data out"
             );
         }
         Ok(agent)
     }
 
-    /// Checks that the store has a ledger if the agent's runs wait for answers or call tools at most once.
+    /// Checks that the store has a run ledger if the agent needs one. Agents need a ledger to wait for answers, and to call tools with
+    /// [`RetrySafety::AtMostOnce`].
     fn check_ledger(&self, waits: bool) -> Result<(), InvalidExecutor> {
         let names = self.tools.names().into_iter();
         let mut careful = names
@@ -176,9 +178,10 @@ impl AgentExecutor {
         self
     }
 
-    /// Returns the agent's sources of private data and of untrusted content and its ways outward, or `None` unless it has all three.
+    /// Returns the agent's sources of private data, sources of untrusted content, and ways to send data out of the system. Returns `None`
+    /// unless the agent has all three.
     ///
-    /// Untrusted content can make such an agent send private data away. Creating one logs a warning.
+    /// Untrusted content can make such an agent send private data away. Creating such an agent logs a warning.
     #[must_use]
     pub fn lethal_trifecta(&self) -> Option<LethalTrifecta> {
         let definition = &self.definition;
@@ -210,8 +213,9 @@ impl AgentExecutor {
         self
     }
 
-    /// Sets the key of the fences around data in the model's input. Workers with the same key send the same bytes and share a prompt cache.
-    /// Defaults to a random key for each process.
+    /// Sets the secret key of the marks that enclose data in the model's input. The marks separate data from instructions, and authors of
+    /// data cannot predict the marks. Workers with the same key send the same bytes and share a prompt cache. Defaults to a random key for
+    /// each process.
     #[must_use]
     pub fn with_fence_key(mut self, key: FenceKey) -> Self {
         self.fences = Some(key);
@@ -240,16 +244,17 @@ impl AgentExecutor {
         Ok(task)
     }
 
-    /// Returns the digest of a tool call, which binds an approval to the tool as the service registered it, its arguments and the
-    /// definitions.
+    /// Returns the digest that binds a person's approval to one tool call. The digest covers the tool name, the arguments of the call, the
+    /// agent definition, and the description, input schema and approval rules of the registered tool.
     pub(super) fn digest_of(&self, tool: &str, arguments: &Json) -> String {
         let registered = self.tools.registered(tool);
         let definitions = human::fingerprint(self.definition.text(), registered);
         human::digest(registered.map_or(tool, Tool::name), arguments, &definitions)
     }
 
-    /// Returns the messages of an agent run for the model: the author's instructions, the earlier turns of a chat session, then the trigger
-    /// and context as data with the task. The text of a user follows in a separate message, without a fence.
+    /// Returns the messages of an agent run for its model, in a fixed order. The author's instructions come first, then the earlier turns
+    /// of a chat session, then the trigger and the context as data. If the trigger is a user message, the user's text follows in a separate
+    /// message. Otherwise, the message with the data ends with a task: "Answer the trigger."
     pub(super) async fn messages(
         &self,
         context: &ExecutionContext,

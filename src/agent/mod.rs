@@ -30,7 +30,7 @@
 //! | `outputs`, `reminders` | additional outputs besides the answer; see [Outputs](#outputs) |
 //! | `use`, `handoff`, `delegate` | the agents that the agent may call; see [Other agents](#other-agents) |
 //! | `approval`, `wait_seconds` | the calls that need a person's approval, and the timeouts of requests; see [People](#people) |
-//! | `trust` | the schemas that are private, untrusted or lead outward; see [`LethalTrifecta`] |
+//! | `trust` | the schemas with private data, with untrusted content, or with data that leaves the system; see [`LethalTrifecta`] |
 //!
 //! An unknown field has no effect. [`AgentDefinition::warnings`] names the field and the nearest known field, and the
 //! [runtime](crate::runtime::definitions) logs the warning once for each version of a definition. In

@@ -29,11 +29,11 @@ pub(super) enum Other {
 /// The way in which an agent calls another agent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Handing {
-    /// The other agent is called as a tool: its answer is the result of the call.
+    /// The agent calls the other agent with a tool named like the other agent. The other agent's answer is the result of the call.
     Use,
-    /// The agent hands off the call: the other agent returns its answer as the result of the call.
+    /// The agent calls the other agent with the tool `handoff-to-<id>`. The other agent's answer is the result of the call.
     Handoff,
-    /// The agent delegates the run: the answer of the other agent is the answer of the run.
+    /// The agent calls the other agent with the tool `delegate-to-<id>`. The other agent's answer is the answer of the run.
     Delegate,
 }
 
@@ -140,7 +140,7 @@ impl Offer {
     }
 }
 
-/// Adds the additional outputs and the number of reminders of an agent definition to the policy of the run's state machine.
+/// Adds the agent's additional outputs to the policy of the run's state machine, with the maximum number of reminders of missing outputs.
 pub(super) fn declare(policy: Policy, definition: &AgentDefinition) -> Policy {
     let slots = definition.outputs.iter().map(|slot| match slot.required {
         true => Slot::required(&*slot.name),

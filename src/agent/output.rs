@@ -140,8 +140,8 @@ fn block(inside: &str) -> Option<Json> {
     Json::from_text(content.trim()).ok()
 }
 
-/// Returns the first two complete JSON objects and lists in prose that are not inside other brackets. A part of a broken or truncated value
-/// does not count.
+/// Returns the complete JSON objects and lists in a text, at most the first two values. Values inside other brackets and parts of broken or
+/// truncated values do not count.
 fn in_prose(text: &str) -> Vec<&str> {
     const TRIES: usize = 64;
     let mut found = Vec::new();

@@ -8,14 +8,14 @@ use crate::model::Json;
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// The model side of an agent: a model behind an API, or a program that runs a model itself and calls back.
+/// The connection of an agent to its model: an API, another service, or a program that runs a model itself.
 ///
 /// Runs work in the same way with every provider: the provider requests tool calls, [the machine](crate::machine)
 /// decides which calls are executed and when, and the provider receives the results. A [`ProviderSession`] has the state of one run.
 #[async_trait]
 pub trait Provider: Send + Sync {
-    /// Returns the delivery of tool results to the provider: all results of a model answer together, or each result as soon as it is
-    /// available.
+    /// Returns the way in which the provider receives tool results. The provider receives all results of a model answer together, or each
+    /// result as soon as the result is available.
     fn delivery(&self) -> ResultDelivery;
 
     /// Returns `true` if the provider sends [model requests as breadcrumbs](ProviderEvent::Asks), so that its agents write
@@ -90,8 +90,8 @@ pub trait ProviderSession: Send {
     /// See [`next`](Self::next).
     async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError>;
 
-    /// Continues an agent that has [`finished`](ProviderEvent::Finished) with an answer that does not meet the requirements or is
-    /// incomplete. `message` describes the problem to the model.
+    /// Continues the session with a message to the model after its [final answer](ProviderEvent::Finished). The message describes the
+    /// problem with an invalid or incomplete answer, or contains the results of tools that the answer requested.
     ///
     /// # Errors
     /// See [`next`](Self::next).
@@ -130,12 +130,12 @@ pub struct ProviderTask {
     pub tools: Vec<ToolSpec>,
     /// The JSON Schema of the agent's answer, or `None` for a text answer.
     pub response_schema: Option<ResponseSchema>,
-    /// The finished tool calls of this run with their answers, as far as the run still stores them, for a program that is started again.
-    /// Empty with [`ResultDelivery::Batch`], because the conversation contains the calls.
+    /// The finished tool calls of the run with their answers. A program that is started again can skip these calls. Calls that the run no
+    /// longer stores are missing. Empty with [`ResultDelivery::Batch`], because the conversation contains the calls.
     pub made: Vec<(MachineCall, Answer)>,
     /// The guardrails that check each model request: see [`Guardrails::input`].
     pub guardrails: Guardrails,
-    /// The store that has the images and files of the messages, or `None` outside of an agent.
+    /// The store from which the images and files of the messages are read. `None` unless an agent's executor created the task.
     pub(in crate::agent) media: Option<MediaSource>,
     /// The events of a chat turn, if its client may see the answer while the model writes it.
     pub(in crate::agent) turn_events: Option<Arc<TurnEvents>>,
@@ -159,8 +159,8 @@ impl ProviderTask {
         }
     }
 
-    /// Returns the model request: the messages of the task, then `said`, the conversation since. Input guardrails have checked it and
-    /// may have changed it.
+    /// Returns the model request with the task's messages, followed by `said`, the later messages of the conversation. Input guardrails
+    /// have checked the request and may have changed it.
     ///
     /// # Errors
     /// [`Denied`] if a guardrail denies the request, so the model must not be called.
@@ -178,7 +178,7 @@ impl ProviderTask {
         }
     }
 
-    /// Returns all messages of the conversation: the messages of the task, then `said`, the messages since.
+    /// Returns all messages of the conversation: the task's messages, followed by `said`, the later messages.
     pub(super) fn with(&self, said: &[ChatMessage]) -> Vec<ChatMessage> {
         self.messages.iter().chain(said).cloned().collect()
     }
@@ -203,8 +203,8 @@ pub enum ProviderEvent {
     Calls {
         /// The tool calls of one model answer, in their order.
         calls: Vec<MachineCall>,
-        /// The model's answer with the tool calls as the next request repeats it, with the call IDs of the model's provider. A session
-        /// retains it for later turns. `None` from a program, which manages its own conversation.
+        /// The model's answer as a message for the next model request. The message contains the tool calls with the call IDs of the model's
+        /// provider. The session retains the message for later turns. `None` from a program, which manages its own conversation.
         answer: Option<ChatMessage>,
         /// The token usage of the model's answer with the tool calls.
         usage: Usage,

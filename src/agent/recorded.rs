@@ -266,8 +266,8 @@ fn differences(
     differs.collect()
 }
 
-/// Returns the values of a model request as JSON text by path. The result does not depend on the order of keys, which other crates can
-/// change by the features of serde_json.
+/// Returns a map from the path of each value in a model request to the value's JSON text. The map does not depend on the order of keys,
+/// which other crates can change by the features of serde_json.
 fn leaves(request: &ChatRequest) -> Result<BTreeMap<String, String>, serde_json::Error> {
     let value = serde_json::to_value(request)?;
     let mut found = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! Tool requests in a model answer, by the conventions of RCRT (Right Context Right Time) servers: no I/O, no clock.
+//! Tool requests in a model answer, by the conventions of RCRT (Right Context Right Time) servers. The module does no I/O and reads no
+//! clock.
 
 use super::AgentDefinition;
 use super::action::Action;

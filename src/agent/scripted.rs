@@ -76,7 +76,7 @@ impl ScriptedModel {
         })
     }
 
-    /// Creates a model that answers with a function. The function receives the number of the request, from 1, and the request.
+    /// Creates a model that computes each answer with a function. The function receives the number of the request, from 1, and the request.
     #[must_use]
     pub fn answering<F>(script: F) -> Self
     where
@@ -88,8 +88,8 @@ impl ScriptedModel {
         })
     }
 
-    /// Creates a model that answers with the events that a function returns. The function receives the number of the request, from 1, and
-    /// the request.
+    /// Creates a model that computes the events of each answer with a function. The function receives the number of the request, from 1,
+    /// and the request.
     ///
     /// The last event of a complete answer is [`ChatEvent::End`]. The events can also end early or with an error.
     /// [`ChatModel::chat`] collects the same events. All events of an answer are available immediately.

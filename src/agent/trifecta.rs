@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// A dangerous combination in one agent: private data, untrusted content and a way outward. Untrusted content can make such an agent
-/// send private data away.
+/// A dangerous combination in one agent: private data, untrusted content, and a way to send data out of the system. Untrusted content can
+/// make such an agent send private data away.
 ///
 /// The crate detects the combination when an agent is created, from its tools and subscriptions:
 ///
@@ -13,7 +13,7 @@ use std::fmt;
 /// |---|---|---|
 /// | private data | `private` | subscribed schemas in [`Trust::private`] |
 /// | untrusted content | `untrusted` | subscribed schemas in [`Trust::untrusted`] |
-/// | a way outward | `egress` | schemas in [`Trust::outward`] that the agent may write |
+/// | a way to send data out | `egress` | schemas in [`Trust::outward`] that the agent may write |
 ///
 /// One tool can have several of these tags. Only marked tools and schemas are detected, so an agent without a finding is not necessarily
 /// safe.
@@ -24,7 +24,7 @@ pub struct LethalTrifecta {
     pub private: Vec<String>,
     /// The agent's sources of untrusted content, in the same form as those of private data. Never empty.
     pub untrusted: Vec<String>,
-    /// The agent's ways to send data outward, in the same form as the sources of private data. Never empty.
+    /// The agent's ways to send data out of the system, in the same form as the sources of private data. Never empty.
     pub outward: Vec<String>,
 }
 
@@ -37,8 +37,8 @@ pub struct Trust {
     /// Schemas of breadcrumbs with content from strangers, such as pages, mail or user messages. If the list contains `user.message.v1`,
     /// the agent's model receives chat messages as data.
     pub untrusted: Vec<String>,
-    /// Schemas whose breadcrumbs another component sends out of the system. Writing other breadcrumbs is not a way outward, because they
-    /// stay in the store.
+    /// Schemas whose breadcrumbs another component sends out of the system. Writing breadcrumbs of other schemas sends no data out, because
+    /// these breadcrumbs stay in the store.
     pub outward: Vec<String>,
 }
 
@@ -52,9 +52,9 @@ impl LethalTrifecta {
     /// The permission tag of a tool that sends data out of the system.
     pub const EGRESS: &'static str = "egress";
 
-    /// Returns an agent's sources of private data and untrusted content and its ways outward, or `None` unless it has all three.
-    /// `is_written` returns `true` for the schemas that the agent may write. `tools` has the names and permission tags of the tools that it
-    /// may call.
+    /// Returns an agent's sources of private data, sources of untrusted content, and ways to send data out of the system. Returns `None`
+    /// unless the agent has all three. `is_written` returns `true` for the schemas that the agent may write. `tools` has the names and
+    /// permission tags of the agent's tools.
     ///
     /// A subscription without a schema can match any schema, so it counts as a subscription to all schemas in `trust`.
     pub(super) fn find<'a>(
@@ -96,7 +96,7 @@ impl fmt::Display for LethalTrifecta {
         let outward = self.outward.join(", ");
         write!(
             f,
-            "the agent has private data ({private}), untrusted content ({untrusted}) and a way outward ({outward}), so that \
+            "the agent has private data ({private}), untrusted content ({untrusted}) and a way to send data out ({outward}), so that \
              untrusted content could make it send private data away; remove one of the three"
         )
     }

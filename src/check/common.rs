@@ -1,4 +1,4 @@
-//! Checks that several kinds of definitions share.
+//! Checks for all kinds of definitions: subscriptions, known fields and syntax.
 
 use super::related::shadows;
 use crate::model::{
@@ -21,7 +21,7 @@ pub(super) struct Context<'v> {
     pub(super) found: Findings,
 }
 
-/// The known fields of a breadcrumb around a definition, as a server or a store returns it.
+/// The known fields of the breadcrumb that contains a definition, in the JSON of a server or a store.
 static ENVELOPE: KnownFields<'static> = KnownFields {
     names: &[
         "checksum",

@@ -15,7 +15,8 @@ pub enum Kind {
     RemoteTool,
     /// Definition of a breadcrumb schema with hints for its display: `schema.def.v1`.
     Schema,
-    /// Definition of a workflow, which is also a workload: `workflow.def.v1`, or a file with `flows` or `agents`.
+    /// Definition of a workflow: `workflow.def.v1`, or a file with `flows` or `agents`. A workflow can also answer messages as a
+    /// [workload](crate::workload).
     Workflow,
     /// Subscriptions without an executor.
     Subscriptions,

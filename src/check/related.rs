@@ -13,7 +13,7 @@ pub(super) struct Declaration {
     pub(super) id: String,
     pub(super) kind: &'static str,
     pub(super) subscriptions: Subscriptions,
-    /// The schemas that the executor writes, or `None` if it may create every schema that is not protected.
+    /// The schemas that the executor writes. `None` if the executor may create every schema except protected schemas, such as definitions.
     pub(super) writes: Option<Vec<String>>,
 }
 

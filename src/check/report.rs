@@ -52,7 +52,7 @@ impl Report {
         self.count(Severity::Error) > 0
     }
 
-    /// Returns the names of the tools whose code needs another runtime.
+    /// Returns the names of the tools whose code runs on an RCRT server and not in this crate.
     pub fn remote_tools(&self) -> impl Iterator<Item = &str> {
         let remote = self.definitions.iter();
         let remote = remote.filter(|checked| checked.kind == Kind::RemoteTool);

@@ -1,4 +1,4 @@
-//! Checks of workflow definitions, which are also workloads.
+//! Checks of workflow definitions in files and in breadcrumbs. A workflow can also run as a workload, so the checks include its entry.
 
 use super::common::{Context, of_load};
 use super::related::Declaration;

@@ -20,11 +20,13 @@ pub enum Cascade {
 /// Maximum number of runs that one call of [`Client::cancel`] ends.
 const MOST_CANCELLED: usize = 10_000;
 
-/// Number of the newest breadcrumbs that are searched for an answer of a run that the ledger does not have.
+/// Maximum number of breadcrumbs in the search for the writes of a run that is missing in the ledger. The search starts with the newest
+/// breadcrumb.
 const MOST_ANSWERS: usize = 20;
 
 impl Client {
-    /// Ends a run that is not over as failed, with the code `cancelled`. Returns the number of runs that were ended.
+    /// Cancels a run that has not ended: the run gets the state `failed` with the code `cancelled`. Returns the number of runs that this
+    /// call ended.
     ///
     /// A worker that executes a run drops it with its next heartbeat, usually within 10 s, and nothing that it commits later
     /// becomes visible. At most 10,000 runs are ended by one call.
@@ -161,7 +163,8 @@ impl Client {
         Ok(ended)
     }
 
-    /// Returns the runs that the breadcrumbs of a run triggered: on the versions that this run wrote, as the store recorded it.
+    /// Returns the runs that the breadcrumbs of a run triggered. A breadcrumb counts in the version that the run wrote by the records of
+    /// the store.
     pub(super) async fn children(&self, parent: &RunRef) -> Result<Vec<RunRef>, ClientError> {
         let mut children = Vec::new();
         let Some(run) = self.run(parent).await? else {
@@ -188,8 +191,8 @@ impl Client {
     }
 }
 
-/// Returns the run on a trigger as a worker enqueues it, without the lease and the ordering key of the executor's profile, which only
-/// a worker knows.
+/// Returns the reference of a run on a trigger, as a worker adds the run to the ledger. The lease and the ordering key of the executor's
+/// profile are missing, because only a worker knows the profile.
 fn received(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     let version = run.trigger_version;
     let event = match version {

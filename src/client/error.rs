@@ -20,7 +20,7 @@ pub enum ClientError {
         /// The first 300 bytes of the string that is not a request ID.
         id: String,
     },
-    /// An earlier request to the executor with the same idempotency key had another breadcrumb.
+    /// An earlier request to the executor has the same idempotency key and a different breadcrumb.
     #[error(
         "key {key:?} belongs to an earlier request to executor {executor:?} with another breadcrumb, {earlier}; use another key"
     )]
@@ -42,7 +42,8 @@ pub enum ClientError {
         /// The reason why no live worker would answer the request.
         reason: String,
     },
-    /// The ledger does not have a run, and the store does not have its trigger in this version, so no run can be cancelled.
+    /// The client cannot cancel the run, because neither the ledger nor the store knows the run. The ledger does not have the run, and the
+    /// store does not have the trigger version of the run.
     #[error("cannot cancel {run}: the ledger does not have the run, and {}", missing(*found))]
     NoTrigger {
         /// The run that cannot be cancelled.
@@ -58,7 +59,7 @@ pub enum ClientError {
         /// The length of the invalid session ID in bytes.
         size: usize,
     },
-    /// A text is not a cursor or a request ID of a turn of a session, or the turn was deleted.
+    /// The chat session does not have the turn. The string is not a cursor or a request ID of this session, or the turn was deleted.
     #[error(
         "session {session:?} has no turn {turn:?}: the text belongs to another session, or the turn was deleted; pass an Envelope::cursor or a \
          request ID of this session"
@@ -66,7 +67,7 @@ pub enum ClientError {
     NoTurn {
         /// The first 300 bytes of the session ID.
         session: String,
-        /// The first 300 bytes of the text that names no turn of the session.
+        /// The first 300 bytes of the string that names no turn of the session.
         turn: String,
     },
     /// The store of the client does not record writers, so it has no chat sessions.
@@ -74,8 +75,8 @@ pub enum ClientError {
         "the store of the client does not record writers, which chat sessions need; use a memory, SQLite or PostgreSQL store"
     )]
     NoSessions,
-    /// The log that workloads keep under the ID of a deleted session cannot be deleted.
-    #[error("cannot delete the log that workloads keep for a chat session; see the cause")]
+    /// The conversation log that workloads saved for a deleted chat session cannot be deleted. The cause is usually an error of the store.
+    #[error("cannot delete the conversation log of a chat session's workloads; see the cause")]
     SessionLog(#[from] SessionError),
     /// The client's store failed, or refused the operation.
     #[error(transparent)]

@@ -23,7 +23,7 @@ pub struct TriggerReport {
     pub breadcrumb: Arc<Breadcrumb>,
     /// One report for each executor and version, sorted by executor ID.
     pub executors: Vec<ExecutorReport>,
-    /// The runs on the breadcrumb of executors that no worker has.
+    /// The runs on this breadcrumb by executors that no worker has registered.
     pub other_runs: Vec<Run>,
 }
 

@@ -13,11 +13,11 @@ use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Task that wakes the waits of a client when an event of their run arrives. The task of the hub runs while there are waits, and for
-/// [`IDLE`] after that.
+/// The event subscription of a client, which wakes the client's waits for runs. A background task reads the events while the client waits,
+/// and for [`IDLE`] after that.
 pub(super) struct Hub {
     shared: Arc<Shared>,
-    /// Ends the task of the hub when the last clone of the client is dropped.
+    /// Ends the client's event subscription when the last clone of the client is dropped.
     _guard: DropGuard,
 }
 
@@ -39,7 +39,7 @@ struct Waits {
 /// Maximum number of a client's waits that events wake. Further waits only poll their run.
 const MOST: usize = 10_000;
 
-/// The time for which the client's event subscription stays open without a wait, for the next request.
+/// Idle time after which the client closes its event subscription. A request within this time uses the open subscription.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Pause before the client's next attempt to subscribe to the events of its store.
@@ -128,7 +128,7 @@ impl Shared {
         self.waits().by_trigger.is_empty()
     }
 
-    /// Ends the task of the hub unless a wait has started. Returns `true` if the task ends.
+    /// Ends the client's event subscription unless the client waits for a run. Returns `true` if the subscription ends.
     fn ends(&self) -> bool {
         let mut waits = self.waits();
         let ends = waits.by_trigger.is_empty();
@@ -163,7 +163,8 @@ impl Shared {
     }
 }
 
-/// The task of a hub. If the task panics or its tokio runtime shuts down, the drop lets the next wait start another task.
+/// The background task that wakes a client's waits for runs. If the task panics or its tokio runtime shuts down, the drop lets the next
+/// wait start another task.
 struct Task {
     shared: Arc<Shared>,
     has_ended: bool,

@@ -82,7 +82,7 @@ impl Client {
         Self::on(Arc::new(store.clone()), store.event_source())
     }
 
-    /// Creates a client of a store whose events come from another source. The store handle is cloned.
+    /// Creates a client that receives events from `source` and not from the store. The store handle is cloned.
     #[must_use]
     pub fn on_source<B>(store: &B, source: impl EventSource) -> Self
     where

@@ -30,7 +30,7 @@ pub struct Questions {
     client: Client,
 }
 
-/// Maximum number of questions to people that are searched for open ones: the newest.
+/// Maximum number of questions to people in a search for open questions. The search returns the newest questions.
 const MOST: usize = 1_000;
 
 impl Questions {
@@ -56,7 +56,8 @@ impl Questions {
         Ok(open)
     }
 
-    /// Returns the questions to people that a run has written, as the store recorded it: anyone can write a copy with other arguments.
+    /// Returns the questions to people, without forged questions. If the store records writers, the writer must be the executor in the
+    /// question, because anyone can write a copy with other arguments.
     pub(super) async fn genuine(
         &self,
         found: &[Arc<Breadcrumb>],
@@ -76,7 +77,8 @@ impl Questions {
         Ok(written.map(|(question, _)| question).collect())
     }
 
-    /// Returns `true` if an answer of a person to a question would count.
+    /// Returns `true` if a question to a person is open. The question is open while its run waits for the answer, its deadline is not over,
+    /// and no accepted answer exists.
     pub(super) async fn is_open(&self, question: &QuestionView) -> Result<bool, ClientError> {
         let run = self.client.run(&question.run).await?;
         let is_closed = run.as_ref().is_some_and(|run| is_closed(run, question));
@@ -86,7 +88,7 @@ impl Questions {
         Ok(self.given(question).await?.is_none())
     }
 
-    /// Lists the open questions that a person may answer, as [`open`](Self::open).
+    /// Lists the open questions that this person may answer, the newest first. The search covers the newest 1,000 questions to all people.
     ///
     /// # Errors
     /// [`ClientError`] if the store fails.
@@ -164,10 +166,10 @@ impl Questions {
         Ok(QuestionState::unanswered(closed, expired))
     }
 
-    /// Approves a tool call: lets a run make the call that it asks about, exactly as the question shows it.
+    /// Approves the tool call in a question. The run then makes the call with exactly the arguments that the question shows.
     ///
     /// # Errors
-    /// [`AnswerError`] if the answer has no effect. The same answer of the same person again is no error.
+    /// [`AnswerError`] if the answer has no effect. Repeating the same answer of the same person is not an error.
     pub async fn approve(&self, id: &str, person: &Principal) -> Result<(), AnswerError> {
         let question = self.get(id).await?;
         let answer = json!({"approved": true});
@@ -241,7 +243,7 @@ impl Questions {
             .await
     }
 
-    /// Writes the answer of a person to a question, unless it has no effect.
+    /// Writes a person's answer to a question. Writes nothing if the question is closed or expired, or if the person may not answer it.
     async fn write(
         &self,
         question: &QuestionView,
@@ -279,7 +281,8 @@ impl Questions {
         }
     }
 
-    /// Returns the answer or the state of the run that closes a question to a person. `None` if the question is open or expired.
+    /// Returns the reason why a question to a person is closed: its accepted answer, or the state of its run. `None` if the question is
+    /// open or expired.
     async fn closing(&self, question: &QuestionView) -> Result<Option<Closing>, ClientError> {
         if let Some(answer) = self.given(question).await? {
             return Ok(Some(Closing::answered(answer)));
@@ -292,7 +295,7 @@ impl Questions {
         }))
     }
 
-    /// Returns the first answer to a question that counts.
+    /// Returns the accepted answer to a question: the first answer that meets the terms of the question.
     async fn given(&self, question: &QuestionView) -> Result<Option<Arc<Breadcrumb>>, ClientError> {
         let selector = answers_to(&question.id, human::RESPONSE);
         let query = Query::new(selector).limit(MOST);
@@ -308,9 +311,10 @@ fn is_closed(run: &Run, question: &QuestionView) -> bool {
     run.state.is_over() || !waits_for(run, question)
 }
 
-/// Returns the end of the time for an answer to a question if it has passed, by the clock of the store if the run shows its time.
+/// Returns the deadline of a question if the deadline is over. The current time is the store's time as estimated from the run, or the time
+/// of this process without a run.
 ///
-/// An answer at the last moment counts while the run is suspended. A run that is not suspended was woken at that moment or before.
+/// An answer at the deadline counts while the run is suspended. A run that is not suspended was woken at the deadline or before.
 fn expired(question: &QuestionView, run: Option<&Run>) -> Option<Timestamp> {
     let end = question.terms.expires_at?;
     let is_over = match run {
@@ -321,8 +325,9 @@ fn expired(question: &QuestionView, run: Option<&Run>) -> Option<Timestamp> {
     is_over.then_some(end)
 }
 
-/// Returns a time that the clock of the store has reached, as a run shows it, or the time by the clock of this process if that is later.
-/// For a suspended run with a time, it is before that time unless the run is due.
+/// Estimates the current time of the store's clock from the timestamps of a run. For a suspended run with a due time, the result is before
+/// the due time unless the run is due. For other runs, the result is the later of the run's last change of state and the clock of this
+/// process.
 fn store_time(run: &Run) -> Timestamp {
     match (run.state, run.due, run.due_for) {
         (RunState::Suspended, Some(due), Some(for_time)) => due + for_time,
@@ -331,7 +336,7 @@ fn store_time(run: &Run) -> Timestamp {
     }
 }
 
-/// Returns `true` unless a suspended run waits for something else than the answer to a question.
+/// Returns `true` if the run is not suspended, or if an answer to the question would wake the suspended run.
 fn waits_for(run: &Run, question: &QuestionView) -> bool {
     let answer = NewBreadcrumb::new(human::RESPONSE).tag(request_tag(&question.id));
     let answer = answer.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);

@@ -54,7 +54,8 @@ impl Client {
         })
     }
 
-    /// Returns the runs of an executor on these triggers that wrote one of the breadcrumbs of a query, such as a response or a dead letter.
+    /// Returns the runs that wrote the breadcrumbs of a query, such as responses or dead letters. Only runs of `executor` on these
+    /// `triggers` count.
     pub(super) async fn writers(
         &self,
         executor: &Arc<str>,

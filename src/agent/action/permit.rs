@@ -18,7 +18,8 @@ pub(in crate::agent) enum Permitted {
         version: u64,
         patch: Patch,
     },
-    /// The deletion of a breadcrumb that had this version during the check. The deletion itself does not check the version.
+    /// The deletion of a breadcrumb. `version` is the version of the breadcrumb during the permission check. The deletion itself does not
+    /// check the version.
     Delete {
         id: BreadcrumbId,
         version: u64,
@@ -94,7 +95,8 @@ impl Action {
 pub(in crate::agent) struct Rules<'r> {
     pub(in crate::agent) capabilities: &'r AgentCapabilities,
     pub(in crate::agent) responds_with: &'r [String],
-    /// If `true`, the agent may create breadcrumbs of every schema that does not control other services.
+    /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Definitions, requests, answers of people, and
+    /// schemas with a prefix in [`CLOSED`] are excluded: see [`is_open`].
     pub(in crate::agent) creates_any_schema: bool,
 }
 
@@ -141,8 +143,8 @@ impl Rules<'_> {
         }
     }
 
-    /// Returns the breadcrumb that an action changes, if the agent wrote its current version, the version matches, and the agent may write
-    /// the schema.
+    /// Returns the breadcrumb that an action updates or deletes, if this agent may write it. The agent must have written the breadcrumb's
+    /// current version, the action must name that version, and the agent must be permitted to write the breadcrumb's schema.
     fn own<'b>(
         &self,
         target: Target,

@@ -76,7 +76,8 @@ impl Approvals {
         NeededApproval::by_rules(self.rules_of(tool), &self.by, arguments)
     }
 
-    /// Returns the rules for approvers who change the arguments of a call to this tool.
+    /// Returns the approval rules of a tool for arguments that a person changes. The rules limit the permitted approvers and the time for
+    /// the change.
     pub(in crate::agent) fn for_changes(&self, tool: &str) -> Vec<Approval> {
         let rules = self.rules_of(tool);
         rules

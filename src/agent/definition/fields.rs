@@ -154,7 +154,8 @@ type Checked<'v> = (
     &'v Map<String, Value>,
 );
 
-/// Returns the rules in `approval.tools` of an agent definition and their conditions, with their known fields and paths.
+/// Returns each approval rule in `approval.tools` of an agent definition, and each condition of these rules. Each element has the known
+/// fields, the path and the JSON object of one rule or condition.
 fn approval_rules<'v>(fields: &'v Map<String, Value>, top: &DefinitionPath) -> Vec<Checked<'v>> {
     let mut found = Vec::new();
     let tools = fields.get("approval");
@@ -187,7 +188,7 @@ pub(super) fn refuse(found: &Findings) -> Result<(), AgentError> {
     }
 }
 
-/// Returns the objects in a field of an agent definition, which has one object or a list of objects, with their paths.
+/// Returns the JSON objects in the value of an agent definition's field, each with its path. The value is one object or a list of objects.
 fn objects<'v>(
     value: &'v Value,
     place: &DefinitionPath,

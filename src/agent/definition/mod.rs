@@ -50,22 +50,23 @@ pub struct AgentDefinition {
     pub context_budget: ContextBudget,
     /// The schemas that the agent may write. Defaults to `agent.response.v1`.
     pub responds_with: Vec<String>,
-    /// If `true`, the agent may create breadcrumbs of every schema that is not protected, in addition to those in `responds_with`.
-    /// Only the [rules of RCRT servers](DefinitionOptions::rcrt) set it.
+    /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Definitions, requests, answers of people, and
+    /// schemas that start with `tool.`, `user.` or `system.` are excluded. Only the [rules of RCRT servers](DefinitionOptions::rcrt) set
+    /// this field.
     pub creates_any_schema: bool,
     /// If `true`, an answer that is an [action](crate::agent#actions) may request tools in `tool_requests`. Only the
-    /// [rules of RCRT servers](DefinitionOptions::rcrt) set it.
+    /// [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
     pub requests_tools: bool,
-    /// If `true`, the agent may call every tool that the service registers for it, because its definition has no `tools`. Only the
-    /// [rules of RCRT servers](DefinitionOptions::rcrt) set it.
+    /// If `true`, the agent may call every tool that the service registers for this agent, because its definition has no `tools`. Only the
+    /// [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
     pub uses_any_tool: bool,
     /// The breadcrumb writes that an answer may make as an [action](crate::agent#actions). If `None`, every answer is text.
     pub capabilities: Option<AgentCapabilities>,
-    /// The schemas with private data, with untrusted content, and those that lead outward: `trust`.
+    /// The schemas with private data, the schemas with untrusted content, and the schemas whose breadcrumbs leave the system: `trust`.
     pub trust: Trust,
     /// The names of the tools that the agent may call. Defaults to none.
     pub tools: Vec<String>,
-    /// The maximum number of model requests in one run, or of starts of a program that calls back. Defaults to 10.
+    /// The maximum number of turns of one run. A turn is one model request, or one start of the agent's program. Defaults to 10.
     pub max_turns: u32,
     /// The limits of one run of the agent for tokens, tool calls and time.
     pub budgets: Budgets,

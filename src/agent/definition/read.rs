@@ -146,7 +146,7 @@ pub(super) fn read<T: DeserializeOwned>(
     }
 }
 
-/// Reads an optional field of an agent definition with an object or a list of objects, without their comment fields.
+/// Reads an object or a list of objects from an optional field of an agent definition. Comment fields of these objects are omitted.
 pub(super) fn read_commented<T: DeserializeOwned>(
     fields: &Map<String, Value>,
     field: &'static str,

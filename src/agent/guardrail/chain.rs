@@ -175,8 +175,8 @@ impl Denied {
     /// Maximum size in bytes of the reason that a guardrail gives for a denial.
     const REASON_BYTES: usize = 1024;
 
-    /// Returns [`Retry::Never`]: the run does not retry the check of a denied value, also if the guardrail failed. A guardrail that calls a
-    /// service must make its own retries within its time limit.
+    /// Returns [`Retry::Never`], because a run never repeats the check of a denied value. This includes a value that is denied because the
+    /// guardrail failed. A guardrail that calls a service must make its own retries within its time limit.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never

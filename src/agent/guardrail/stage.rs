@@ -10,7 +10,8 @@ use futures::future::BoxFuture;
 /// Maximum size in bytes of a value by which a guardrail replaces another, except the messages of a model request.
 const MOST_BYTES: usize = Json::MAX_BYTES;
 
-/// Maximum size in bytes of the messages by which a guardrail replaces those of a model request, which contain a whole conversation.
+/// Maximum size in bytes of the messages by which a guardrail replaces the messages of a model request. The limit is higher than
+/// [`MOST_BYTES`], because the messages contain a whole conversation.
 const MOST_INPUT_BYTES: usize = 4 * MOST_BYTES;
 
 /// A kind of value that guardrails check.
@@ -119,7 +120,7 @@ impl Stage for ToolResult<'_> {
     }
 }
 
-/// Returns `true` if JSON is within the maximum size and depth of a tool call in a run.
+/// Returns `true` if the JSON arguments or output of a tool call are within the limits of a run for size and nesting depth.
 fn is_small(json: &Json) -> bool {
     size_within(json, MachineLimits::DEPTH).is_ok_and(|size| size <= MOST_BYTES)
 }

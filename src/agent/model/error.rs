@@ -75,12 +75,12 @@ pub enum ModelError {
         /// The problem in the provider's response, without text of the response.
         problem: String,
     },
-    /// The model's answer, or the images and files of the model request, exceed a maximum.
+    /// The model's answer, or the images and files of the model request, exceed a limit on their size or number.
     #[error("the model request or answer is too large: {what} exceeds the maximum of {limit}")]
     TooLarge {
-        /// The quantity of the answer or the request that is too large, with its unit.
+        /// The quantity that exceeds its limit, with its unit, such as `the size of the answer in bytes`.
         what: &'static str,
-        /// The maximum of the quantity that is too large.
+        /// The limit that the model's answer or request exceeds, in the unit of `what`.
         limit: usize,
     },
     /// An image or a file of a chat message cannot be read, or its content does not match the reference.

@@ -137,7 +137,8 @@ impl Collector {
         }
     }
 
-    /// Adds reasoning to the last part of the collected answer if that is reasoning of the same field and origin, else as a new part.
+    /// Adds a piece of reasoning to the collected answer. The piece extends the answer's last part if that part is reasoning from the same
+    /// provider, model and protocol field. Otherwise, the piece becomes a new part.
     fn reasoning(&mut self, more: Reasoning) -> Result<(), ModelError> {
         match self.pieces.last_mut() {
             Some(Piece::Whole(Part::Reasoning(so_far)))

@@ -26,20 +26,20 @@ use std::borrow::Cow;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ChatMessage {
-    /// The speaker of the chat message.
+    /// The role that wrote the chat message.
     pub speaker: Speaker,
     /// The parts of the chat message, in order. An empty text is omitted.
     pub parts: Vec<Part>,
 }
 
-/// The speaker of a chat message.
+/// The role that wrote a chat message: the agent's author, the user, the model or a tool.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Speaker {
     /// The agent's author, whose messages are instructions to the model.
     System,
-    /// The user, or a service on behalf of the user. Data is also a message of this speaker; see [`ChatMessage::data`].
+    /// The user, or a service on behalf of the user. Data also has this role; see [`ChatMessage::data`].
     User,
     /// The model, whose messages are its answers.
     Assistant,
@@ -48,7 +48,7 @@ pub enum Speaker {
 }
 
 impl ChatMessage {
-    /// The name of the fenced section with the data of a chat message.
+    /// The section name in the marks that enclose the data of a chat message.
     pub(in crate::agent) const SECTION: &str = "earlier";
 
     /// Creates a chat message with these parts.
@@ -72,7 +72,8 @@ impl ChatMessage {
         Self::said(Speaker::User, text)
     }
 
-    /// Creates a chat message with data that is not the user's own text. Models receive it inside a fence.
+    /// Creates a chat message with data that the user did not write. Models receive the data between marks that separate data from
+    /// instructions.
     #[must_use]
     pub fn data(data: impl Into<Json>) -> Self {
         Self::new(Speaker::User, [Part::Data(data.into())])
@@ -112,7 +113,8 @@ impl ChatMessage {
         self
     }
 
-    /// Returns the text of the chat message: its text, its data inside a fence, and the text of a tool result. Reasoning is excluded.
+    /// Returns the text of the chat message for a model. The text consists of the message's own text, its data between marks, and the text
+    /// of tool results. Reasoning is excluded.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         text_of(&self.parts)
@@ -204,7 +206,7 @@ impl ChatMessage {
         sizes.fold(0, usize::saturating_add)
     }
 
-    /// Returns the reasoning in the chat message that this provider and model wrote, in order.
+    /// Returns the reasoning parts of the chat message from one provider and model, in order.
     pub(in crate::agent) fn reasoning<'m>(
         &'m self,
         origin: &'m PartOrigin,
@@ -222,8 +224,8 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the provider state in the chat message that this provider and model wrote, of a tool call, or without `call_id` of the whole
-    /// message, in order.
+    /// Returns the provider state in the chat message from one provider and model, in order. With `call_id`, the result is the state of
+    /// that tool call. Without `call_id`, the result is the state of the whole message.
     pub(in crate::agent) fn opaque<'m>(
         &'m self,
         origin: &'m PartOrigin,

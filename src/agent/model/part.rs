@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Part {
-    /// Text that the speaker of the message wrote.
+    /// Text that the author of the message wrote.
     Text(String),
-    /// Data that is not the own text of the message's speaker. Models receive it inside a fence. The saved form has no fence.
+    /// Data that the author of the message did not write, such as a breadcrumb or a summary. Models receive the data between marks that
+    /// separate data from instructions. The saved form has no marks.
     Data(Json),
     /// An image, as a reference to a breadcrumb.
     Image(Media),
@@ -44,8 +45,9 @@ pub struct CallResult {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PartOrigin {
-    /// The protocol and the endpoint, or the tool, of the model's provider, such as `openai:api.example.com:5c1f00b5e2a74d90` or
-    /// `genai:anthropic`. The digits are a digest of the URL.
+    /// The ID of the model's provider, such as `openai:api.example.com:5c1f00b5e2a74d90` or `genai:anthropic`. The ID of an API has its
+    /// protocol and its endpoint; the digits are a digest of the URL. The ID of a tool that serves the model is `breadcrumb:` and the tool
+    /// name.
     pub provider: String,
     /// The name of the model at the provider, or `None` if the request named no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]

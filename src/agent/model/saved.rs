@@ -5,7 +5,8 @@ use crate::model::Json;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The saved form of a chat message: its parts, or the fields of a message with one text or data.
+/// The saved form of a chat message. The field `parts` has all parts of the message. Without `parts`, the other fields have the message's
+/// only text or data, and its tool calls.
 #[derive(Deserialize)]
 struct SavedMessage {
     speaker: Speaker,
@@ -24,7 +25,8 @@ struct SavedMessage {
     is_error: bool,
 }
 
-/// The saved form of a model response: its parts, or one text and tool calls.
+/// The saved form of a model response. The field `parts` has all parts of the response. Without `parts`, the other fields have the
+/// response's text and tool calls.
 #[derive(Deserialize)]
 struct SavedResponse {
     #[serde(default)]

@@ -20,7 +20,7 @@ pub(super) enum Key {
 type AskForKey = dyn Fn() -> BoxFuture<'static, Result<Secret, BoxError>> + Send + Sync;
 
 impl Key {
-    /// Creates an API key that a function returns before each request.
+    /// Creates an API key source that calls a function before each request.
     pub(super) fn asked<F, T>(ask: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,
@@ -47,7 +47,7 @@ impl Key {
     }
 }
 
-/// The source of the API key, before the model is built.
+/// The source of the API key in the builder of a model: a key, or the name of an environment variable.
 pub(super) enum Wanted {
     Key(Key),
     Variable(String),

@@ -21,8 +21,8 @@ pub enum ProviderError {
         /// The problem with the base URL. It does not contain the URL, because the URL can contain credentials.
         problem: &'static str,
     },
-    /// The environment variable with the API key is not set or empty.
-    #[error("the environment variable {name:?} is not set or empty; set it to the API key")]
+    /// The environment variable for the API key is missing or empty.
+    #[error("the environment variable {name:?} is missing or empty; set it to the API key")]
     NoKey {
         /// The name of the environment variable with the API key.
         name: String,
@@ -40,7 +40,7 @@ pub enum ProviderError {
     /// The HTTP client for the model endpoint cannot be created.
     #[error("cannot create the HTTP client for the model endpoint; see the cause")]
     Http(#[source] BoxError),
-    /// The operating system refused the thread, or the timers, that read the answers of the model.
+    /// The operating system lacks the resources to start the thread that reads the model's answers.
     #[error(
         "cannot start the thread that reads the model's answers; free system resources and build the model again"
     )]

@@ -178,7 +178,7 @@ impl Run<'_> {
         call.map_or_else(Vec::new, |call| self.admit(call, false))
     }
 
-    /// Returns the breadcrumbs that may be answers to the run's requests, oldest first: the one that woke the run and all others in the
+    /// Returns the breadcrumbs that may answer the run's requests, oldest first: the breadcrumb that woke the run, and the answers in the
     /// store.
     async fn found(&mut self) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
         let (agent, resumed) = (self.agent, self.context.resumed());
@@ -302,7 +302,8 @@ async fn shown_answer(
     })
 }
 
-/// Returns `true` if the approver of a tool call may change the arguments in the question to these. The same arguments are no change.
+/// Returns `true` if the approver of a tool call may replace the arguments in the question by `arguments`. Arguments equal to those in the
+/// question are not a change.
 fn may_change(
     agent: &AgentExecutor,
     tool: &str,

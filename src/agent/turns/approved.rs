@@ -1,4 +1,4 @@
-//! Tool calls that a person approved: no I/O, no clock.
+//! Tool calls that a person approved. The module does no I/O and reads no clock.
 
 use crate::machine::{Answer, CallId, ToolResult};
 use crate::model::Json;
@@ -18,7 +18,7 @@ pub(super) struct Approved {
     pub(super) is_changed: bool,
 }
 
-/// Adds the arguments that a person changed to the results of tool calls, for the model.
+/// Adds a note to the result of each tool call whose arguments a person changed. The note shows the changed arguments to the model.
 pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
     for result in results {
         if let Some(arguments) = changed(approved, &result.call_id) {
@@ -28,7 +28,8 @@ pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
     }
 }
 
-/// Returns the answer to a tool call for the model: with the arguments that a person changed, if any.
+/// Returns the answer to a tool call for the model. If a person changed the arguments of the call, the answer contains the changed
+/// arguments.
 pub(super) fn told(approved: &[Approved], call: &CallId, answer: &Answer) -> Answer {
     match changed(approved, call) {
         Some(arguments) => with_change(answer.clone(), arguments),

@@ -122,7 +122,8 @@ impl Run<'_> {
         Ok(effects)
     }
 
-    /// Delivers the results of tool calls to the model provider, or a message with the results of the tool requests in an answer.
+    /// Delivers the results of tool calls to the model provider. If the model requested the tools in the text of its answer, the model
+    /// receives the results as a message.
     async fn give_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
         approved::tell_changes(&self.progress.approved, &mut results);
         let message = self.progress.results_of_requests(&mut results);

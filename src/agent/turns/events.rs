@@ -30,7 +30,7 @@ impl Run<'_> {
         }));
     }
 
-    /// Adds an event for the client about a repeated model request after an answer that does not meet the requirements.
+    /// Adds an event for the client: the run requests another model answer, because the last answer was invalid.
     pub(super) fn note_repair(&mut self) {
         if self.context.turn_events().is_some() {
             self.unsent.push(Record::Repeated);

@@ -36,10 +36,10 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 use waits::Awaited;
 
-/// Work on a tool call of an agent run. Its result is `None` if the call was cancelled.
+/// A guardrail check or the execution of a tool call in an agent run. The result is `None` if the call was cancelled.
 type Work<'r> = BoxFuture<'r, Option<Done>>;
 
-/// The result of work on a tool call.
+/// The result of a guardrail check or of the execution of a tool call.
 enum Done {
     /// The tool call has finished.
     Finished(CallId, ToolOutcome),

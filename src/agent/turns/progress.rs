@@ -1,4 +1,4 @@
-//! The progress of an agent run and its next step: no I/O, no clock.
+//! The progress of an agent run and its next step. The module does no I/O and reads no clock.
 
 use super::approved::Approved;
 use super::spent::Spent;
@@ -30,7 +30,8 @@ pub(super) struct Progress {
     repairs: u32,
     /// The requests of the run that wait for answers.
     pub(super) waits: Vec<Wait>,
-    /// The time up to which breadcrumbs were checked and answer no request of the run.
+    /// The update time of the newest checked breadcrumb that answers no request of the run. Breadcrumbs up to this time do not wake the run
+    /// again.
     pub(super) since: Option<Timestamp>,
     /// The number of model requests that the run sent as breadcrumbs.
     asked: u32,
@@ -128,7 +129,8 @@ impl Progress {
         }
     }
 
-    /// Returns `true` if the model provider can have a next event: with batch delivery only if no call and no model request is pending.
+    /// Returns `true` if the run may request the next event from the model provider. With [`ResultDelivery::Batch`], no tool call and no
+    /// model request may be pending.
     pub(super) fn may_hear(&self) -> bool {
         let model = |wait: &Wait| matches!(wait.awaited, Awaited::Model { .. });
         match self.machine.policy().delivery {
@@ -408,7 +410,7 @@ impl Progress {
         Ok(Value::Object(response))
     }
 
-    /// Calls `work` while the waits for requests that are not yet written are removed from the progress.
+    /// Calls `work` with the progress, without the waits for requests that are not yet written. These waits are restored afterwards.
     pub(super) fn without_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
         let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);

@@ -1,4 +1,4 @@
-//! Requests of an agent that wait for their answers, as the run saves them: no I/O, no clock.
+//! Waits of an agent run for the answers to its requests, in their saved form. The module does no I/O and reads no clock.
 
 use crate::machine::CallId;
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
@@ -86,7 +86,7 @@ impl Wait {
         }
     }
 
-    /// Returns the request as a [`Pending`] request, which reads its answers.
+    /// Returns the request of this wait as a [`Pending`], which recognises and parses the answers to the request.
     pub(super) fn pending(&self) -> Pending<'_> {
         let expected = match &self.awaited {
             Awaited::Tool { tool, .. } => Expected::Tool { tool },
@@ -104,8 +104,8 @@ impl Wait {
         }
     }
 
-    /// Reads the reply in a breadcrumb, or returns `None` if the breadcrumb does not answer this request of the run with this correlation
-    /// ID. The contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see.
+    /// Reads the reply to this request from a breadcrumb, or returns `None` if the breadcrumb is not a valid reply. `correlation_id` is the
+    /// correlation ID of the run. The contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see.
     pub(super) fn reply(
         &self,
         found: &Breadcrumb,
@@ -121,7 +121,8 @@ impl Wait {
         pending.reply(found, shown, correlation_id)
     }
 
-    /// Returns `true` if hints shape the answer to the request. They do not shape the answer of a model, which the crate itself reads.
+    /// Returns `true` if `llm_hints` apply to the answer, so that the run receives only the contents that a model may see. Hints do not
+    /// apply to the answer of a model, which the crate itself reads.
     pub(super) fn is_shaped(&self) -> bool {
         !matches!(self.awaited, Awaited::Model { .. })
     }

@@ -1,5 +1,5 @@
-//! The requesting side of models that other services serve as tools: writes a model request as tool input, and reads tool output as a model
-//! answer.
+//! Conversion of a model request to the input of a tool, and of the tool's output to a model answer. The tool belongs to another service,
+//! which serves the model as this tool.
 
 use crate::agent::model::Collector;
 use crate::agent::providers::completions::thoughts::PARTS;
@@ -60,7 +60,7 @@ fn origin(tool: &str, request: &ChatRequest) -> PartOrigin {
     PartOrigin::new(format!("breadcrumb:{tool}"), request.model.as_deref())
 }
 
-/// Returns the output of a tool that serves a model in the form of a chat completion.
+/// Converts the output of a tool that serves a model to the JSON of a chat completion.
 fn completion(output: &Value) -> Result<Value, ModelError> {
     let nothing = || ModelError::bad_answer("the tool output contains no answer");
     let fields = match output {

@@ -127,7 +127,7 @@ struct Schema {
     strict: bool,
 }
 
-/// Reads the input of a tool that serves a model as a model request.
+/// Parses the input of a tool call as a model request. The tool serves a model to other services.
 ///
 /// # Errors
 /// [`BadRequest`] with the field to correct.

@@ -14,7 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::select;
 use tokio::sync::mpsc;
 
-/// Maximum number of open connections of one agent program: one for each call, and as many for requests that are refused or not read yet.
+/// Maximum number of open HTTP connections of one agent program. Half of the connections are for tool calls, the other half for requests
+/// that are refused or still being read.
 const MAX_CONNECTIONS: usize = 2 * MAX_CALLS;
 
 /// The HTTP server on loopback through which one agent program calls its tools. Dropping it closes the port and all connections.

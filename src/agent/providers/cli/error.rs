@@ -57,10 +57,10 @@ pub enum CliError {
         "cannot read the saved state of the session with the agent's program; another version or provider may have saved it"
     )]
     UnreadableState(#[source] serde_json::Error),
-    /// The run called a method of the session that is not possible now, or not with programs.
+    /// The run called a session method at the wrong time, or a method that sessions with programs do not support.
     #[error("cannot use the session with the agent's program: {problem}")]
     Misused {
-        /// The reason why the method is not possible.
+        /// The reason why the run cannot use the session with the agent's program.
         problem: &'static str,
     },
 }

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use uuid::Uuid;
 
-/// The token with which a program authenticates. It has no `Debug`, so that no type that contains it can print it.
+/// The token with which an agent's program authenticates to the HTTP server for its tool calls. The type has no `Debug`, so that no type
+/// that contains the token can print it.
 #[derive(Clone)]
 pub(super) struct Token(String);
 

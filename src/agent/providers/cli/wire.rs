@@ -1,4 +1,4 @@
-//! JSON messages from and to an agent's program: no I/O, no clock.
+//! JSON messages between an agent run and its program. The module does no I/O and reads no clock.
 
 use super::CliError;
 use crate::agent::{ChatMessage, ProviderTask, ResponseSchema, ToolSpec};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// Maximum size in bytes of the call ID and of the tool name in a tool call of an agent's program.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Maximum size in bytes of the JSON error in a response to a tool call that cannot be read.
+/// Maximum size in bytes of the JSON parse error in the response to a malformed tool call.
 const MAX_PROBLEM_BYTES: usize = 256;
 
 /// The saved state of a session with an agent's program.

@@ -1,4 +1,4 @@
-//! The chat completions protocol of OpenAI, for models over HTTP and by breadcrumbs: pure.
+//! OpenAI's chat completions protocol, for models over HTTP and for models behind tools. The module does no I/O.
 
 mod answer;
 pub(super) mod failure;

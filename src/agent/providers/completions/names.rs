@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Other names are replaced by unique valid names in the request, and restored in the answer.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Names {
-    /// The names in requests to the provider, by tool name.
+    /// Map from each invalid tool name to the valid name in requests to the provider.
     there: BTreeMap<String, String>,
-    /// The tool names, by name in requests to the provider.
+    /// Map from each replacement name in requests to the original tool name.
     back: BTreeMap<String, String>,
 }
 
@@ -65,8 +65,8 @@ fn plain_or_underscore(c: char) -> char {
     }
 }
 
-/// Returns candidate `number` for the name of a tool in requests, truncated to the maximum length. The candidates after the first end with
-/// their number.
+/// Returns candidate `number` in the search for a unique valid tool name, truncated to the maximum length. The candidates after the first
+/// end with their number.
 fn numbered(base: &str, number: usize) -> String {
     let ending = match number {
         1 => String::new(),

@@ -96,7 +96,8 @@ impl Form<'_> {
         })
     }
 
-    /// Returns an earlier model answer as a message of a request, with the reasoning and the provider state of the same origin.
+    /// Converts an earlier model answer to a message of the request. The message has the answer's reasoning and provider state only if the
+    /// request goes to the same provider and model.
     fn said(&self, message: &ChatMessage) -> Value {
         let text = message.text();
         let calls = message.tool_calls();

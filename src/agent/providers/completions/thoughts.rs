@@ -17,7 +17,7 @@ pub(in crate::agent) const PARTS: &str = "opaque_parts";
 /// The fields of a tool call in the chat completions protocol that are not provider state.
 const KNOWN: [&str; 4] = ["id", "index", "type", "function"];
 
-/// The fields of a model's thought whose text arrives in pieces in a streamed answer.
+/// The text fields of an entry in `reasoning_details`. A streamed answer contains the text of these fields in pieces.
 const IN_PIECES: [&str; 3] = ["text", "summary", "data"];
 
 /// The fields with reasoning and provider state of a chat completions message, or of a piece of one.

@@ -79,7 +79,8 @@ impl Answer {
         Some((Ok(event), self))
     }
 
-    /// Reads the next event of a model answer from `genai`, which may add no event to `ready`.
+    /// Reads the next event of a model answer from `genai`, and adds the events for the caller to `ready`. Some events of `genai` add none,
+    /// because the end event repeats their content.
     async fn step(&mut self) -> Result<(), ModelError> {
         let Some(events) = &mut self.events else {
             return Ok(());

@@ -57,7 +57,8 @@ impl Meter {
         }
     }
 
-    /// Returns the operation of the model that the caller waits for, `answer` or `continue`, for error messages.
+    /// Returns the pending operation of the model, for error messages. The operation is `answer` until the model's answer starts, and
+    /// `continue` after.
     pub(super) fn awaited(&self) -> &'static str {
         match self.has_begun() {
             true => "continue",

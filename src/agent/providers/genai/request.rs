@@ -1,4 +1,4 @@
-//! Conversion of model requests to the types of `genai`: pure.
+//! Conversion of model requests to the types of `genai`. The module does no I/O.
 
 use super::answer::{CUSTOM, SIGNATURE, SIGNATURES};
 use crate::agent::providers::completions::Names;
@@ -72,7 +72,7 @@ fn is_plain(provider: AdapterKind) -> bool {
     )
 }
 
-/// Returns the `genai` options of a model request, with the parts of the answer to capture.
+/// Returns the `genai` options of a model request. With these options, `genai` collects the usage, tool calls and reasoning of the answer.
 pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Names) -> ChatOptions {
     let mut options = ChatOptions::default()
         .with_capture_usage(true)
@@ -259,8 +259,8 @@ fn call(call: &ToolCall, names: &Names, signatures: Option<Vec<String>>) -> Cont
     })
 }
 
-/// Returns the ID of a tool call with all characters except ASCII letters, digits, `_` and `-` replaced. Some protocols accept only these,
-/// and an earlier call can be from another provider.
+/// Returns the ID of a tool call with `_` in place of each character that some protocols reject. Only ASCII letters, digits, `_` and `-`
+/// stay, because an earlier call can be from another provider.
 fn id_there(id: &str) -> String {
     let is_taken = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
     id.replace(|one| !is_taken(one), "_")
