@@ -92,7 +92,7 @@
 //! | `rcrt` | `RcrtStore` and `source::SseSource`: breadcrumbs and events of an RCRT (Right Context Right Time) server |
 //! | `openai` | `agent::OpenAiCompatible` and `agent::OpenAiEmbedder`: endpoints with the OpenAI chat completions API |
 //! | `genai` | `agent::GenaiModel`: Anthropic, Gemini, Ollama and other providers through the crate `genai` |
-//! | `cli` | `agent::CliProvider`: external programs as agents, which call back over HTTP on loopback |
+//! | `cli` | `agent::CliProvider`: external programs as agents; the programs call tools over HTTP on loopback |
 //! | `embed-local` | `store::embedding::LocalEmbedder`: embeddings for vector search without a network (Model2Vec) |
 //! | `templates` | Handlebars templates in [`hints`] |
 //! | `validate` | JSON Schema checks of tool and workflow input and output |

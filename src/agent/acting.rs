@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 impl AgentExecutor {
-    /// Checks an agent's final answer against its output guardrails and its output schema or action rules. Returns the answer, which the
-    /// guardrails may have changed, and the problem with the answer, if any.
+    /// Checks an agent's final answer with the output guardrails, and then against the output schema or the rules for actions. Returns the
+    /// answer, possibly changed by the guardrails, and the problem with the answer, if any.
     ///
     /// # Errors
     /// [`Denied`](super::guardrail::Denied) by a guardrail, or the error of the store when it reads the target of an action.

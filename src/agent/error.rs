@@ -137,7 +137,7 @@ pub enum AgentRunError {
         "the agent has no final answer after {turns} turns, the maximum; raise \"max_turns\" of its definition"
     )]
     TurnsUsedUp {
-        /// The number of turns of the run. A turn is one model request, or one start of the agent's program.
+        /// The number of turns of the run. A turn is one model request, or one start of the agent's external program.
         turns: u32,
     },
     /// The agent's model gave no final answer before the run used up a budget.

@@ -4,7 +4,8 @@
 //! in code, or with [`AgentDefinition`] and [`AgentExecutor`] for a definition in JSON (`agent.def.v1`).
 //!
 //! An agent has a definition and a [`Provider`]. The provider is a [`ChatModel`] behind an API, a
-//! [model that receives requests as breadcrumbs](BreadcrumbModel), or a program that calls back (`CliProvider`, feature `cli`).
+//! [model that receives requests as breadcrumbs](BreadcrumbModel), or an external program that calls its tools over HTTP
+//! (`CliProvider`, feature `cli`).
 //!
 //! The model receives the trigger and the assembled context as data, in one message after the system prompt. The data is
 //! [shaped by the hints of its breadcrumbs](crate::ExecutionContext::for_model), truncated to the context budget and rendered. The
@@ -80,19 +81,19 @@
 //! `tool.request.v1` and its result is the `tool.response.v1` of that request. The run is suspended in the meantime: it occupies one row
 //! of the ledger and no worker, and any worker that receives the response continues it. Both ways look the same to the model. The run
 //! writes the requests when its in-process calls have ended. Each request then has the timeout of its tool. A response has the tag
-//! `request:<id>` of its request, and the run checks it against the tool's output schema and maximum size. With a
-//! program that calls back, the tool call itself waits for the response, so that the program keeps running. A dispatcher that serves a
+//! `request:<id>` of its request, and the run checks it against the tool's output schema and maximum size. With an
+//! external program, the tool call itself waits for the response, so that the program keeps running. A dispatcher that serves a
 //! tool with approval rules must [trust requests](crate::tool::ToolDispatcher::trusting_requests), because the agent has obtained
 //! the approval.
 //!
 //! The results of an answer's calls become the answer of the run if all called tools are listed in `return_to_user` or
 //! [return to the user by their settings](crate::tool::ToolSettings), and no call fails. The response has them in `results` and, as
-//! text, in `message`, and the run makes no further model request. This has no effect for a program that calls back, because the program
+//! text, in `message`, and the run makes no further model request. This has no effect for an external program, because the program
 //! writes the answer.
 //!
 //! # Programs
-//! A program that calls back is stopped while its run waits for a person or another agent, and started again when all have answered. It
-//! must then send its calls again with the same IDs. The run answers each finished call with the saved result, and executes no
+//! An external program (`CliProvider`) is stopped while its run waits for a person or another agent, and started again when all have
+//! answered. It must then send its calls again with the same IDs. The run answers each finished call with the saved result, and executes no
 //! call twice. A program that cannot repeat its IDs receives [the finished calls](ProviderTask::made) and must skip them. A call with a
 //! new ID is a new call. Each start of the program is a turn.
 //!

@@ -22,7 +22,7 @@ use std::fmt;
 pub struct LethalTrifecta {
     /// The agent's sources of private data, such as `tool "crm"` or `schema "customer.v1"`. Never empty.
     pub private: Vec<String>,
-    /// The agent's sources of untrusted content, in the same form as those of private data. Never empty.
+    /// The agent's sources of untrusted content, in the same form as the sources of private data. Never empty.
     pub untrusted: Vec<String>,
     /// The agent's ways to send data out of the system, in the same form as the sources of private data. Never empty.
     pub outward: Vec<String>,

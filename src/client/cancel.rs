@@ -163,8 +163,7 @@ impl Client {
         Ok(ended)
     }
 
-    /// Returns the runs that the breadcrumbs of a run triggered. A breadcrumb counts in the version that the run wrote by the records of
-    /// the store.
+    /// Returns the runs that a run's breadcrumbs triggered. Only breadcrumb versions that the store recorded as writes of this run count.
     pub(super) async fn children(&self, parent: &RunRef) -> Result<Vec<RunRef>, ClientError> {
         let mut children = Vec::new();
         let Some(run) = self.run(parent).await? else {
@@ -191,7 +190,7 @@ impl Client {
     }
 }
 
-/// Returns the reference of a run on a trigger, as a worker adds the run to the ledger. The lease and the ordering key of the executor's
+/// Returns the reference to a run on a trigger, as a worker adds the run to the ledger. The lease and the ordering key of the executor's
 /// profile are missing, because only a worker knows the profile.
 fn received(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     let version = run.trigger_version;

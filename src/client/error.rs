@@ -20,9 +20,9 @@ pub enum ClientError {
         /// The first 300 bytes of the string that is not a request ID.
         id: String,
     },
-    /// An earlier request to the executor has the same idempotency key and a different breadcrumb.
+    /// An earlier request with the same executor and idempotency key has a breadcrumb with different content.
     #[error(
-        "key {key:?} belongs to an earlier request to executor {executor:?} with another breadcrumb, {earlier}; use another key"
+        "key {key:?} belongs to an earlier request to executor {executor:?} with different content, breadcrumb {earlier}; use another key"
     )]
     KeyConflict {
         /// ID of the executor that received the request.

@@ -30,7 +30,7 @@ pub struct Questions {
     client: Client,
 }
 
-/// Maximum number of questions to people in a search for open questions. The search returns the newest questions.
+/// Maximum number of breadcrumbs in a search for questions or answers. The search returns the newest breadcrumbs.
 const MOST: usize = 1_000;
 
 impl Questions {
@@ -77,8 +77,8 @@ impl Questions {
         Ok(written.map(|(question, _)| question).collect())
     }
 
-    /// Returns `true` if a question to a person is open. The question is open while its run waits for the answer, its deadline is not over,
-    /// and no accepted answer exists.
+    /// Returns `true` if a question to a person is open. The question is open while its run waits for the answer, its deadline has not
+    /// passed, and no accepted answer exists.
     pub(super) async fn is_open(&self, question: &QuestionView) -> Result<bool, ClientError> {
         let run = self.client.run(&question.run).await?;
         let is_closed = run.as_ref().is_some_and(|run| is_closed(run, question));
@@ -198,7 +198,7 @@ impl Questions {
     ///
     /// # Errors
     /// [`AnswerError`] if the answer has no effect, such as [`AnswerError::Invalid`] and [`AnswerError::NotAllowed`] of the changed
-    /// arguments, and [`AnswerError::NotChangeable`]. The same answer of the same person again is no error.
+    /// arguments, and [`AnswerError::NotChangeable`]. Repeating the same answer of the same person is not an error.
     pub async fn approve_with(
         &self,
         id: &str,

@@ -72,11 +72,16 @@ fn definitions(text: &str) -> BTreeMap<String, String> {
 
 /// Returns the ID of a heading, as GitHub and rustdoc form it.
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim().chars().filter_map(|character| match character {
-        ' ' => Some('-'),
-        '-' | '_' => Some(character),
-        _ => character.is_alphanumeric().then(|| character.to_ascii_lowercase()),
-    });
+    let kept = heading
+        .trim()
+        .chars()
+        .filter_map(|character| match character {
+            ' ' => Some('-'),
+            '-' | '_' => Some(character),
+            _ => character
+                .is_alphanumeric()
+                .then(|| character.to_ascii_lowercase()),
+        });
     kept.collect()
 }
 
@@ -112,11 +117,17 @@ fn every_link_of_the_guide_leads_to_a_page_and_a_heading() {
         for (label, target) in &definitions {
             let (file, heading) = target.split_once('#').unwrap_or((target, ""));
             let file = page.file.parent().unwrap().join(file);
-            let file = file.canonicalize().unwrap_or_else(|_| panic!("{shown}: {target}"));
+            let file = file
+                .canonicalize()
+                .unwrap_or_else(|_| panic!("{shown}: {target}"));
             let name = name_of(file.strip_prefix(root().join("docs")).unwrap());
-            let expected = format!("{name}{}", &target[target.find('#').unwrap_or(target.len())..]);
+            let expected = format!(
+                "{name}{}",
+                &target[target.find('#').unwrap_or(target.len())..]
+            );
             assert_eq!(*label, expected, "{shown}: the label of {target}");
-            let has_heading = heading.is_empty() || anchors(&by_name[&*name].text).contains(heading);
+            let has_heading =
+                heading.is_empty() || anchors(&by_name[&*name].text).contains(heading);
             assert!(has_heading, "{shown}: no heading for {target}");
         }
         let prose = prose(&page.text);
@@ -125,11 +136,17 @@ fn every_link_of_the_guide_leads_to_a_page_and_a_heading() {
             let is_external = target.starts_with("https://");
             let heading = target.strip_prefix('#');
             let is_here = heading.is_some_and(|heading| anchors(&page.text).contains(heading));
-            assert!(is_external || is_here, "{shown}: ({target}) is no link by label");
+            assert!(
+                is_external || is_here,
+                "{shown}: ({target}) is no link by label"
+            );
         }
         for link in prose.split("][").skip(1) {
             let label = link.split(']').next().unwrap();
-            assert!(definitions.contains_key(label), "{shown}: no definition of [{label}]");
+            assert!(
+                definitions.contains_key(label),
+                "{shown}: no definition of [{label}]"
+            );
         }
     }
 }

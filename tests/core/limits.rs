@@ -39,7 +39,10 @@ fn each_public_limit_is_compared_with_its_value() {
     let values = public::values();
 
     for (name, _) in &values {
-        assert!(names.contains(name), "{name} is not in docs/reference/limits.md");
+        assert!(
+            names.contains(name),
+            "{name} is not in docs/reference/limits.md"
+        );
     }
     names.retain(|name| name.contains("::") && !values.iter().any(|(known, _)| known == name));
     assert!(names.is_empty(), "add to `public::values`: {names:?}");
@@ -63,7 +66,10 @@ fn each_limit_of_the_code_is_in_the_tables_or_has_a_reason_why_not() {
         .filter(|name| !limits.contains(*name) || listed.contains(*name))
         .collect();
 
-    assert!(missing.is_empty(), "not in docs/reference/limits.md: {missing:#?}");
+    assert!(
+        missing.is_empty(),
+        "not in docs/reference/limits.md: {missing:#?}"
+    );
     assert!(needless.is_empty(), "need no reason: {needless:#?}");
 }
 
@@ -85,7 +91,10 @@ fn each_capacity_of_a_channel_or_semaphore_is_in_the_tables() {
 
     let unknown: Vec<&(String, String)> = capacities.iter().filter(|one| !known(one)).collect();
 
-    assert!(unknown.is_empty(), "not in docs/reference/limits.md: {unknown:#?}");
+    assert!(
+        unknown.is_empty(),
+        "not in docs/reference/limits.md: {unknown:#?}"
+    );
     for (file, argument, _) in others::CAPACITIES {
         let one = ((*file).to_owned(), (*argument).to_owned());
         assert!(capacities.contains(&one), "needs no entry: {one:?}");

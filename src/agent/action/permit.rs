@@ -95,8 +95,8 @@ impl Action {
 pub(in crate::agent) struct Rules<'r> {
     pub(in crate::agent) capabilities: &'r AgentCapabilities,
     pub(in crate::agent) responds_with: &'r [String],
-    /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Definitions, requests, answers of people, and
-    /// schemas with a prefix in [`CLOSED`] are excluded: see [`is_open`].
+    /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Protected schemas, such as definitions and
+    /// requests, and schemas with a prefix in [`CLOSED`] are excluded: see [`is_open`].
     pub(in crate::agent) creates_any_schema: bool,
 }
 

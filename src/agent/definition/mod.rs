@@ -50,9 +50,9 @@ pub struct AgentDefinition {
     pub context_budget: ContextBudget,
     /// The schemas that the agent may write. Defaults to `agent.response.v1`.
     pub responds_with: Vec<String>,
-    /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Definitions, requests, answers of people, and
-    /// schemas that start with `tool.`, `user.` or `system.` are excluded. Only the [rules of RCRT servers](DefinitionOptions::rcrt) set
-    /// this field.
+    /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Protected schemas, such as definitions and
+    /// requests, and schemas that start with `tool.`, `user.` or `system.` are excluded. Only the
+    /// [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
     pub creates_any_schema: bool,
     /// If `true`, an answer that is an [action](crate::agent#actions) may request tools in `tool_requests`. Only the
     /// [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
@@ -66,7 +66,7 @@ pub struct AgentDefinition {
     pub trust: Trust,
     /// The names of the tools that the agent may call. Defaults to none.
     pub tools: Vec<String>,
-    /// The maximum number of turns of one run. A turn is one model request, or one start of the agent's program. Defaults to 10.
+    /// The maximum number of turns of one run. A turn is one model request, or one start of the agent's external program. Defaults to 10.
     pub max_turns: u32,
     /// The limits of one run of the agent for tokens, tool calls and time.
     pub budgets: Budgets,
@@ -80,7 +80,7 @@ pub struct AgentDefinition {
     pub return_to_user: Vec<String>,
     /// The agents that the agent may call as tools. Their answers are the results of the calls: `use`.
     pub uses: Vec<AgentRef>,
-    /// The agents to which the agent may hand off. Their answers are the results of the calls: `handoff`.
+    /// The agents that the agent may call with a tool `handoff-to-<id>`. Their answers are the results of the calls: `handoff`.
     pub handoff: Vec<AgentRef>,
     /// The agents to which the agent may delegate the rest of the run. Their answer is the answer of the run: `delegate`.
     pub delegate: Vec<AgentRef>,

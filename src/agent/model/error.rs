@@ -148,8 +148,8 @@ impl ModelError {
         Self::Unauthorized { source: None }
     }
 
-    /// Returns whether and after which delay a retry of the model request could succeed. An unreadable answer is retried, as another answer
-    /// may be readable; the run's maximum number of attempts limits such retries.
+    /// Returns the delay before a retry of the model request, or [`Retry::Never`] if a retry cannot succeed. An unreadable answer is
+    /// retried, as another answer may be readable; the run's maximum number of attempts limits such retries.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Part {
-    /// Text that the author of the message wrote.
+    /// The message's own text: instructions, the user's words or the model's answer.
     Text(String),
-    /// Data that the author of the message did not write, such as a breadcrumb or a summary. Models receive the data between marks that
-    /// separate data from instructions. The saved form has no marks.
+    /// Data that is not the message's own text, such as a breadcrumb or a summary. Models receive the data between marks that separate data
+    /// from instructions. The saved form has no marks.
     Data(Json),
     /// An image, as a reference to a breadcrumb.
     Image(Media),

@@ -135,7 +135,7 @@ impl<'r> Run<'r> {
                 return Vec::new();
             }
         }
-        // For a program that calls back, the tool itself writes the request and waits, so that the program keeps running.
+        // For an external program, the tool itself writes the request and waits, so that the program keeps running.
         let is_batch = agent.provider.delivery() == ResultDelivery::Batch;
         if settings.over_breadcrumbs && is_batch {
             if let Err(answer) = agent.tools.check_input(&call.tool, &arguments) {

@@ -1,5 +1,5 @@
-//! The HTTP server on loopback through which an agent's program calls its tools, and the server's connections. They make progress only
-//! while they are polled.
+//! The HTTP server on loopback through which an agent's program calls its tools, and the server's connections. The server and its
+//! connections make progress only while they are polled.
 
 use super::refusal::MAX_CALLS;
 use super::secrets::Token;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 /// that are refused or still being read.
 const MAX_CONNECTIONS: usize = 2 * MAX_CALLS;
 
-/// The HTTP server on loopback through which one agent program calls its tools. Dropping it closes the port and all connections.
+/// The HTTP server on loopback through which one agent program calls its tools. Dropping the server closes its port and all connections.
 pub(super) struct Callbacks {
     url: String,
     listener: TcpListener,

@@ -42,7 +42,7 @@ pub(super) struct Answer {
     secret: Option<Secret>,
     /// The number of bytes of the model answer that were received.
     bytes: usize,
-    /// The events of the model answer that were read and not yet returned. They come from one event of `genai`, so its size limits them.
+    /// The events of the model answer that are not yet returned. They come from one event of `genai`, so its size limits them.
     ready: VecDeque<ChatEvent>,
 }
 

@@ -44,8 +44,8 @@ impl Meter {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Logs an event of the provider that `genai` read although it is too large. The sink cannot log it, because log messages during a poll
-    /// are discarded.
+    /// Logs an oversized event of the provider that `genai` read anyway. The sink of the events cannot log it, because log messages during
+    /// a poll are discarded.
     pub(super) fn warn_if_oversized(&self) {
         let bytes = self.oversized.swap(0, Ordering::Relaxed);
         if bytes > 0 {
