@@ -13,7 +13,8 @@ pub(super) struct Declaration {
     pub(super) id: String,
     pub(super) kind: &'static str,
     pub(super) subscriptions: Subscriptions,
-    /// The schemas that the executor writes. `None` if the executor may create every schema except protected schemas, such as definitions.
+    /// The schemas that the executor writes. `None` if the executor may create every schema, except protected schemas such as definitions,
+    /// and schemas that start with `tool.`, `user.` or `system.`.
     pub(super) writes: Option<Vec<String>>,
 }
 
