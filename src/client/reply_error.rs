@@ -72,7 +72,7 @@ fn describe(state: Option<RunState>, is_asking: bool) -> &'static str {
 }
 
 impl ReplyError {
-    /// Returns when a retry of the wait for the run can succeed.
+    /// Returns the decision about a retry of the wait for the run: a delay, or never.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

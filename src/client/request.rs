@@ -38,8 +38,8 @@ impl NewClientRequest {
         self
     }
 
-    /// Requires a live worker that has the executor of the request, with subscriptions that match the breadcrumb. Otherwise
-    /// [`send`](Self::send) writes nothing and fails with [`ClientError::NoListener`].
+    /// Requires a live worker for the request. Without one, [`send`](Self::send) writes nothing and fails with
+    /// [`ClientError::NoListener`]. The worker must have the request's executor, with subscriptions that match the breadcrumb.
     pub fn require_listener(mut self) -> Self {
         self.needs_listener = true;
         self
@@ -99,7 +99,7 @@ fn of_request(executor: &str, error: StoreError) -> ClientError {
     ClientError::of_store(format!("send a request to executor {executor:?}"), error)
 }
 
-/// A handle of a request to an executor that was sent. In another process, [`Client::attach`] returns an equal handle for its
+/// Handle of a sent request to an executor. In another process, [`Client::attach`] returns an equal handle for the request's
 /// [ID](Self::id).
 #[derive(Clone, Debug)]
 pub struct RequestHandle {

@@ -154,7 +154,7 @@ pub trait ErrorExt: Into<BoxError> {
         ErrorNode::with(self.into(), Verdict::RateLimited(delay))
     }
 
-    /// Sets the code of the error that logs, metrics and dead letters show. The decision about a retry does not change.
+    /// Sets the error's code in logs, metrics and dead letters. The decision about a retry does not change.
     fn with_code(self, code: &'static str) -> ErrorNode {
         let mut node = ErrorNode::new(self.into());
         node.code = Some(code);

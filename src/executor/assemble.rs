@@ -289,8 +289,8 @@ async fn near_to<E: UniversalExecutor + ?Sized>(
     nearest(executor.store(), query, text, fetch).await
 }
 
-/// Returns the trigger with the context that its hints leave, because the query text goes to an embedding model. Returns
-/// `None` if the hints cannot be applied.
+/// Applies the trigger's hints, and returns the trigger with the resulting context. Returns `None` if the hints cannot be applied. An
+/// embedding model receives a query text from this context, so data that the hints exclude must not be in the context.
 async fn shown(
     store: &dyn BreadcrumbStore,
     trigger: &Breadcrumb,

@@ -83,7 +83,8 @@ fn not_listed(listed: &[String], schema: Option<&str>) -> Option<String> {
     ))
 }
 
-/// Checks the writes of a run against the allowed schemas, and stamps them with their creator if there is a stamp.
+/// Checks the writes of a run against the allowed schemas. With a `stamp`, also adds the creator, the author and the session tags to each
+/// write.
 ///
 /// # Errors
 /// The inner error is a sentence with the refused write, the reason and a remedy. The outer error is a [`StoreError`] if the
@@ -169,8 +170,8 @@ async fn with_library_tags(
     Ok(Ok(write))
 }
 
-/// Returns a store handle whose writes are part of a run and limited to `share`. Outside a run and without a share,
-/// returns `store` unchanged.
+/// Returns a store handle whose writes belong to a run. With a `share`, the handle writes only the schemas that the share allows. Outside
+/// a run and without a share, returns `store` unchanged.
 pub(super) fn bind(
     store: Arc<dyn BreadcrumbStore>,
     run: &RunHandle,

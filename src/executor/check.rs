@@ -63,10 +63,11 @@ pub enum InvalidExecutor {
         /// The problem of the executor's subscriptions.
         source: DefinitionError,
     },
-    /// The executor has to run at most once, call tools at most once, or wait for others, and its store has no run ledger.
+    /// The executor needs a run ledger, and its store has none. A ledger is needed to run at most once, to call tools at most once, or to
+    /// wait for a breadcrumb.
     #[error(
         "executor {executor:?} needs a run ledger to run at most once, to call tools at most once, or to \
-         wait for others, but its store has none; use a store with a run ledger, or add one with WithLedger"
+         wait for a breadcrumb, but its store has none; use a store with a run ledger, or add one with WithLedger"
     )]
     NoLedger {
         /// The ID of the refused executor.

@@ -308,7 +308,8 @@ fn subscriptions(
     })
 }
 
-/// Returns the subscriptions of an executor builder, the triggers first, if each was passed to the method for its role.
+/// Checks the roles of an executor builder's subscriptions, and returns the subscriptions, the triggers first. Each subscription must
+/// have been passed to the method for its role.
 ///
 /// # Errors
 /// [`InvalidExecutor::WrongRole`] and [`InvalidExecutor::NoTrigger`].

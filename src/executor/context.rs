@@ -92,7 +92,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Returns the execution context as part of a run, with the alias of its trigger.
+    /// Binds the execution context to `run`, and sets the alias of the trigger.
     pub(super) fn bound_to(mut self, run: Arc<RunHandle>, alias: Option<String>) -> Self {
         self.run = OnceLock::from(run);
         self.alias = alias;
@@ -190,7 +190,7 @@ impl ExecutionContext {
         &self.trigger
     }
 
-    /// Returns the context of the breadcrumb in a context source of one item, or of the trigger under its alias.
+    /// Returns the context of the breadcrumb under a key. The key belongs to a context source of one item, or is the trigger's alias.
     ///
     /// Returns `None` if the source is a list, is missing, or found nothing.
     #[must_use]
@@ -202,8 +202,8 @@ impl ExecutionContext {
         source.items.first().map(|item| &item.context)
     }
 
-    /// Returns the breadcrumbs of a context source, or the trigger under its alias, as a slice. The slice of an unknown or missing
-    /// source is empty.
+    /// Returns the breadcrumbs under a key as a slice: the breadcrumbs of the context source with this key, or the trigger for the
+    /// trigger's alias. The slice of an unknown or missing source is empty.
     #[must_use]
     pub fn many(&self, key: &str) -> &[Arc<Breadcrumb>] {
         if self.alias.as_deref() == Some(key) {
@@ -214,7 +214,8 @@ impl ExecutionContext {
             .unwrap_or_default()
     }
 
-    /// Returns the context of the breadcrumb in a context source of one item, or of the trigger under its alias, or an error.
+    /// Returns the context of the breadcrumb under a key, or an error if [`get`](Self::get) returns `None`. The key belongs to a context
+    /// source of one item, or is the trigger's alias.
     ///
     /// # Errors
     /// [`ContextError::UnknownKey`] with the known keys, [`ContextError::IsList`] if the source is a list,
@@ -244,7 +245,8 @@ impl ExecutionContext {
         }
     }
 
-    /// Deserializes the context of the breadcrumb in a context source of one item, or of the trigger under its alias.
+    /// Deserializes the context of the breadcrumb under a key. The key belongs to a context source of one item, or is the trigger's
+    /// alias.
     ///
     /// # Errors
     /// The errors of [`require`](Self::require), and [`ContextError::Shape`] if the context does not deserialize to `T`.

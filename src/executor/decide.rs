@@ -8,8 +8,9 @@ use crate::error::Verdict;
 use crate::store::FailureClass;
 use std::time::Duration;
 
-/// Number of lost workers in a row from which a run is [suspect](is_suspect), even if its own limit is higher. Otherwise a run
-/// with a high limit could kill a worker that executes runs with the default limit, and use up the limit of those runs.
+/// Number of workers lost in a row from which a run counts as the suspected cause of the losses, even if its crash limit is higher. See
+/// [`is_suspect`]. Otherwise a run with a high limit could kill a worker that executes runs with the default limit, and use up the limit
+/// of these other runs.
 const SUSPECT_AFTER: u32 = 2;
 
 /// Next state of a run after the error of an attempt: retried or failed.
@@ -135,7 +136,8 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
     }
 }
 
-/// Returns the maximum delay of the next retry after an error before `execute`: the attempt's age, so that delays double.
+/// Returns the maximum delay of the next retry after an error before `execute`. The maximum is the attempt's age, between the policy's
+/// `base` and `cap`. The maximum therefore about doubles with each retry.
 fn waited_so_far(age: Duration, policy: &RetryPolicy) -> Duration {
     age.clamp(policy.base.min(policy.cap), policy.cap)
 }

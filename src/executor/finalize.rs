@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Error code in the dead letter of a run that used up its attempts although no attempt failed.
+/// Error code in the dead letter of a run that used up its attempts because workers died or leases expired.
 pub(crate) const NEVER_ENDED: &str = "never_ended";
 
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
@@ -42,7 +42,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(outcome)
     }
 
-    /// Transfers a run to a version of its executor that matches the trigger. Without such a version, ends the run as skipped.
+    /// Transfers a run to an executor version with subscriptions that match the trigger. Without such a version, ends the run as skipped.
     pub(super) async fn unmatched(
         &self,
         kind: EventKind,
@@ -177,7 +177,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         self.fail_as(failure, code, cause, trigger).await
     }
 
-    /// Ends a run as failed because no attempt ever ended it.
+    /// Ends a run as failed after too many lost attempts: workers died, or leases expired, before an attempt ended.
     pub(super) async fn never_ended(
         &self,
         trigger: Option<&Arc<Breadcrumb>>,
@@ -302,7 +302,7 @@ pub(crate) fn log_dead_letter(run: &RunRef, class: FailureClass, code: &str, cau
     tracing::error!(%run, %class, code, error, "a run failed and has a dead letter; remove the cause, then run it again with Client::redo");
 }
 
-/// Returns the cause of the failure of a run that no attempt ended.
+/// Returns the failure cause of a run that was started `attempts` times and never ended.
 pub(crate) fn never_ended(attempts: u32) -> String {
     format!("the run was started {attempts} times and never ended")
 }
@@ -352,7 +352,7 @@ fn few_tags(stamp: &Stamp) -> Vec<String> {
     short.take(MOST).cloned().collect()
 }
 
-/// Returns a sentence with the cause of a run's failure that no error caused, such as a crash loop.
+/// Returns a sentence with the reason for a run's failure without an error, such as a crash loop.
 fn reason(class: FailureClass, profile: &Profile) -> String {
     match class {
         FailureClass::HopLimit => format!(

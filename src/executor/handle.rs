@@ -25,7 +25,7 @@ pub(super) struct Terms {
     pub(super) stamp: Arc<Stamp>,
     pub(super) responds_with: Option<Vec<String>>,
     pub(super) lease: Lease,
-    /// If `true`, the store has the run ledger of the lease, which fences the run's writes.
+    /// If `true`, the lease is in the store's own run ledger, and the store refuses the run's writes after the lease is lost.
     pub(super) in_ledger: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct RunHandle {
     pub(super) attempt: u32,
     /// The time at which `execute` of the run times out. Set when `execute` is called.
     pub(super) deadline: OnceLock<Timestamp>,
-    /// The time of the `execute` call by the store's clock, with the same instant in this process. Set together with `deadline`.
+    /// The time of the `execute` call, by the store's clock and by the monotonic clock of this process. Set together with `deadline`.
     pub(super) began: OnceLock<(Timestamp, Instant)>,
     pub(super) resumed: Option<Resumed>,
     pub(super) cancellation: Cancellation,

@@ -31,7 +31,8 @@ impl<'l> Kept<'l> {
         }
     }
 
-    /// Runs `work` and `serve` of a run, and extends the run's lease every third of its length.
+    /// Runs the future `work` of a run, and extends the run's lease every third of the lease duration. The future `serve` runs
+    /// concurrently, and answers the requests of `work` to the lease holder.
     ///
     /// Drops `work` if the ledger reports that the lease is lost, or if no heartbeat succeeded for five sixths of the lease.
     pub(super) async fn during<T>(

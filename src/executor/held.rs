@@ -28,7 +28,7 @@ pub(super) struct Held<'e, E: ?Sized> {
     kept: Mutex<Instant>,
     /// If `true`, the executor of the run itself wrote the trigger.
     pub(super) is_own: bool,
-    /// The trigger as the claim of the run returned it, until the run takes it.
+    /// The trigger that the claim of the run returned, if any. `None` after `read_trigger` has taken the trigger.
     pub(super) trigger: Option<Arc<Breadcrumb>>,
 }
 

@@ -53,7 +53,7 @@ pub(super) struct Holder<'h> {
     pub(super) lease: &'h Lease,
     /// Schema hints of the runtime that processes the run, or `None` outside a runtime.
     pub(super) hints: Option<&'h SchemaHints>,
-    /// Timeout of a read from the store that a context requests.
+    /// Timeout of a store read for a request from an execution context.
     pub(super) patience: Duration,
 }
 

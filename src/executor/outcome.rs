@@ -29,10 +29,10 @@ pub enum Outcome {
         /// The breadcrumbs that the ended run wrote.
         written: Vec<BreadcrumbId>,
     },
-    /// Another worker has the run, the run waits for its next attempt, or an earlier run with its ordering key is not over. Process
-    /// the event again later instead of acknowledging it.
+    /// The run cannot start now: another worker has the run, the run waits for its next attempt, or an earlier run with the same ordering
+    /// key is not over. Process the event again later instead of acknowledging the event.
     InProgress {
-        /// The time at which the other worker's lease or the wait of the run ends, unless another worker extends it.
+        /// The end of the other worker's lease, or of the run's wait. The other worker can extend its lease.
         until: Timestamp,
     },
     /// The run is suspended: it waits for a breadcrumb or a time.
@@ -229,7 +229,7 @@ impl Suspension {
 
 #[cfg(feature = "workflows")]
 impl Suspension {
-    /// Returns the wake, the state and the writes of the suspension, for a run that contains other runs.
+    /// Returns the suspension's wake condition, state and response. An outer run uses these parts to suspend itself for a nested run.
     pub(crate) fn into_parts(self) -> (Wake, Json, Response) {
         (self.wake, self.state, self.response)
     }

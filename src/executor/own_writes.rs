@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl ExecutionContext {
-    /// Returns the breadcrumb with a tag that this run created, in this attempt or an earlier one.
+    /// Returns this run's own breadcrumb with a schema and a tag, created in this attempt or an earlier one.
     ///
     /// # Errors
     /// A [`StoreError`](crate::store::StoreError) or [`ContextError`] if the breadcrumbs or the record of the run cannot be read.

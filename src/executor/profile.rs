@@ -74,8 +74,8 @@ pub struct RetryPolicy {
     /// Upper limit of the retry delay after any error. A longer delay that the error itself requests takes precedence. Defaults to
     /// 60 s.
     pub cap: Duration,
-    /// Maximum age of an attempt up to which an error before `execute`, such as an unreadable trigger or required source, does not
-    /// use the attempt. The age counts from the first claim of the attempt. Defaults to 60 s.
+    /// Time after the first claim of an attempt in which an error before `execute` does not use the attempt. Such an error is, for
+    /// example, an unreadable trigger or required source. Defaults to 60 s.
     pub read_retry_timeout: Duration,
     /// Maximum age of an attempt that is repeatedly rate limited, from its first claim. Defaults to 24 h.
     pub max_age: Duration,

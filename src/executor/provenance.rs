@@ -168,8 +168,8 @@ impl Stamp {
         Ok(signed.into())
     }
 
-    /// Adds the missing session tags to a write, up to the maximum number of tags, so that a trigger with many tags gets its
-    /// answer.
+    /// Adds the missing session tags to a write, up to the maximum number of tags. The store would refuse a write with more tags, and a
+    /// trigger with many tags would get no answer.
     fn add_session_tags(&self, tags: &mut Vec<String>) {
         let short = |tag: &&String| tag.len() <= Breadcrumb::MAX_TAG_BYTES;
         for tag in self.session_tags().filter(short) {

@@ -66,7 +66,8 @@ async fn claim_and_run<E: UniversalExecutor + ?Sized>(
     }
 }
 
-/// Ends a run as failed that used up its attempts although no attempt ended, and sends the failure response to the requester.
+/// Ends a run as failed after too many lost attempts, and sends the failure response to the requester. An attempt is lost if its worker
+/// dies or its lease expires.
 pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
@@ -217,7 +218,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(outcome)
     }
 
-    /// Returns the breadcrumb that the event announces, in the announced version or a later one, with the kind of its event. Returns
+    /// Returns the event's breadcrumb, in the event's version or a later one, with the kind of event to route the breadcrumb by. Returns
     /// `None` if the breadcrumb is gone.
     async fn read_trigger(
         &mut self,

@@ -39,7 +39,7 @@ pub(crate) struct RunScope {
     pub(super) store: LentStore,
     /// The current lease of the run. The lease changes when the run is replaced by the run of a newer version of its trigger.
     lease: Mutex<Lease>,
-    /// The newest leases of nested runs that may be retried.
+    /// The newest leases of nested runs, except of at-most-once runs. They are released together with the lease of the outer run.
     within: Mutex<Vec<Lease>>,
     untaken: Mutex<Option<Untaken>>,
     /// If `true`, `process_event` was called for the run.
@@ -50,7 +50,8 @@ pub(crate) struct RunScope {
     executed: AtomicBool,
     places: Arc<Semaphore>,
     place: Mutex<Place>,
-    /// The committing runs of the executor, or `None` if no other run may start before this run is over.
+    /// Counter of the runs that commit their responses, for this executor. `None` for an executor with at most one run in flight, because
+    /// its next run has to wait for the commit.
     commits: Option<Arc<Commits>>,
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct Commits {
     runs: AtomicUsize,
     /// Notified when a run of the executor starts to commit its response.
     begun: Arc<Notify>,
-    /// Permits for runs of all executors that commit their responses.
+    /// Permits for runs that commit their responses. All executors share the permits.
     places: Arc<Semaphore>,
 }
 
@@ -212,7 +213,8 @@ impl RunScope {
         }
     }
 
-    /// Returns `true` if this is the scope of a run, also for another version of its trigger, and not of an outer run.
+    /// Returns `true` if this scope belongs to `run`, with any version of the trigger. Returns `false` if this scope belongs to the outer
+    /// run of a nested run.
     pub(super) fn is_to(&self, run: &RunRef) -> bool {
         let held = lock(&self.lease);
         (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
@@ -308,7 +310,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a future in the scope of a run, which [`scope`] then returns.
+/// Runs a future in the scope of a run. While the future runs, [`scope`] returns this scope.
 pub(crate) async fn under<T>(scope: Arc<RunScope>, work: impl Future<Output = T>) -> T {
     RUN_SCOPE.scope(scope, work).await
 }

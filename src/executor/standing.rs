@@ -28,7 +28,7 @@ pub(crate) const fn is_changed(answer: &Breadcrumb) -> bool {
     answer.version > 1
 }
 
-/// Identity of a run's request: its schema, and the ID in its context and its tag.
+/// Schema and request ID of a run's request. The request has this ID in its context and in a tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) schema: &'static str,
@@ -44,9 +44,10 @@ impl ExecutionContext {
         self.stamp().map(Stamp::correlation_id)
     }
 
-    /// Returns `true` if an answer to a request of this run counts.
+    /// Returns `true` if this run accepts an answer to its request `asked`. The run refuses an answer to another run's request or to a
+    /// changed request, and a person's answer that an executor wrote.
     ///
-    /// Outside a run every answer counts, except a [changed](is_changed) answer of a person.
+    /// Outside a run, every answer is accepted, except a [changed](is_changed) answer of a person.
     ///
     /// # Errors
     /// A [`StoreError`] or [`ContextError`] if the request or a writer cannot be read.
@@ -84,7 +85,7 @@ impl ExecutionContext {
         Ok(refusal.is_none())
     }
 
-    /// Returns the stamp for the writes of the run, or `None` outside a run.
+    /// Returns the stamp that adds creator, author and session tags to the run's writes, or `None` outside a run.
     pub(super) fn stamp(&self) -> Option<&Stamp> {
         let terms = self.run().terms.as_ref()?;
         Some(&terms.stamp)

@@ -143,7 +143,7 @@ impl TurnEvents {
         }
     }
 
-    /// Writes, after a run was suspended, that no later lease repeats the run's chat turn events.
+    /// Marks the written chat turn events as settled after the run was suspended: no later lease of the run repeats these events.
     pub(super) async fn settle(&self, store: &dyn BreadcrumbStore) {
         let last = {
             let mut buffer = self.buffer();

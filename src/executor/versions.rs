@@ -49,7 +49,7 @@ fn decide<'w>(
     }
 }
 
-/// Transfers a run to a version of its executor that matches the trigger. Without such a version, ends the run as skipped.
+/// Transfers a run to an executor version with subscriptions that match the trigger. Without such a version, ends the run as skipped.
 ///
 /// `store` is the store of the handle that holds the lease. `trigger` is the current version of the trigger with its kind of
 /// event, or `None` if the trigger no longer exists.
@@ -112,8 +112,8 @@ fn log_transfer(lease: &Lease, to: &Worker, version: &str, own_version: &str) {
     }
 }
 
-/// Returns `true` if only another version of the executor can have enqueued a run: the trigger is unchanged, and its event does
-/// not match this version.
+/// Returns `true` if only another version of the executor can have enqueued a run. This holds if the trigger is unchanged, and the run's
+/// event matches no trigger subscription of this version.
 fn was_enqueued_by_another(
     own: &Subscriptions,
     lease: &Lease,

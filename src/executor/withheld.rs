@@ -28,7 +28,7 @@ pub enum WithheldBy {
         /// The owner of the hints: the schema of the breadcrumb.
         hints: HintsOf,
     },
-    /// Further items are withheld for a cause beyond the maximum number of causes that are reported for one source.
+    /// Further items of the source are withheld for causes that are not listed. The list of causes for one source has its maximum length.
     #[error("other hints of this source cannot be used either")]
     More,
 }

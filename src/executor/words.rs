@@ -6,11 +6,11 @@ use super::for_model::CHAT_MESSAGE;
 use super::provenance::has_creator;
 use crate::store::WrittenBy;
 
-/// The tag of a chat message that the library writes outside of a run and that does not contain the words of a user.
+/// The tag of a chat message without the words of a user. The library writes such messages outside of a run.
 pub(crate) const DATA_TAG: &str = "ux:data";
 
 impl ExecutionContext {
-    /// Sets the result of [`is_from_user`](Self::is_from_user), for a context that belongs to no run of a ledger.
+    /// Sets the result of [`is_from_user`](Self::is_from_user) for a workload's message, because no ledger records the message's writer.
     #[cfg(feature = "workloads")]
     pub(crate) fn with_from_user(self, is_from_user: bool) -> Self {
         self.run().from_user.get_or_init(|| is_from_user);

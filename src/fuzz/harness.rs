@@ -84,7 +84,8 @@ fn replace(mut file: &File, content: &str) -> io::Result<()> {
 struct Cost {
     cpu: Duration,
     peak_bytes: u64,
-    /// `Ok(true)` if the checked code accepted the input, or the message of the panic.
+    /// `Ok(true)` if the checked code accepted the input, `Ok(false)` if the code refused the input, and `Err` with the message of a
+    /// panic.
     ended: Result<bool, String>,
 }
 

@@ -48,7 +48,7 @@ fn object(tape: &mut Tape, out: &mut String) {
     out.push('}');
 }
 
-/// Writes one of the words as a JSON string into a fuzz test's input, sometimes with bad parts.
+/// Writes one of `words` as a JSON string into a fuzz test's input, sometimes with bad parts.
 pub(super) fn text(tape: &mut Tape, words: &[&'static str], out: &mut String) {
     let word = *tape.pick(words);
     out.push('"');
@@ -94,7 +94,8 @@ fn bad_text(tape: &mut Tape, word: &'static str, out: &mut String) {
     }
 }
 
-/// Returns one of the known string sizes for a fuzz test's input, with its name. Large sizes are rare, because each takes milliseconds.
+/// Returns one of [`SIZES`] for a JSON string in a fuzz test's input: a size near a limit, with its name. Large sizes are rare, because
+/// each takes milliseconds.
 fn size(tape: &mut Tape) -> (&'static str, usize) {
     let known = if tape.once_in(12) {
         &SIZES[..]
@@ -139,7 +140,8 @@ fn number(tape: &mut Tape, out: &mut String) {
     }
 }
 
-/// Writes a JSON object with a key that a library treats specially, and a value that such a library would follow.
+/// Writes a JSON object with one of [`KEYS`], such as `$ref`, as a key in a fuzz test's input. Libraries treat such keys specially, and
+/// may parse the value, so the value is often a string with JSON.
 fn special(tape: &mut Tape, out: &mut String) {
     let key = *tape.pick(&KEYS);
     tape.note(key);
@@ -162,7 +164,8 @@ fn special(tape: &mut Tape, out: &mut String) {
     out.push('}');
 }
 
-/// Returns one of the known nesting depths for a fuzz test's input, with its name. Great depths are rare, because each takes milliseconds.
+/// Returns one of [`DEPTHS`] for nested JSON in a fuzz test's input: a depth, with its name. Great depths are rare, because each takes
+/// milliseconds.
 fn depth(tape: &mut Tape) -> (&'static str, usize) {
     let known = if tape.once_in(6) {
         &DEPTHS[..]

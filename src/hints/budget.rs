@@ -11,7 +11,7 @@ use std::io;
 pub(crate) struct Budget {
     steps: usize,
     bytes: usize,
-    /// Number of steps of a search of the context with the shortest path. Computed once.
+    /// Number of steps that the shortest path takes to search the context. Computed once.
     search: Option<usize>,
 }
 
@@ -77,7 +77,7 @@ impl Budget {
     }
 }
 
-/// Builder of the string of a format or a template, which fails when the budget is exhausted.
+/// Builder for the result string of a format or a template. The builder fails when the budget is exhausted.
 pub(super) struct Text<'b> {
     pub(super) budget: &'b mut Budget,
     written: Vec<u8>,

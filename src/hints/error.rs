@@ -131,7 +131,8 @@ pub struct HintsFailure {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HintsReason {
-    /// No JSON value can hold the breadcrumb's context, or the context nests deeper than [`MAX_DEPTH`].
+    /// The breadcrumb's context cannot be parsed to a JSON value, for example because of the number `1e400`, or nests deeper than
+    /// [`MAX_DEPTH`].
     #[error(
         "the context is not readable as JSON or nests deeper than {MAX_DEPTH} levels; rewrite the context"
     )]

@@ -5,7 +5,8 @@ use super::error::HintsReason;
 use crate::model::Path;
 use serde_json::Value;
 
-/// Returns the value of an `extract` rule: the node at a plain path or null, and for another path the list of all nodes.
+/// Returns the value of an `extract` rule. A path with only names and indexes returns its node, or null without a node. Any other path
+/// returns the list of all its nodes.
 pub(super) fn extract(
     path: &Path,
     context: &Value,
@@ -18,7 +19,7 @@ pub(super) fn extract(
     nodes.into_iter().map(|node| budget.copy(node)).collect()
 }
 
-/// Returns the node of the context at a plain path.
+/// Returns the node of the context at a path with only names and indexes, or `None` without a node.
 pub(super) fn one<'c>(path: &Path, context: &'c Value) -> Result<Option<&'c Value>, HintsReason> {
     path.first(context).map_err(|_| HintsReason::Search)
 }

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Number of path steps of `include` and `exclude` that one step of the budget pays for.
+/// Number of path steps that the filter compares with a node for one step of the hint budget. The path steps are those of `include` and
+/// `exclude`.
 const PATTERNS_A_STEP: usize = 8;
 
 /// The compiled paths of `include` and `exclude` in hints.
@@ -70,7 +71,8 @@ enum Way<'c> {
 
 struct Walk<'f> {
     filter: &'f Filter,
-    /// The progress of the patterns, as a stack: for the root, then for the child on the path, and so on.
+    /// Stack with the progress of the `include` and `exclude` paths: entries for the root first, then for each node down to the current
+    /// node.
     live: Vec<Live>,
     budget: &'f mut Budget,
 }
@@ -181,7 +183,7 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the possible next steps of an `include` or `exclude` path at a child node, and `true` if the pattern ends there.
+/// Returns the possible next steps of an `include` or `exclude` path at a child node, and `true` if the path ends at this node.
 fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
     let (mut next, mut rest) = (0_u32, at);
     while rest != 0 {
@@ -204,7 +206,7 @@ fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
     (next, false)
 }
 
-/// Returns two flags: `true` if the path step can still match below the child, and `true` if it matches at the child.
+/// Returns `true` if a path step can still match below a child node, and `true` if the path step matches the child node itself.
 fn passes(step: &PatternStep, way: Way<'_>) -> (bool, bool) {
     match (step, way) {
         (PatternStep::Name(name), Way::Field(field)) => (false, name == field),

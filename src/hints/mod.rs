@@ -120,7 +120,7 @@ pub struct Hints(Option<Arc<Program>>);
 
 #[derive(Debug)]
 struct Program {
-    /// The field that a failure of the filter names: `include` or `exclude`.
+    /// Field of the hints that the error of a failed filter reports: `include` or `exclude`.
     first: &'static str,
     filter: Option<Filter>,
     mode: Mode,
@@ -209,8 +209,8 @@ impl Program {
     }
 }
 
-/// Returns the part of a context from which the filter removed nothing. If it is the whole context, returns its canonical form, because its
-/// text can contain values of duplicate keys that the filter did not see.
+/// Returns the result of the filter as JSON. If the filter removed nothing, the result is the context in canonical form, because the
+/// context's text can contain values of duplicate keys that the filter did not see.
 fn as_read(context: &Json, kept: &Kept<'_>) -> Result<Json, HintsReason> {
     match kept {
         Kept::All(value) if std::ptr::eq::<Value>(*value, &raw const **context) => {

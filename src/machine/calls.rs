@@ -5,7 +5,7 @@ use super::size;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Overhead of a forgotten call's ID in a saved machine, in bytes.
+/// Overhead in bytes of a discarded tool call's ID in the saved state of the machine.
 const FORGOTTEN: usize = 1;
 
 /// All tool calls of one agent run. Linear searches are fast enough because the machine limits the number of calls.
@@ -49,7 +49,7 @@ impl Phase {
 }
 
 impl Calls {
-    /// Returns the number of tool calls of the run, forgotten calls included.
+    /// Returns the number of tool calls of the run, including discarded calls.
     pub(super) fn len(&self) -> usize {
         self.known.len() + self.forgotten.len()
     }
@@ -61,7 +61,7 @@ impl Calls {
         }
     }
 
-    /// Returns `true` if the known tool call with this ID is equal to `call`. A forgotten call counts as equal.
+    /// Returns `true` if the known tool call with this ID is equal to `call`. A discarded call counts as equal.
     pub(super) fn is_same(&self, call: &MachineCall) -> bool {
         self.find(&call.id).is_none_or(|known| known.call == *call)
     }
@@ -120,7 +120,7 @@ impl Calls {
         }
     }
 
-    /// Forgets the tool call that was answered first and is not `needed`. Returns `false` if there is no such call.
+    /// Discards the oldest answered tool call that is not `needed`, and retains only its ID. Returns `false` if no call can be discarded.
     pub(super) fn forget_one(&mut self, needed: impl Fn(&CallId) -> bool) -> bool {
         let can_go = |known: &Known| known.phase.is_answered() && !needed(&known.call.id);
         let Some(at) = self.known.iter().position(can_go) else {

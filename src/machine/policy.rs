@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub struct Policy {
     /// The delivery mode of tool results: per turn or per call. Defaults to [`ResultDelivery::Batch`].
     pub delivery: ResultDelivery,
-    /// The handling of executing tool calls when another call is deferred. Defaults to [`Siblings::Finish`].
+    /// The handling of tool calls that are still executing when another call is deferred. Defaults to [`Siblings::Finish`].
     pub siblings: Siblings,
     /// The handling of new tool calls while the run is suspended. Defaults to [`WhileSuspended::Queue`].
     pub while_suspended: WhileSuspended,
@@ -53,7 +53,7 @@ impl Policy {
         }
     }
 
-    /// Sets the handling of executing tool calls when another call is deferred.
+    /// Sets the handling of tool calls that are still executing when another call is deferred.
     #[must_use]
     pub fn siblings(mut self, siblings: Siblings) -> Self {
         self.siblings = siblings;
@@ -107,14 +107,14 @@ pub enum ResultDelivery {
     Each,
 }
 
-/// The handling of executing tool calls when another call is deferred.
+/// The handling of tool calls that are still executing when another call is deferred.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Siblings {
-    /// Executing tool calls continue, and the machine stores their results.
+    /// Tool calls that are executing continue, and the machine stores their results.
     #[default]
     Finish,
-    /// Executing tool calls are cancelled, and their callers receive `cancelled`.
+    /// Tool calls that are executing are cancelled, and their callers receive `cancelled`.
     Cancel,
 }
 

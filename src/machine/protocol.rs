@@ -75,7 +75,7 @@ pub enum Effect {
     /// twice. An answer from the step that received a call belongs to the sender of that call. An answer from a later step is the same for
     /// all callers that wait for the call.
     Deliver(Vec<ToolResult>),
-    /// A request for the answer of a deferred tool call, which the driver sends as [`Signal::DeferredResolved`].
+    /// A request for the answer of a deferred tool call. The driver sends the answer as [`Signal::DeferredResolved`].
     Defer {
         /// The ID of the deferred tool call.
         call_id: CallId,
@@ -126,7 +126,7 @@ pub enum Exit {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineAnomaly {
-    /// A tool call was finished or resolved that is not executing: no call with this ID was accepted, or the call is queued.
+    /// The input reports a result for an unknown or queued tool call. A call is unknown if the machine accepted no call with this ID.
     UnknownCall {
         /// The call ID in the input.
         call_id: CallId,

@@ -143,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// Stores the answer of a tool call, and accepts its output or releases its slot.
+    /// Stores the answer of a tool call. A success accepts the call's output for its output slot, and an error releases the slot.
     fn answer(&mut self, call_id: &CallId, answer: Answer) {
         let answer = self.kept_answer(answer);
         match &answer {

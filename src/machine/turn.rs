@@ -5,7 +5,7 @@ use super::policy::ResultDelivery;
 use super::size;
 use serde::{Deserialize, Serialize};
 
-/// Overhead of a waiting caller of a tool call in bytes, without its call ID and its own answer.
+/// Size in bytes of the record of a waiting caller, without the call ID and the caller's own answer.
 const CALLER: usize = 64;
 
 /// Maximum size in bytes of a caller's own answer, which is always a refusal.
@@ -25,12 +25,12 @@ pub(super) struct Turn {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Caller {
     pub(super) call_id: CallId,
-    /// The refusal of the call for this caller only, or `None` if the caller receives the answer of the known call.
+    /// The refusal for this caller only. `None` if the caller receives the same answer as the other callers of the tool call.
     pub(super) own: Option<Answer>,
 }
 
 impl Caller {
-    /// Returns the maximum size in bytes of a waiting caller of this tool call.
+    /// Returns the maximum size in bytes of the record of a caller that waits for this tool call.
     pub(super) fn most_bytes(call_id: &CallId) -> usize {
         CALLER + OWN + size::of_text(call_id.as_str())
     }

@@ -1,4 +1,4 @@
-//! Checks of the answers of people that need only the question.
+//! Checks of a person's answer against the question, without a read from the store.
 
 use super::{AnswerError, Principal, QuestionKind, QuestionView, now};
 use crate::model::Breadcrumb;
@@ -6,7 +6,7 @@ use crate::request::human;
 use crate::tool::People;
 use serde_json::Value;
 
-/// Checks the answer of a person by its question before the answer is written.
+/// Checks a person's answer against the question before the answer is written.
 pub(super) fn check(
     question: &QuestionView,
     kind: QuestionKind,
@@ -83,8 +83,8 @@ fn permitted(
     }
 }
 
-/// Returns the error of an answer that was written and does not count. The error names the author that the store recorded, which can be
-/// another name than that of the person.
+/// Returns the error for a written answer that the run does not accept: it was late, or its author may not answer the question. The error
+/// names the author that the store recorded. This author can differ from the person.
 pub(super) fn refused(question: &QuestionView, written: &Breadcrumb) -> AnswerError {
     let (id, terms) = (question.id.clone(), &question.terms);
     let changed = written.context.get("arguments");

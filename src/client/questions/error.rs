@@ -32,9 +32,9 @@ pub enum AnswerError {
     NotOpen {
         /// ID of the question that is not open.
         id: String,
-        /// The name of the person with the answer to the question that counts.
+        /// The author of the accepted answer, as the store recorded the name. `None` without an accepted answer or a recorded name.
         by: Option<String>,
-        /// The time of the answer to the question that counts.
+        /// The creation time of the accepted answer, or `None` without an accepted answer.
         at: Option<Timestamp>,
         /// The state of the run that asked the question, if the run has ended.
         run: Option<RunState>,
@@ -55,12 +55,12 @@ pub enum AnswerError {
         /// does not permit the person.
         allowed: Vec<String>,
     },
-    /// The time for an answer to the question is over.
+    /// The question's deadline for this answer has passed. Changed arguments of a tool call can have an earlier deadline.
     #[error("question {:?} expired at {at}", excerpt(id, 80))]
     Expired {
         /// ID of the expired question.
         id: String,
-        /// The end of the time for an answer.
+        /// The deadline for this answer to the question.
         at: Timestamp,
     },
     /// The answer does not fit the schema of the question, or the changed arguments do not fit the input schema of the tool.
@@ -71,7 +71,7 @@ pub enum AnswerError {
         /// The problem with a person's answer, with the path of the invalid value in the answer or in the changed tool arguments.
         problem: String,
     },
-    /// A question about the approval of a tool call got an answer, or another question got an approval.
+    /// The caller used a method for another kind of question, such as `approve` for a question that is not a tool approval.
     #[error(
         "cannot answer question {:?} in this way; use {expected}",
         excerpt(id, 80)
@@ -82,8 +82,10 @@ pub enum AnswerError {
         /// The methods of `Questions` that answer the question.
         expected: &'static str,
     },
-    /// The arguments of the tool call cannot be changed: the rules of the tool are too large for a question, the question shows characters
-    /// in the arguments as escapes, or an earlier version of the crate asked the question.
+    /// The question does not permit a change of the tool call's arguments.
+    ///
+    /// The reason is one of three. The tool's approval rules have more than 16 KiB or contain characters that reorder text. The arguments
+    /// contain such characters, so the question shows them as escapes. An earlier version of the crate asked the question.
     #[error(
         "cannot change the arguments of the call that question {:?} asks about; approve or reject the call",
         excerpt(id, 80)
@@ -108,7 +110,7 @@ fn closed(by: Option<&str>, at: Option<Timestamp>, run: Option<RunState>) -> Str
 }
 
 impl AnswerError {
-    /// Returns when a retry of the answer can succeed.
+    /// Returns the decision about a retry of the answer: a delay, or never.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

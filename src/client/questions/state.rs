@@ -12,31 +12,32 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case", tag = "state")]
 #[non_exhaustive]
 pub enum QuestionState {
-    /// The question is open: an answer would count.
+    /// The question is open: the run would accept an answer.
     Open,
-    /// The question is answered: an answer counts.
+    /// The question is answered: the run accepts one of the answers.
     Answered {
-        /// The author of the answer that counts, as the store recorded it.
+        /// The author of the accepted answer, as the store recorded the name.
         by: Option<String>,
-        /// The time of the answer that counts.
+        /// The creation time of the accepted answer.
         at: Timestamp,
         /// If `true`, the person approved the tool call. `None` for a question that is not an approval.
         approved: Option<bool>,
     },
-    /// The time for an answer to the question is over, and no answer counts. The run continues without an answer, or has continued.
+    /// The question's deadline has passed without an accepted answer. The run continues without an answer, or has continued.
     Expired {
-        /// The end of the time for an answer to the question.
+        /// The deadline of the question.
         at: Timestamp,
     },
-    /// The run that asked the question does not wait for an answer any more, for another reason than the end of the time.
+    /// The question is closed: its run stopped waiting for an answer, for a reason other than the question's deadline.
     Closed {
-        /// The state of the run that asked: `failed` if it was cancelled, `suspended` if it waits for something else.
+        /// The state of the run that asked the question: `failed` if the run was cancelled, `suspended` if the run waits for something
+        /// else.
         run: RunState,
     },
 }
 
 impl QuestionState {
-    /// Returns the state of a question to a person with an answer that counts.
+    /// Returns the state of a question to a person with an accepted answer.
     pub(super) fn answered(answer: &Breadcrumb, is_approval: bool) -> Self {
         Self::Answered {
             by: answer.created_by.clone(),
@@ -45,8 +46,8 @@ impl QuestionState {
         }
     }
 
-    /// Returns the state of a question to a person without an answer that counts. `run` is the state of a run that does not wait for an
-    /// answer any more, with the time when it was woken, and `expired` is the end of a time that is over.
+    /// Returns the state of a question to a person without an accepted answer. `run` is the state of a run that no longer waits for an
+    /// answer, with the time when the run was woken. `expired` is a deadline that has passed.
     pub(super) fn unanswered(
         run: Option<(RunState, Timestamp)>,
         expired: Option<Timestamp>,

@@ -72,7 +72,7 @@ pub enum QuestionKind {
     /// A tool call that needs an approval: [`approve`](super::Questions::approve), [`approve_with`](super::Questions::approve_with)
     /// and [`reject`](super::Questions::reject) answer it.
     Approval,
-    /// Any other question to a person: [`answer`](super::Questions::answer) answers it.
+    /// A question to a person that is not a tool approval: [`answer`](super::Questions::answer) answers it.
     Question,
 }
 
@@ -96,13 +96,14 @@ pub struct QuestionView {
     pub options: Vec<String>,
     /// The names of the people with the right to answer the question, and roles as `role:<name>`; everyone if empty.
     pub allowed: Vec<String>,
-    /// Further lists of approvers, if several rules of a tool have some: a person must be in `allowed` and in each of these.
+    /// Further approver lists, if several rules of a tool name approvers. A person must be in [`allowed`](Self::allowed) and in each of
+    /// these lists.
     pub also_allowed: Vec<Vec<String>>,
     /// The ID of the executor that asks the question, such as an agent or a flow, as the run has stamped it.
     pub asked_by: String,
     /// The time at which the run asked the question.
     pub asked_at: Timestamp,
-    /// The time after which no answer to the question counts.
+    /// The deadline of the question: the run accepts no later answer.
     pub expires_at: Option<Timestamp>,
     /// The JSON Schema of the answer to the question. Checked with the feature `validate`.
     pub schema: Option<Json>,
@@ -113,7 +114,7 @@ pub struct QuestionView {
     pub arguments_schema: Option<Json>,
     /// ID of the breadcrumb that contains the question.
     pub breadcrumb: BreadcrumbId,
-    /// The terms of the run that asks, which decide whether an answer counts.
+    /// The conditions that an accepted answer must meet, such as the permitted people, the schema and the deadline.
     #[serde(skip)]
     pub(super) terms: Terms,
     /// The run that asks the question.

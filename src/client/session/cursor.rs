@@ -10,7 +10,8 @@ use std::fmt;
 /// events read from the segment, and 1 if the lease has settled.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Cursor {
-    /// Update time in microseconds before which no segment of the turn's events is left to read.
+    /// Latest update time of a fully read segment of the turn's events, in microseconds. Segments with an earlier update time are not
+    /// read again.
     pub(super) after: i64,
     pub(super) token: u64,
     pub(super) number: u32,
@@ -23,7 +24,7 @@ pub(super) struct Cursor {
 pub(super) enum Next {
     /// The events of the segment from this index on follow the cursor.
     Events(usize),
-    /// All events of the segment follow, and repeat the events of an earlier lease that ended without a result.
+    /// All events of the segment follow the cursor. They repeat the events of an earlier lease, which ended without a result.
     Restart,
     /// The events of the segment were read, or come from a lease that was lost.
     Old,
@@ -64,13 +65,13 @@ impl Cursor {
         }
     }
 
-    /// Moves the cursor behind an event of a segment of a turn.
+    /// Moves the cursor behind the first `taken` events of a segment of the turn's events.
     pub(super) fn advance(&mut self, segment: &Segment, taken: usize) {
         (self.token, self.number, self.taken) = (segment.token, segment.number, taken);
         self.is_settled = segment.is_settled && taken >= segment.events.len();
     }
 
-    /// Moves the cursor behind a whole segment of a turn's events, which the store wrote at a time.
+    /// Moves the cursor behind the last event of a segment of the turn's events. `at` is the segment's update time in the store.
     pub(super) fn pass(&mut self, segment: &Segment, at: Timestamp) {
         self.advance(segment, segment.events.len());
         self.after = self.after.max(at.as_micros());

@@ -83,8 +83,8 @@ pub enum TurnEnd {
     },
     /// The turn was cancelled.
     Cancelled,
-    /// The turn has no answer: the message was changed or deleted before, the executor does not accept it, or the ledger does not have the
-    /// run any more.
+    /// The turn ended without an answer. The message was changed or deleted before the answer, the executor does not accept the message,
+    /// or the ledger no longer has the turn's run.
     Unanswered {
         /// The state of the turn's run: `skipped` or `superseded`.
         state: RunState,

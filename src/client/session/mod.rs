@@ -227,22 +227,23 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
-    /// Sets the idempotency key of the message, which is not empty. A second message to the session with the same key, text and name
-    /// returns the turn of the first one. A key is retained for at least 7 days, and no longer than the session. Defaults to no key: each
-    /// message is a new one.
+    /// Sets the message's idempotency key, which must not be empty. A second message to the session with the same key, text and author
+    /// returns the turn of the first message. A key is retained for at least 7 days, and no longer than the session. Defaults to no key:
+    /// each message is a new one.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Sets the name of the author of the message, which the breadcrumb has as its creator.
+    /// Sets the name of the message's author. The message's breadcrumb has this name in `created_by`.
     pub fn from(mut self, name: impl Into<String>) -> Self {
         self.from = Some(name.into());
         self
     }
 
-    /// Requires a live worker that has the executor of the session, with subscriptions that match the message; otherwise nothing is
-    /// written. Without it, a message to an executor that does not exist waits for ever.
+    /// Requires a live worker for the message. Without one, the message is not written, and the send fails with
+    /// [`ClientError::NoListener`]. The worker must have the session's executor, with subscriptions that match the message. Without this
+    /// requirement, a message to an executor that does not exist waits forever.
     pub fn require_listener(mut self) -> Self {
         self.needs_listener = true;
         self
@@ -291,8 +292,8 @@ impl NewMessage {
     }
 }
 
-/// Returns the key of a message for its executor, which no other session uses, and no later session with the same ID. An empty key
-/// stays empty, and is refused.
+/// Returns the idempotency key of a message's request to the executor: a hash of the session's record and the message's key. No other
+/// session uses the same key, also no later session with the same ID. An empty key stays empty, so the request is refused.
 fn key_in(record: BreadcrumbId, key: &str) -> String {
     match key.is_empty() {
         true => String::new(),

@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// Number of messages in one page that is searched for open turns of a session.
 const PAGE: usize = 100;
 
-/// Maximum number of later messages that are checked, the newest, to find out whether a turn has ended whose run the ledger does not have.
+/// Maximum number of later messages to check for an ended turn, the newest first. A turn without a run in the ledger counts as ended if a
+/// later turn has ended.
 const LATER: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.
@@ -20,10 +21,11 @@ const MOST_MESSAGES: usize = 1_000;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
     Open,
-    /// The turn has ended after a worker had its run, so workers have enqueued the runs of all earlier messages.
+    /// The turn has ended, and a worker had received its message. Workers receive the messages of a session in order, so they have
+    /// enqueued the runs of all earlier messages.
     Ended,
-    /// The turn was cancelled before a worker started the run. It is no evidence about earlier messages, because a client can cancel a turn
-    /// that no worker has received.
+    /// The turn was cancelled before a worker started the run. The cancellation is no evidence about earlier messages, because a client
+    /// can cancel a turn that no worker has received.
     NotStarted,
 }
 
@@ -128,7 +130,8 @@ impl Session {
         Turn::new(self.client.clone(), request, Cursor::default())
     }
 
-    /// Adds the runs of the open turns of these session messages, which are the newest first. Returns `true` if one of the turns has ended.
+    /// Adds the runs of the messages' open turns to `open`. The messages must be in order, the newest first. Returns `true` if one of the
+    /// turns has ended.
     async fn add_open(
         &self,
         messages: &[Arc<Breadcrumb>],
@@ -162,7 +165,7 @@ impl Session {
         Ok(has_ended)
     }
 
-    /// Returns `true` if the turn of a later message in the session has ended.
+    /// Returns `true` if the turn of any message after `message` in the session has ended.
     pub(super) async fn has_passed(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
         let mut query = Query::new(self.messages()).limit(LATER);
         query.after = Some(message.updated_at);

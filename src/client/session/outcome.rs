@@ -6,7 +6,7 @@ use crate::model::{Breadcrumb, WORKLOAD_RESULT, is_answer_schema, is_reserved_sc
 use crate::request::agents;
 use crate::store::{Run, RunEnd, RunState};
 
-/// Returns the outcome of the turn of a run that is over.
+/// Returns the outcome of the chat turn of an ended run.
 pub(super) async fn outcome(client: &Client, run: Run) -> Result<TurnEnd, ClientError> {
     match run.state {
         RunState::Failed if run.code.as_deref() == Some(RunEnd::CANCELLED) => {
@@ -40,7 +40,7 @@ struct Reported {
     message: Option<String>,
 }
 
-/// Returns the text of the answer of a run, `None` if it has none, or the failure that the answer reports.
+/// Returns the text of a run's answer, or the failure that the answer reports. The text is `None` if the run has no answer.
 async fn answer_of(
     client: &Client,
     run: &Run,

@@ -58,7 +58,7 @@ pub struct SessionView {
 /// Number of turns in one page of [`Session::history`].
 const PAGE: usize = 100;
 
-/// Schemas of the requests of runs, each with the schema of its answers from outside the run.
+/// Pairs of a request schema and its answer schema. People and tool executors outside the requesting run write the answers.
 const REPLIES: &[(&str, &str)] = &[
     (human::REQUEST, human::RESPONSE),
     (ToolExecutor::REQUEST, ToolExecutor::RESPONSE),
@@ -151,9 +151,9 @@ impl Session {
         })
     }
 
-    /// Deletes the chat session: cancels its open turns, and deletes its messages with the events, questions and answers of their runs,
-    /// also of runs that these triggered. Deletes the logs of all workloads under this session ID. The contexts are emptied before the
-    /// deletion, so that no tombstone has them. Returns the number of deleted breadcrumbs.
+    /// Deletes the chat session with its messages, and cancels its open turns. Also deletes the turns' events, and the requests,
+    /// questions and answers of the turns' runs and their child runs. Deletes the logs of all workloads under this session ID. The
+    /// contexts are emptied before the deletion, so that no tombstone has them. Returns the number of deleted breadcrumbs.
     ///
     /// Breadcrumbs of other schemas that a run created or changed stay. So do answers to requests of other runs and programs. If such a
     /// request has the same request ID, an answer is deleted only if it names the request of this session by its breadcrumb.
@@ -200,7 +200,7 @@ impl Session {
         Ok(())
     }
 
-    /// Deletes the requests, questions and answers that a run of a deleted session and its children wrote.
+    /// Deletes the requests, questions and answers of a run in a deleted session, and of the run's child runs.
     async fn delete_written(&self, run: &RunRef) -> Result<u64, ClientError> {
         /// Maximum number of runs of one turn whose breadcrumbs are deleted with the session.
         const MOST_RUNS: usize = 1_000;
@@ -235,8 +235,8 @@ impl Session {
         Ok(runs)
     }
 
-    /// Deletes the answers of people and of tools elsewhere to a request that a run of this session created. A breadcrumb of another
-    /// schema can have the tags of requests that others sent, so those tags lead to no deletion.
+    /// Deletes the answers to a run's request from people and from tool executors outside the run. Ignores a breadcrumb of any other
+    /// schema, because the breadcrumb can have the request tags of other runs.
     async fn delete_replies(&self, request: &Breadcrumb) -> Result<u64, ClientError> {
         let schema = request.schema_name.as_deref();
         let of_schema = REPLIES.iter().find(|(asks, _)| schema == Some(*asks));
@@ -261,7 +261,8 @@ impl Session {
         Ok(deleted)
     }
 
-    /// Returns `true` if a selector of requests selects no other request, so that every answer with the same tag or ID is to this request.
+    /// Returns `true` if the selector `requests` matches no request except the request `id`. Every answer with the same tag or request ID
+    /// is then an answer to this request.
     async fn is_only_request(
         &self,
         id: BreadcrumbId,
@@ -286,7 +287,7 @@ impl Session {
         }
     }
 
-    /// Removes the text of a breadcrumb, and deletes it. Returns 0 if it was deleted before.
+    /// Empties the title and the context of a breadcrumb, and deletes the breadcrumb. Returns 0 if the breadcrumb was deleted before.
     async fn erase(&self, found: &Breadcrumb) -> Result<u64, ClientError> {
         let (id, version) = (found.id, found.version);
         let patch = Patch::new().title("").context(json!({}));
@@ -312,14 +313,15 @@ fn is_said(found: &Breadcrumb, run: &RunRef) -> bool {
         && creator_of(found).as_ref() == Some(run)
 }
 
-/// Selectors of the answers with one tag or request ID, and of the requests with the same.
+/// Selectors for the requests and for the answers with one tag or one request ID.
 struct Replies {
     requests: Selector,
     answers: Selector,
 }
 
-/// Returns the selectors of the answers to a request: by the tag of the request ID in its context, or by this ID if the tag would be too
-/// long. A request without an ID, or with one of more than 512 bytes, is answered under its own tags or the ID of its breadcrumb.
+/// Returns the selectors of the answers to a request. The selectors use the tag with the request ID from the request's context. If this
+/// tag would be too long, the selectors use the request ID in the contexts. A request without an ID, or with an ID of more than 512
+/// bytes, is answered under its own tags or its breadcrumb ID.
 fn replies_to(request: &Breadcrumb, asks: &str, answers: &str) -> Vec<Replies> {
     let with_tag = |tag: String| Replies {
         requests: Selector::schema(asks).all_tags([&*tag]),
@@ -341,8 +343,8 @@ fn replies_to(request: &Breadcrumb, asks: &str, answers: &str) -> Vec<Replies> {
     }]
 }
 
-/// Returns whether an answer names a request by the ID of its breadcrumb: as the trigger of its writer, or as its question. `None` if
-/// the answer names no breadcrumb.
+/// Returns `true` if an answer names the breadcrumb ID of `request`, or `None` if the answer names no breadcrumb. The ID is the trigger
+/// ID in the answer's `creator` or, without a creator, the answer's `question`.
 fn names(answer: &Breadcrumb, request: BreadcrumbId) -> Option<bool> {
     let creator = answer.context.get("creator");
     let trigger = creator.and_then(|creator| creator.get("trigger_id"));

@@ -29,9 +29,10 @@ pub struct Turn {
     request: RequestHandle,
     cursor: Cursor,
     events: VecDeque<Envelope>,
-    /// Wakes the wait for the turn's events when its run writes. Set by the first wait.
+    /// Listener for store events about the turn's run. Such an event ends the pause before the next read. Set by the first call of
+    /// `next`.
     listener: Option<Listener>,
-    /// ID of the turn's last question to a person that was reported.
+    /// ID of the question to a person that the turn reported last as an event.
     question: Option<String>,
     pause: Duration,
     has_ended: bool,
@@ -41,7 +42,7 @@ pub struct Turn {
     passed_at: Option<Instant>,
 }
 
-/// The first and the longest pause between two reads of a turn's events without an event of the store.
+/// First and maximum pause between two reads of a turn's events. The pause doubles while the store reports no event about the turn's run.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Time after which a turn without a run ends, if the turn of a later message has ended. A worker can still enqueue the run meanwhile.
@@ -140,7 +141,8 @@ impl Turn {
         self.request.cancel().await
     }
 
-    /// Waits for an event of the turn's run, for some time at most: a run that writes nothing ends without an event.
+    /// Waits for a store event about the turn's run, at most for the current pause. The wait is limited because the end of a run that
+    /// writes nothing causes no event.
     async fn wait(&mut self) {
         let next = later(Instant::now(), self.pause);
         let Some(listener) = &self.listener else {
@@ -188,8 +190,8 @@ impl Turn {
         Ok(())
     }
 
-    /// Returns the outcome of a turn that has no run in the ledger: none, unless its message was deleted, or the turn of a later message
-    /// ended some time ago.
+    /// Returns the outcome of a turn without a run in the ledger, or `None` if a worker may still enqueue the run. The reason is `gone`
+    /// if the message was deleted. The reason is `run_missing` if this handle found a minute ago that a later turn had ended.
     async fn without_run(&mut self) -> Result<Option<TurnEnd>, ClientError> {
         let Some(message) = self.client.find(self.request.run().trigger_id).await? else {
             return Ok(Some(unanswered("gone")));
@@ -202,7 +204,7 @@ impl Turn {
         Ok((passed_at.elapsed() >= GRACE).then(|| unanswered("run_missing")))
     }
 
-    /// Returns `true` if the turn of a later message in the session has ended.
+    /// Returns `true` if the turn of any message after `message` in the session has ended.
     async fn has_passed(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
         match self.session(message)? {
             Some(session) => session.has_passed(message).await,
@@ -218,7 +220,8 @@ impl Turn {
         id.map(session).transpose()
     }
 
-    /// Returns the segments of the turn's events since the cursor, the oldest first, and `true` if there are too many.
+    /// Returns the segments of the turn's events since the cursor, the oldest first. The flag is `true` if older segments were omitted,
+    /// because of the limits.
     async fn segments(&self) -> Result<(Vec<(Segment, Timestamp)>, bool), ClientError> {
         let trigger = self.request.run().trigger_id;
         let selector = Selector::schema(CHAT_TURN).all_tags([turn_segments_tag(trigger)]);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use uuid::Uuid;
 
-/// Secret key for the marks of the fences around data in a rendered context.
+/// Secret key for the marks that delimit data in a rendered context. Without the key, the author of the data cannot forge a mark.
 ///
 /// A mark is a hash of this key, the name of a section and the content of the section. The mark stays the same from call to call,
 /// so prompt caches hit, and a writer of the content cannot predict the mark. Workers that share a prompt cache should use the

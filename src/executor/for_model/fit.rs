@@ -57,8 +57,8 @@ impl ModelContext {
     }
 }
 
-/// Returns the items of a context that may be omitted, in the order of their omission, and the number of items that have to be
-/// omitted because their source has more than `most` items.
+/// Returns the items of a context that may be omitted, in the order of their omission. The number counts the first of these items: they
+/// must be omitted because their sources have more than `most` items.
 fn candidates<'a>(
     sources: &'a [ModelSource],
     most: usize,

@@ -55,8 +55,8 @@ impl Format {
         }
     }
 
-    /// Returns the introduction of a rendered context that precedes the words of the user. It is at most as long as
-    /// [`preamble`](Self::preamble), so that a context within its budget stays within the budget.
+    /// Returns the introduction of a rendered context, for a context in front of the user's words. This introduction is at most as long
+    /// as [`preamble`](Self::preamble), so that a context within its budget stays within the budget.
     pub(super) fn preamble_before_words(self) -> &'static str {
         match self {
             Self::Markdown => concat!(

@@ -171,7 +171,8 @@ impl Heading<'_> {
 }
 
 impl Frame {
-    /// Returns all pieces of the frame except the marks of its fence, and the number of marks.
+    /// Returns the pieces of text around a section's content, and the number of fence marks between the pieces. The marks are not among
+    /// the pieces.
     pub(super) fn pieces(&self) -> (impl Iterator<Item = &str>, usize) {
         let pieces = [&*self.before, self.open, self.close].into_iter();
         (pieces.chain(self.end), 1 + self.end.iter().len())

@@ -108,7 +108,7 @@ async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError
     Ok(ModelContext::new(trigger, sources, missing))
 }
 
-/// Returns the schemas of the context's breadcrumbs that have no `llm_hints`.
+/// Returns the schema names of the context's breadcrumbs without `llm_hints`.
 fn schemas_to_ask(context: &ExecutionContext) -> Vec<String> {
     let items = context.sources().iter().flat_map(|source| &source.items);
     let all = items.map(|item| &**item).chain([context.trigger()]);
@@ -154,7 +154,8 @@ impl Shaper {
         }
     }
 
-    /// Applies hints to the items of a context source, within `1 / shares` of the remaining hint steps and output bytes.
+    /// Applies hints to the items of a context source, within its share of the remaining hint steps and output bytes. `shares` is the
+    /// number of sources that divide the remainder equally: this source and all later sources.
     async fn shape_all(&mut self, source: &Source, shares: usize) -> (ModelSource, Causes) {
         let (steps, bytes) = self.left;
         let share = (steps / shares.max(1), bytes / shares.max(1));

@@ -130,7 +130,7 @@ pub(super) struct Candidate<'a> {
     pub(super) cost: Cost,
 }
 
-/// Running cost of a rendered context while a budget puts omitted items back.
+/// Running total of a rendered context's cost. [`put_back`](Self::put_back) adds an omitted item to the total.
 pub(super) struct Tally<'a> {
     scale: &'a Scale<'a>,
     parts: Vec<Part<'a>>,
@@ -141,7 +141,7 @@ pub(super) struct Tally<'a> {
     before_notes: Cost,
 }
 
-/// Running cost of one source in a rendered context.
+/// Running total of one source's cost in a rendered context.
 struct Part<'a> {
     source: &'a ModelSource,
     facts: Facts<'a>,
@@ -155,7 +155,7 @@ struct Part<'a> {
 }
 
 impl<'a> Tally<'a> {
-    /// Creates the running cost of a rendered context that omits all of the candidates.
+    /// Creates the running total for a rendered context without the `candidates`, the items that may be omitted.
     pub(super) fn without(
         candidates: &[Candidate<'a>],
         context: &'a ModelContext,

@@ -43,7 +43,7 @@ pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
     Ok(())
 }
 
-/// The open blocks of a template, each with its number of levels.
+/// The open blocks of a template, each with the number of nesting levels that the block adds: one, and one for each `else`.
 #[derive(Default)]
 struct Blocks(Vec<usize>);
 

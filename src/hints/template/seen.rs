@@ -5,7 +5,7 @@ use crate::hints::error::HintsReason;
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 
-/// Number of bytes of a string that one step of the budget compares or counts.
+/// Number of string bytes to compare or count for one step of the hint budget.
 const BYTES_A_STEP: usize = 256;
 
 /// Value of an expression while a template is rendered.
