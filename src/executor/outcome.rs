@@ -229,7 +229,7 @@ impl Suspension {
 
 #[cfg(feature = "workflows")]
 impl Suspension {
-    /// Returns the suspension's wake condition, state and response. An outer run uses these parts to suspend itself for a nested run.
+    /// Returns the suspension's wake condition, state and response. A flow or a workload uses these parts to suspend its own run.
     pub(crate) fn into_parts(self) -> (Wake, Json, Response) {
         (self.wake, self.state, self.response)
     }

@@ -126,7 +126,7 @@ pub enum Exit {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineAnomaly {
-    /// The input reports a result for an unknown or queued tool call. A call is unknown if the machine accepted no call with this ID.
+    /// The input finishes or resolves an unknown or queued tool call. A call is unknown if the machine accepted no call with this ID.
     UnknownCall {
         /// The call ID in the input.
         call_id: CallId,

@@ -84,8 +84,8 @@ pub enum AnswerError {
     },
     /// The question does not permit a change of the tool call's arguments.
     ///
-    /// The reason is one of three. The tool's approval rules have more than 16 KiB or contain characters that reorder text. The arguments
-    /// contain such characters, so the question shows them as escapes. An earlier version of the crate asked the question.
+    /// The reason is one of three. The rules for changed arguments have more than 16 KiB or contain characters that reorder text. The
+    /// arguments contain such characters, so the question shows them as escapes. An earlier version of the crate asked the question.
     #[error(
         "cannot change the arguments of the call that question {:?} asks about; approve or reject the call",
         excerpt(id, 80)
