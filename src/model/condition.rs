@@ -30,13 +30,13 @@ pub struct Condition {
     test: Result<Arc<Test>, ConditionError>,
 }
 
-/// A source of the breadcrumb context that a condition tests.
+/// Access of a condition to a breadcrumb's context. Implemented for parsed values, JSON payloads and unreadable contexts.
 pub(super) trait Look {
-    /// Returns `true` if there is a readable breadcrumb context that conditions can test.
+    /// Returns `true` if conditions can be decided on the context. If `false`, the context counts as missing.
     fn is_there(&self) -> bool;
 
-    /// Returns `true` if `check` holds for a node of the context at `path`, or `None` if the evaluation of the path fails or takes more
-    /// than `limit` steps.
+    /// Returns `true` if `check` holds for a node that `path` selects in the context. Returns `None` if the evaluation of the path fails or
+    /// takes more than `limit` steps.
     fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool>;
 }
 
@@ -50,8 +50,8 @@ impl Look for Value {
     }
 }
 
-/// Returns `true` if `check` holds for a node of `value` at `path`, or `None` if the evaluation of the path fails or takes more than
-/// `limit` steps.
+/// Returns `true` if `check` holds for a node that `path` selects in `value`. Returns `None` if the evaluation of the path fails or takes
+/// more than `limit` steps.
 pub(super) fn search(
     path: &Path,
     value: &Value,
@@ -149,13 +149,14 @@ impl Condition {
         self.holds_in(context, MAX_SEARCH_STEPS)
     }
 
-    /// Returns the condition's path if its evaluation searches the context: a path with a part other than names and indexes.
+    /// Returns the condition's JSONPath, or `None` if the path consists only of names and indexes. Only other paths take search steps.
     pub(crate) fn search_path(&self) -> Option<&Path> {
         let (path, _, _) = self.compiled()?;
         (!path.is_plain()).then_some(path)
     }
 
-    /// Returns `true` if the condition holds on a breadcrumb's context and the search takes at most `limit` steps.
+    /// Returns `true` if the condition holds on a breadcrumb's context. Returns `false` if the evaluation of the condition's path fails or
+    /// takes more than `limit` steps.
     pub(super) fn holds_in(&self, context: &dyn Look, limit: usize) -> bool {
         self.outcome(context, limit).unwrap_or(false)
     }
@@ -228,7 +229,8 @@ impl Condition {
         format!("{path}: {found} is not {op} {value}")
     }
 
-    /// Returns the reason if the condition's value alone shows that the condition never holds.
+    /// Returns the reason why the condition can never hold with its operator and value, such as `in` with an empty list. Returns `None` if
+    /// the condition can hold.
     pub(super) fn never_holds(&self) -> Option<String> {
         let (_, op, value) = self.compiled()?;
         let fits = match op {

@@ -59,12 +59,12 @@ pub enum DefinitionProblem {
     /// The definition nests deeper than 64 levels.
     #[error("the definition nests deeper than {MAX_DEPTH} levels; flatten it")]
     TooDeep,
-    /// The definition text is larger than the limit.
+    /// The definition text exceeds the maximum size of a definition.
     #[error("the definition has {size} bytes where at most {limit} are allowed; split it")]
     TooLarge {
-        /// Size of the definition in bytes.
+        /// Size of the definition text in bytes.
         size: usize,
-        /// Maximum size in bytes.
+        /// Maximum size of a definition text in bytes.
         limit: usize,
     },
     /// A field of the definition has a value of the wrong type.
@@ -116,11 +116,11 @@ pub enum DefinitionProblem {
         "{count} {what} in one definition where at most {most} are allowed; merge them or split the definition"
     )]
     TooMany {
-        /// The counted items in the plural: `subscriptions`, `conditions` or `regular expressions`.
+        /// The name of the parts that exceed their limit: `subscriptions`, `conditions` or `regular expressions`.
         what: &'static str,
-        /// The number of these items in the definition.
+        /// The number of subscriptions, conditions or regular expressions in the definition.
         count: usize,
-        /// The maximum number of these items in one definition.
+        /// The maximum number of subscriptions, conditions or regular expressions in one definition.
         most: usize,
     },
     /// The key of a subscription is `trigger`, which every context uses for the trigger breadcrumb.
@@ -137,12 +137,13 @@ pub enum DefinitionProblem {
     /// A context subscription has neither a key nor a schema name, so its breadcrumbs have no name in the context.
     #[error("a context subscription needs a name; add \"key\" or \"schema_name\"")]
     NoName,
-    /// A context subscription has the fetch method `event_data`, which is the trigger itself.
+    /// A context subscription has the fetch method `event_data`. Only trigger subscriptions can have this method, because it fetches the
+    /// trigger breadcrumb.
     #[error(
         "fetch method \"event_data\" is only for triggers; use \"latest\", \"recent\" or \"vector\""
     )]
     EventDataOnContext,
-    /// A trigger has no schema name, no tags and no conditions.
+    /// A trigger subscription has no schema name, no tags and no conditions, so it would match every breadcrumb.
     #[error(
         "a trigger without a selector would match every breadcrumb; to match every breadcrumb, write \"schema_name\": \"*\""
     )]
@@ -221,7 +222,7 @@ impl fmt::Display for DefinitionError {
 
 impl std::error::Error for DefinitionError {}
 
-/// Warning about a subscription of a definition that loads, but is probably wrong.
+/// Warning about a subscription that probably does not work as intended. The definition of the subscription loads nevertheless.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SubscriptionWarning {
     subscription: usize,
@@ -229,7 +230,7 @@ pub struct SubscriptionWarning {
     odd: Odd,
 }
 
-/// A part of a subscription that has no effect, or probably not the intended effect.
+/// Problem of a subscription in a definition that loads. For example, a field has no effect, or the subscription never matches.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Odd {
     /// The path of the field with the problem in the subscription; empty for the subscription as a whole.

@@ -51,7 +51,7 @@ pub enum EventKind {
     Updated,
     /// A breadcrumb was deleted. The deletion increments the version.
     Deleted,
-    /// The event source is alive. No breadcrumb changed.
+    /// Keep-alive (ping) of the event source. No breadcrumb changed.
     Ping,
 }
 

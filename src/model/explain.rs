@@ -30,13 +30,14 @@ pub struct Explained {
     pub asks: String,
     /// If `true`, the subscription matches the event.
     pub matched: bool,
-    /// The first test of the subscription that failed, and the value, such as `all_tags: "session:1" is missing`. `None` if the
+    /// The first failed test of the subscription with the tested value, such as `all_tags: "session:1" is missing`. `None` if the
     /// subscription matches.
     pub reason: Option<String>,
 }
 
 impl Subscriptions {
-    /// Explains the route of an event: for each subscription, the match or the first test that failed, with the value.
+    /// Explains the route of an event through the subscriptions. For each subscription, the explanation contains the match, or the first
+    /// failed test with the tested value.
     #[must_use]
     pub fn explain(&self, event: &Event) -> Explanation {
         let facts = Facts::of_event(event);

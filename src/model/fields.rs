@@ -40,7 +40,8 @@ impl KnownFields<'_> {
         Finding::new(severity, place.field(field), message)
     }
 
-    /// Returns the end of a message about an unknown field: the suggestions, or without suggestions the known fields if they are few.
+    /// Returns the end of a message about an unknown field. The text lists the suggested fields. Without suggestions, it lists the known
+    /// fields, provided that there are at most 8.
     fn hint(&self, unknown: &str) -> String {
         const FEW: usize = 8;
         let suggestions = self.suggest(unknown);
@@ -77,7 +78,7 @@ impl KnownFields<'_> {
     }
 }
 
-/// Returns `true` if a field is a comment for people and programs, which has no effect in any object of a definition.
+/// Returns `true` if a field of a definition is a comment, such as `comment`, `$schema` or `x-note`. Comments have no effect in any object.
 pub(crate) fn is_comment(field: &str) -> bool {
     matches!(field, "comment" | "metadata" | "$schema")
         || field.ends_with("_comment")
@@ -122,7 +123,8 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// Returns the number of words that only the longer of two field names has, or `None` unless it has all words of the shorter one.
+/// Returns the number of additional words in the longer of two field names. Returns `None` if the longer name lacks a word of the shorter
+/// name.
 fn different_words(one: &str, other: &str) -> Option<usize> {
     let words = |name: &str| {
         let words = name.split('_').filter(|word| word.len() > 2);

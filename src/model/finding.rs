@@ -4,7 +4,7 @@ use super::place::{DefinitionPath, Position};
 use serde::Serialize;
 use std::fmt;
 
-/// A problem of a definition: an error that prevents its load, or a warning.
+/// An error or a warning about a definition. An error prevents the load of the definition, and a warning does not.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
@@ -62,7 +62,7 @@ impl Finding {
 }
 
 impl fmt::Display for Finding {
-    /// Writes `line 3 column 5: tools: unknown field`, without the parts that are absent.
+    /// Writes the position, the path and the message of the finding: `line 3 column 5: tools: unknown field`. Absent parts are omitted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(position) = &self.position {
             write!(f, "{position}: ")?;
@@ -79,7 +79,7 @@ impl fmt::Display for Finding {
 pub(crate) struct Findings {
     found: Vec<Finding>,
     omitted: usize,
-    /// The first error of the definition, even if the limit omits it from `found`.
+    /// The first error of the definition. It is stored even if the list of findings already had its maximum length.
     error: Option<Box<Finding>>,
 }
 

@@ -49,7 +49,7 @@ struct Executor {
     subscriptions: Subscriptions,
 }
 
-/// A subscription of an executor, with the parts that decide its route.
+/// A subscription of an executor in the index. Its ballot contains the priority and the event kinds, which decide the route of an event.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Place {
     executor: usize,
@@ -63,7 +63,8 @@ impl SubscriptionIndex {
         Self::default()
     }
 
-    /// Adds an executor to the index, or replaces the subscriptions of an executor with this ID.
+    /// Adds an executor with its subscriptions to the index. If the index already contains the executor's ID, the new subscriptions replace
+    /// the earlier ones.
     pub fn insert(&mut self, executor_id: &str, subscriptions: &Subscriptions) {
         self.remove(executor_id);
         let id: Arc<str> = executor_id.into();

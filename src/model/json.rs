@@ -37,13 +37,13 @@ pub struct Json(Arc<Repr>);
 /// The content of a [`Json`]: the text, the parsed value or both. At least one is set on creation.
 struct Repr {
     text: Option<Box<RawValue>>,
-    /// The parsed value, or `None` for an unvalidated text that no value can hold.
+    /// The parsed value, or `None` if the JSON parser rejects the unvalidated text, for example because of the number `1e400`.
     value: OnceLock<Option<Value>>,
     /// The size and the findings of the validation, set after the content was validated.
     shape: OnceLock<Shape>,
 }
 
-/// The value to which a [`Json`] dereferences if no [`Value`] can hold its text.
+/// The value to which a [`Json`] dereferences if the JSON parser rejects its text.
 static NULL: Value = Value::Null;
 
 #[derive(Clone, Copy)]
@@ -171,8 +171,8 @@ impl Json {
         }))
     }
 
-    /// Returns the parsed value, or `None` for a text that no [`Value`] can hold (`1e400`, a lone `\ud800`, more than 64 levels, the
-    /// reserved key).
+    /// Returns the parsed value, or `None` if the JSON parser rejects the text. The parser rejects numbers such as `1e400`, a lone
+    /// `\ud800`, more than 64 levels, and the key `$serde_json::private::RawValue`.
     pub(super) fn read(&self) -> Option<&Value> {
         let repr = &*self.0;
         let value = repr.value.get_or_init(|| {

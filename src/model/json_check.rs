@@ -1,4 +1,4 @@
-//! Validation of JSON from outside: syntax, depth, number range and reserved keys.
+//! Validation of untrusted JSON: syntax, depth, number range and reserved keys.
 
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -14,7 +14,7 @@ pub const MAX_DEPTH: usize = 64;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
-    /// The text is not JSON, or has a number or an escape that no `Value` can hold (`1e400`, a lone `\ud800`).
+    /// The text is not JSON, or has a number or an escape that a `Value` cannot represent (`1e400`, a lone `\ud800`).
     #[error("not valid JSON")]
     Syntax(#[source] serde_json::Error),
     /// Arrays and objects nest deeper than [`MAX_DEPTH`].
@@ -23,7 +23,7 @@ pub enum JsonError {
     /// An object has the key `$serde_json::private::RawValue`, which has a special meaning in `serde_json`.
     #[error("object key {RESERVED_KEY:?} is reserved; rename the key")]
     ReservedKey,
-    /// The JSON is larger than the limit of its destination.
+    /// The JSON has more bytes than the caller allows, for example for a breadcrumb's context.
     #[error("JSON has {size} bytes where at most {limit} are allowed")]
     TooLarge {
         /// Size of the JSON in bytes.
@@ -37,7 +37,7 @@ pub enum JsonError {
 /// limit, so a short text can overflow the stack. No JSON with this key is accepted.
 pub(crate) const RESERVED_KEY: &str = "$serde_json::private::RawValue";
 
-/// Reason why a JSON value does not satisfy the limits of its destination.
+/// Reason why a JSON text or value is rejected: nesting that is too deep, or a reserved key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Unfit {
     #[error("nests deeper than {0} levels")]
@@ -77,8 +77,8 @@ fn check<'t>(
     }
 }
 
-/// Parses JSON from outside. Use this function for all such text: the parser of `serde_json` follows [`RESERVED_KEY`] and allows 128
-/// levels.
+/// Parses untrusted JSON, and rejects deep nesting and the reserved key. Use this function for all untrusted text: the parser of
+/// `serde_json` gives [`RESERVED_KEY`] a special meaning, and allows 128 levels.
 ///
 /// # Errors
 /// Returns [`JsonError`] if the text is not JSON, nests deeper than [`MAX_DEPTH`] levels or has the reserved key. The caller limits
@@ -92,7 +92,7 @@ pub(crate) fn parse_strictly(text: &str) -> Result<Value, JsonError> {
     build(text, true)
 }
 
-/// Parses JSON from outside into a type whose fields can be [`Value`]s.
+/// Parses untrusted JSON into a type whose fields can be [`Value`]s.
 ///
 /// # Errors
 /// Returns the error of `serde_json` if the JSON does not have the shape of `T`, or the [`JsonError`] as an error of `serde_json`.
@@ -363,7 +363,8 @@ struct Keys {
 impl Keys {
     const FEW: usize = 16;
 
-    /// Adds a key of the object. Returns `false` if the object already has the key, or a key with the same hash.
+    /// Adds an object key's hash to the hashes of the earlier keys. Returns `false` if an earlier key of the object is the same, or has the
+    /// same hash.
     fn insert(&mut self, key: &str) -> bool {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();

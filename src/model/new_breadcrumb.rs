@@ -42,7 +42,8 @@ pub struct NewBreadcrumb {
     /// The new breadcrumb's payload. See [`Breadcrumb::context`].
     #[serde(default)]
     pub context: Json,
-    /// The rules for the part of the new breadcrumb's payload that a model receives. See [`Breadcrumb::llm_hints`].
+    /// The new breadcrumb's hints. Hints remove or rewrite parts of the payload before a model receives the payload. See
+    /// [`Breadcrumb::llm_hints`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm_hints: Option<Json>,
     /// The label of the new breadcrumb's permitted readers. See [`Breadcrumb::visibility`].
@@ -105,7 +106,8 @@ impl NewBreadcrumb {
         self
     }
 
-    /// Sets the rules for the part of the breadcrumb's payload that a model receives. See [`hints`](crate::hints).
+    /// Sets the breadcrumb's hints. Hints remove or rewrite parts of the payload before a model receives the payload. See
+    /// [`hints`](crate::hints).
     #[must_use]
     pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
         self.llm_hints = Some(hints.into());

@@ -91,7 +91,7 @@ impl Path {
         matches!(self.0.program, Program::Plain(_))
     }
 
-    /// Returns the names and indexes of a plain path, or `None` for another path.
+    /// Returns the names and indexes of the path, or `None` if the path has other parts, such as wildcards or filters.
     pub(super) fn steps(&self) -> Option<&[Step]> {
         match &self.0.program {
             Program::Plain(steps) => Some(steps),
@@ -224,7 +224,8 @@ pub enum PathError {
     /// A number in a filter of the JSONPath is too large. The evaluator would read it as `null`.
     #[error("path `{path}` compares with a number that is not finite: write a smaller number")]
     NumberOutOfRange { path: String },
-    /// The document nests too deep for a search, or the text of the locations of its nodes needs too much memory.
+    /// The document exceeds a limit for searches by a JSONPath. The limits concern the nesting depth, and the memory for the locations of
+    /// the document's nodes.
     #[error(
         "path `{path}` searches a document with more than {limit} {what}: {way_out}, or use only names and indexes"
     )]

@@ -39,7 +39,7 @@ pub(crate) const REQUEST_TAG: &str = "request:";
 #[cfg(feature = "agents")]
 pub(crate) const WORKFLOW_DEFINITION: &str = "workflow.def.v1";
 
-/// Schema name of the response of a workload to a message.
+/// Schema name of a workload's response to a message. A workload is an agent, a flow or code that answers the messages of a session.
 pub(crate) const WORKLOAD_RESULT: &str = "workload.result.v1";
 
 /// Prefix of the tags by which a store without a ledger recognises the writes of a run.
@@ -69,7 +69,7 @@ pub(crate) fn is_unrouted_schema(schema: Option<&str>) -> bool {
     schema.is_some_and(|schema| schema == CHAT_TURN || schema == CHAT_SESSION)
 }
 
-/// Returns the tag of the request with an ID and of its answers.
+/// Returns the tag that a request shares with its answers. The tag contains the request ID.
 pub(crate) fn request_tag(request_id: &str) -> String {
     format!("{REQUEST_TAG}{request_id}")
 }

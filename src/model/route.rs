@@ -60,7 +60,7 @@ impl Subscriptions {
         Ok(Self::checked(subscriptions, warnings))
     }
 
-    /// Reads the subscriptions of a definition: a list of subscriptions, `{"selectors": [..]}`, `{"subscriptions": ..}` or a whole
+    /// Reads the subscriptions of a definition. Accepts a list of subscriptions, `{"selectors": [..]}`, `{"subscriptions": ..}` or a whole
     /// definition breadcrumb (`{"context": {"subscriptions": ..}}`).
     ///
     /// A subscription is `{"schema_name"?, "any_tags"?, "all_tags"?, "context_match"?: [{"path", "op", "value"?}],
@@ -250,7 +250,7 @@ const fn bit(kind: EventKind) -> u8 {
     1 << kind as u8
 }
 
-/// Computation of the route of an event from the ballots of the subscriptions with matching selectors, in any order.
+/// Computation of the route of an event from the subscriptions with matching selectors. The subscriptions can be added in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// Priority and index of the best matching trigger subscription so far.

@@ -29,13 +29,13 @@ pub(super) struct Parts {
     pub(super) any_tags: Option<Vec<String>>,
     pub(super) all_tags: Vec<String>,
     pub(super) conditions: Vec<Condition>,
-    /// The number of conditions that search the context in the definition that the selector belongs to, if there are more
-    /// than in the selector.
+    /// The number of conditions in the whole definition whose paths search the context. It stays 0 if all of these conditions belong to
+    /// this selector.
     searches: usize,
 }
 
 impl PartialEq for Parts {
-    /// Compares all fields except `searches`, which depends on the definition around the selector.
+    /// Compares all fields except `searches`, because that field depends on the other selectors of the definition.
     fn eq(&self, other: &Self) -> bool {
         let Self {
             schema,
@@ -153,7 +153,8 @@ impl Selector {
         conditions.filter_map(Condition::search_path).count()
     }
 
-    /// Sets the number of conditions in the whole definition that share the maximum number of search steps.
+    /// Sets the number of conditions in the whole definition whose paths search the context. Each of these conditions gets an equal share
+    /// of the maximum number of search steps.
     pub(super) fn among_searches(&mut self, searches: usize) {
         if searches > self.searches() {
             Arc::make_mut(&mut self.0).searches = searches;
@@ -166,7 +167,7 @@ impl Selector {
         MAX_SEARCH_STEPS / self.searches().max(self.0.searches).max(1)
     }
 
-    /// Returns `true` if the selector requires no schema, tags or conditions and has not even the schema name `"*"`.
+    /// Returns `true` if the selector has no schema name, no tags and no conditions. A selector with the schema name `"*"` is not empty.
     pub(super) fn is_empty(&self) -> bool {
         *self.0 == Parts::default()
     }
@@ -268,7 +269,8 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns the facts of a breadcrumb. No condition holds on an unreadable context, because the store has no better copy.
+    /// Returns the parts of a breadcrumb that selectors test: schema name, tags and context. No condition holds on an unreadable context,
+    /// because the store has no better copy.
     pub(super) fn of(breadcrumb: &'a Breadcrumb) -> Self {
         let context: &dyn Look = match breadcrumb.context.is_there() {
             true => &breadcrumb.context,
@@ -290,7 +292,8 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// A context that no [`Value`] can hold counts as missing.
+/// The context of an event or a breadcrumb. [`is_there`](Look::is_there) returns `false` if the JSON parser rejects the text of the
+/// context.
 impl Look for Json {
     fn is_there(&self) -> bool {
         self.read().is_some()

@@ -1,4 +1,5 @@
-//! Strategies for random JSON, and for random definitions and events with few different values, which often match.
+//! Strategies for random JSON, definitions and events. The definitions and events have few different values, so events often match
+//! definitions.
 
 use super::{BreadcrumbId, Event, EventKind, Json, Timestamp};
 use proptest::collection::{hash_map, vec};
@@ -14,7 +15,7 @@ const MEMBERS: [&str; 3] = ["x", "y", "z"];
 pub(super) const PATHS: [&str; 8] = [
     "x", "$.x", "$['y']", "$.x.y", "$.z[0]", "$.z[-1]", "$.z[*]", "$.*",
 ];
-/// Strings of contexts and conditions. All of them are valid regular expressions.
+/// Strings that the generated contexts and conditions contain. All of them are valid regular expressions.
 const TEXTS: [&str; 6] = ["", "a", "ab", "b", "^a", "b$"];
 const OPS: [&str; 13] = [
     "eq",
@@ -166,7 +167,7 @@ fn decoration() -> impl Strategy<Value = Map<String, Value>> {
     })
 }
 
-/// Returns a subscription of a list, with a unique key if it needs one.
+/// Returns a generated subscription as JSON. Context subscriptions, and all subscriptions at even indexes, get a unique key.
 fn finished(
     index: usize,
     mut subscription: Map<String, Value>,

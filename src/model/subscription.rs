@@ -29,14 +29,15 @@ pub struct Subscription {
     pub key: Option<String>,
     /// The method, the number and the order of the fetched breadcrumbs. Ignored on a trigger.
     pub fetch: Fetch,
-    /// If `true`, the executor does not run without this context. The attempt fails if the fetch fails, or if a fetch of one item
-    /// finds nothing. Defaults to `false`. Ignored on a trigger.
+    /// If `true`, the executor does not run without the subscription's breadcrumbs. The attempt fails if the fetch fails, or if a fetch of
+    /// one item finds nothing. Defaults to `false`. Ignored on a trigger.
     pub required: bool,
-    /// Tag prefixes, such as `session:`. A context subscription fetches only breadcrumbs that have all tags of the trigger with these
-    /// prefixes. It fetches nothing unless the trigger has a tag with each prefix. Ignored on a trigger.
+    /// Prefixes of the trigger's tags that each fetched breadcrumb must have too, such as `session:`. A context subscription fetches only
+    /// breadcrumbs that have all tags of the trigger with these prefixes. It fetches nothing unless the trigger has a tag with each prefix.
+    /// Ignored on a trigger.
     pub scope: Vec<String>,
-    /// The priority of the subscription. The matching trigger with the highest priority is used. If the context exceeds its size limit,
-    /// items with the lowest priority are omitted first. Defaults to 0.
+    /// The priority among matching triggers, and among context items that exceed the context's size limit. The matching trigger with the
+    /// highest priority is used. Items with the lowest priority are omitted first. Defaults to 0.
     pub priority: i64,
     /// The kinds of events that match the subscription. Defaults to created and updated.
     pub on: Vec<EventKind>,
@@ -84,8 +85,8 @@ impl Role {
 pub struct Fetch {
     /// The method that chooses the fetched breadcrumbs.
     pub method: Method,
-    /// The maximum number of fetched breadcrumbs, `nn` of a vector fetch. From 1 to
-    /// [`DefinitionOptions::max_limit`](super::DefinitionOptions).
+    /// The maximum number of fetched breadcrumbs, from 1 to [`DefinitionOptions::max_limit`](super::DefinitionOptions). The field `nn` of a
+    /// definition sets the number for a vector fetch.
     pub limit: usize,
     /// The order of the fetched breadcrumbs. Does not change which breadcrumbs are fetched.
     pub order: Order,

@@ -46,7 +46,7 @@ impl Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// Adds a duration. Saturates at the maximum time.
+    /// Returns the time that is `duration` later. Saturates at the maximum time.
     fn add(self, duration: Duration) -> Self {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(micros))

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 pub enum Visibility {
     /// The breadcrumb is for all readers.
     Public,
-    /// The breadcrumb is for the agents of its owner. The default.
+    /// The breadcrumb is for the agents of the breadcrumb's owner (`owner_id`). The default.
     #[default]
     Team,
     /// The breadcrumb is for its author only.

@@ -102,7 +102,7 @@ fn is_permitted(response: &Breadcrumb, people: &People) -> bool {
     people.list_without(is_in).is_none()
 }
 
-/// The tool call arguments in a person's approval, with the terms for a change of the arguments in the question.
+/// Tool call arguments in a person's approval, and the question's rules for the people who change the arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<'c> {
     /// The tool call arguments in the person's approval.
@@ -116,8 +116,8 @@ pub(crate) struct Change<'c> {
 }
 
 impl Change<'_> {
-    /// Returns `true` if the writer of an approval may make the change: permitted by each rule for the changed
-    /// arguments, and within the time of these rules since the question.
+    /// Returns `true` if the writer of an approval may change the tool call arguments. Each rule for the changed
+    /// arguments must permit the writer, and the time limit of these rules must not have passed since the question.
     pub(crate) fn is_allowed(&self, response: &Breadcrumb) -> bool {
         if self.is_same {
             return true;

@@ -22,11 +22,12 @@ pub(crate) struct Pending<'r> {
 pub(crate) enum Expected<'r> {
     /// The answer of another agent to the run's request.
     Agent { agent: &'r str },
-    /// The decision of one of the people in `by` about the tool call with this digest.
+    /// The decision of one of the people in `by` about a tool call. `digest` identifies the tool call.
     Approval { digest: &'r str, by: &'r People },
     /// The answer of a model. The run requested it with a tool request, because another service calls the model.
     Model { tool: &'r str },
-    /// An answer to a question that fits its schema, of one of these people, or of anyone if the list is empty.
+    /// An answer to a question. The answer must fit the question's schema, and its writer must be in `of`, unless `of`
+    /// is empty.
     Question {
         of: &'r [String],
         /// The JSON Schema of the answer, if the question has one that a run checks.
@@ -70,7 +71,8 @@ impl<'r> Pending<'r> {
         }
     }
 
-    /// Returns the answer for the run if hints withhold the contents of the answer to its request.
+    /// Returns the substitute answer for the run. The run receives it if `llm_hints` withhold the contents of the
+    /// received answer.
     pub(crate) fn withheld(self) -> Answer {
         match self.expected {
             Expected::Approval { .. } => Answer::error("rejected", human::REJECTED),
@@ -81,7 +83,7 @@ impl<'r> Pending<'r> {
         }
     }
 
-    /// Returns the answer for the run if no answer to its request was received in time.
+    /// Returns the error answer that the run receives after the timeout of its request.
     pub(crate) fn late(self) -> Answer {
         let code = match self.asked().of_person {
             true => "expired",
@@ -103,7 +105,8 @@ impl<'r> Pending<'r> {
         Answer::error(code, message)
     }
 
-    /// Returns the request, for the check of an answer by the records of the store.
+    /// Returns the schema and the ID of the request. `ExecutionContext::accepts` compares them with the store's records
+    /// to check an answer.
     pub(crate) fn asked(self) -> Asked<'r> {
         let (schema, _) = self.schemas();
         Asked {

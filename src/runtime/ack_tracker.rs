@@ -184,14 +184,14 @@ impl AckTrackers {
     }
 }
 
-/// An event delivery that the runtime itself repeats later, because the event source does not.
+/// An event delivery that the runtime itself redelivers later, because the event source does not.
 pub(super) type Back = (Delivery, Place, Origin);
 
 /// The task that sends the acknowledgements of events to the event source.
 pub(super) struct Receipts {
     shared: Arc<Shared>,
     told: mpsc::Receiver<Told>,
-    /// Sends the intake the event deliveries that the event source does not repeat.
+    /// Sender to the event intake, for deliveries that the event source does not redeliver.
     back: mpsc::Sender<Back>,
 }
 

@@ -1,5 +1,5 @@
-//! Search of the store for breadcrumbs that waits and suspended runs wait for and whose event did not reach this worker: the source
-//! delivered the event to another worker, or the runtime takes no events.
+//! Search of the store for the breadcrumbs that open `Runtime::wait_for` calls and suspended runs wait for. The search is needed if an
+//! event did not reach this worker: the source delivered it to another worker, or the runtime takes no events.
 
 use super::position::Range;
 use super::shared::Shared;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The receivers of the breadcrumbs that a search of the store finds: suspended runs, and open calls of `Runtime::wait_for`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum To {
-    /// Only the suspended runs, because the search covers a time before the open waits began.
+    /// Only the suspended runs. The search covers a time before the open `Runtime::wait_for` calls began.
     Suspended,
     WaitsAndSuspended,
 }

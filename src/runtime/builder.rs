@@ -118,9 +118,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the start of an executor without a saved position. Defaults to [`FirstStart::LastHour`] in a runtime
-    /// [on a store](Runtime::on). [`start_at`](Self::start_at) and [`look_back`](Self::look_back) then have no effect. A later
-    /// call of `start_at` replaces this setting.
+    /// Sets the first breadcrumb that an executor without a saved position reads. Defaults to [`FirstStart::LastHour`] in a runtime [on a
+    /// store](Runtime::on). [`start_at`](Self::start_at) and [`look_back`](Self::look_back) then have no effect. A later call of `start_at`
+    /// replaces this setting.
     pub fn first_start(mut self, start: FirstStart) -> Self {
         self.settings.first_start = Some(start);
         self
@@ -171,7 +171,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the start position in the source of an executor without a saved position. Defaults to [`StartAt::Now`].
+    /// Sets the event at which an executor without a saved position starts in the event source. Defaults to [`StartAt::Now`].
     ///
     /// With [`StartAt::Beginning`], the source delivers all events that it has, and an event that was answered is not answered
     /// again. On a source that can lose events, the runtime then also checks the breadcrumbs of the last
@@ -329,7 +329,7 @@ impl RuntimeBuilder {
     }
 }
 
-/// Checks the stored definitions of a runtime, and returns the keeper of their executors.
+/// Checks the stored definitions of a runtime. Returns the keeper, which adds, replaces and removes the executors of the definitions.
 #[cfg(feature = "agents")]
 fn keeper_of(definitions: StoredDefinitions) -> Result<Arc<Keeper>, RuntimeError> {
     definitions.check()?;

@@ -1,4 +1,4 @@
-//! Position of the executors of one store: the triggers that have runs in the ledger, and the sweep that has to find the others.
+//! Position of one store's executors: which triggers have runs in the ledger, and which sweep has to find the triggers without runs.
 
 use super::position::{Position, Range};
 use crate::model::Timestamp;
@@ -15,9 +15,10 @@ pub(super) struct Checkpoint(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The position of all executors of the store together. `None` until the ledger answers.
+    /// The common position of all executors of the store. A trigger counts as read only if every executor has read it. `None` until the
+    /// ledger answers.
     position: Option<Position>,
-    /// The position of each executor of the store when it was loaded.
+    /// The start position of each executor of the store, as loaded from the ledger.
     starts: HashMap<Arc<str>, Position>,
     /// Time of the newest breadcrumb in the store before the first subscription to the event source.
     newest: Option<Timestamp>,
@@ -25,13 +26,14 @@ struct State {
     first_start: Option<Timestamp>,
     /// The event source delivers every event committed after this time.
     delivered_after: Option<Timestamp>,
-    /// End of the next sweep for triggers, because a complete event source delivers every later event.
+    /// End time of the next sweep for triggers. The event source delivers all later events. `None` lets the sweep read up to the newest
+    /// breadcrumb.
     sweep_to: Option<Timestamp>,
     /// If `true`, events were missed before the position of the store's executors was loaded.
     is_reopened: bool,
     /// Events committed after this time were missed, and no sweep has read their breadcrumbs yet.
     missed_after: Option<Timestamp>,
-    /// Number that changes when earlier reads of triggers no longer count: for another set of executors, and for events that were missed.
+    /// Counter of the changes that invalidate the reads of a running sweep: added executors and missed events.
     generation: u64,
     /// The executors and the position of the last save in the ledger.
     saved: Option<Saved>,
@@ -67,11 +69,11 @@ pub(super) type Saved = (Vec<Arc<str>>, Vec<u8>);
 pub(super) struct Loaded {
     /// The position of each executor in the triggers of the store.
     pub(super) starts: Vec<(Arc<str>, Position)>,
-    /// The position of all executors of the store together.
+    /// The common position of all executors of the store. A trigger counts as read only if every executor has read it.
     pub(super) position: Position,
     /// Time of the newest breadcrumb in the store before the first subscription to the event source.
     pub(super) newest: Timestamp,
-    /// End of the requested sweep for triggers, because a complete source delivers every later event. `None` requests no sweep.
+    /// End time of the requested sweep for triggers. The event source delivers all later events. `None` requests no sweep.
     pub(super) sweep_to: Option<Timestamp>,
 }
 
@@ -99,8 +101,8 @@ impl Checkpoint {
         self.state().first_start.get_or_insert(after);
     }
 
-    /// Returns the time after which triggers start runs of an executor without a saved position. `None` if only triggers after the start
-    /// do.
+    /// Returns the time after which triggers start runs of an executor without a saved position. Returns `None` if all triggers from before
+    /// the executor's start are ignored.
     pub(super) fn first_start(&self) -> Option<Timestamp> {
         self.state().first_start
     }
@@ -163,8 +165,8 @@ impl Checkpoint {
         state.generation += 1;
     }
 
-    /// Returns the position to save for those of the given executors whose position is loaded, and requests a sweep for the others. `None`
-    /// until the position of the store is loaded.
+    /// Returns the common position to save, and the given executors whose position is loaded. Requests a sweep if the position of a given
+    /// executor is not loaded. Returns `None` until the position of the store is loaded.
     pub(super) fn to_save(&self, executors: Vec<Arc<str>>) -> Option<ToSave> {
         let mut state = self.state();
         let position = state.position.clone()?;
@@ -202,8 +204,8 @@ impl Checkpoint {
         start.map(|start| time <= start.since())
     }
 
-    /// Returns `true` if an executor had read the triggers of this time when its position was loaded, or starts after them. `None`
-    /// for an executor whose position is not loaded yet.
+    /// Returns `true` if the loaded position of an executor covers the triggers with this commit time. Such triggers have runs in the
+    /// ledger, or were committed before the executor's start. Returns `None` if the position is not loaded yet.
     pub(super) fn had_read(&self, executor: &str, time: Timestamp) -> Option<bool> {
         let state = self.state();
         let start = state.starts.get(executor);
@@ -221,7 +223,8 @@ impl Checkpoint {
         self.state().sweeps.is_wanted = true;
     }
 
-    /// Starts a sweep of the store for triggers if one has been requested and the position is known. Returns `true` if so.
+    /// Starts the requested sweep of the store for triggers, and returns `true`. Returns `false` if no sweep is requested, or if the
+    /// position of the store's executors is not loaded.
     pub(super) fn begin_sweep(&self) -> bool {
         let mut state = self.state();
         let begins = state.position.is_some() && std::mem::take(&mut state.sweeps.is_wanted);
@@ -229,7 +232,8 @@ impl Checkpoint {
         begins
     }
 
-    /// Records the end of a sweep for triggers, `None` if it failed. Requests another one if an immediate retry can read more.
+    /// Records the end of a sweep for triggers. `swept` is `None` for a failed sweep. Requests another sweep if an immediate retry can read
+    /// more.
     pub(super) fn end_sweep(&self, swept: Option<Swept>) {
         let mut state = self.state();
         if std::mem::take(&mut state.sweeps.is_running) {
@@ -274,7 +278,7 @@ impl Checkpoint {
         }
     }
 
-    /// Returns the intervals of time that a sweep has to read when the newest breadcrumb has this time, oldest first.
+    /// Returns the time intervals that a sweep has to read, oldest first. `newest` is the commit time of the store's newest breadcrumb.
     pub(super) fn to_read(&self, newest: Timestamp, overlap: Duration) -> Vec<Range> {
         let state = self.state();
         let to = state.sweep_to.map_or(newest, |to| to.min(newest));
@@ -282,12 +286,12 @@ impl Checkpoint {
         position.map_or_else(Vec::new, |position| position.to_read(to, overlap))
     }
 
-    /// Returns the generation of a sweep that starts now: a later change of it makes the sweep's reads invalid.
+    /// Returns the number that a sweep stores at its start. If the number changes later, the reads of the sweep are invalid.
     pub(super) fn generation(&self) -> u64 {
         self.state().generation
     }
 
-    /// Records that the triggers of an interval were taken in. Returns `false` if that does not count, because an executor was added or
+    /// Records that the intake has received all triggers of a time interval. Returns `false` without an effect if an executor was added or
     /// events were missed since the sweep started.
     pub(super) fn read(&self, range: Range, generation: u64) -> bool {
         let mut state = self.state();
@@ -307,7 +311,8 @@ impl Checkpoint {
         }
     }
 
-    /// Records that a complete event source has delivered all events before a time, unless a sweep has still to read older triggers.
+    /// Records that an event source that reports lost events has delivered all events before a time. Has no effect while a sweep still has
+    /// to read older triggers.
     ///
     /// A position with gaps was saved by a worker that was killed before it enqueued all triggers of its events. The source has
     /// delivered these events again if they were committed after the time that it reported. Gaps stay if they can be triggers that the
@@ -335,7 +340,7 @@ impl Checkpoint {
     }
 }
 
-/// Returns the timestamp that is `by` before a moment.
+/// Subtracts the duration `by` from a timestamp. Saturates at the minimum time.
 pub(super) fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
     let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(moment.as_micros().saturating_sub(by))

@@ -41,8 +41,8 @@ impl Runtime {
         Ok(cancelled)
     }
 
-    /// Ends a run as skipped that waits for another version of its executor ([`Run::transferred_to`]). [`redo`](Self::redo)
-    /// repeats the run.
+    /// Skips a run that waits for another version of its executor ([`Run::transferred_to`]). The run ends as skipped, and
+    /// [`redo`](Self::redo) repeats it.
     ///
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is unknown or

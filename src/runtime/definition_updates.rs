@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// An executor definition that an event announced, until the keeper has applied it.
+/// Notice of a changed executor definition. The event delivery stays open until the runtime has loaded the definition.
 pub(super) struct Announced {
     pub(super) id: BreadcrumbId,
     pub(super) tracker: AckTracker,

@@ -37,10 +37,10 @@ pub(super) struct Prepared {
 pub(super) struct Enqueuer {
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
-    /// Takes over event deliveries whose runs are in the ledger.
+    /// Acknowledges the event deliveries whose runs are in the ledger. With a ledger in memory, it first awaits the end of the runs.
     unended: Arc<Unended>,
     inbox: mpsc::Receiver<Arrival>,
-    /// The scheduler of the store, which enqueues runs and claims in one step.
+    /// Sender to the store's scheduler, which adds runs to the ledger and claims runs in one step.
     scheduler: mpsc::Sender<Prepared>,
     /// Event deliveries whose runs are not in the ledger yet.
     owed: Vec<Arrival>,
@@ -238,7 +238,8 @@ async fn decided(
     decided.filter_map(future::ready).collect().await
 }
 
-/// Returns the executors that the breadcrumb of an event triggers, or `None` if each candidate has to read the breadcrumb.
+/// Reads the breadcrumb of an event, and returns the executors that the event triggers. Returns `None` if the store does not return this
+/// version or a later one. All candidate executors then get a run, which reads the breadcrumb.
 async fn decide(
     store_context: &StoreContext,
     registry: &Registry,

@@ -59,7 +59,7 @@ pub enum RuntimeError {
         executor: String,
         /// The number of older breadcrumbs that match the executor's triggers, at most 10,000.
         count: usize,
-        /// If `false`, the store has more such breadcrumbs than `count`.
+        /// If `false`, the count reached its maximum, and the store can have further older breadcrumbs that match the triggers.
         is_exact: bool,
     },
     /// The runtime was stopped before its start was complete.
@@ -83,15 +83,15 @@ pub enum RuntimeError {
         /// The builder method whose argument is zero, for example `concurrency`.
         setting: &'static str,
     },
-    /// A maker has a schema that is not recognisable as a definition, so agents could write such breadcrumbs without
-    /// `can_spawn_agents`.
+    /// A schema with a function from [`StoredDefinitions::maker`](super::definitions::StoredDefinitions::maker) is not recognisable as the
+    /// schema of a definition. Agents could write breadcrumbs of this schema without `can_spawn_agents`.
     #[cfg(feature = "agents")]
     #[error(
         "schema {schema:?} cannot have a maker of executors: the name does not mark a definition; \
          use a name such as \"playbook.def.v1\""
     )]
     NotADefinition {
-        /// The schema of the maker.
+        /// The schema name for which the function that creates executors was registered.
         schema: String,
     },
     /// [`StoredDefinitions::tools`](super::definitions::StoredDefinitions::tools) names a tool that its services do not have.

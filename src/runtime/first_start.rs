@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl FirstStart {
-    /// Returns the time after which triggers start runs of a new executor, or `None` if only triggers after its start do.
+    /// Returns the time after which triggers start runs of a new executor. Returns `None` if all triggers from before the executor's start
+    /// are ignored.
     pub(super) fn after(self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::LastHour => Some(earlier(now, HOUR)),
@@ -89,7 +90,7 @@ pub(super) async fn begin(shared: &Shared) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// Returns the current time of the store's clock from the worker records, because this worker has just stored its record.
+/// Returns the current time by the store's clock: the newest time in the worker records. This worker must have just stored its record.
 async fn now(shared: &Shared, store_context: &StoreContext) -> Result<Timestamp, StoreError> {
     let workers = in_time(store_context.ledger().workers()).await?;
     let newest = workers.iter().map(|worker| worker.seen_at).max();
@@ -130,7 +131,8 @@ async fn older(
     until: Timestamp,
 ) -> Result<usize, StoreError> {
     const PAGE: usize = 500;
-    /// Maximum number of pages that are read for each trigger: not all breadcrumbs of a page need to count.
+    /// Maximum number of pages that are read for each trigger. A page can contain breadcrumbs that are not counted, because the trigger
+    /// does not select their event kind.
     const PAGES: usize = 200;
     let is_trigger = |one: &&Subscription| {
         one.role == Role::Trigger && one.on.iter().any(|kind| *kind != EventKind::Deleted)

@@ -95,7 +95,8 @@ impl Vitals {
         }
     }
 
-    /// Records a pulse of the runtime's tasks until the runtime stops, and logs changes of readiness.
+    /// Updates the liveness timestamp of the runtime's tasks at regular intervals, and logs changes of readiness. Returns when the runtime
+    /// stops.
     pub(super) async fn beat(self: Arc<Self>, shared: Arc<Shared>, worker: Arc<str>) {
         loop {
             if let Some(running) = &mut *self.running() {
@@ -190,7 +191,7 @@ pub(super) async fn check_source(source: &dyn EventSource, shared: &Shared) {
     }
 }
 
-/// Returns the maximum age of the last pulse of a live runtime whose tasks record a pulse at this interval.
+/// Returns the maximum age of a live runtime's liveness timestamp. `interval` is the time between two updates of the timestamp.
 fn longest_silence(interval: Duration) -> Duration {
     interval.saturating_mul(3) + Duration::from_secs(1)
 }

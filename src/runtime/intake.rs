@@ -34,10 +34,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Maximum number of event deliveries that the runtime repeats itself and that wait for the intake.
+/// Maximum number of the runtime's own redeliveries that wait for the intake.
 const MOST_RETURNED: usize = 64;
 
-/// Maximum number of triggers without an event that a sweep found in the store and that wait for the intake.
+/// Maximum number of sweep results that wait for the intake. Sweeps find triggers without an event in the stores.
 const MOST_FOUND: usize = 64;
 
 /// Interval, in turns of the intake, at which triggers found by a sweep precede deliveries of the event source.
@@ -55,12 +55,12 @@ pub(super) struct Intake<'r> {
     tasks: &'r mut JoinSet<()>,
     /// The tasks that process the event deliveries of each store, by store number.
     stores: HashMap<u64, StoreTasks>,
-    /// The keeper of the executor definitions, and the queue of announced definitions that could not be applied.
+    /// The keeper, which loads the executor definitions, and the sender to the task that retries announced definitions.
     definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
     trackers: AckTrackers,
     /// Channel of triggers without an event that a sweep found in the store.
     found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
-    /// Event deliveries that were not handled and that the event source does not repeat.
+    /// Receiver of unhandled event deliveries that the event source does not redeliver.
     back: mpsc::Receiver<Back>,
     /// The permit for the next event delivery. Without a permit, the intake takes only redeliveries, which have one.
     place: Option<Place>,
@@ -257,8 +257,8 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Lets the waker of each store search the store for answers, because no event can be taken until the runs of earlier deliveries are in
-    /// the ledger. A full ledger has room again only if its suspended runs get their answers.
+    /// Requests a search for answers in each store, because the runtime takes no events until the runs of earlier deliveries are in the
+    /// ledger. A full ledger has room again only if its suspended runs get their answers.
     fn note_blocked(&mut self) {
         self.blocked = None;
         tracing::debug!(

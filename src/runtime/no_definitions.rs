@@ -4,7 +4,7 @@ use super::registry::Registry;
 use crate::model::{BreadcrumbId, Event};
 use crate::store::StoreError;
 
-/// The keeper of the executors that stored definitions define. This type has no values, so no runtime has a keeper.
+/// Placeholder for the component that runs the executors of stored definitions. This type has no values, so no runtime has the component.
 pub(super) enum Keeper {}
 
 impl Keeper {

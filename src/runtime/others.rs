@@ -99,7 +99,7 @@ impl Others {
         others
     }
 
-    /// Returns `true` if both values contain the same versions of the same executors.
+    /// Returns `true` if this value and `others` contain the same versions of the same executors.
     pub(super) fn are_as(&self, others: &Self) -> bool {
         self.executors == others.executors && self.unreadable == others.unreadable
     }
@@ -132,8 +132,8 @@ impl Others {
         versions.collect()
     }
 
-    /// Returns the executors with another version that matches an event and was live at its time. `false` marks an uncertain match, which
-    /// depends on the context that the event does not contain.
+    /// Returns the executors whose version on another worker matches an event. The version must have been live at the event's time.
+    /// `false` marks an uncertain match, which depends on the context that the event does not contain.
     pub(super) fn triggered(&self, event: &Event) -> Vec<(Arc<str>, bool)> {
         if self.executors.is_empty() {
             return Vec::new();

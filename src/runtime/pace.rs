@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// Expected time of a sweep page of twice the size below which the sweep doubles its page size.
+/// Maximum expected time of a sweep page of doubled size. The sweep doubles its page size only below this time.
 const QUICK: Duration = Duration::from_secs(20);
 
-/// Time of a page of a sweep above which the next page is smaller.
+/// Time of a sweep page above which the sweep halves its page size.
 const SLOW: Duration = Duration::from_secs(60);
 
 /// The size of the next page of a sweep, adapted to the speed of the store.

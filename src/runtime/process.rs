@@ -104,7 +104,7 @@ pub(super) async fn process(
     Ok(outcome)
 }
 
-/// Transfers a run whose trigger its executor does not match to a version of the executor that does, or ends the run as skipped.
+/// Transfers a run to another version of its executor that matches the run's trigger. Without such a version, ends the run as skipped.
 async fn leave(
     store_context: &StoreContext,
     executor: &dyn UniversalExecutor,

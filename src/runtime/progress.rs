@@ -46,13 +46,14 @@ pub(super) struct Progress {
 struct Positions {
     /// Position of the last event that was received from the source. Before the first event, the start of the first subscription.
     last: Option<u64>,
-    /// Commit time of the newest event that was received, without the events that a source delivered ahead of earlier ones.
+    /// Commit time of the newest received event. Events that the source delivered before older events do not count.
     newest: Option<Timestamp>,
     /// Positions in the source of events that are not handled yet: waiting, or nacked to the source.
     open: BTreeSet<u64>,
     /// Versions of breadcrumbs whose runs are not in the ledger yet.
     versions: BTreeMap<Key, Open>,
-    /// Time of the oldest breadcrumb version that had no room in `versions`, and the number of such deliveries that are being handled.
+    /// State of the breadcrumb versions above the maximum number of stored versions: the oldest commit time, and the number of unhandled
+    /// deliveries.
     beyond: Option<(Timestamp, usize)>,
 }
 
@@ -87,7 +88,8 @@ impl Positions {
         }
     }
 
-    /// Ends an event delivery. If `is_taken_back` is `true`, the breadcrumb version stays open until its event is delivered again.
+    /// Records that the handling of an event delivery has ended. If `is_taken_back` is `true`, the breadcrumb version stays open until its
+    /// event is delivered again.
     fn close(&mut self, event: &Event, is_taken_back: bool) {
         let Some(key) = Key::of_event(event) else {
             return;
@@ -227,7 +229,7 @@ impl Progress {
         self.positions().last.is_some()
     }
 
-    /// Returns the commit time of the newest event taken in, without the events that a source delivered ahead of earlier ones.
+    /// Returns the commit time of the newest received event. Events that the source delivered before older events do not count.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.positions().newest
     }

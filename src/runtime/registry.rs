@@ -16,7 +16,7 @@ pub(super) struct Member {
     pub(super) store_context: Arc<StoreContext>,
     /// ID of the breadcrumb that defines the executor, or `None` for an executor in the code of the service.
     pub(super) definition: Option<BreadcrumbId>,
-    /// The version of the executor in the form of this worker's record.
+    /// The executor's entry in this worker's record: its ID, its subscriptions and their hash.
     pub(super) version: Arc<ExecutorVersion>,
 }
 
@@ -135,7 +135,8 @@ impl Registry {
             .collect()
     }
 
-    /// Returns the executors that an event triggers, or may trigger if the event lacks the context that decides.
+    /// Returns the executors that an event triggers or may trigger. The match is uncertain if it depends on the context, and the event
+    /// lacks the context.
     pub(super) fn triggered(&self, event: &Event) -> Vec<Triggered> {
         let members = self.read();
         let matching = members.index.matching(event).into_iter();

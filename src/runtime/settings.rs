@@ -9,7 +9,7 @@ pub(super) struct Settings {
     pub(super) max_inflight: usize,
     pub(super) max_deliveries: usize,
     pub(super) start_at: StartAt,
-    /// Start of an executor without a saved position in the store. `None` lets `start_at` and `look_back` decide.
+    /// The first breadcrumb that an executor without a saved position reads. If `None`, `start_at` and `look_back` decide.
     pub(super) first_start: Option<FirstStart>,
     pub(super) look_back: Duration,
     pub(super) sweep: Duration,
@@ -48,7 +48,7 @@ pub enum FirstStart {
     LastHour,
     /// Starts with the oldest breadcrumb of the store.
     Oldest,
-    /// Starts with the first breadcrumb that is written after the start.
+    /// Starts with the first breadcrumb that is written after the start of the executor.
     Now,
     /// Starts with the first breadcrumb of this time or later, by the store's clock.
     Since(Timestamp),

@@ -29,13 +29,13 @@ pub(super) struct Shared {
     pub(super) source_is_shared: bool,
     /// State of the runtime's subscription to the event source.
     source: watch::Sender<SourceState>,
-    /// Permits for the runs that execute, of all executors of the runtime.
+    /// Permits for the executing runs of all executors of the runtime.
     pub(super) places: Arc<Semaphore>,
-    /// Permits for the runs that only wait for their commit, which need no permit of `places`.
+    /// Permits for the runs that only wait for their commit. Such a run needs no permit to execute.
     pub(super) commits: Arc<Semaphore>,
     /// Number of schedulers that wait for a permit to execute a run.
     waiting: AtomicUsize,
-    /// Cancelled when the runtime stops. No more runs are claimed after that.
+    /// Token that is cancelled when the runtime stops. The runtime claims no more runs after the cancellation.
     pub(super) stop: CancellationToken,
     /// If `true`, the call of `run_until` that ran the runtime has ended, or its future was dropped.
     gone: AtomicBool,

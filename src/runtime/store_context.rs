@@ -34,11 +34,11 @@ pub(super) struct StoreContext {
     pub(super) hints: Arc<SchemaHints>,
     /// Other versions of the store's executors that live or recent workers run.
     others: RwLock<Arc<Others>>,
-    /// Cancelled when the last executor of this store is removed.
+    /// Token that is cancelled when the last executor of this store is removed.
     pub(super) empty: CancellationToken,
     /// IDs of executors with runs that became due without an event.
     due: Mutex<BTreeSet<Arc<str>>>,
-    /// Suspended runs that the waker has not registered yet.
+    /// Suspended runs that the store's waker task has not registered yet.
     suspended: Mutex<Vec<RunRef>>,
     /// Position of the store's executors: the triggers that already have runs in the ledger.
     pub(super) checkpoint: Checkpoint,
@@ -46,7 +46,7 @@ pub(super) struct StoreContext {
     pace: Mutex<Pace>,
     /// If `true`, a check of all suspended runs and a sweep for triggers without an event are requested.
     everything: AtomicBool,
-    /// Set while the runtime takes no events because too many deliveries are in flight.
+    /// State of a runtime that takes no events because too many deliveries are in flight. `None` while the runtime takes events.
     blocked: Mutex<Option<Blocked>>,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
@@ -120,7 +120,7 @@ impl StoreContext {
         self.anchor.store()
     }
 
-    /// Returns the store with its run ledger, or with the run ledger of this process.
+    /// Returns the store with its run ledger. For a store without a run ledger, the process adds a ledger in memory.
     pub(super) fn runs(&self) -> RunStore<'_> {
         self.added.with(self.store())
     }
@@ -194,7 +194,7 @@ impl StoreContext {
         self.asked.notify_one();
     }
 
-    /// Returns `true` once if [`ask_for_everything`](Self::ask_for_everything) has requested a check.
+    /// Clears the request of [`ask_for_everything`](Self::ask_for_everything). Returns `true` if a check was requested.
     pub(super) fn take_everything(&self) -> bool {
         self.everything.swap(false, Ordering::Relaxed)
     }
@@ -212,7 +212,7 @@ impl StoreContext {
         *lock(&self.blocked)
     }
 
-    /// Returns `true` if an open wait or a suspended run on the store may be answered.
+    /// Returns `true` if an open `Runtime::wait_for` call or a suspended run waits for a breadcrumb of the store.
     pub(super) fn has_waiting(&self) -> bool {
         self.waits.len() > 0 || !self.wakes.is_empty()
     }
@@ -223,9 +223,10 @@ impl StoreContext {
         self.checkpoint.is_before(executor, time).unwrap_or(true)
     }
 
-    /// Registers a suspended run with the waker, which watches for its answer.
+    /// Notifies the store's waker task of a suspended run. The task wakes the run when the run's answer arrives.
     pub(super) fn suspended(&self, run: RunRef) {
-        /// Maximum number of suspended runs that wait for the waker. The periodic check of all suspended runs finds the others.
+        /// Maximum number of suspended runs that the waker task has not registered yet. The periodic check of all suspended runs finds the
+        /// others.
         const MOST: usize = 10_000;
         let mut suspended = lock(&self.suspended);
         if suspended.len() < MOST {
@@ -240,7 +241,8 @@ impl StoreContext {
         std::mem::take(&mut lock(&self.suspended))
     }
 
-    /// Records the success or failure of an operation of the store, separately for each operation: a store that reads can fail to claim.
+    /// Records the success or failure of a store operation. Each operation has its own state, because a store can answer reads and still
+    /// fail to claim runs.
     pub(super) fn answered(&self, operation: Operation, well: bool) {
         match well {
             true => self.failing.fetch_and(!operation.bit(), Ordering::Relaxed),

@@ -12,27 +12,27 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// Time limit of one search of a store. A store may send many requests for one search, each with a separate limit and retries.
 const PATIENCE_FOR_PAGES: Duration = Duration::from_secs(300);
 
-/// Time limit of a search for the newest breadcrumb of a store, which can hold up the start of a runtime.
+/// Time limit of a search for the newest breadcrumb of a store. The start of a runtime can wait for this search.
 const PATIENCE_FOR_NEWEST: Duration = Duration::from_secs(60);
 
-/// Time limit of any other call of a store or a source.
+/// Default time limit of a call of a store or an event source. Searches of a store have a longer limit.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Returns the answer of a store to a call. A panic or a missing answer becomes [`StoreError::Unavailable`].
+/// Awaits a store call with the default time limit. A panic or a missing answer becomes [`StoreError::Unavailable`].
 pub(super) async fn in_time<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     within(PATIENCE, answer).await
 }
 
-/// Returns the answer of a store to a search, with a longer time limit, because a slow server needs many requests.
+/// Awaits a search of a store with a longer time limit. A store may send many requests for one search.
 pub(super) async fn in_time_of_pages<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     within(PATIENCE_FOR_PAGES, answer).await
 }
 
-/// Returns the answer of a store to a search for the newest breadcrumb.
+/// Awaits a search for the newest breadcrumb of a store with the time limit of this search.
 pub(super) async fn in_time_of_newest<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
@@ -56,7 +56,7 @@ async fn within<T>(
     }
 }
 
-/// Returns the answer of an event source to a call. A panic becomes [`SourceError::Unavailable`].
+/// Awaits a call of an event source without a time limit. A panic becomes [`SourceError::Unavailable`].
 pub(super) async fn caught<T>(
     answer: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
@@ -64,7 +64,7 @@ pub(super) async fn caught<T>(
     answer.unwrap_or_else(|_| Err(source_panicked()))
 }
 
-/// Returns the answer of an event source to a call. A panic or a missing answer becomes [`SourceError::Unavailable`].
+/// Awaits a call of an event source with the default time limit. A panic or a missing answer becomes [`SourceError::Unavailable`].
 pub(super) async fn in_time_of_source<T>(
     answer: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {

@@ -31,7 +31,7 @@ impl Unended {
         &self.store_context
     }
 
-    /// Takes over an event delivery whose runs are in the ledger.
+    /// Takes an event delivery whose runs are in the ledger. With a ledger in memory, the delivery stays unacknowledged until its runs end.
     pub(super) fn hold(&self, arrival: Arrival) {
         let Arrival { tracker, executors } = arrival;
         if !self.store_context.runs().is_durable() {

@@ -33,7 +33,7 @@ const MOST_DEFERRED: usize = 16_384;
 /// Maximum number of reads of an announced breadcrumb version that the store does not show. After that the announcement counts as wrong.
 const MOST_ROUNDS: u32 = 128;
 
-/// Number of running jobs at which the waker reads no more announced breadcrumbs.
+/// Number of running jobs of a store's waker task at which the task reads no more announced breadcrumbs.
 const AT_ONCE: usize = 64;
 
 pub(super) struct Waker {
@@ -60,7 +60,7 @@ pub(super) struct Waker {
 #[derive(Default)]
 struct Sweeps {
     is_running: bool,
-    /// If `true`, the next sweep also reads the last part before the saved position again.
+    /// If `true`, the next sweep also reads the time before the saved position again, for the length of the overlap.
     overlaps: bool,
 }
 
@@ -82,7 +82,7 @@ enum Done {
     Reconciled {
         listed: bool,
     },
-    /// The search for the breadcrumbs that runs wait for and that the last check has not searched ended.
+    /// The search for the answers of unsearched suspended runs ended. `read` is `false` if the search failed.
     SearchedFromOldest {
         read: bool,
     },
@@ -343,7 +343,7 @@ impl Waker {
         });
     }
 
-    /// Records the time up to which a complete event source has delivered all events.
+    /// Records the time up to which an event source that reports lost events has delivered all events.
     fn note_delivered(&self) {
         if let Some(newest) = self.shared.progress.newest() {
             let checkpoint = &self.store_context.checkpoint;

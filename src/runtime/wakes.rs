@@ -67,13 +67,13 @@ pub(super) struct Wakes(Mutex<Stored>);
 
 #[derive(Debug, Default)]
 struct Stored {
-    /// Number of suspended runs that are stored with their selectors before further runs are stored in the compact form.
+    /// Number of suspended runs that are stored with their selectors. The index stores further runs with one hash for each selector.
     few: usize,
     exact: Exact,
     compact: Compact,
-    /// Number of the last check of all suspended runs.
+    /// Sequence number of the last check of all suspended runs.
     check: u32,
-    /// Number of suspended runs beyond the limit of the index whose answers were searched.
+    /// Number of suspended runs without room in the index whose answers were already searched.
     beyond: usize,
     /// Time from which the store has to be searched for the answers of unsearched suspended runs. `None` if there are no such runs.
     unsearched: Option<Timestamp>,
@@ -89,10 +89,11 @@ impl Wakes {
     /// Maximum number of suspended runs that are stored with their selectors.
     const MOST_EXACT: usize = 100_000;
 
-    /// Maximum number of selectors of the suspended runs that are stored in the compact form.
+    /// Maximum number of selectors in the compact index of suspended runs.
     const MOST: usize = 4_000_000;
 
-    /// Creates an index that stores the first `few` suspended runs with their selectors, and further runs in the compact form.
+    /// Creates an index that stores the first `few` suspended runs with their selectors. Further runs are stored with one hash for each
+    /// selector.
     fn storing(few: usize) -> Self {
         let stored = Stored {
             few,
@@ -137,7 +138,7 @@ impl Wakes {
         }
     }
 
-    /// Removes all suspended runs that an event may wake from the index.
+    /// Removes from the index all suspended runs that an event may wake.
     pub(super) fn forget_concerned(&self, event: &Event) {
         let mut stored = self.stored();
         for candidate in stored.concerned(event) {
@@ -200,17 +201,18 @@ impl Wakes {
         }
     }
 
-    /// Returns the number of suspended runs beyond the limit that a check skips before it searches the answers of the next ones.
+    /// Returns the number of suspended runs without room in the index that the next check skips. Earlier checks have searched their
+    /// answers.
     pub(super) fn beyond(&self) -> usize {
         self.stored().beyond
     }
 
-    /// Sets the number of suspended runs beyond the limit that the next check skips.
+    /// Sets the number of suspended runs without room in the index that the next check skips.
     pub(super) fn pass_over(&self, beyond: usize) {
         self.stored().beyond = beyond;
     }
 
-    /// Records that the store has to be searched for breadcrumbs committed after a time that suspended runs wait for.
+    /// Requests a search of the store for breadcrumbs that wake suspended runs. The search covers the breadcrumbs committed after a time.
     pub(super) fn note_unsearched(&self, after: Timestamp) {
         let mut stored = self.stored();
         let earlier = stored.unsearched.map_or(after, |time| time.min(after));

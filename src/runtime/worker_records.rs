@@ -125,7 +125,7 @@ impl WorkerRecords {
             .await;
     }
 
-    /// Returns the executors on a store in the form of this worker's record.
+    /// Returns the executors on a store as entries of this worker's record.
     fn executors(&self, store_context: &StoreContext) -> Vec<Arc<ExecutorVersion>> {
         let members = self.shared.registry.all().into_iter();
         let here = members.filter(|member| member.store_context.number == store_context.number);
@@ -155,8 +155,8 @@ impl WorkerRecords {
         join_all(record).await;
     }
 
-    /// Records the executor versions of other workers, and accepts once the runs of versions without a live worker, because an executor
-    /// here may match them. Returns `true` if the other versions have changed.
+    /// Records the executor versions of other workers. Also accepts the runs that were transferred to a version without a live worker,
+    /// because an executor of this worker may match their triggers. Returns `true` if the other versions have changed.
     async fn look_at_others(&mut self) -> bool {
         let (mut others_run, mut changed) = (false, false);
         for store_context in self.shared.registry.store_contexts() {
@@ -213,7 +213,7 @@ fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
 
 /// Accepts the runs that were transferred to versions of executors. Returns `true` if no such run remains.
 async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) -> bool {
-    /// The maximum number of calls in a row. The worker stores its record between two rounds of calls.
+    /// The maximum number of ledger calls in one round. The worker stores its record between two rounds.
     const MOST_CALLS: usize = 16;
     if versions.is_empty() {
         return true;

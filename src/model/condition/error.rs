@@ -45,7 +45,7 @@ pub enum ConditionError {
     /// The condition's regular expression does not compile, or is too large.
     #[error("{reason}")]
     Regex {
-        /// The reason why the regular expression is rejected, with the start of its text.
+        /// The reason why the regular expression is rejected. The reason contains the start of the regular expression.
         reason: String,
     },
 }
@@ -74,7 +74,8 @@ fn did_you_mean_op(nearest: Option<&str>) -> String {
     }
 }
 
-/// Returns the end of an error message that suggests the nearest known name, or an empty string without such a name.
+/// Returns the end of an error message with the nearest known name, such as `; did you mean "eq"?`. Returns an empty string if no known
+/// name is near.
 pub(in crate::model) fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or(String::new(), |name| format!("; did you mean {name:?}?"))
 }

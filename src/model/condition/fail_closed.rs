@@ -144,8 +144,8 @@ fn item_at(value: &Value, index: i64) -> Found<'_> {
     }
 }
 
-/// Returns `false` if two JSON values may differ only in a type, as `5` and `"5"` do. The depth of the shallower value limits the
-/// recursion, and one of the values comes from a validated definition.
+/// Returns `true` if two JSON values have the same types, so that their comparison decides a condition. Returns `false` for `5` and `"5"`.
+/// The depth of the shallower value limits the recursion, and one of the values comes from a validated definition.
 fn are_alike(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => {

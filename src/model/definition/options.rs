@@ -13,9 +13,9 @@ pub struct DefinitionOptions {
     pub max_conditions: usize,
     /// The maximum number of regular expressions (`matches`) in one definition. Defaults to 100.
     pub max_regexes: usize,
-    /// The roles of subscriptions without a `role`. With `None`, the default, a missing role is an error.
+    /// The policy for the default role of a subscription that omits `role`. With `None`, the default, a missing role is an error.
     pub roles: Option<RolePolicy>,
-    /// The keys of context subscriptions without a `key`. With `None`, the default, the schema name is the key.
+    /// The policy for the default key of a context subscription that omits `key`. With `None`, the default, the schema name is the key.
     pub keys: Option<KeyPolicy>,
     /// If `true`, an unknown field of a definition is an error. If `false`, it is a warning, and the field has no effect. Defaults to
     /// `false`.
@@ -69,14 +69,14 @@ impl DefinitionOptions {
         self
     }
 
-    /// Sets the roles of subscriptions without a `role`.
+    /// Sets the policy for the default role of subscriptions that omit `role`.
     #[must_use]
     pub fn roles(mut self, policy: RolePolicy) -> Self {
         self.roles = Some(policy);
         self
     }
 
-    /// Sets the keys of context subscriptions without a `key`.
+    /// Sets the policy for the default key of context subscriptions that omit `key`.
     #[must_use]
     pub fn keys(mut self, policy: KeyPolicy) -> Self {
         self.keys = Some(policy);

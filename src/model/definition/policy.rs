@@ -2,7 +2,7 @@
 
 use crate::model::subscription::Role;
 
-/// Default role of a subscription without a `role`: a trigger for the listed schema names, otherwise a context.
+/// Default role of a subscription that omits `role`: a trigger for the listed schema names, otherwise a context.
 ///
 /// ```
 /// use serde_json::json;
@@ -51,7 +51,7 @@ impl RolePolicy {
     }
 }
 
-/// Default key of a context subscription without a `key`, by its schema name, and the default number of fetched breadcrumbs.
+/// Default key of a context subscription that omits `key`, by its schema name, and the default number of fetched breadcrumbs.
 ///
 /// See [`RolePolicy`] for an example.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -75,7 +75,8 @@ impl KeyPolicy {
         self
     }
 
-    /// Derives the default keys for all other schema names, with underscores in place of the dots.
+    /// Derives default keys from schema names: each dot becomes an underscore. Applies to the schema names without a key from
+    /// [`name`](Self::name).
     #[must_use]
     pub fn others_with_underscores(mut self) -> Self {
         self.underscores = true;

@@ -46,7 +46,8 @@ const ON: &str = "on";
 const SELECTOR: &str = "selector";
 const FETCH_FIELDS: [&str; 5] = ["method", "limit", "nn", "order", "min_score"];
 
-/// Reads the subscriptions of a definition: a list, `{"selectors": [..]}`, `{"subscriptions": ..}` or a definition breadcrumb.
+/// Reads the subscriptions of a definition. Accepts a list, an object with the field `selectors` or `subscriptions`, or a definition
+/// breadcrumb.
 pub(super) fn subscriptions(
     definition: &Value,
     options: &DefinitionOptions,

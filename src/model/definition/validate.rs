@@ -147,7 +147,7 @@ fn check_names(subscriptions: &[Subscription]) -> Result<(), DefinitionError> {
     Ok(())
 }
 
-/// Returns the parts of a subscription that have no effect, or probably not the intended effect.
+/// Returns the problems of a subscription that do not prevent the load of its definition, such as a field without an effect.
 fn odd(subscription: &Subscription) -> Vec<Odd> {
     let mut odd = Vec::new();
     let fetch = &subscription.fetch;

@@ -66,7 +66,7 @@ impl Paths {
         }
     }
 
-    /// Returns the number of a path, if the tree has it as a path or as the start of one.
+    /// Returns the number of a path in the tree, or `None` if the tree does not contain the path. Prefixes of used paths have numbers too.
     pub(super) fn find(&self, steps: &[Step]) -> Option<usize> {
         let from = (!self.nodes.is_empty()).then_some(Self::ROOT)?;
         steps.iter().try_fold(from, |at, step| self.child(at, step))
@@ -97,8 +97,8 @@ impl Paths {
         self.nodes.get(at)?.names.get(name).copied()
     }
 
-    /// Calls `found` with the number of each used path at or below `at`, and the part of `value` at this path. The longest path limits
-    /// the recursion.
+    /// Calls `found` with the number and the value of each used path that starts with the path `at`. `value` is the value at the path `at`.
+    /// The longest path limits the recursion.
     pub(super) fn walk<'v>(
         &self,
         at: usize,

@@ -49,7 +49,7 @@ struct Scanner<'e, 'p> {
 }
 
 impl Scanner<'_, '_> {
-    /// Reads the JSON value at the cursor, whose path is in the tree.
+    /// Reads the JSON value at the cursor. `path` is the number of the value's path in the tree.
     fn value(&mut self, path: usize) -> Option<()> {
         self.blanks();
         let start = self.at;
@@ -192,7 +192,7 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
     (length <= SURE_NUMBER).then_some(at + length)
 }
 
-/// Returns the length of the run of matching bytes that starts at `from`.
+/// Returns the number of consecutive bytes from the index `from` for which `is_of_kind` returns `true`.
 fn run(bytes: &[u8], from: usize, is_of_kind: impl Fn(&u8) -> bool) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
     rest.iter().take_while(|byte| is_of_kind(byte)).count()
@@ -218,7 +218,8 @@ fn plain_run(bytes: &[u8]) -> usize {
     bytes.len() - rest.len() + tail.unwrap_or(rest.len())
 }
 
-/// Returns the length of the JSON escape at the start, or of the two escapes of a surrogate pair. Returns `None` for a lone surrogate.
+/// Returns the length of the JSON escape at the start of `bytes`. A surrogate pair counts with both escapes. Returns `None` for a lone
+/// surrogate.
 fn escape_length(bytes: &[u8]) -> Option<usize> {
     match bytes {
         [

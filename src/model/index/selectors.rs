@@ -70,7 +70,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         self.len += 1;
     }
 
-    /// Removes a selector of a key from the index. Returns `false` if the key has no such selector.
+    /// Removes a selector that was added under a key. Returns `false` if the index has no such selector under the key.
     pub(crate) fn remove(&mut self, key: K, selector: &Selector) -> bool {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
@@ -141,7 +141,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
 }
 
 impl<K> Group<K> {
-    /// Returns the positions of a selector in the group's tree. The paths of the selector must be in use.
+    /// Returns the indexed tests of a selector, by which the group's tree stores the selector. The paths of the selector must be in use.
     fn plan(&self, selector: &Selector, state: &RandomState) -> Plan {
         let tag = |tag: &String| state.hash_one(tag);
         let mut all: Vec<Edge> = selector

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Tree of selectors whose edges are tests, sorted in the same order for all selectors. Selectors share the edges of common tests.
+/// Tree of selectors, in which each edge is a test. The tests of all selectors have the same order, so selectors share the edges of common
+/// tests.
 ///
 /// The depth is at most [`Plan::MOST`] + 1 edges, which limits the recursion.
 #[derive(Clone, Debug)]
@@ -55,7 +56,8 @@ pub(super) enum Edge {
     AnyTags(u64),
 }
 
-/// Positions of a selector in the tree: after each of the `ends`, or after the trunk if there are no ends.
+/// The indexed tests of a selector: the required tests (`trunk`) and the alternative tests (`ends`). The tree stores the selector after the
+/// required tests and each alternative test.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     trunk: Vec<Edge>,
@@ -73,7 +75,7 @@ impl Plan {
     /// Maximum number of indexed required tests of a selector. The test of the candidates covers further ones.
     pub(super) const MOST: usize = 16;
 
-    /// Creates the plan of a selector from its required tests (`all`) and its alternative tests (`any`).
+    /// Creates the plan of a selector: its sorted required tests (`all`) and its sorted alternative tests (`any`), without duplicates.
     pub(super) fn new(mut all: Vec<Edge>, mut any: Vec<Edge>) -> Self {
         all.sort_unstable();
         all.dedup();
@@ -116,7 +118,7 @@ impl<K: Copy + PartialEq> Tree<K> {
         }
     }
 
-    /// Removes a selector that was inserted with this plan and key. Returns `false` if there is no such selector.
+    /// Removes a selector from the tree. `plan` and `key` must equal the arguments of the insertion. Returns `false` if the tree has no such selector.
     pub(super) fn remove(&mut self, plan: &Plan, key: K, selector: &Selector) -> bool {
         let removed = plan
             .branches()

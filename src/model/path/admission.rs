@@ -173,7 +173,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Handles a character of a filter that was already read.
+    /// Handles a character of a filter. The caller has already read the character.
     fn mark(&mut self, c: char) -> Result<(), PathError> {
         match c {
             '*' => self.spread(),

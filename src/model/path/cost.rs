@@ -13,9 +13,9 @@ pub(crate) const MAX_SEARCH_STEPS: usize = 1 << 22;
 
 /// The number of search steps for one node of a document. The evaluator formats the location of each node.
 const NODE_STEPS: usize = 4;
-/// The number of bytes of a node's location or string that take the search steps of a further node.
+/// The number of bytes of a node's location and string that cost as many search steps as a further node.
 const NODE_BYTES: usize = 64;
-/// The number of bytes of a JSONPath that increment the cost factor of each node.
+/// The number of bytes of a JSONPath that increase the cost factor of the path's search by 1.
 const PATH_BYTES: usize = 32;
 
 impl Path {
@@ -53,8 +53,8 @@ pub(crate) fn search_steps(value: &Value, limit: usize) -> Option<usize> {
     Some(limit - left)
 }
 
-/// Subtracts the search steps of a value at a location of `location` bytes. Values below the maximum depth are not counted, because the
-/// evaluation rejects such documents.
+/// Subtracts the search steps of a value from the remaining steps `left`. Returns `None` if too few steps remain. `location` is the length
+/// of the value's location in bytes. Values below the maximum depth are not counted, because the evaluation rejects such documents.
 fn take(value: &Value, depth: usize, location: usize, left: &mut usize) -> Option<()> {
     if depth > MAX_DEPTH {
         return Some(());

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{PathError, shorten};
 
-/// Maximum nesting depth of a document that a path searches, which is the default limit of the `serde_json` parser.
+/// Maximum nesting depth of a document that a path searches. The limit equals the default limit of the `serde_json` parser.
 pub(super) const MAX_DEPTH: usize = 128;
 /// Maximum total size in bytes of the locations of all nodes of a document.
 pub(super) const MAX_LOCATION_BYTES: usize = 32 * 1024 * 1024;

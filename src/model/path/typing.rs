@@ -6,8 +6,8 @@ use jsonpath_rust::parser::model::{
 
 use super::{PathError, shorten, within};
 
-/// Maximum number of comparisons in a JSONPath's filters with a path on both sides. Each can compare whole subtrees, and does so on every
-/// level of the document below `..`.
+/// Maximum number of comparisons between two paths in the filters of a JSONPath. Each such comparison can compare whole subtrees, and does
+/// so on every level of the document below `..`.
 const MAX_PATH_COMPARISONS: usize = 2;
 
 /// Checks the filters of a compiled JSONPath.

@@ -210,8 +210,8 @@ fn reorders(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns the result of an approved tool call whose changed arguments the hints of the approval exclude, because the
-/// result can show them. Returns `None` if the call may be made.
+/// Returns the error result of an approved tool call if the approval's `llm_hints` exclude the changed arguments. The
+/// call is not made, because its result could show the arguments. Returns `None` if the call may be made.
 pub(crate) async fn withheld_arguments(
     approval: &Breadcrumb,
     changed: Option<&Json>,

@@ -1,4 +1,4 @@
-//! Questions to people in a store, by their ID.
+//! Lookup of the questions to people in a store by request ID.
 
 use super::{REQUEST, Terms};
 use crate::error::BoxError;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// Maximum number of question breadcrumbs with one request ID that are read.
 pub(crate) const MOST: usize = 1_000;
 
-/// Returns the unchanged questions to people with a request ID and their terms, the oldest first.
+/// Returns the questions to people with a request ID, each with its terms, oldest first. Questions that were changed
+/// after they were written are omitted.
 ///
 /// # Errors
 /// Returns the errors of the store.
@@ -29,7 +30,7 @@ pub(crate) async fn with_id(
     Ok(questions)
 }
 
-/// Returns `true` if an answer to a request of a run or turn counts. A turn outside a run can start again and ask an
+/// Returns `true` if a run or turn accepts an answer to its request. A turn outside a run can start again and ask an
 /// equal question under the same ID. The answer of a person must then be to the newest question.
 ///
 /// # Errors

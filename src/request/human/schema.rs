@@ -1,4 +1,4 @@
-//! The JSON Schema of a person's answer or of changed tool call arguments, as a question has it.
+//! The JSON Schema in a question to a person, for the person's answer or for changed tool call arguments.
 
 use crate::model::Json;
 use crate::tool::Checker;

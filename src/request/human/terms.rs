@@ -34,7 +34,7 @@ pub(crate) struct Terms {
     pub(crate) arguments_schema: Option<QuestionSchema>,
     /// The creation time of the question, by the store's clock.
     pub(crate) asked_at: Timestamp,
-    /// The time after which no answer to the question counts, by the clock of the side that waits.
+    /// The expiry time of the question, by the clock of the waiting run or turn. Later answers are rejected.
     pub(crate) expires_at: Option<Timestamp>,
     /// The rules for the people who change the arguments of the tool call.
     change_rules: Vec<Approval>,
@@ -76,8 +76,9 @@ impl Terms {
         })
     }
 
-    /// Returns `true` if a breadcrumb is an answer to the question that counts, regardless of its time. The requesting
-    /// run decides by the same rule, but knows its rules for changed arguments even if the question omits them.
+    /// Returns `true` if a breadcrumb is a valid answer to the question, regardless of the answer's time. The
+    /// requesting run decides by the same rule, but knows its rules for changed arguments even if the question omits
+    /// them.
     pub(crate) fn counts(&self, answer: &Breadcrumb) -> bool {
         let (context, digest) = (&answer.context, self.digest.as_deref());
         let decision = decision(answer, context, &self.request_id, digest, &self.people);
@@ -145,8 +146,8 @@ impl Terms {
         time.map(|time| self.asked_at + time)
     }
 
-    /// Returns the expiry of the question if it has passed, by a clock that can differ by `margin` from the deciding
-    /// clock.
+    /// Returns the expiry time of the question if the question has expired at `now`. The clock of `now` can differ by
+    /// `margin` from the clock of the waiting run or turn.
     pub(crate) fn expired(&self, now: Timestamp, margin: Duration) -> Option<Timestamp> {
         self.expires_at.filter(|end| *end + margin < now)
     }

@@ -16,12 +16,12 @@ const MOST_REFUSED: usize = 16;
 pub(crate) enum Written {
     /// The answer of the person, or an equal earlier answer. The answer may have no effect.
     Own(Arc<Breadcrumb>),
-    /// Another answer to the question that counts. The new answer was not written.
+    /// A valid earlier answer with other contents or from another person. The new answer was not written.
     Other(Arc<Breadcrumb>),
 }
 
-/// Writes a person's answer to a question, unless another answer for which `counts` returns `true` was written with a
-/// key. An answer without effect does not exclude others.
+/// Writes a person's answer to a question, unless an earlier answer is valid. The request keys of the store find the
+/// earlier answers, and `counts` returns `true` for a valid one. Invalid answers do not prevent the write.
 ///
 /// On a store without [keys](crate::store::Capabilities::keyed_requests), the answer is written in any case.
 ///

@@ -29,7 +29,7 @@ const MOST: usize = 10_000;
 pub(in crate::runtime) struct Keeper {
     definitions: StoredDefinitions,
     kept: Mutex<HashMap<BreadcrumbId, Kept>>,
-    /// Held from a read of definitions until its result is applied, so that an older result never replaces a newer one.
+    /// Lock that is held from a read of definitions until its result is applied. With the lock, an older result never replaces a newer one.
     turn: Semaphore,
 }
 
@@ -150,7 +150,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Returns all definitions of a schema that the keeper knows, and the [oldest](MOST) others, with the number of newer ones left out.
+    /// Returns the definitions of a schema and the number of omitted ones. The result contains all definitions that the runtime already
+    /// knows, and the [oldest](MOST) of the others.
     async fn all_of(&self, schema: &str) -> Result<(Vec<Arc<Breadcrumb>>, usize), StoreError> {
         const PAGE: usize = 500;
         let mut query = Query::new(Selector::schema(schema).all_tags(&self.definitions.tags));

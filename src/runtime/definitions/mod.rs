@@ -208,10 +208,11 @@ impl StoredDefinitions {
         self
     }
 
-    /// Checks that the schemas of all makers mark executor definitions, and that the services have the tools that definitions can run.
+    /// Checks that each schema with a function that creates executors marks a definition, and that the services have each tool that
+    /// definitions can run.
     ///
     /// # Errors
-    /// [`RuntimeError::NotADefinition`] for the first maker whose schema is not recognisable as a definition;
+    /// [`RuntimeError::NotADefinition`] for the first schema with such a function that is not recognisable as the schema of a definition;
     /// [`RuntimeError::ServedTool`] for the first tool that the services do not have.
     pub(super) fn check(&self) -> Result<(), RuntimeError> {
         let mut schemas = self.makers.keys();

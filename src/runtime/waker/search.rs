@@ -136,7 +136,7 @@ impl Waker {
         self.check.not_before = Some(later(Instant::now(), pause));
     }
 
-    /// Searches the store for the breadcrumbs that wake the runs that the last check has not searched.
+    /// Searches the store for the answers of suspended runs whose answers the last check has not searched.
     pub(super) fn search_from_oldest(&mut self) {
         if self.check.searching.is_some() {
             return;
