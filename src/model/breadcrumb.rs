@@ -38,8 +38,7 @@ pub struct Breadcrumb {
     /// The breadcrumb's payload: any JSON.
     #[serde(default)]
     pub context: Json,
-    /// The breadcrumb's hints. Hints remove or rewrite parts of the payload before a model receives the payload. See
-    /// [`hints`](crate::hints).
+    /// The hints that remove or rewrite parts of the breadcrumb's payload for models. See [`hints`](crate::hints).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm_hints: Option<Json>,
     /// The label of the breadcrumb's permitted readers. This crate stores the label and does not enforce it.

@@ -137,8 +137,8 @@ pub enum DefinitionProblem {
     /// A context subscription has neither a key nor a schema name, so its breadcrumbs have no name in the context.
     #[error("a context subscription needs a name; add \"key\" or \"schema_name\"")]
     NoName,
-    /// A context subscription has the fetch method `event_data`. Only trigger subscriptions can have this method, because it fetches the
-    /// trigger breadcrumb.
+    /// A context subscription has the fetch method `event_data`, but only a trigger subscription can have this method. The method fetches
+    /// the trigger breadcrumb.
     #[error(
         "fetch method \"event_data\" is only for triggers; use \"latest\", \"recent\" or \"vector\""
     )]

@@ -42,8 +42,7 @@ pub struct NewBreadcrumb {
     /// The new breadcrumb's payload. See [`Breadcrumb::context`].
     #[serde(default)]
     pub context: Json,
-    /// The new breadcrumb's hints. Hints remove or rewrite parts of the payload before a model receives the payload. See
-    /// [`Breadcrumb::llm_hints`].
+    /// The hints that remove or rewrite parts of the new breadcrumb's payload for models. See [`Breadcrumb::llm_hints`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm_hints: Option<Json>,
     /// The label of the new breadcrumb's permitted readers. See [`Breadcrumb::visibility`].
@@ -106,8 +105,7 @@ impl NewBreadcrumb {
         self
     }
 
-    /// Sets the breadcrumb's hints. Hints remove or rewrite parts of the payload before a model receives the payload. See
-    /// [`hints`](crate::hints).
+    /// Sets the hints that remove or rewrite parts of the breadcrumb's payload for models. See [`hints`](crate::hints).
     #[must_use]
     pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
         self.llm_hints = Some(hints.into());

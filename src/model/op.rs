@@ -1,4 +1,4 @@
-/// Operator of a condition. The operator compares the nodes at the condition's path with the condition's value.
+/// Operator that compares the nodes at a condition's path with the condition's value.
 ///
 /// Except for [`Ne`](Self::Ne) and [`Exists`](Self::Exists), a condition holds if at least one node at the path passes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

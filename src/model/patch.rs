@@ -30,7 +30,7 @@ pub struct Patch {
     /// The new payload, which replaces the whole payload of the breadcrumb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<Json>,
-    /// The new hints of the breadcrumb. Hints remove or rewrite parts of the payload before a model receives the payload.
+    /// The new hints that remove or rewrite parts of the breadcrumb's payload for models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub llm_hints: Option<Json>,
     /// The new label of the breadcrumb's permitted readers.

@@ -29,8 +29,8 @@ pub(super) struct Parts {
     pub(super) any_tags: Option<Vec<String>>,
     pub(super) all_tags: Vec<String>,
     pub(super) conditions: Vec<Condition>,
-    /// The number of conditions in the whole definition whose paths search the context. It stays 0 if all of these conditions belong to
-    /// this selector.
+    /// The number of the definition's conditions that take search steps. The number stays 0 if all of these conditions belong to this
+    /// selector.
     searches: usize,
 }
 
@@ -153,8 +153,8 @@ impl Selector {
         conditions.filter_map(Condition::search_path).count()
     }
 
-    /// Sets the number of conditions in the whole definition whose paths search the context. Each of these conditions gets an equal share
-    /// of the maximum number of search steps.
+    /// Sets the number of the definition's conditions that take search steps. Each of these conditions gets an equal share of the maximum
+    /// number of search steps.
     pub(super) fn among_searches(&mut self, searches: usize) {
         if searches > self.searches() {
             Arc::make_mut(&mut self.0).searches = searches;

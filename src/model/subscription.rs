@@ -36,8 +36,8 @@ pub struct Subscription {
     /// breadcrumbs that have all tags of the trigger with these prefixes. It fetches nothing unless the trigger has a tag with each prefix.
     /// Ignored on a trigger.
     pub scope: Vec<String>,
-    /// The priority among matching triggers, and among context items that exceed the context's size limit. The matching trigger with the
-    /// highest priority is used. Items with the lowest priority are omitted first. Defaults to 0.
+    /// The priority of the subscription among matching triggers, and among the items of a context above the size limit. The matching
+    /// trigger with the highest priority is used. Items with the lowest priority are omitted first. Defaults to 0.
     pub priority: i64,
     /// The kinds of events that match the subscription. Defaults to created and updated.
     pub on: Vec<EventKind>,

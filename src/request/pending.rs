@@ -22,12 +22,13 @@ pub(crate) struct Pending<'r> {
 pub(crate) enum Expected<'r> {
     /// The answer of another agent to the run's request.
     Agent { agent: &'r str },
-    /// The decision of one of the people in `by` about a tool call. `digest` identifies the tool call.
+    /// The decision about a tool call by a permitted person. `by` lists the permitted people, and `digest` identifies
+    /// the tool call.
     Approval { digest: &'r str, by: &'r People },
     /// The answer of a model. The run requested it with a tool request, because another service calls the model.
     Model { tool: &'r str },
-    /// An answer to a question. The answer must fit the question's schema, and its writer must be in `of`, unless `of`
-    /// is empty.
+    /// An answer to a question to a person. The answer must fit the question's schema. `of` lists the permitted people,
+    /// and an empty list permits everyone.
     Question {
         of: &'r [String],
         /// The JSON Schema of the answer, if the question has one that a run checks.
@@ -71,8 +72,7 @@ impl<'r> Pending<'r> {
         }
     }
 
-    /// Returns the substitute answer for the run. The run receives it if `llm_hints` withhold the contents of the
-    /// received answer.
+    /// Returns the substitute answer for the run if `llm_hints` withhold the contents of the received answer.
     pub(crate) fn withheld(self) -> Answer {
         match self.expected {
             Expected::Approval { .. } => Answer::error("rejected", human::REJECTED),

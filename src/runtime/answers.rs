@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The receivers of the breadcrumbs that a search of the store finds: suspended runs, and open calls of `Runtime::wait_for`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum To {
-    /// Only the suspended runs. The search covers a time before the open `Runtime::wait_for` calls began.
+    /// Only suspended runs receive the breadcrumbs. The search covers a time before the open `Runtime::wait_for` calls began.
     Suspended,
     WaitsAndSuspended,
 }

@@ -118,9 +118,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the first breadcrumb that an executor without a saved position reads. Defaults to [`FirstStart::LastHour`] in a runtime [on a
-    /// store](Runtime::on). [`start_at`](Self::start_at) and [`look_back`](Self::look_back) then have no effect. A later call of `start_at`
-    /// replaces this setting.
+    /// Sets the first breadcrumb that an executor without a saved position reads. Defaults to [`FirstStart::LastHour`] in a runtime
+    /// [on a store](Runtime::on). [`start_at`](Self::start_at) and [`look_back`](Self::look_back) then have no effect. A later call of
+    /// `start_at` replaces this setting.
     pub fn first_start(mut self, start: FirstStart) -> Self {
         self.settings.first_start = Some(start);
         self

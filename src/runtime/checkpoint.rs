@@ -286,7 +286,8 @@ impl Checkpoint {
         position.map_or_else(Vec::new, |position| position.to_read(to, overlap))
     }
 
-    /// Returns the number that a sweep stores at its start. If the number changes later, the reads of the sweep are invalid.
+    /// Returns the current generation number. A sweep stores the number at its start, and the reads of the sweep are invalid if the number
+    /// changes later.
     pub(super) fn generation(&self) -> u64 {
         self.state().generation
     }

@@ -37,7 +37,8 @@ pub(super) struct Prepared {
 pub(super) struct Enqueuer {
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
-    /// Acknowledges the event deliveries whose runs are in the ledger. With a ledger in memory, it first awaits the end of the runs.
+    /// Acknowledges the event deliveries whose runs are in the ledger. With a ledger in memory, the acknowledgement waits for the end of
+    /// the runs.
     unended: Arc<Unended>,
     inbox: mpsc::Receiver<Arrival>,
     /// Sender to the store's scheduler, which adds runs to the ledger and claims runs in one step.

@@ -83,12 +83,12 @@ pub enum RuntimeError {
         /// The builder method whose argument is zero, for example `concurrency`.
         setting: &'static str,
     },
-    /// A schema with a function from [`StoredDefinitions::maker`](super::definitions::StoredDefinitions::maker) is not recognisable as the
-    /// schema of a definition. Agents could write breadcrumbs of this schema without `can_spawn_agents`.
+    /// [`StoredDefinitions::maker`](super::definitions::StoredDefinitions::maker) registers a function for a schema that is not
+    /// recognisable as the schema of a definition. Agents could write breadcrumbs of this schema without `can_spawn_agents`.
     #[cfg(feature = "agents")]
     #[error(
-        "schema {schema:?} cannot have a maker of executors: the name does not mark a definition; \
-         use a name such as \"playbook.def.v1\""
+        "cannot create executors from breadcrumbs of schema {schema:?}: the name does not mark a \
+         definition; use a name such as \"playbook.def.v1\""
     )]
     NotADefinition {
         /// The schema name for which the function that creates executors was registered.

@@ -55,7 +55,7 @@ pub(super) struct Intake<'r> {
     tasks: &'r mut JoinSet<()>,
     /// The tasks that process the event deliveries of each store, by store number.
     stores: HashMap<u64, StoreTasks>,
-    /// The keeper, which loads the executor definitions, and the sender to the task that retries announced definitions.
+    /// The keeper, which loads executor definitions, and the sender to the task that retries failed loads.
     definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
     trackers: AckTrackers,
     /// Channel of triggers without an event that a sweep found in the store.

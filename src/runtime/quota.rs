@@ -84,8 +84,8 @@ impl Quota {
         (most.min(settings.concurrency) > 1).then(|| Arc::clone(&self.commits))
     }
 
-    /// Returns `true` if further runs of the executor can be due and can start, because other runs already commit. Resets the state,
-    /// so that the next call returns `false` unless another claim was refused in the meantime.
+    /// Returns `true` if the executor may have due runs that can start now, because other runs are committing. Resets the state, so that
+    /// the next call returns `false` unless another claim was refused in the meantime.
     pub(super) fn has_freed(&mut self) -> bool {
         self.commits.runs() > 0 && std::mem::take(&mut self.more)
     }

@@ -25,7 +25,8 @@ pub(super) async fn in_time<T>(
     within(PATIENCE, answer).await
 }
 
-/// Awaits a search of a store with a longer time limit. A store may send many requests for one search.
+/// Awaits a search of a store with the time limit for searches, which is longer than the default. A store may send many requests for one
+/// search.
 pub(super) async fn in_time_of_pages<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {

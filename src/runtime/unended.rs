@@ -31,7 +31,8 @@ impl Unended {
         &self.store_context
     }
 
-    /// Takes an event delivery whose runs are in the ledger. With a ledger in memory, the delivery stays unacknowledged until its runs end.
+    /// Acknowledges an event delivery whose runs are in the ledger, or holds the delivery until the runs end. Only a ledger in memory
+    /// requires the end of the runs.
     pub(super) fn hold(&self, arrival: Arrival) {
         let Arrival { tracker, executors } = arrival;
         if !self.store_context.runs().is_durable() {

@@ -60,7 +60,7 @@ pub(super) struct Waker {
 #[derive(Default)]
 struct Sweeps {
     is_running: bool,
-    /// If `true`, the next sweep also reads the time before the saved position again, for the length of the overlap.
+    /// If `true`, the next sweep also repeats the reads of the last [`OVERLAP`](super::checkpoint::OVERLAP) before the saved position.
     overlaps: bool,
 }
 

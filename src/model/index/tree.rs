@@ -118,7 +118,8 @@ impl<K: Copy + PartialEq> Tree<K> {
         }
     }
 
-    /// Removes a selector from the tree. `plan` and `key` must equal the arguments of the insertion. Returns `false` if the tree has no such selector.
+    /// Removes a selector from the tree. `plan` and `key` must equal the arguments of the insertion. Returns `false` if the tree has no
+    /// such selector.
     pub(super) fn remove(&mut self, plan: &Plan, key: K, selector: &Selector) -> bool {
         let removed = plan
             .branches()

@@ -208,11 +208,11 @@ impl StoredDefinitions {
         self
     }
 
-    /// Checks that each schema with a function that creates executors marks a definition, and that the services have each tool that
-    /// definitions can run.
+    /// Checks the registered functions that create executors, and the tools that definitions can run. The schema of each function must mark
+    /// a definition, and the services must have each tool.
     ///
     /// # Errors
-    /// [`RuntimeError::NotADefinition`] for the first schema with such a function that is not recognisable as the schema of a definition;
+    /// [`RuntimeError::NotADefinition`] for the first function whose schema is not recognisable as the schema of a definition;
     /// [`RuntimeError::ServedTool`] for the first tool that the services do not have.
     pub(super) fn check(&self) -> Result<(), RuntimeError> {
         let mut schemas = self.makers.keys();

@@ -64,7 +64,7 @@ pub(super) trait Pages: Send {
 }
 
 /// Passes all unread breadcrumbs to the runtime's intake, and saves the position after each page. Adds their number to `count`. If
-/// `overlaps` is `true`, the last part before the position is read again.
+/// `overlaps` is `true`, the last [`OVERLAP`] before the position is read again.
 ///
 /// # Errors
 /// The errors of the store and of its ledger. The intake has received the pages before the error.
