@@ -12,8 +12,8 @@ mod read;
 /// in any case. A duplicate field is an error, so two readers cannot read different events from one frame.
 ///
 /// An event from text keeps its `context` as text until a caller accesses the value. Reading the event checks only the syntax of the
-/// context. A context that no [`Value`](serde_json::Value) can hold (`1e400`, a lone `\ud800`, more than 64 levels) counts as missing,
-/// so the breadcrumb in the store decides.
+/// context. A context that [`Value`](serde_json::Value) cannot represent (`1e400`, a lone `\ud800`), or with more than 64 levels, counts as
+/// missing, so the breadcrumb in the store decides.
 ///
 /// ```
 /// use universal_executor::{Event, EventKind};

@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 /// read (syntax, depth, number range, surrogates), so the access cannot fail. A `Json` from a [`Value`] is not validated until a store
 /// commits it.
 ///
-/// Reading an [`Event`](super::Event) validates only the syntax of its context. A context that no [`Value`] can hold dereferences to
+/// Reading an [`Event`](super::Event) validates only the syntax of its context. A context that [`Value`] cannot represent dereferences to
 /// `null`, equals only a context with the same text, and matches as if the event had no context.
 ///
 /// The serde implementations are for `serde_json`. Reading inside a serde `tag` or `flatten` is not supported, because serde buffers
@@ -81,8 +81,8 @@ impl Json {
     /// Deserializes the JSON as a `T`.
     ///
     /// # Errors
-    /// Returns the error of `serde_json` if the JSON does not have the shape of `T`, or is the context of an event that no [`Value`]
-    /// can hold.
+    /// Returns the error of `serde_json` if the JSON does not have the shape of `T`, or is the context of an event that [`Value`]
+    /// cannot represent.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         match (self.0.value.get(), self.0.shape.get(), &self.0.text) {
             (None, Some(_), Some(text)) => serde_json::from_str(text.get()), // validated text
@@ -95,8 +95,8 @@ impl Json {
 
     /// Returns the size of the JSON as text, in bytes. Computed once.
     ///
-    /// Returns [`usize::MAX`] for a value that nests deeper than 64 levels or has the reserved key, and for a text that no [`Value`] can
-    /// hold.
+    /// Returns [`usize::MAX`] for a value that nests deeper than 64 levels or has the reserved key, and for a text that [`Value`] cannot
+    /// represent.
     #[must_use]
     pub fn size(&self) -> usize {
         self.shape().map_or(usize::MAX, |shape| shape.size)
@@ -126,7 +126,7 @@ impl Json {
     ///
     /// # Errors
     /// Returns [`JsonError`] if the JSON nests deeper than 64 levels, has the reserved key, is larger than `limit` bytes, or is a text
-    /// that no [`Value`] can hold.
+    /// that [`Value`] cannot represent.
     pub fn canonical(&self, limit: usize) -> Result<Self, JsonError> {
         let shape = self.shape()?;
         within(shape.size, limit)?;
@@ -214,7 +214,7 @@ impl Json {
         Ok(*self.0.shape.get_or_init(|| Shape { size, findings }))
     }
 
-    /// Returns the reason why no [`Value`] can hold the JSON text.
+    /// Returns the reason why [`Value`] cannot represent the JSON text.
     fn flaw(&self) -> serde_json::Error {
         match self.shape() {
             Err(error) => error.into_serde(),

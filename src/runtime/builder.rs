@@ -256,8 +256,9 @@ impl RuntimeBuilder {
     /// - [`RuntimeError::Invalid`] if an executor can never work on its store.
     /// - [`RuntimeError::NoStore`] and [`RuntimeError::OtherStore`] if an executor has no store, or another store than the runtime.
     /// - [`RuntimeError::ZeroSetting`] if a setting is zero.
-    /// - With the feature `agents`: `Agent` if an agent cannot be created, `NotADefinition` if the schema of a maker does not mark a
-    ///   definition, and `ServedTool` if the services do not have a tool named in `StoredDefinitions::tools`.
+    /// - With the feature `agents`: `Agent` if an agent cannot be created, `NotADefinition` if the schema of a
+    ///   `StoredDefinitions::maker` does not mark a definition, and `ServedTool` if the services do not have a tool named in
+    ///   `StoredDefinitions::tools`.
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
         let executors = self.bound()?;
         self.settings.max_deliveries = match planted("unbounded-inbox") {

@@ -250,7 +250,8 @@ pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, Sto
 }
 
 /// Returns `true` if the start position of an executor depends on the time of the newest breadcrumb. A saved position does not depend on
-/// that time, unless a complete source delivers everything after it. A definition can add an executor without a saved position later.
+/// that time, unless an event source that reports lost events delivers all later events. A definition can add an executor without a saved
+/// position later.
 fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
     let is_saved = |one: &Option<Vec<u8>>| one.as_deref().is_some_and(is_readable);
     shared.source_is_complete
