@@ -75,7 +75,8 @@ struct Stored {
     check: u32,
     /// Number of suspended runs without room in the index whose answers were already searched.
     beyond: usize,
-    /// Time from which the store has to be searched for the answers of unsearched suspended runs. `None` if there are no such runs.
+    /// Time from which the store has to be searched for answers to suspended runs for which the last check made no search. `None` if there
+    /// are no such runs.
     unsearched: Option<Timestamp>,
 }
 
@@ -212,7 +213,7 @@ impl Wakes {
         self.stored().beyond = beyond;
     }
 
-    /// Requests a search of the store for breadcrumbs that wake suspended runs. The search covers the breadcrumbs committed after a time.
+    /// Records that the store has to be searched for breadcrumbs that suspended runs wait for. The search covers commits after `after`.
     pub(super) fn note_unsearched(&self, after: Timestamp) {
         let mut stored = self.stored();
         let earlier = stored.unsearched.map_or(after, |time| time.min(after));

@@ -1,4 +1,4 @@
-//! Executors made of stored workflow definitions.
+//! Executors created from stored workflow definitions.
 
 use super::{Built, StoredDefinitions};
 use crate::model::{Breadcrumb, DefinitionPath};
@@ -6,8 +6,9 @@ use crate::workload::{WorkloadExecutor, check_fields};
 use std::sync::Arc;
 
 impl StoredDefinitions {
-    /// Runs `workflow.def.v1` definitions, as [`WorkloadExecutor::from_definition`] does. They can name everything in the services,
-    /// within the [limits](crate::Services::limits) of the services.
+    /// Runs each stored `workflow.def.v1` definition as a [`WorkloadExecutor`]. The executor is the same as from
+    /// [`WorkloadExecutor::from_definition`]. A definition can name everything in the services, within the
+    /// [limits](crate::Services::limits) of the services.
     #[must_use]
     pub fn workflows(mut self) -> Self {
         self.runs_workflows = true;

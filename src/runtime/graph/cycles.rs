@@ -2,7 +2,7 @@ use super::tarjan::components;
 use super::{Cycle, Graph, Node, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Maximum number of executors of a group from which the search for a shortest trigger cycle starts. Starting at all of them would take
+/// Maximum number of start executors of the search for a shortest trigger cycle in one group. Starting at every executor would take
 /// quadratic time. A cycle of two executors, the shortest possible one, ends the search.
 const STARTS: usize = 64;
 
@@ -56,8 +56,8 @@ impl<'g> Reach<'g> {
         }
     }
 
-    /// Returns the edges of each vertex of the trigger graph: the executors, then the schemas, then one vertex for "any schema" that every
-    /// schema leads to.
+    /// Returns the edges of the trigger graph, by the index of the start vertex. The vertices are the executors, then the schemas, then one
+    /// vertex for "any schema". Every schema has an edge to this last vertex.
     fn edges(&self) -> Vec<Vec<usize>> {
         let executors = self.graph.nodes.len();
         let any = executors + self.graph.schemas.len();
@@ -100,8 +100,8 @@ impl<'g> Reach<'g> {
         })
     }
 
-    /// Returns the shortest trigger cycle through an executor with fewer steps than `limit`, found by breadth-first search. Each step is an
-    /// executor and the schema by which it triggers the next executor.
+    /// Returns the shortest trigger cycle through an executor, if this cycle has fewer steps than `limit`. Uses a breadth-first search.
+    /// Each step is an executor and the schema by which it triggers the next executor.
     fn through(
         &self,
         start: usize,
@@ -141,7 +141,8 @@ impl<'g> Reach<'g> {
     }
 }
 
-/// Returns the steps of a trigger cycle from the start of a search to the executor that closes the cycle with a schema.
+/// Returns the steps of a trigger cycle, from the start executor of the search to the executor `last`. Breadcrumbs of `schema`, which
+/// `last` writes, trigger the start executor again.
 fn path(
     reached: &BTreeMap<usize, (usize, usize, usize)>,
     last: usize,

@@ -27,7 +27,8 @@ use crate::model::{Role, Subscriptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Graph of executors and schemas: each executor writes schemas, and a schema triggers executors.
+/// Trigger graph of executors and schemas. An executor has an edge to each schema of the breadcrumbs that it writes. A schema has an edge
+/// to each executor that breadcrumbs of the schema trigger.
 ///
 /// The graph is built from the declarations of the executors: the schemas of their triggers, and
 /// [`responds_with`](crate::Profile::responds_with) of their profiles. Tags, conditions and event kinds are ignored, so an
@@ -36,7 +37,7 @@ use std::fmt;
 pub struct Graph {
     /// The executors of the trigger graph, sorted by ID.
     nodes: Vec<Node>,
-    /// All schemas that the executors write or that trigger them, sorted. Nodes refer to schemas by index.
+    /// All schemas of breadcrumbs that the executors write or that trigger executors, sorted. Nodes refer to schemas by index.
     schemas: Vec<String>,
     cycles: Vec<Cycle>,
 }
@@ -50,7 +51,7 @@ struct Node {
     triggers: BTreeSet<usize>,
     /// If `true`, a trigger subscription of the executor names no schema.
     any_trigger: bool,
-    /// Indexes of the schemas that the executor writes, or `None` if it may write any schema.
+    /// Indexes of the schemas of the breadcrumbs that the executor writes, or `None` if the executor may write any schema.
     writes: Option<BTreeSet<usize>>,
 }
 
@@ -67,7 +68,7 @@ pub struct Cycle {
 pub struct Step {
     /// ID of the executor of this step of a trigger cycle.
     pub executor: String,
-    /// The schema that the executor writes and that triggers the next executor.
+    /// The schema of the breadcrumbs that the executor writes and that trigger the next executor.
     pub schema: String,
 }
 
@@ -77,7 +78,7 @@ impl Graph {
         Self::of_declared(executors.into_iter().map(Declared::of))
     }
 
-    /// Builds the trigger graph of executors that need not exist, from their definitions.
+    /// Builds the trigger graph from the declarations of executors. The executors themselves need not be created.
     pub(crate) fn of_declared<'e>(executors: impl IntoIterator<Item = Declared<'e>>) -> Self {
         let mut facts: Vec<Facts<'_>> = executors.into_iter().map(Facts::of).collect();
         facts.sort_by_key(|facts| facts.id);
@@ -111,8 +112,8 @@ impl Graph {
         &self.cycles
     }
 
-    /// Returns a [Mermaid](https://mermaid.js.org/syntax/flowchart.html) flowchart. It shows the executors with their kinds, the
-    /// schemas between them, and "any schema" for triggers without a schema and for executors that may write any schema.
+    /// Returns the trigger graph as a [Mermaid](https://mermaid.js.org/syntax/flowchart.html) flowchart. It shows the executors with their
+    /// kinds, the schemas between them, and "any schema" for triggers without a schema and for executors that may write any schema.
     ///
     /// The same executors always lead to the same chart. IDs and schemas are escaped, so that they cannot add elements.
     #[must_use]

@@ -24,7 +24,8 @@ const UNSEEN: usize = 0;
 struct Visit {
     /// Position of the graph's vertex in the order of visits, from 1. 0 if the vertex is unvisited.
     order: usize,
-    /// The smallest visit order of an open vertex that is known to be reachable from this vertex.
+    /// Low link of the vertex: the smallest visit order among the vertices that this vertex is known to reach. Only vertices of incomplete
+    /// components count.
     low: usize,
     /// If `true`, the strongly connected component of the vertex is incomplete.
     open: bool,

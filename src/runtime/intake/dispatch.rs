@@ -14,8 +14,8 @@ use crate::source::Delivery;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 impl Intake<'_> {
-    /// Sends an event delivery to the executors that it triggers, and its event to the waits and definitions that it concerns. Returns
-    /// `true` if it concerned any of them.
+    /// Sends an event delivery to the executors that the event triggers. Also sends the event to open waits, suspended runs and executor
+    /// definitions that the event may concern. Returns `true` if the event concerned an executor, a wait, a run or a definition.
     pub(super) async fn dispatch(
         &mut self,
         delivery: Delivery,
@@ -68,8 +68,8 @@ impl Intake<'_> {
         concerned
     }
 
-    /// Returns `true` if a breadcrumb of this time need not trigger an executor, because the executor starts later or has read the
-    /// breadcrumb before. Other executors may still need the breadcrumb.
+    /// Returns `true` if a breadcrumb with the update time `time` need not trigger an executor. The executor starts after this time, or has
+    /// read the breadcrumb before. Other executors may still need the breadcrumb.
     fn is_before_start(
         &self,
         origin: Origin,
@@ -98,8 +98,8 @@ impl Intake<'_> {
         }
     }
 
-    /// Applies the executor definition that an event announces before the next event is matched. If the store fails, a task applies the
-    /// definition later. Returns `true` if the event may concern a definition.
+    /// Applies the executor definition that an event announces, so that the next event is matched against the new definition. If the store
+    /// fails, a task applies the definition later. Returns `true` if the event may concern a definition.
     async fn follow_definitions(&self, tracker: &AckTracker) -> bool {
         let Some((keeper, inbox)) = &self.definitions else {
             return false;
@@ -118,7 +118,8 @@ impl Intake<'_> {
         true
     }
 
-    /// Sends an event to the wakers of the stores whose waits or suspended runs it may answer. Returns `true` if it sent the event.
+    /// Sends an event to the waker task of each store with open waits or suspended runs that the event may answer. A waker answers the
+    /// waits and wakes the suspended runs. Returns `true` if a waker received the event.
     fn tell_who_waits(&self, event: &Event) -> bool {
         let mut told = false;
         if matches!(event.kind, EventKind::Ping | EventKind::Deleted) {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Subscribes to the event source at the end of the last subscription, or at `start`.
+/// Subscribes to the event source from the first event that is not handled yet. Before any position is known, the subscription starts at
+/// `start`.
 ///
 /// # Errors
 /// The source's errors, or [`SourceError::Unavailable`] after 30 s without an answer.

@@ -66,7 +66,7 @@ impl Bucket {
         self.runs * self.cost
     }
 
-    /// Returns the cost of `starts` starts of runs in credits, at most a full token bucket.
+    /// Returns the cost of a number of run starts, in credits. The cost is at most the credit of a full token bucket.
     fn worth(&self, starts: usize) -> u128 {
         (starts as u128).min(self.runs) * self.cost
     }

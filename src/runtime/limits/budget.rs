@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// chapter "Handling Overload" of Google's SRE book (<https://sre.google/sre-book/handling-overload/>).
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Budget {
-    /// The time that earns one retry of a run. Credit is counted in time, and a retry costs this much.
+    /// Interval at which the retry budget adds one retry without traffic. Credit is counted in time, and a retry costs this much.
     pace: Duration,
     /// The credit that the first attempt of a run earns, in percent of a retry.
     percent: u32,
@@ -26,8 +26,8 @@ impl Budget {
         Self::with(now, 20, 10, Duration::from_secs(1))
     }
 
-    /// Creates a retry budget of `percent` of the traffic. `cap` retries are available at the start and at most accumulate, and each `pace`
-    /// earns one more.
+    /// Creates a retry budget of `percent` of the traffic. `cap` is the number of retries at the start and the maximum of unused retries.
+    /// One more retry becomes available in each interval `pace`.
     pub(in crate::runtime) fn with(now: Instant, percent: u32, cap: u32, pace: Duration) -> Self {
         let pace = pace.max(Duration::from_nanos(1));
         Self {

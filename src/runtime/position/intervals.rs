@@ -74,8 +74,8 @@ impl Intervals {
         self.join(most.max(1), 0);
     }
 
-    /// Joins the intervals after the oldest one until there are at most `most`, so that a reader of the oldest interval's newest end makes
-    /// progress.
+    /// Joins the intervals with the smallest distance until at most `most` remain. The oldest interval is never joined: a sweep shortens it
+    /// from its newest end, and a join would add the read part again.
     pub(super) fn join_newer_to(&mut self, most: usize) {
         self.join(most.max(2), 1);
     }

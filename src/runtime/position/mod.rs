@@ -1,4 +1,4 @@
-//! Position of an executor: the intervals of time whose triggers may not be enqueued yet. Pure.
+//! Position of an executor: the intervals of time with triggers that are possibly not enqueued. Pure.
 //!
 //! A position states a fact about the ledger: every trigger committed outside of the unread intervals has its runs there. So
 //! two positions of one executor from any workers can be [merged](Position::merge): a trigger is unread if both positions
@@ -24,7 +24,7 @@ const MOST_IN_MEMORY: usize = 1_000;
 /// An interval of time: after the first timestamp, up to and including the second.
 pub(super) type Range = (Timestamp, Timestamp);
 
-/// The position of an executor: the intervals of time whose triggers may not have runs in the ledger yet.
+/// The position of an executor: the intervals of time whose triggers possibly have no runs in the ledger yet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Position {
     /// Triggers up to this time start no run: the executor starts after them.
@@ -55,14 +55,15 @@ impl Position {
         Timestamp::from_micros(first.map_or(self.since, |(after, _)| after))
     }
 
-    /// Returns `true` if a trigger of this time has its run in the ledger, or was committed before the executor's start.
+    /// Returns `true` if a trigger with the commit time `time` has its run in the ledger. Also returns `true` for a commit time before the
+    /// executor's start.
     pub(super) fn has_read(&self, time: Timestamp) -> bool {
         let time = time.as_micros();
         let mut unread = self.unread.iter();
         time <= self.since || !unread.any(|(after, to)| after < time && time <= to)
     }
 
-    /// Returns the start of the last unread interval, after which no trigger was read.
+    /// Returns the start of the last unread interval. No trigger after this time was read.
     pub(super) fn up_to(&self) -> Timestamp {
         Timestamp::from_micros(self.unread.last().map_or(self.since, |(after, _)| after))
     }
@@ -110,7 +111,7 @@ impl Position {
         self.unread.join_to(MOST);
     }
 
-    /// Returns the same position of an executor with more unread intervals.
+    /// Adds unread intervals to the position of an executor, and returns the changed position.
     pub(super) fn also_unread(mut self, ranges: impl IntoIterator<Item = Range>) -> Self {
         self.reopen(ranges);
         self
@@ -156,7 +157,7 @@ impl Position {
         }
     }
 
-    /// Returns the same unread intervals for an executor that starts after `since`.
+    /// Returns a copy of the position for an executor that starts after `since`. The copy contains only the unread intervals after `since`.
     pub(super) fn with_since(&self, since: Timestamp) -> Self {
         let since = since.as_micros();
         let mut unread = self.unread.clone();

@@ -179,8 +179,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the executors whose turn to claim runs it is, with the number of runs that each may start, and removes them from the `hot`
-    /// queue.
+    /// Takes the next executors from the queue of executors that may have due runs. Returns each executor that can start runs now, with the
+    /// maximum number of runs.
     fn whose_turn(&mut self) -> Vec<ExecutorLimits> {
         let now = Instant::now();
         let mut asked = Vec::new();
@@ -216,7 +216,8 @@ impl Scheduler {
         running.for_each(|running| running.task.abort());
     }
 
-    /// Releases the suspect runs among claimed runs (runs that lost workers), except one if no suspect run is in progress here.
+    /// Releases the claimed runs that are suspect, except one. A suspect run may have killed its last workers. If this scheduler already
+    /// executes a suspect run, all suspect claimed runs are released.
     ///
     /// Runs that lose a worker together are claimed again together. A run that kills its worker must not cost the others their last
     /// lease, so they are released before it starts.

@@ -69,17 +69,18 @@ pub(super) struct Scheduler {
     /// The times at which executors may have runs to claim. The periodic claim for all executors finds runs whose times are missing here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
     sweep: Instant,
-    /// The claim of due runs in flight. A dropped scheduler completes it in the background before it releases its leases.
+    /// The claim request for due runs that the ledger has not answered yet. A dropped scheduler completes the request in the background
+    /// before it releases its leases.
     claiming: Option<Claiming>,
     /// A claim of due runs whose answer did not arrive, or whose runs are not all started yet.
     in_doubt: Option<ClaimId>,
-    /// Leases of runs whose release failed. Leases whose heartbeats the ledger did not answer are released before the next claim, which
-    /// would count them as abandoned. The release of other leases is retried until they expire. The number of leases is bounded by the
-    /// number of runs in flight.
+    /// Leases whose release failed. Leases whose heartbeats the ledger did not answer are released before the next claim, which would count
+    /// them as abandoned. The release of other leases is retried until they expire. The number of leases is bounded by the number of runs
+    /// in flight.
     unreleased: Vec<Unreleased>,
     /// Time of the next attempt to release the leases whose release failed.
     settle_again: Instant,
-    /// Leases of runs whose release is in flight.
+    /// Leases whose release is in flight.
     returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started, RandomState>,
@@ -200,7 +201,7 @@ impl Scheduler {
         self.unended.review(&self.shared.registry);
     }
 
-    /// Queues for a claim the executors whose waiting runs can start because other runs started to commit.
+    /// Queues executors for a claim after other runs started to commit, because waiting runs of these executors can start now.
     fn heat_freed(&mut self) {
         let quotas = self.quotas.iter_mut();
         let freed = quotas.filter_map(|(id, quota)| quota.has_freed().then(|| Arc::clone(id)));
@@ -210,7 +211,8 @@ impl Scheduler {
         }
     }
 
-    /// Queues for a claim the executors that are due now, and all executors at the interval of the sweep.
+    /// Queues the executors that are due now for a claim of their runs. At the time of the periodic claim, queues all executors of the
+    /// store.
     fn heat_due(&mut self, now: Instant) {
         while let Some(first) = self.due.first_entry().filter(|first| *first.key() <= now) {
             for executor in first.remove() {

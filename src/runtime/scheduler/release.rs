@@ -166,9 +166,9 @@ async fn release_of_tasks(
 }
 
 impl Started {
-    /// Returns the leases to release of a run's task that ended early: the leases of nested runs, and the lease of its run. An at-most-once
-    /// run keeps its lease once `execute` was called, or may have been called under an earlier lease. Its outcome is unknown, and the next
-    /// claim of a released run could execute it again.
+    /// Returns the leases to release after the early end of a run's task: the leases of nested runs, and the lease of the task's run. An
+    /// at-most-once run keeps its lease once `execute` was called, or may have been called under an earlier lease. Its outcome is unknown,
+    /// and the next claim of a released run could execute it again.
     pub(super) fn leases(&self) -> Vec<Lease> {
         let own = self.scope.lease();
         let is_free = !self.at_most_once || (self.scope.is_unused() && !own.may_have_executed);
@@ -176,7 +176,7 @@ impl Started {
         self.scope.leases_within().into_iter().chain(own).collect()
     }
 
-    /// Returns the leases to release of a run's task that ended because the ledger did not answer its heartbeats, and the reason.
+    /// Returns the leases to release after the ledger did not answer the heartbeats of a run. Each lease has the reason for its release.
     pub(super) fn silent_leases(&self) -> Vec<(Lease, Because)> {
         let leases = self.leases().into_iter();
         let because = |lease: &Lease| {

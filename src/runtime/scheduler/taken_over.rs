@@ -13,9 +13,10 @@ const MOST: usize = 256;
 pub(super) struct TakenOver {
     /// Number of started runs that lost a worker since the last log line.
     runs: usize,
-    /// The lease of the first started run that lost a worker since the last log line, and the number of the attempt.
+    /// The lease and the attempt number of the first started run that lost a worker since the last log line.
     first: Option<(Lease, u32)>,
-    /// The lease of a started run that may have killed its workers, which runs alone, and the number of the attempt.
+    /// The lease and the attempt number of a started suspect run. A suspect run may have killed its workers. The scheduler executes one
+    /// suspect run at a time.
     suspect: Option<(Lease, u32)>,
     /// The runs whose lost worker was logged last, oldest first.
     logged: VecDeque<Loss>,
@@ -53,8 +54,8 @@ impl Loss {
 }
 
 impl TakenOver {
-    /// Records a run that starts. Ignores a run that has lost no worker since it was logged, such as a run that starts again after a rate
-    /// limit.
+    /// Records the start of a run for the next log line about lost workers. Ignores a run that has lost no worker since it was logged, such
+    /// as a run that starts again after a rate limit.
     pub(super) fn note(&mut self, lease: &Lease, attempt: u32, suspect: bool) {
         let Some(loss) = Loss::of(lease) else {
             return;

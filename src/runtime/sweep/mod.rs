@@ -26,7 +26,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Records that the found breadcrumb is open in [`Progress`](super::progress::Progress), or was announced before.
+    /// Counts the found breadcrumb as taken by the intake. The intake calls this once [`Progress`](super::progress::Progress) tracks the
+    /// breadcrumb, or at once if an event announced the breadcrumb before.
     pub(super) fn taken(self) {
         self.page.count.fetch_add(1, Ordering::Release);
     }
@@ -156,7 +157,8 @@ impl Pages for Intake<'_> {
         page: Vec<Arc<Breadcrumb>>,
         read: &[Range],
     ) -> Result<Next, StoreError> {
-        /// The time that the ledger may take before the sweep continues. Triggers without a run in the ledger stay unread.
+        /// Maximum time for which the sweep waits until the triggers of a page have runs in the ledger. The sweep then continues, and
+        /// triggers without a run in the ledger stay unread.
         const PATIENCE: Duration = Duration::from_secs(10);
         let keys: Vec<Key> = page.iter().map(|one| Key::of(one)).collect();
         if !self.hand_over(page).await {
@@ -202,7 +204,7 @@ impl Intake<'_> {
 /// A position of a breadcrumb in the order in which a store lists breadcrumbs: update time, version and ID.
 type Place = (Timestamp, u64, BreadcrumbId);
 
-/// Returns an interval of time without some moments, as several intervals.
+/// Excludes some timestamps from an interval of time, and returns the remaining intervals.
 fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
     let mut sorted: Vec<Timestamp> = moments.to_vec();
     sorted.sort_unstable();

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// The list of the breadcrumbs that match one selector, while a sweep reads it.
 struct List {
     selector: Selector,
-    /// Position in the list before which a sweep has not read breadcrumbs yet. `None` at the end of the interval.
+    /// Position down to which the sweep has read the list, from the newest breadcrumb to the oldest. `None` at the end of the interval.
     before: Option<Place>,
 }
 
@@ -26,12 +26,12 @@ impl List {
     }
 }
 
-/// An interval of time while a sweep reads the breadcrumb lists of all selectors.
+/// Progress of a sweep in one interval of time, with one breadcrumb list for each selector.
 struct Interval {
     lists: Vec<List>,
     after: Timestamp,
     to: Timestamp,
-    /// The update times of breadcrumbs in the interval that the store cannot read now.
+    /// Update times of the unreadable breadcrumbs in the interval. The store cannot read these breadcrumbs now.
     unread: Vec<Timestamp>,
 }
 
@@ -182,7 +182,8 @@ impl Part {
     }
 }
 
-/// Returns the list position at which a sweep continues, which is always older than the last one.
+/// Returns the position at which the sweep continues in its breadcrumb list. This position is always
+/// older than `before`, the start of the last page, so that the sweep makes progress.
 fn below(before: Place, next: Place) -> Place {
     if next < before {
         return next;

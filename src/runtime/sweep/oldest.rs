@@ -7,7 +7,7 @@ use crate::runtime::timeouts::in_time_of_pages;
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Sizes of a sweep page, in the order of the attempts. The first size that the store can read is used.
+/// Page sizes that the sweep tries for one read, in this order. The sweep uses the first size that the store can read.
 const PAGES: [usize; 3] = [200, 20, 1];
 
 /// Passes all breadcrumbs that were committed in an interval to a receiver, oldest first, page by page.
@@ -50,7 +50,8 @@ pub(super) async fn sweep(
     Ok(Next::Continue)
 }
 
-/// Returns the breadcrumbs between two list positions, including breadcrumbs that became visible since the first walk.
+/// Returns the breadcrumbs between two positions in the store's list. Includes breadcrumbs that became visible after the sweep walked down
+/// the list.
 async fn between(
     store: &dyn BreadcrumbStore,
     down_to: Place,

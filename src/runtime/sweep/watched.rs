@@ -58,7 +58,7 @@ fn at_most(most: usize, all: &[Selector]) -> Vec<Selector> {
     vec![Selector::any()]
 }
 
-/// Returns a selector of everything with the same schema. A selector without a schema is returned unchanged.
+/// Widens a selector to all breadcrumbs with its schema. Returns a selector without a schema unchanged.
 fn by_schema(selector: &Selector) -> Selector {
     let schema = selector.schema_name().filter(|schema| *schema != "*");
     schema.map_or_else(|| selector.clone(), Selector::schema)

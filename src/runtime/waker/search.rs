@@ -1,4 +1,5 @@
-//! Checks of all suspended runs, and searches of the store for breadcrumbs without an event that answer them or open waits.
+//! Checks of all suspended runs, and searches of the store for missed answers. A missed answer is a breadcrumb without a received event. It
+//! answers an open wait or wakes a suspended run.
 
 use super::{Done, Waker};
 use crate::clock::later;
@@ -20,7 +21,8 @@ pub(super) struct Check {
     pub(super) began: Option<Instant>,
     /// Earliest time of the next check of all suspended runs: a check of many runs must not take most of the time.
     pub(super) not_before: Option<Instant>,
-    /// Start of the interval in which the store is searched for the answers of unsearched runs. `None` if no such search is running.
+    /// Start of the interval of the running search for answers to suspended runs for which the last check made no search. `None` if no such
+    /// search is running.
     pub(super) searching: Option<Timestamp>,
 }
 
@@ -126,9 +128,9 @@ impl Waker {
     }
 
     pub(super) fn end_check(&mut self, listed: bool) {
-        /// The time between two checks of all suspended runs, as a multiple of the duration of the first one.
+        /// Pause after a check of all suspended runs, as a multiple of the duration of this check.
         const PAUSES: u32 = 10;
-        /// Maximum time between two checks of all suspended runs.
+        /// Maximum pause after a check of all suspended runs.
         const LONGEST: Duration = Duration::from_secs(600);
         let took = self.check.began.take().map(|began| began.elapsed());
         let pause = took.filter(|_| listed).unwrap_or_default();
@@ -136,7 +138,8 @@ impl Waker {
         self.check.not_before = Some(later(Instant::now(), pause));
     }
 
-    /// Searches the store for the answers of suspended runs whose answers the last check has not searched.
+    /// Searches the store for answers to the suspended runs for which the last check made no search. One check searches only for a limited
+    /// number of runs.
     pub(super) fn search_from_oldest(&mut self) {
         if self.check.searching.is_some() {
             return;

@@ -1,4 +1,4 @@
-//! Compact index of suspended runs: 110 to 220 bytes for each selector of a run.
+//! Compact index of suspended runs. Each selector of a run takes 110 to 220 bytes.
 //!
 //! Each selector is represented by one test, which every matching breadcrumb passes. Only a hash of the test is stored. A breadcrumb
 //! that passes the test may wake the run. The row in the ledger, which has the selector, decides.
@@ -13,29 +13,30 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-/// Maximum number of suspended runs' selectors with the same test, so that an event has few candidates.
+/// Maximum number of selectors that one test represents, so that an event has few candidate runs. A test compares a tag or a context string
+/// of a breadcrumb with a required string.
 const MOST_WITH_TEST: usize = 16;
 
-/// Maximum number of paths in the context of one schema whose values are tested to find suspended runs.
+/// Maximum number of context paths of one schema at which tests compare strings to find suspended runs.
 const MOST_PATHS: usize = 32;
 
 /// Marker for the end of a list of index entries.
 const END: u32 = u32::MAX;
 
-/// Suspended runs, indexed by one test of each of their selectors.
+/// Suspended runs, indexed by tests. One test represents each selector of a run.
 #[derive(Debug, Default)]
 pub(super) struct Compact {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// The first entry with a test of a selector, by the hash of the test.
+    /// Map from the hash of a test to the first index entry with this test.
     by_test: HashMap<u64, u32, FastState>,
-    /// The first entry of the suspended runs with a hash, by the hash of the run.
+    /// Map from the hash of a suspended run to the first index entry with this run hash.
     by_run: HashMap<u64, u32, FastState>,
     kinds: Interned<Kind>,
-    /// The kinds of selector tests by the schema that they test.
+    /// Map from a schema name to the kinds of the tests for breadcrumbs of this schema.
     by_schema: HashMap<Arc<str>, Vec<(u32, Option<Path>)>>,
     executors: Interned<Arc<str>>,
-    /// Keyed hash of tests and runs, which keeps the authors of breadcrumbs from choosing tests that collide.
+    /// Keyed hasher of tests and runs. The random key prevents authors of breadcrumbs from choosing tests with colliding hashes.
     state: RandomState,
 }
 
@@ -55,14 +56,16 @@ struct Entry {
     check: u32,
 }
 
-/// Kind of a selector test: a comparison of a tag of the breadcrumbs of a schema, or of the string at a path of their context.
+/// Kind of a test: the schema of the breadcrumbs, and the compared part of a breadcrumb. This part is a tag, or the string at a path of the
+/// context.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Kind {
     schema: Arc<str>,
     path: Option<Arc<str>>,
 }
 
-/// A test that represents a selector: its kind, and the required string.
+/// A test that represents a selector in the index. The test compares a tag or a context string of a breadcrumb with the required string
+/// `text`.
 struct Test<'s> {
     kind: Kind,
     path: Option<&'s Path>,
@@ -70,7 +73,8 @@ struct Test<'s> {
 }
 
 impl Compact {
-    /// Adds a suspended run that is not in the index. Returns `false`, and adds nothing, if a test cannot represent one of its selectors.
+    /// Adds a suspended run that is not in the index. Returns `false`, and adds nothing, if no test can represent one of the run's
+    /// selectors.
     pub(super) fn insert(&mut self, sleeper: &Sleeper, check: u32) -> bool {
         let tests: Option<Vec<Test<'_>>> =
             sleeper.selectors.iter().map(|one| self.test(one)).collect();
@@ -180,7 +184,7 @@ impl Compact {
             .map(|schema| Selector::schema(&**schema))
     }
 
-    /// Removes all suspended runs with a selector of this schema that tests the context.
+    /// Removes all suspended runs with a selector of this schema whose test compares a context string.
     pub(super) fn forget_tests_of_context(&mut self, schema: &str) {
         let kinds = self.by_schema.get(schema).into_iter().flatten();
         let kinds: Vec<u32> = kinds
@@ -205,7 +209,7 @@ impl Compact {
         }
     }
 
-    /// Returns a test that represents a selector: its first string condition or tag that few selectors have.
+    /// Returns a test that represents a selector. The test uses the selector's first string condition or tag that few other selectors have.
     fn test<'s>(&self, selector: &'s Selector) -> Option<Test<'s>> {
         let schema: Arc<str> = selector.schema_name()?.into();
         let kinds = self.by_schema.get(&*schema).map_or(0, Vec::len);
@@ -291,7 +295,7 @@ impl Compact {
         }
     }
 
-    /// Removes an entry from the index and from its two lists.
+    /// Removes an entry from the index and from two linked lists: the entries with the same test, and the entries of the same run.
     fn unlink(&mut self, slot: u32) {
         let Some(entry) = self.entry(slot).copied() else {
             return;
@@ -314,7 +318,8 @@ impl Compact {
         }
     }
 
-    /// Removes an index entry from one of its lists. `next` is the following entry.
+    /// Removes an index entry from one linked list: the entries with the same test, or the entries of the same run. `next` is the following
+    /// entry of the list.
     fn unlink_from(&mut self, link: Link, hash: u64, slot: u32, next: u32) {
         let firsts = match link {
             Link::Test => &mut self.by_test,

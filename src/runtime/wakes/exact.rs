@@ -17,7 +17,7 @@ pub(super) struct Exact {
 
 #[derive(Debug)]
 struct Entry {
-    /// Numbers of the run's selectors in the index.
+    /// Identifiers of the run's selectors in the selector index.
     numbers: Vec<u64>,
     since: Timestamp,
     /// Number of the last check of all suspended runs that listed the run.

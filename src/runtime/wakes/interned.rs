@@ -22,7 +22,7 @@ impl<T> Default for Interned<T> {
 }
 
 impl<T: Clone + Eq + Hash> Interned<T> {
-    /// Adds a use of a value, and returns its number.
+    /// Increments the reference count of a value, and returns the number that identifies the value.
     pub(super) fn acquire(&mut self, value: &T) -> u32 {
         if let Some(number) = self.numbers.get(value) {
             if let Some(Some((_, uses))) = self.values.get_mut(index(*number)) {
@@ -41,7 +41,7 @@ impl<T: Clone + Eq + Hash> Interned<T> {
         number
     }
 
-    /// Removes a use of a value. Returns the value if it was the last use.
+    /// Decrements the reference count of a value. Removes and returns the value once the count is zero.
     pub(super) fn release(&mut self, number: u32) -> Option<T> {
         let place = self.values.get_mut(index(number))?;
         let (_, uses) = place.as_mut()?;
