@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-/// Limits of one run of a workflow: `policies.limits` of its definition. [`Services::limits`](crate::Services::limits)
-/// is the maximum that a definition can set.
+/// Limits of one run of a workflow, set by `policies.limits` of the workflow's definition.
+/// [`Services::limits`](crate::Services::limits) is the maximum that a definition can set.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkflowLimits {

@@ -111,8 +111,8 @@ impl Services {
         self.with_model(name.into(), Registered::Provider(Arc::new(provider)))
     }
 
-    /// Sets the model for definitions that name none: agents, and `models` of a workflow without `provider`. Defaults
-    /// to no model.
+    /// Sets the model for agents and workflow models whose definitions name no model. A workflow model is an entry in
+    /// `models` of a workflow, and its field `provider` names the model. Defaults to no model.
     #[must_use]
     pub fn default_model(mut self, model: impl ChatModel + 'static) -> Self {
         let model = Registered::Model(Arc::new(model));
@@ -227,7 +227,7 @@ impl Services {
         self
     }
 
-    /// Returns the entries of the registry for a change. Clones of the registry retain the old entries.
+    /// Returns mutable access to the entries of the registry. Clones of the registry retain the old entries.
     fn entries_mut(&mut self) -> &mut Entries {
         Arc::make_mut(&mut self.entries)
     }

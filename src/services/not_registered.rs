@@ -11,7 +11,7 @@ pub enum NotRegistered {
         suggestion(nearest.as_deref())
     )]
     Name {
-        /// Kind of the missing entry: `model` or `tool`.
+        /// Kind of the missing entry, `model` or `tool`.
         what: &'static str,
         /// The name of the missing model or tool.
         name: String,

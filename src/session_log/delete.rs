@@ -13,7 +13,7 @@ const PAGE: usize = 32;
 /// the same breadcrumbs.
 const TRIES: usize = 64;
 
-/// The logs under one session ID: the log of the session, and the logs of the agents in its flows.
+/// All logs under one session ID: the log of the session, and the logs of the agents in the session's workflows.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionLogs {
     store: Arc<dyn BreadcrumbStore>,

@@ -40,7 +40,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Returns the error of the later one of two writers to a session.
+    /// Returns the conflict error of a session write: another writer added to the session since the session was read.
     pub(crate) fn conflict(session: &Arc<str>) -> Self {
         Self::Conflict {
             session: Arc::clone(session),

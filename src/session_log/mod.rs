@@ -1,7 +1,8 @@
 //! Schemas, tags and deletion of session logs.
 //!
-//! A session has a log for itself, and a log for each agent in its flows. `workload` writes and reads the entries of
-//! the logs. A client deletes the logs together with a chat session, also in a program without workloads.
+//! A session has a log for itself, and a log for each agent in the workflows of the session. `workload` writes and
+//! reads the entries of the logs. A client deletes the logs together with a chat session, also in a program without
+//! workloads.
 
 mod delete;
 mod error;

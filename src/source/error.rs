@@ -53,8 +53,8 @@ impl SourceError {
         }
     }
 
-    /// Returns a short name of the error for records and metrics: `lagged`, `not_taken_back`, `refused` or
-    /// `unavailable`.
+    /// Returns a short name of the source error for log lines and metrics, one of `lagged`, `not_taken_back`,
+    /// `refused` and `unavailable`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -271,8 +271,8 @@ impl Delivery {
         (self.event, self.position, self.receipt)
     }
 
-    /// Acknowledges the delivered event: its runs are in a ledger that outlives the process, or have ended. Does
-    /// nothing if the delivery needs no acknowledgement.
+    /// Acknowledges the delivered event. Call it when the runs of the event are in a ledger that outlives the process,
+    /// or have ended. Does nothing if the delivery needs no acknowledgement.
     ///
     /// # Errors
     /// Returns [`SourceError::Unavailable`] if the source cannot be reached. The source then delivers the event again,

@@ -83,8 +83,8 @@ async fn without_history<S: SourceUnderTest>(
     )
 }
 
-/// **Start position.** A position that the source has not reached belongs to an earlier instance of the source. A
-/// subscription from there delivers all events from now on.
+/// **Start position.** A subscription after a position that the source has not reached delivers all events from now
+/// on. Such a position belongs to an earlier instance of the source.
 pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

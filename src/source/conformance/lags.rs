@@ -11,7 +11,7 @@ const KEPT: usize = 8;
 struct Told {
     delivered: usize,
     missed: u64,
-    /// The latest time after which the tested source reported missed events.
+    /// The latest lower bound that a report of missed events contained for the commit times of these events.
     after: Option<Timestamp>,
 }
 

@@ -7,7 +7,8 @@ use futures::future::{join, try_join_all};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout};
 
-/// **Independent subscriptions.** Two subscriptions each deliver all events, also after one of them was dropped.
+/// **Independent subscriptions.** Two subscriptions each deliver all events. After one of them is dropped, the other
+/// one still delivers all events.
 pub async fn two_subscribers_both_get_all<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;

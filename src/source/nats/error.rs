@@ -39,7 +39,7 @@ pub enum NatsError {
         "NATS {what} {name:?} has other settings: {difference}; delete the {what}, or use another name"
     )]
     OtherSettings {
-        /// Kind of the NATS object that has other settings: `stream` or `consumer`.
+        /// Kind of the NATS object with other settings, `stream` or `consumer`.
         what: &'static str,
         /// Name of the NATS stream or consumer that has other settings.
         name: String,

@@ -12,7 +12,8 @@ pub(super) struct Place {
 struct Known {
     /// Creation time of the NATS stream, which distinguishes streams of the same name.
     stream: DateTime,
-    /// Stream position up to which all events were delivered to the NATS subscription, or precede it.
+    /// Stream position of the NATS subscription. All events up to this position were delivered, or are older than the
+    /// start of the subscription.
     reached: u64,
 }
 
@@ -50,7 +51,8 @@ impl Place {
         self.known.as_ref().map(|known| known.reached)
     }
 
-    /// Returns `true` if the NATS stream was created again after the subscription's last consumer.
+    /// Returns `true` if the last consumer of the subscription belongs to an earlier NATS stream of the same name.
+    /// `stream` is the creation time of the current stream.
     pub(super) fn is_of_another(&self, stream: DateTime) -> bool {
         let known = self.known.as_ref();
         known.is_some_and(|known| known.stream != stream)

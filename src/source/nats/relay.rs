@@ -52,8 +52,8 @@ impl NatsRelay {
         })
     }
 
-    /// Publishes the events of a source to NATS until its stream ends. Retries an event that cannot be published, with
-    /// an exponential backoff of at most 30 s.
+    /// Publishes the events of a source to NATS until the source's event stream ends. Retries an event that cannot be
+    /// published, with an exponential backoff of at most 30 s.
     ///
     /// # Errors
     /// Returns a [`SourceError`] if the subscription to the source fails.

@@ -42,8 +42,8 @@ enum Login {
 }
 
 impl NatsServer {
-    /// Returns the settings for a NATS server, or for a cluster with several addresses separated by commas:
-    /// `nats://host:4222`, or `tls://host:4222` to require TLS.
+    /// Returns the settings for a NATS server, or for a cluster with several addresses separated by commas. An address
+    /// has the form `nats://host:4222`, or `tls://host:4222` to require TLS.
     ///
     /// An address can contain a user name and a password (`nats://name:password@host`), or a token
     /// (`nats://token@host`). Percent-encode special characters, for example `@` as `%40`. The login in the first

@@ -13,8 +13,8 @@ pub(super) const PREFIX: &str = "breadcrumbs";
 const LONGEST_SCHEMA: usize = 1_024;
 const LONGEST_TENANT: usize = 200;
 
-/// Returns the NATS subject of an event: `breadcrumbs.<tenant>.<schema>`, with `_` for a missing or a very long schema
-/// name.
+/// Returns the NATS subject of an event in the form `breadcrumbs.<tenant>.<schema>`. The schema is `_` for a missing
+/// or a very long schema name.
 pub(super) fn of_event(tenant: &str, schema: Option<&str>) -> String {
     let schema = schema.filter(|schema| !schema.is_empty()).map(tokens);
     let schema = schema.filter(|schema| schema.len() <= LONGEST_SCHEMA);

@@ -25,7 +25,8 @@ pub(super) enum Look {
     Settles { found: Found, until: Instant },
 }
 
-/// Step of the backfill queries of a connection, which changes a [`Look`].
+/// Step in the backfill queries of a connection: a query is due, has returned, or its found events are due for
+/// delivery. The connection replaces its [`Look`] after each step.
 pub(super) enum Step {
     Begin,
     Answered(Result<Found, BoxError>),

@@ -54,7 +54,8 @@ impl Feed {
         fits
     }
 
-    /// Sends an event that [fits](Self::fit) to the subscribers. Returns `false` if its version was sent before.
+    /// Sends an event within the [size limits](Self::fit) to the subscribers. Returns `false` if this breadcrumb
+    /// version was sent before.
     pub(super) fn tell(&self, event: Event) -> bool {
         if !self.note(event.breadcrumb_id, event.version) {
             return false;

@@ -28,7 +28,7 @@ const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(60);
 /// server takes long to list them.
 const MOST_WAIT: Duration = Duration::from_secs(5);
 
-/// Number of consecutive backfill queries with omitted events after which the event stream is reported as faulty.
+/// Number of consecutive backfill queries that must find omitted events before the event stream is reported as faulty.
 const PATIENCE: u32 = 2;
 
 /// Reads the event stream, with reconnects, until `stop` is cancelled.
@@ -50,7 +50,7 @@ struct Follower {
     /// Time up to which all breadcrumb changes were delivered to the subscribers, or `None` before the first
     /// connection.
     caught_up: Option<Timestamp>,
-    /// Number of backfill queries with omitted events since the last new event of the stream.
+    /// Number of backfill queries that found omitted events, counted since the last new event of the stream.
     left_out: u32,
     /// Number of consecutive failed backfill queries of the event stream.
     failed: u32,
@@ -137,7 +137,8 @@ impl Follower {
         }
     }
 
-    /// Records the breadcrumb changes from before the first connection to the event stream, which are not delivered.
+    /// Records the breadcrumb changes from before the first connection to the event stream, so that they are not
+    /// delivered.
     async fn begin(&mut self) -> Result<(), BoxError> {
         let Some(backfill) = self
             .settings
@@ -288,7 +289,8 @@ impl Follower {
         new
     }
 
-    /// Starts a backfill query for the changes since `caught_up`, minus the overlap.
+    /// Starts a backfill query for the breadcrumb changes since `caught_up`, the time up to which all changes were
+    /// delivered. The query repeats the changes of a short interval before this time.
     fn ask(&self) -> Look {
         let (Some(backfill), Some(caught_up)) = (self.settings.backfill.clone(), self.caught_up)
         else {

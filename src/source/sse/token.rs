@@ -127,7 +127,8 @@ impl BearerToken {
         })))
     }
 
-    /// Creates a bearer token that a server issues at `/auth/token` for an agent of an owner.
+    /// Creates a bearer token that a server issues at `/auth/token`. The token is for an agent, identified by an owner
+    /// ID and an agent ID.
     pub(crate) fn issued(client: Client, base: &Url, agent: Agent) -> Self {
         let (url, agent) = (http::below(base, &["auth", "token"]), Arc::new(agent));
         Self::of(Origin::Asked(Box::new(move || {
