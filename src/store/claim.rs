@@ -33,7 +33,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates a lease of a run that starts at `granted_at` and lasts for the lease length of the run.
+    /// Creates a lease of a run. The lease starts at `granted_at` and lasts for the run's lease length.
     #[must_use]
     pub fn new(run: RunRef, token: u64, granted_at: Timestamp) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl Claimed {
     }
 }
 
-/// Answer of [`enqueue_and_claim`](super::RunLedger::enqueue_and_claim), after the rows were added to the ledger.
+/// Answer of [`enqueue_and_claim`](super::RunLedger::enqueue_and_claim), after the runs were added to the ledger.
 #[derive(Debug)]
 pub struct Enqueued {
     /// The runs that the call claimed, or the error of the claim.

@@ -70,7 +70,7 @@ pub enum RunEnd {
     },
     /// The run failed for good. The store writes the dead letter in the same step.
     Failed(DeadLetter),
-    /// The executor had nothing to do for the trigger, for one of these reasons: `gone`, `unmatched`, `own`.
+    /// The executor had nothing to do for the trigger. The reason is `gone`, `unmatched` or `own`.
     Skipped(&'static str),
     /// The run ends without a response, because a later version of its trigger has its own run.
     Superseded,
@@ -80,7 +80,7 @@ pub enum RunEnd {
 }
 
 impl RunEnd {
-    /// Reason of a [skipped](Self::Skipped) run whose trigger its executor does not match.
+    /// Reason of a [skipped](Self::Skipped) run: the executor's subscriptions do not match the trigger.
     pub const UNMATCHED: &'static str = "unmatched";
 
     /// Reason and error code of a run that was [cancelled](super::RunLedger::cancel).
@@ -114,7 +114,7 @@ impl DeadLetter {
     /// The schema name of a dead letter.
     pub const SCHEMA: &'static str = "executor.failed.v1";
 
-    /// Maximum length of a dead letter's cause: 1,000 bytes. A store truncates a longer cause.
+    /// Maximum length of a dead letter's cause in bytes, 1,000. A store truncates a longer cause.
     pub const LONGEST_CAUSE: usize = 1_000;
 
     /// Creates a dead letter without digest, cause, tags and creator.

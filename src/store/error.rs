@@ -39,8 +39,8 @@ pub enum StoreError {
         /// The run whose lease is lost.
         run: RunRef,
     },
-    /// [`WithLedger`](super::WithLedger) saved the response of the run and released the lease, because the response could not
-    /// be written now. The claim of a later attempt writes the response: write nothing else for the run.
+    /// The response of the run could not be written now, so [`WithLedger`](super::WithLedger) saved the response in the ledger
+    /// and released the lease. The claim of a later attempt writes the response. Write nothing else for the run.
     #[error(transparent)]
     ResponseSaved(Box<SavedResponse>),
     /// The run ledger has no row for the run.
@@ -122,9 +122,9 @@ pub enum StoreError {
     PositionTooLarge {
         /// The ID of the executor whose position is saved.
         executor: Arc<str>,
-        /// The size of the position in bytes.
+        /// The size of the executor's position in bytes.
         size: usize,
-        /// The maximum size of a position in bytes.
+        /// The maximum size of an executor's position in bytes.
         limit: usize,
     },
     /// The idempotency key of a [request](super::RunLedger::request) is empty or too long.
@@ -134,12 +134,12 @@ pub enum StoreError {
     InvalidKey {
         /// The ID of the executor that the request names.
         executor: Arc<str>,
-        /// The size of the key in bytes.
+        /// The size of the request's idempotency key in bytes.
         size: usize,
-        /// The maximum size of a key in bytes.
+        /// The maximum size of an idempotency key in bytes.
         limit: usize,
     },
-    /// The key of a [request](super::RunLedger::request) belongs to an earlier request with another breadcrumb.
+    /// The idempotency key of a [request](super::RunLedger::request) belongs to an earlier request with another breadcrumb.
     #[error(
         "key {key:?} of executor {executor:?} belongs to a request with another breadcrumb, {id}; use another key for this one"
     )]
@@ -151,14 +151,15 @@ pub enum StoreError {
         /// The ID of the breadcrumb that the earlier request created.
         id: BreadcrumbId,
     },
-    /// A run would be suspended for ever. Add a selector or a time to its [`Wake`](super::Wake).
+    /// The [`Wake`](super::Wake) of a run has neither a selector nor a time, so the run would be suspended for ever. Add a
+    /// selector or a time.
     #[error("cannot suspend the run: its wake has neither a selector nor a time; add one of them")]
     EmptyWake,
     /// The selector of a query or of a suspended run cannot be evaluated.
     #[error("cannot evaluate the selector of the query or of the suspended run; see the cause")]
     InvalidQuery(#[source] ConditionError),
-    /// The result of a query for an interval of time ([`before`](super::Query::before()) and [`after`](super::Query::after()))
-    /// has only a part of the interval, because the rest takes long or cannot be read now. Query the rest from
+    /// The store read only a part of the queried interval of time, because the rest takes long or cannot be read now. The
+    /// interval is between [`after`](super::Query::after()) and [`before`](super::Query::before()). Query the rest from
     /// [`PartialSearch::next`].
     #[error(transparent)]
     Partial(Box<PartialSearch>),
@@ -242,7 +243,7 @@ pub struct PartialSearch {
     /// Value of [`Query::before`](super::Query::before()) for a query for the rest of the interval. `None` if the store has read
     /// the whole interval.
     pub next: Option<(Timestamp, u64, BreadcrumbId)>,
-    /// The update times of breadcrumbs in the read part of the interval that cannot be read now.
+    /// The update times of unreadable breadcrumbs in the read part of the interval. The store cannot read these breadcrumbs now.
     pub unread: Vec<Timestamp>,
 }
 
@@ -281,7 +282,7 @@ impl StoreError {
         }
     }
 
-    /// Returns the short name of this error for records and metrics, such as `not_found` or `conflict`.
+    /// Returns the short name of this error for dead letters, log lines and metrics, such as `not_found` or `conflict`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -56,12 +56,13 @@ impl StoreId {
         }
     }
 
-    /// Returns the identity of a store that combines these breadcrumbs with the runs of another store.
+    /// Returns the identity of a store that combines the breadcrumbs of this identity with the runs of `ledger`.
     pub(in crate::store) fn with_runs_of(&self, ledger: &Self) -> Self {
         self.with(&format!("runs in {ledger}"))
     }
 
-    /// Returns the identity of this data behind a handle that injects the faults of a plan.
+    /// Returns the identity of a wrapper that injects faults into the store with this identity. `plan` is the name of the fault
+    /// plan.
     #[cfg(any(feature = "conformance", feature = "testing"))]
     pub(in crate::store) fn with_faults_of(&self, plan: &str) -> Self {
         self.with(&format!("faults of plan {plan}"))
@@ -72,7 +73,8 @@ impl StoreId {
         Self::new(database, Arc::clone(&self.tenant))
     }
 
-    /// Returns `true` if this is the identity of `data`, or of `data` with the runs of another store or with faults.
+    /// Returns `true` if this is the identity of `data`, or of a wrapper of `data`. A wrapper adds the runs of another store, or
+    /// injects faults.
     #[cfg(feature = "testing")]
     pub(crate) fn is_of(&self, data: &Self) -> bool {
         let addition = self.database.strip_prefix(&*data.database);
@@ -81,7 +83,8 @@ impl StoreId {
     }
 }
 
-/// String between the name of a database and the description of the runs or faults that a wrapper adds to it.
+/// Separator in the database name of a wrapper. The name of the wrapped database precedes it, and a description of the added
+/// runs or faults follows.
 const WITH: &str = " with the ";
 
 impl fmt::Display for StoreId {

@@ -43,7 +43,7 @@ use std::sync::Arc;
 ///   `updated_at` after it.
 #[async_trait]
 pub trait RunLedger: Send + Sync {
-    /// Adds a row to the ledger for each of these runs, from which workers claim the runs. An existing row stays as it is and
+    /// Adds a row to the ledger for each of these runs. Workers claim runs from these rows. An existing row stays as it is and
     /// retains its ordering key.
     ///
     /// One exception: an event can be delivered before the store has the announced version, so that its run is skipped or fails.
@@ -53,7 +53,7 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::Full`] if the ledger has the maximum number of open runs. No row is added then.
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError>;
 
-    /// Claims one run, also if it is not due yet, and adds a missing row.
+    /// Claims one run, also if the run is not due yet. Adds a row for the run if the ledger has none.
     ///
     /// A run that is behind another run of its ordering key stays ready, and the answer is [`Claim::Running`]. A run that
     /// [left](KeyPosition::Left) its position goes to the end of the order of its key first. A run of a
@@ -112,7 +112,7 @@ pub trait RunLedger: Send + Sync {
         Ok(Enqueued { claimed })
     }
 
-    /// Prepares a run that [`claim_next`](Self::claim_next) claimed, at the start of its attempt.
+    /// Starts the attempt of a run that [`claim_next`](Self::claim_next) claimed, or ends the run with its saved response.
     ///
     /// The default implementation grants the run unchanged. A ledger that saved the response of an earlier attempt writes the
     /// response here and ends the run.
@@ -153,7 +153,8 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
     async fn release(&self, lease: Lease) -> Result<(), StoreError>;
 
-    /// Releases a run for another version of its executor, which matches the trigger. The attempt does not count.
+    /// Releases a run so that another version of its executor can claim it. The other version matches the trigger. The attempt
+    /// does not count.
     ///
     /// The run becomes due when a worker of that version [accepts](Self::accept_transfers) it, at the latest at `until`.
     /// `position` decides whether later runs with its ordering key wait for the run. A run that leaves its position is not
@@ -201,8 +202,9 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn workers(&self) -> Result<Vec<Worker>, StoreError>;
 
-    /// Saves the position of a worker for each of these executors: the intervals of time whose triggers the ledger may not have
-    /// yet. A position is bytes that only the runtime interprets. Replaces the saved position of each of these executors.
+    /// Saves the position of a worker for each of these executors: the intervals of time with triggers that the ledger possibly
+    /// does not contain yet. A position is bytes that only the runtime interprets. Replaces the saved position of each of these
+    /// executors.
     ///
     /// The ledger retains the [10,000](SavedPosition::MOST) most recently saved positions of a tenant and deletes the others.
     ///
@@ -237,7 +239,8 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::WrongState`] if the run is in another state, [`StoreError::UnknownRun`] if the ledger does not have the run.
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError>;
 
-    /// Ends a run that is not over as failed, with the code [`CANCELLED`](super::RunEnd::CANCELLED) and without a dead letter.
+    /// Cancels a run that is not over. The run ends as failed, with the code [`CANCELLED`](super::RunEnd::CANCELLED) and without
+    /// a dead letter.
     ///
     /// The lease of a running run is lost. Its worker learns this from the next [heartbeat](Self::heartbeat), and later commits
     /// of this worker fail. The next run with the same ordering key can be claimed at once.
@@ -263,8 +266,8 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError>;
 
-    /// Ends a [transferred](Self::transfer) run as skipped, with the reason of a run that no version of its executor matches.
-    /// Other runs with its ordering key may be running.
+    /// Ends a [transferred](Self::transfer) run as skipped, because no version of its executor matches the trigger. The reason
+    /// of the run is [`UNMATCHED`](super::RunEnd::UNMATCHED). Other runs with its ordering key may be running.
     ///
     /// # Errors
     /// [`StoreError::WrongState`] if the run does not wait for another version of its executor, [`StoreError::UnknownRun`] if the

@@ -7,14 +7,15 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lineage {
-    /// The ID of the breadcrumb from outside of runs that started the chain. All breadcrumbs of the chain have the same one.
+    /// The ID of the breadcrumb that started the chain of runs. No run wrote this breadcrumb. All breadcrumbs of the chain have
+    /// the same correlation ID.
     pub correlation_id: Arc<str>,
     /// The number of runs between the breadcrumb that started the chain and this version.
     pub hops: u32,
 }
 
 impl Lineage {
-    /// Returns the lineage of a breadcrumb from outside of runs.
+    /// Returns the lineage of a breadcrumb that no run wrote.
     #[must_use]
     pub fn origin(id: BreadcrumbId) -> Self {
         let mut text = uuid::Uuid::encode_buffer();

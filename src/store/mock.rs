@@ -58,7 +58,7 @@ mockall::mock! {
 
 use __mock_MockExpectations_BreadcrumbStore::{__capabilities, __identity};
 
-/// A mock [`BreadcrumbStore`] that answers calls with the expectations of a test: `store.expect_get().returning(|id| ..)`.
+/// A mock [`BreadcrumbStore`] that a test configures, for example with `store.expect_get().returning(|id| ..)`.
 ///
 /// Without an expectation, its identity is unique, and its capabilities are [`Capabilities::default`].
 pub struct MockBreadcrumbStore {

@@ -117,7 +117,7 @@ use async_trait::async_trait;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A durable home for [`Breadcrumb`]s, and the only source that executors read from.
+/// A store of [`Breadcrumb`]s, and the only source that executors read breadcrumbs from.
 ///
 /// A handle is bound to one tenant. Reads, commits and runs of the handle affect only that tenant.
 ///
@@ -229,15 +229,15 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
 pub struct Capabilities {
     /// If `true`, a read returns the result of every earlier commit, so a breadcrumb that is not found does not exist.
     pub reads_own_writes: bool,
-    /// If `true`, the last version of a deleted breadcrumb can still be read, so deletions can trigger.
+    /// If `true`, the last version of a deleted breadcrumb can still be read, so a deletion can trigger executors.
     pub tombstones: bool,
     /// If `true`, [`BreadcrumbStore::vector_search`] is supported.
     pub vector_search: bool,
     /// If `true`, the writer chooses `created_by` and `updated_by`. If `false`, the server sets them.
     pub chosen_author: bool,
-    /// If `true`, the ledger records which run wrote each breadcrumb version, so hops and own breadcrumbs need not be read from
-    /// payloads. If `false`, the ledger also does not record the breadcrumbs of each run: [`Run::written`] and
-    /// [`Claim::Done::written`](Claim::Done) do not name the breadcrumbs of this store.
+    /// If `true`, the ledger records which run wrote each breadcrumb version. The hop count and the executor's own breadcrumbs
+    /// are then known without reading payloads. If `false`, the ledger also does not record the breadcrumbs of each run:
+    /// [`Run::written`] and [`Claim::Done::written`](Claim::Done) do not name the breadcrumbs of this store.
     pub lineage: bool,
     /// If `true`, a commit of several writes is visible in full or not at all.
     pub atomic: bool,

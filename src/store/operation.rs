@@ -54,7 +54,7 @@ pub enum Operation {
     ResumeExecutor,
     /// Listing the paused executors, [`RunLedger::paused_executors`](super::RunLedger::paused_executors).
     PausedExecutors,
-    /// Creating a breadcrumb once for each key, [`RunLedger::request`](super::RunLedger::request).
+    /// Creating a breadcrumb once for each idempotency key, [`RunLedger::request`](super::RunLedger::request).
     Request,
     /// Listing runs, [`RunLedger::runs`](super::RunLedger::runs).
     Runs,

@@ -142,7 +142,8 @@ impl<'s> RunStore<'s> {
         self.is_durable() && self.store.capabilities().lineage
     }
 
-    /// Returns `true` if an earlier process may have answered an event of this time without a record in this ledger.
+    /// Returns `true` if an earlier process may have responded to an event with the update time `time`. A ledger in memory has
+    /// no record of that response.
     pub(crate) fn may_predate_ledger(self, time: Timestamp) -> bool {
         self.added.is_some_and(|added| time <= added.created_at)
     }
@@ -177,7 +178,7 @@ impl<'s> RunStore<'s> {
         }
     }
 
-    /// Prepares the attempt of a claimed run like [`RunLedger::begin`].
+    /// Starts the attempt of a claimed run like [`RunLedger::begin`].
     ///
     /// # Errors
     /// The errors of [`RunLedger::begin`].

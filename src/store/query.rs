@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Query {
-    /// The selector that each breadcrumb in the result matches as a whole.
+    /// The selector of the query. Each breadcrumb in the result matches all conditions of the selector.
     pub selector: Selector,
     /// Maximum number of breadcrumbs in the result: the newest ones that match. Defaults to 10.
     pub limit: usize,
@@ -66,7 +66,8 @@ impl Query {
         self
     }
 
-    /// Selects only breadcrumbs that are older than a key of the store's order: update time, version and ID of another breadcrumb.
+    /// Selects only breadcrumbs that are older than a position in the store's order. The position is the update time, version
+    /// and ID of another breadcrumb.
     #[must_use]
     pub fn before(mut self, key: (Timestamp, u64, BreadcrumbId)) -> Self {
         self.before = Some(key);

@@ -44,7 +44,8 @@ pub struct NewRequest {
 impl NewRequest {
     /// Maximum size of an idempotency key in bytes.
     pub const MAX_KEY_BYTES: usize = 255;
-    /// Minimum time for which a ledger retains an idempotency key: 7 days. The ledger retains the key longer while it has the run.
+    /// Minimum time for which a ledger retains an idempotency key, 7 days. The ledger retains the key longer while it has the
+    /// run.
     pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
     /// Creates a request for an executor, with an idempotency key and the breadcrumb that triggers the executor.
@@ -178,13 +179,14 @@ impl Checked {
         }
     }
 
-    /// Returns the time before which an idempotency key was added or renewed if a request at `now` checks it for deletion.
+    /// Returns the threshold for the deletion check of idempotency keys. A request at `now` checks the keys that were added or
+    /// renewed before this time.
     pub(in crate::store) fn checked_before(now: Timestamp) -> Timestamp {
         Self::before(now, NewRequest::KEPT)
     }
 
-    /// Returns the new time of an idempotency key that still has a run when a request at `now` checks it. The key is checked again
-    /// a day later.
+    /// Returns the renewal time of an idempotency key that a request at `now` retains, because the ledger still has its run.
+    /// With this time, the key is checked again a day later.
     pub(in crate::store) fn renewed_at(now: Timestamp) -> Timestamp {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         Self::before(now, NewRequest::KEPT.saturating_sub(DAY))

@@ -13,7 +13,8 @@ use std::time::Duration;
 /// Maximum number of transferred runs of one executor version that one call of `accept_transfers` makes due.
 pub(crate) const MOST_ACCEPTED: usize = 1_000;
 
-/// Expands to the value of [`ASIDE`] as a literal, for SQL statements.
+/// Expands to a literal for SQL statements: the bit that marks a row outside of the order of its ordering key. The constant
+/// [`ASIDE`] has the same value.
 macro_rules! aside {
     () => {
         4_611_686_018_427_387_904
@@ -79,7 +80,7 @@ pub(in crate::store) enum End {
     Over {
         state: RunState,
         reason: Option<String>,
-        /// The error code of a failed run, and below the cause.
+        /// The error code of a failed run.
         code: Option<String>,
         cause: Option<String>,
     },
@@ -192,7 +193,8 @@ impl Row {
         reopens
     }
 
-    /// Returns `true` if the run ended because the store did not have the trigger version, which `is_known` now.
+    /// Returns `true` if the run ended because the trigger version was missing, and the store has this version now. `is_known`
+    /// states that the store has the trigger version.
     pub(in crate::store) fn would_reopen(&self, is_known: bool) -> bool {
         self.lineage.is_none()
             && is_known
@@ -230,8 +232,8 @@ impl Row {
         self.claim = claim;
     }
 
-    /// Records that the owner of a lost lease of the run is alive: only later leases can be abandoned. A repeated call has no
-    /// effect.
+    /// Records that the owner of a lost lease of the run is alive. Only later leases then count as abandoned. A repeated call
+    /// has no effect.
     pub(in crate::store) fn owner_lives(&mut self, lost: &Lease) {
         if self.epoch != lost.epoch {
             return;

@@ -30,7 +30,7 @@ pub struct RunRef {
 }
 
 impl RunRef {
-    /// The default length of a run's lease: 30 s.
+    /// The default length of a run's lease, 30 s.
     pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
     /// Creates the name of the run of an executor for a trigger version.
@@ -84,7 +84,8 @@ impl RunRef {
         self
     }
 
-    /// Returns the run key: SHA-256, as hexadecimal digits, of the tenant, the executor, the trigger, its version and the epoch.
+    /// Returns the run key, a SHA-256 hash as hexadecimal digits. The hash covers the tenant, the executor, the trigger, the
+    /// trigger version and the epoch.
     ///
     /// The hash covers the length of each string, so two different names cannot have the same input.
     #[must_use]
@@ -123,7 +124,7 @@ impl std::hash::Hash for RunRef {
 }
 
 impl Serialize for RunRef {
-    /// Serializes the name of the run: `executor`, `trigger_id` and `trigger_version`.
+    /// Serializes the name of the run as `executor`, `trigger_id` and `trigger_version`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut name = serializer.serialize_struct("RunRef", 3)?;
         name.serialize_field("executor", &*self.executor)?;

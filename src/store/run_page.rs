@@ -125,8 +125,8 @@ impl RunQuery {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Returns the stored states of the rows that the query can select, and the selected rows of each state. A row whose lease or
-    /// wait has ended counts as ready.
+    /// Returns the stored states in which the query can find rows. The [`Stored`] value limits the selected rows of each state.
+    /// A row whose lease or wait has ended counts as ready.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, Stored)> {
         let ready = self.has_state(RunState::Ready);

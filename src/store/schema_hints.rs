@@ -71,7 +71,7 @@ impl SchemaHints {
         }
     }
 
-    /// Clears the cache of hints, also of results that are being read. Definitions change rarely.
+    /// Clears the cache of hints. Reads in progress do not add their results afterwards. Definitions change rarely.
     pub(crate) fn forget(&self) {
         let mut known = self.known();
         known.generation = known.generation.wrapping_add(1);
@@ -88,7 +88,8 @@ impl SchemaHints {
         self.known().generation
     }
 
-    /// Adds hints that were read since `since` to the cache, unless the cache was cleared after `generation`.
+    /// Adds hints that were read from the store to the cache. `since` and `generation` are the time and the cache generation at
+    /// the start of the read. Adds nothing if the cache was cleared after the start.
     fn keep(&self, generation: u64, since: Instant, read: Vec<(Place, HintsOfSchema)>) {
         let mut known = self.known();
         if known.generation != generation {

@@ -1,9 +1,10 @@
-//! State of each tenant that the handles of a store share. Removes tenants without data that no handle uses.
+//! Shared state of tenants: all handles of a store for one tenant use the same state. Removes tenants without data that no
+//! handle uses.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Map from tenant names to the state that the handles of a store share.
+/// Map from tenant names to the shared state of each tenant.
 #[derive(Debug)]
 pub(in crate::store) struct Tenants<T>(Mutex<Known<T>>);
 

@@ -1,4 +1,5 @@
-//! JSON form of a [`Wake`] in a database: the selectors, in the form of definitions, and [`Wake::since`] if it is set.
+//! JSON form of a [`Wake`] in a database. Selectors have the same form as in executor definitions. An unset [`Wake::since`] is
+//! omitted.
 
 use crate::model::{Condition, Selector, Timestamp, parse_as};
 use crate::store::Wake;
@@ -26,8 +27,7 @@ struct Written {
 struct WrittenCondition {
     path: String,
     op: String,
-    /// The JSON value with which the condition compares, which can be null. `None` for a missing field. `None` for a missing
-    /// field.
+    /// The JSON value that the selector condition compares with, possibly null. `None` if the field is missing.
     #[serde(default, deserialize_with = "present")]
     value: Option<Value>,
 }

@@ -41,7 +41,7 @@ impl<S: StoreWithEvents, L: BreadcrumbStore + Clone + 'static> StoreWithEvents
 
 #[cfg(any(feature = "conformance", feature = "testing"))]
 impl<S: StoreWithEvents> StoreWithEvents for super::Faulty<S> {
-    /// Returns the event source of the wrapped store, with the same injected faults.
+    /// Returns the event source of the wrapped store. Injects faults by the same plan as this wrapper.
     fn event_source(&self) -> Box<dyn EventSource> {
         Box::new(self.beside(self.inner().event_source()))
     }
