@@ -104,7 +104,8 @@ impl Version {
     }
 }
 
-/// A worker with the times of its record, by the store's clock.
+/// A worker, with the record that it stored and the times when it first and last stored the record. Both times are from the
+/// store's clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Worker {
@@ -128,7 +129,8 @@ impl Worker {
     /// Maximum number of worker records in a tenant: 1,000. The store deletes the oldest records beyond this number.
     pub const MOST: usize = 1_000;
 
-    /// Creates the listed worker of a record. `now` is the current time of the store's clock.
+    /// Creates a `Worker` from a worker's record and the times when the worker first and last stored the record. `now` is the
+    /// current time of the store's clock.
     #[must_use]
     pub fn new(
         record: WorkerRecord,

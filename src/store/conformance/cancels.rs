@@ -131,7 +131,8 @@ pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
     })
 }
 
-/// The event of a cancelled run does not add the run again, also if the event came before its trigger version.
+/// The event of a trigger version does not add a cancelled run again. This also applies if the run was cancelled before the
+/// trigger version existed.
 pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -301,7 +302,7 @@ pub async fn of_a_commit_and_a_cancellation_one_happens<S: StoreUnderTest>(
     Ok(())
 }
 
-/// Returns an end of a run that suspends the run until a breadcrumb matches.
+/// Returns a [`RunEnd`] that suspends a run. A breadcrumb with the schema `answer.v1` wakes the run.
 fn waits() -> RunEnd {
     RunEnd::Suspended {
         wake: Wake::on(Selector::schema("answer.v1")),

@@ -14,7 +14,8 @@ use futures::future::try_join_all;
 use serde_json::json;
 use std::collections::HashSet;
 
-/// A run that a claim of due runs granted is running for every handle on the store, also for the handle that claimed it.
+/// After a claim of due runs, every handle on the store sees the claimed run as running. This includes the handle that claimed
+/// the run.
 pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -41,7 +42,8 @@ pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
     same(kept.state, RunState::Done, "the state")
 }
 
-/// A claim of due runs returns the attempt, epoch and saved state of a run like a claim of one run, and the trigger or `None`.
+/// A claim of due runs returns each run's attempt, epoch and saved state, as a claim of one run does. It also returns the run's
+/// trigger, or `None` if the worker must read the trigger from the store.
 pub async fn a_due_run_is_claimed_with_its_history<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -250,8 +252,8 @@ pub async fn a_claimed_lease_runs_out<S: StoreUnderTest>(subject: &S) -> Result<
     )
 }
 
-/// A run that was added before its trigger existed learns the writer of the trigger at its claim, also if its own executor wrote
-/// the trigger.
+/// A claim returns the lineage of the run's trigger, even if the run was added before the trigger was written. If the run's own
+/// executor wrote the trigger, the claim's `is_own` is `true`.
 pub async fn a_claim_learns_who_wrote_the_trigger<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

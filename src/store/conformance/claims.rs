@@ -11,7 +11,8 @@ use crate::store::{
 };
 use futures::future::join_all;
 
-/// **One run.** However often a run is enqueued, it has one row, and an existing row does not change.
+/// **One run.** A run has one row in the ledger, however often the run is enqueued. Another enqueue does not change the existing
+/// row.
 pub async fn one_run<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

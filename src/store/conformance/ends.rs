@@ -91,7 +91,7 @@ pub async fn a_later_version_supersedes<S: StoreUnderTest>(subject: &S) -> Resul
     )
 }
 
-/// A claim of a later version of a trigger supersedes the run of the older version, whichever answer the claim has.
+/// A claim of the run of a later trigger version supersedes the run of the older version, even if the later run is already done.
 pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -300,7 +300,8 @@ pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(
     wrong_state(ledger.redo(&run).await)
 }
 
-/// A commit of a run that continues is fenced by the lease, and its writes are recorded as the work of the run.
+/// A commit with `RunEnd::Continues` leaves the run running, and is fenced by the run's lease. The ledger records the written
+/// breadcrumbs as writes of the run.
 pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -331,8 +332,8 @@ pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> R
     over(ledger, &run, RunState::Done, &recorded(&store, written)).await
 }
 
-/// Returns the tags of a dead letter that the failed run chose. If the ledger is in another store, the store of the breadcrumbs
-/// may add tags by which it finds the writes of a run.
+/// Returns the tags of a dead letter, without the tags that the store added for itself. If the ledger is in another store, the
+/// store of the breadcrumbs may add tags with the prefix `ux:`, by which it finds the writes of a run.
 fn own_tags(store: &impl BreadcrumbStore, dead: &Breadcrumb) -> Vec<String> {
     let is_own = |tag: &&String| store.capabilities().lineage || !tag.starts_with("ux:");
     dead.tags.iter().filter(is_own).cloned().collect()

@@ -57,8 +57,8 @@ pub async fn a_retry_ends_the_row_of_abandoned_leases<S: StoreUnderTest>(
     )
 }
 
-/// The owner of a lost lease that reports the loss has not abandoned the lease. A second report changes nothing, and later leases
-/// still count.
+/// An expired lease does not count as abandoned once its owner sends a heartbeat for the lease. A second heartbeat changes
+/// nothing, and later expired leases still count.
 pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -177,7 +177,7 @@ pub(super) async fn due(
     Ok(claim_due(ledger, executor, n).await?.len())
 }
 
-/// Claims all due runs of an executor, which must be one given run.
+/// Claims all due runs of the run's executor, and expects only the given run. Returns the claim of this run.
 #[track_caller]
 pub(super) fn next_due<'r>(
     ledger: &'r dyn RunLedger,

@@ -112,7 +112,7 @@ pub async fn a_retry_need_not_count<S: StoreUnderTest>(subject: &S) -> Result<()
     Ok(())
 }
 
-/// An attempt of a run starts with its first claim, and a retry that does not count continues it.
+/// An attempt of a run starts with the attempt's first claim. A retry that does not count continues the same attempt.
 pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -54,7 +54,8 @@ pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
     own(&ledger.claim(&run_of("agent", &by_agent), None).await?)
 }
 
-/// The hops and the correlation ID of a run's trigger come from the records of the ledger, from run to run.
+/// The correlation ID and the hops of a run's trigger come from the records of the ledger. Hops count the runs in the chain that
+/// led to the trigger. Each run of the chain retains the correlation ID and adds one hop.
 pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -165,7 +166,7 @@ pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
     )
 }
 
-/// Intermediate writes of a run, and its dead letter, have the lineage of the run like its response.
+/// All breadcrumbs that a run writes have the same lineage: intermediate writes, final writes and the dead letter.
 pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -6,7 +6,7 @@ use crate::store::{
     ClaimId, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError,
 };
 
-/// Runs are listed by executor, trigger, state and claim, and at most as many as requested.
+/// A filter selects the listed runs by executor, trigger, state and claim. The filter's limit bounds the number of listed runs.
 pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

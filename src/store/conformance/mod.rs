@@ -204,7 +204,7 @@ pub trait StoreUnderTest: Send + Sync {
     /// The type of the store under test. A clone is another handle on the same data.
     type Store: BreadcrumbStore + Clone;
 
-    /// Creates a store for one conformance test without breadcrumbs and runs, regardless of other tests that run at the same time.
+    /// Creates an empty store for one conformance test. Other tests that run at the same time do not affect the store.
     fn fresh(&self) -> impl Future<Output = Self::Store> + Send;
 
     /// Returns a handle on the same store, bound to another tenant. `None` if the store has only one tenant. The name is a UUID

@@ -1,6 +1,7 @@
 //! Table of the store capabilities, and of the conformance promises that need them.
 
-/// The promises of the conformance suite that need one capability of a store, as a whole or in part.
+/// One store capability, with the conformance promises that need it. For a store without the capability, the suite skips
+/// `promises`, and checks `in_part` only in part.
 pub(super) struct Needs {
     pub(super) capability: &'static str,
     pub(super) promises: &'static [&'static str],

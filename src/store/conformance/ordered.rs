@@ -162,7 +162,7 @@ pub async fn other_lines_do_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(
     Ok(())
 }
 
-/// Claims all due runs of the executor, which must be one given run, and returns its lease.
+/// Claims all due runs of the run's executor, and expects only the given run. Returns the run's lease.
 pub(super) async fn only_next(ledger: &dyn RunLedger, run: &RunRef) -> Result<Lease, Broken> {
     Ok(next_due(ledger, run).await?.lease)
 }

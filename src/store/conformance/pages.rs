@@ -83,8 +83,8 @@ pub async fn exclude_comes_before_the_limit<S: StoreUnderTest>(subject: &S) -> R
     )
 }
 
-/// Queries that start before the last breadcrumb of the previous page return each breadcrumb once, while other breadcrumbs are
-/// updated.
+/// The pages of a query return each breadcrumb once, although breadcrumbs of earlier pages are updated meanwhile. For each
+/// further page, `before` is the order key of the last breadcrumb on the previous page.
 pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 10).await?;
@@ -113,7 +113,8 @@ pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(),
     same(seen, wanted, "the breadcrumbs of all pages")
 }
 
-/// A query can select only breadcrumbs that were updated after a time, together with `before` and a limit.
+/// A query with `after` selects only breadcrumbs that were updated after a time. The query can also have a limit, and `before`,
+/// which selects only breadcrumbs older than an order key.
 pub async fn what_is_not_after_a_time_is_not_found<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -250,7 +250,7 @@ pub async fn a_pause_affects_only_claims<S: StoreUnderTest>(subject: &S) -> Resu
     same(due(ledger, "agent", 9).await?, 2, "the number of due runs")
 }
 
-/// A pause of an executor affects only the tenant of its handle.
+/// A pause of an executor affects only the tenant of the ledger handle that paused the executor.
 pub async fn pauses_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
@@ -290,7 +290,7 @@ async fn names(ledger: &dyn RunLedger) -> Result<Vec<String>, Broken> {
         .collect())
 }
 
-/// Returns an end of a run that suspends the run until a breadcrumb matches.
+/// Returns a [`RunEnd`] that suspends a run. A breadcrumb with the schema `answer.v1` wakes the run.
 fn waits() -> RunEnd {
     RunEnd::Suspended {
         wake: Wake::on(Selector::schema("answer.v1")),

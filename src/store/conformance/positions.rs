@@ -1,4 +1,4 @@
-//! Promises about the positions that workers save for executors.
+//! Promises about the saved positions of executors: records of the time intervals whose triggers the ledger may not have yet.
 
 use super::broken::{expect, same};
 use super::given::{ledger_of, other_tenant};
@@ -69,7 +69,8 @@ pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Resul
     )
 }
 
-/// A position of an executor that is too large is rejected, with all other positions of the call.
+/// A call that saves executor positions fails if one position exceeds `SavedPosition::MAX_BYTES`. The ledger then saves no
+/// position of the call.
 pub async fn a_position_that_is_too_large_is_refused<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

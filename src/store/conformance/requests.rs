@@ -97,7 +97,8 @@ pub async fn of_many_requests_with_one_key_one_creates<S: StoreUnderTest>(
     expect(answers.iter().all(is_it), "all answers name the breadcrumb")
 }
 
-/// A request with the idempotency key of an earlier request and another breadcrumb fails and creates nothing.
+/// A request fails if an earlier request used the same idempotency key with a different breadcrumb. The failed request creates
+/// nothing.
 pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

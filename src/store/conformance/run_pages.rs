@@ -8,8 +8,8 @@ use crate::store::{
     RunState, StoreError,
 };
 
-/// A page of runs has the runs that match the executor, the states, the code and the times of its query, the most recently
-/// enqueued first.
+/// A page of runs contains only runs that the query selects by executor, state, failure code and enqueue time. The most recently
+/// enqueued run comes first.
 pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -68,8 +68,8 @@ pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
     )
 }
 
-/// The pages of runs of one walk have each run that does not change meanwhile exactly once, although other runs are added, claimed
-/// and redone.
+/// The page queries from the first to the last page return each unchanged run exactly once. Other runs can be added, claimed and
+/// redone between the pages.
 pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -143,7 +143,8 @@ pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result
     same(page(rest).await?, (1, false), "the rest")
 }
 
-/// A transferred run that left its position comes before all other runs of a page until it is accepted or ends.
+/// A transferred run that left the order of its ordering key is listed before all other runs. This ends when a worker accepts the
+/// run or the run ends.
 pub async fn a_run_that_left_its_position_is_on_the_first_page<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

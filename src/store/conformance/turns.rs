@@ -8,8 +8,8 @@ use super::ordered::{behind, only, only_next, two};
 use crate::model::{Json, Patch, Selector};
 use crate::store::{BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake};
 
-/// A claim of one run that is behind another run of its ordering key adds its row and returns `Running`. Later the claim is
-/// granted.
+/// A claim of one run returns `Running` while an earlier run with the same ordering key has not ended. The claim still adds the
+/// run's ledger row. After the end of the earlier run, a claim is granted.
 pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -30,8 +30,8 @@ pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
     )
 }
 
-/// The claim of a run behind a ready or a suspended run of its ordering key returns a time in the future. The claim then returns a
-/// time in the future.
+/// A claim of one run returns `Running` with a future time if a ready or suspended run with the same ordering key comes first.
+/// The worker can repeat the claim at that time.
 pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -173,7 +173,8 @@ pub async fn a_row_keeps_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Res
     granted(ledger.claim(&of_b, None).await).map(drop)
 }
 
-/// A run that was added without an ordering key waits for no other run when it is redone by a reference with a key.
+/// A run that was added without an ordering key remains without a key when it is redone. A key in the `RunRef` of the redo has no
+/// effect, so the run waits for no other run.
 pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -11,7 +11,8 @@ use std::io::{self, Write as _};
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Unchecked {
-    /// The name of the field of [`Capabilities`], or `ledger`, `tenants` or `events` for a part that the subject does not have.
+    /// The name of the capability that the store under test lacks: a field of [`Capabilities`], or `ledger`, `tenants` or
+    /// `events`.
     pub capability: &'static str,
     /// The conformance promises that the suite does not check without the capability.
     pub promises: Vec<&'static str>,

@@ -238,7 +238,7 @@ pub async fn what_is_gone_is_not_near<S: StoreUnderTest>(subject: &S) -> Result<
     )
 }
 
-/// Vector search does not find breadcrumbs by fields that `llm_hints` exclude, with hints of the breadcrumb and with hints of its
+/// Vector search ignores the fields that `llm_hints` exclude. The hints can be in the breadcrumb or in the definition of its
 /// schema.
 pub async fn near_by_what_hints_leave<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;

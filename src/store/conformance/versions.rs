@@ -13,7 +13,8 @@ use crate::store::{
 };
 use std::sync::Arc;
 
-/// Makes the runs due that were transferred to one version of an executor.
+/// Accepts the runs that were transferred to one executor version, so that the runs become due. Returns the number of accepted
+/// runs.
 async fn accept_transfers(
     ledger: &dyn RunLedger,
     executor: &str,
@@ -136,7 +137,8 @@ pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: StoreUnderTest>
     next_due(ledger, first).await.map(drop)
 }
 
-/// Claims the only due run, which must be one given run, and transfers it out of its position until a time.
+/// Claims the given run, which must be the executor's only due run, and transfers the run out of the order of its ordering key.
+/// After the time `until`, any version of the executor can accept the run.
 async fn transfer_out_of_position(
     ledger: &dyn RunLedger,
     run: &RunRef,
@@ -187,8 +189,8 @@ pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
     same(lease.run, first, "the last run")
 }
 
-/// If all runs of an ordering key left their positions with a transfer, a later run of the key does not wait. The runs that left
-/// retain their order among themselves.
+/// If transfers have taken all runs of an ordering key out of the key's order, a later run of the key does not wait. The transferred
+/// runs retain their order among themselves.
 pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -214,8 +216,8 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest
     Ok(())
 }
 
-/// Once its time has passed, a transferred run that left its position is accepted by a worker of any version of its executor, and
-/// of no other executor.
+/// Any version of an executor accepts a transferred run that left the order of its ordering key, once the transfer's time limit
+/// has passed. Other executors do not accept the run.
 pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -251,7 +253,7 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderT
     Ok(())
 }
 
-/// A claim of one run puts a transferred run that left its position at the end of the order of its ordering key.
+/// A claim of a transferred run that left the order of its ordering key puts the run at the end of that order.
 pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -273,7 +275,8 @@ pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: Store
     Ok(())
 }
 
-/// A transferred run can be skipped, with or without its position, and no later run starts early because of it.
+/// A transferred run can be skipped, whether it holds or left its position in the order of its ordering key. No later run starts
+/// early because of the skip.
 pub async fn a_run_that_is_transferred_can_be_skipped<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

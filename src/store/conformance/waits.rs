@@ -218,7 +218,8 @@ pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), 
     )
 }
 
-/// A suspension of a run that could never end is rejected, and the caller still has the lease of the run.
+/// The ledger rejects a suspension with an invalid wake-up condition or without any. The run is still running, and the caller
+/// still has the run's lease.
 pub async fn a_wait_without_end_is_refused<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

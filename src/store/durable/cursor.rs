@@ -19,7 +19,7 @@ pub(in crate::store) const fn too_many(store: &'static str) -> StoreError {
 /// Name of a tenant, and name of one of its event consumers.
 pub(in crate::store) type Name = (Arc<str>, Arc<str>);
 
-/// Acknowledged positions of event consumers that are not stored yet.
+/// Event positions that consumers have acknowledged and the store has not saved yet.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Acknowledged(Mutex<HashMap<Name, u64>>);
 
@@ -40,7 +40,8 @@ impl Acknowledged {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Adds acknowledged positions back that could not be stored, unless a later position was recorded since.
+    /// Returns acknowledged positions to this map after the store failed to save them. A later position that was recorded meanwhile takes
+    /// precedence.
     pub(in crate::store) fn put_back(&self, positions: HashMap<Name, u64>) {
         let mut since = self.lock();
         for (name, position) in positions {
@@ -78,7 +79,7 @@ impl Place {
 }
 
 impl Cursor {
-    /// Creates a cursor for an event consumer that continues after a position.
+    /// Creates an event consumer's cursor at `position`. The consumer continues with the event after this position.
     pub(in crate::store) fn behind(
         position: u64,
         settle: impl Fn(u64) + Send + Sync + 'static,

@@ -159,7 +159,8 @@ pub(in crate::store) async fn subscribe<L: Log>(
         .delivering_after(delivered_to))
 }
 
-/// Returns the position of the tenant's oldest event after a time, or the end of the range. The times of events grow with their positions.
+/// Returns the position of the tenant's oldest event after `time`, or the end of `positions` if no event is later. The times of events grow
+/// with their positions.
 async fn first_after<L: Log>(
     log: &L,
     positions: Range<u64>,
@@ -189,7 +190,8 @@ struct Subscriber<L> {
     /// Time until which the subscription takes no rows from `ux_inbox`, because the last attempt failed or another subscriber takes them.
     inbox_at: Instant,
     next: u64,
-    /// Time of the newest event up to `next` that was delivered to the subscriber, was acknowledged or precedes the subscription.
+    /// Time of the newest event that the subscriber has received or acknowledged, or that precedes the subscription. A `Lagged` error
+    /// reports this time.
     delivered_to: Option<Timestamp>,
     /// Events that the subscription has read and not delivered yet.
     read: VecDeque<(u64, Event)>,

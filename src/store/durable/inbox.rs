@@ -37,7 +37,7 @@ pub(in crate::store) struct Inserted {
     pub(in crate::store) text: Vec<u8>,
 }
 
-/// Numbers of rows of the table `ux_inbox` that one transaction processed and rejected.
+/// Number of rows of the table `ux_inbox` that one transaction processed, and number of rejected rows among them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct TakenIn {
     /// Number of inbox rows that became breadcrumbs or were rejected.

@@ -15,7 +15,8 @@ struct State {
     last: Option<Reading>,
     /// Time of the first reading of the wall clock after its last jump.
     steady_since: Option<Instant>,
-    /// Time that a test has added to the wall clock, which counts as time of the monotonic clock.
+    /// Time that a test has added to the wall clock. The monotonic clock is moved by the same time, so that the addition is not logged as a
+    /// clock jump.
     passed: Duration,
 }
 

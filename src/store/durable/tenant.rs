@@ -1,4 +1,4 @@
-//! Row of a tenant in SQLite or PostgreSQL, and the rule for the store's clock.
+//! Row of a tenant in SQLite or PostgreSQL, and the calculation of the store's clock from the wall clock.
 
 use super::jumps::Jumps;
 use crate::bugs::planted;
@@ -29,7 +29,7 @@ impl Time {
         shift
     }
 
-    /// Returns the wall time of this machine, with the changes of tests.
+    /// Returns the wall time of this machine. A test can have stopped this clock or added time to it.
     #[cfg(feature = "sqlite")]
     pub(in crate::store) fn now(&self) -> crate::model::Timestamp {
         let wall = self.held().unwrap_or_else(crate::clock::wall_micros);
@@ -54,8 +54,8 @@ impl Time {
     }
 }
 
-/// Maximum number of microseconds by which a wall clock may be behind the last commit without counting as set back. Commits within one
-/// microsecond get times that are one microsecond apart each, so the last of them can be ahead.
+/// Maximum time in microseconds by which the wall clock can be behind the last commit before the clock counts as set back. Commits within
+/// one microsecond get times that are one microsecond apart each, so the last commit's time can be ahead of the wall clock.
 #[cfg(feature = "sqlite")]
 const AHEAD: i64 = 1_000;
 

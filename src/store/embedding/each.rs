@@ -77,7 +77,8 @@ impl EmbeddingConfig {
     }
 }
 
-/// Returns `true` if a call of the embedder with fewer or other strings can succeed at once.
+/// Returns `true` if the strings of the failed call may have caused the error. A call of the embedder with fewer or other strings
+/// can then succeed without a delay.
 fn concerns_texts(error: &EmbedError) -> bool {
     match error {
         EmbedError::Failed { .. }

@@ -27,7 +27,7 @@ const PASS_EVERY: Duration = Duration::from_secs(60);
 /// A handle of one tenant on a store that saves the vectors of breadcrumbs.
 #[async_trait]
 pub(in crate::store) trait Vectors: BreadcrumbStore + Clone {
-    /// Returns a function that creates another handle on the store, or returns `None` after the store was closed. The function
+    /// Returns a function that creates another handle on the store. The function returns `None` after the store was closed, and
     /// does not keep the store open.
     fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static;
 
@@ -42,7 +42,7 @@ pub(in crate::store) trait Vectors: BreadcrumbStore + Clone {
 /// A page of breadcrumbs without a vector of their current version.
 pub(in crate::store) struct Page {
     pub(in crate::store) found: Vec<Arc<Breadcrumb>>,
-    /// The time up to which no breadcrumb outside of the page lacks a vector.
+    /// The time up to which all breadcrumbs outside of this page have vectors.
     pub(in crate::store) until: Timestamp,
     /// If `true`, breadcrumbs after the page can lack a vector too.
     pub(in crate::store) more: bool,

@@ -124,7 +124,7 @@ impl<E: Embedder + ?Sized> Embedder for Arc<E> {
     }
 }
 
-/// Configuration of vector search in a store: the embedder, the batch size and the time of embedding.
+/// Configuration of vector search in a store. It sets the embedder, the batch size, and whether commits wait for their vectors.
 #[derive(Clone, Debug)]
 pub struct EmbeddingConfig {
     embedder: Arc<dyn Embedder>,

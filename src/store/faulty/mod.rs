@@ -151,7 +151,7 @@ impl<S: fmt::Debug> fmt::Debug for Faulty<S> {
 
 const NAME: &str = "Faulty";
 
-/// Executes the decision of a fault plan about a call at a moment.
+/// Injects the fault that a fault plan chooses for an operation, before or after the call.
 async fn inject(plan: &Plan, operation: Operation, moment: Moment) -> Result<(), Injected> {
     match plan(operation, moment) {
         Fault::None => {}

@@ -34,7 +34,8 @@ impl<E: EventSource> EventSource for Instrumented<E> {
         self.inner.description()
     }
 
-    /// Returns the count of the inner source without a log line, because only monitoring calls this method.
+    /// Returns the inner source's number of events that are not acknowledged. Only monitoring calls this method, so no log line
+    /// is written.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         self.inner.behind().await
     }

@@ -12,9 +12,11 @@ const MOST_IDLE: usize = 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Ledger rows with a due time that are first in their order, by executor.
+    /// Ledger rows that can be claimed at their due time, by executor. Each row has no ordering key, or is the first row of its
+    /// ordering key.
     due: HashMap<Arc<str>, BTreeMap<(Timestamp, u64), RunRef>, RandomState>,
-    /// Ledger rows with an ordering key that are in their position and not over, in the order of the key.
+    /// Ledger rows that have a position in the order of their ordering key. Ended runs, and transferred runs that left this
+    /// order, have none.
     keys: BTreeMap<Position, RunRef>,
     /// Rows of suspended runs, by the ID of their trigger.
     suspended: HashMap<BreadcrumbId, BTreeMap<u64, RunRef>, RandomState>,
@@ -151,8 +153,9 @@ impl Index {
         before.rev().map(|(_, run)| run)
     }
 
-    /// Returns the runs that were transferred to a version of an executor, and the runs that were transferred to another version
-    /// and left their position. Both are in the order of their sequences.
+    /// Returns the runs that were transferred to an executor version, and a second list of runs that any version can accept when
+    /// they are due. The runs of the second list were transferred to other versions and left the order of their ordering keys.
+    /// Both lists are in the order of the runs' sequences.
     pub(super) fn transferred<'i>(
         &'i self,
         version: &'i (Arc<str>, Arc<str>),

@@ -18,7 +18,8 @@ const AT_ONCE: usize = 64;
 #[derive(Clone, Debug)]
 enum Logged {
     Shared(EventKind, Arc<Breadcrumb>),
-    /// The event of a breadcrumb that exceeds the maximum size of an event. The log must not retain such a breadcrumb in memory.
+    /// An event that does not share its breadcrumb with the store, so that the log does not retain the breadcrumb in memory. The
+    /// breadcrumb is larger than an event's context may be, or the log has dropped the context.
     Alone(Arc<Event>),
 }
 
@@ -38,7 +39,7 @@ impl Logged {
         }
     }
 
-    /// Drops the breadcrumb or the context of the logged event. Subscribers then read the breadcrumb from the store.
+    /// Reduces the logged event to its envelope, to save memory. Subscribers then read the breadcrumb from the store.
     fn drop_context(&mut self) {
         *self = Self::Alone(Arc::new(self.event().envelope()));
     }
@@ -210,9 +211,10 @@ struct Subscriber {
     tenant: Arc<Tenant>,
     changed: watch::Receiver<u64>,
     next: u64,
-    /// Events from `next` on that the subscriber has read from the log.
+    /// Events that the subscriber has read from the log and not delivered yet. The first one is at position `next`.
     read: VecDeque<Logged>,
-    /// The time of the newest event up to `next` that was delivered to the subscriber or precedes the subscription.
+    /// The time of the newest event that the subscriber has delivered, or that precedes the subscription. A `Lagged` error
+    /// reports this time.
     delivered_to: Option<Timestamp>,
     returned: Arc<Nacked<Logged>>,
 }

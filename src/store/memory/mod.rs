@@ -80,8 +80,9 @@ pub struct MemoryLimits {
     pub finished_runs: usize,
     /// Maximum number of a tenant's events that subscribers can still read. The store removes the oldest. Defaults to 100,000.
     pub events: usize,
-    /// Maximum size in bytes of the breadcrumbs that events share, including replaced and deleted ones. Beyond it, the oldest
-    /// events are delivered without context, and the runtime reads the breadcrumb from the store. Defaults to 64 MiB.
+    /// Maximum size in bytes of the breadcrumbs that a tenant's event log retains, including replaced and deleted versions.
+    /// Beyond it, the oldest events are delivered without context, and the runtime reads the breadcrumb from the store. Defaults
+    /// to 64 MiB.
     pub event_bytes: usize,
     /// Maximum number of a tenant's tombstones of deleted breadcrumbs. The store removes the oldest. Defaults to 10,000.
     pub tombstones: usize,
@@ -136,8 +137,8 @@ struct State {
 }
 
 impl State {
-    /// Returns an error if breadcrumbs and saved states exceed the tenant's limit after they grow by `more` bytes and `less` bytes
-    /// are removed.
+    /// Returns an error if a change makes the tenant's breadcrumbs and saved states larger than `limit` bytes. `more` is the
+    /// growth in bytes, and `less` is the size of other data that the change removes. A change without growth never fails.
     fn check_bytes(&self, more: isize, less: usize, limit: usize) -> Result<(), StoreError> {
         let before = self.table.bytes() + self.runs.bytes();
         let after = before.saturating_add_signed(more).saturating_sub(less);
@@ -195,9 +196,9 @@ impl MemoryStore {
         }
     }
 
-    /// Waits until all breadcrumbs that were written to this tenant before have vectors. Returns the number of breadcrumbs whose
-    /// text the embedder rejects. The store retries these only after they change. Returns 0 at once for a store without an
-    /// embedder.
+    /// Waits until all breadcrumbs that were written to this tenant before the call have vectors. Returns the number of
+    /// breadcrumbs whose text the embedder rejects. The store retries these only after they change. Returns 0 at once for a store
+    /// without an embedder.
     ///
     /// # Errors
     /// [`StoreError::Embedding`] if the embedder fails.

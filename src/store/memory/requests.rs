@@ -16,9 +16,10 @@ type Name = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     keys: HashMap<Name, Recorded>,
-    /// The idempotency keys by the time when each was added or renewed, and a number. Old keys are checked in this order.
+    /// The idempotency keys in the order of their checks: by the time when each key was added or renewed, then by a unique
+    /// number.
     checks: BTreeMap<(Timestamp, u64), Name>,
-    /// The last number of an idempotency key in `checks`.
+    /// The number of the newest entry in `checks`. The numbers distinguish entries with the same time.
     last: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Rows of a tenant's run ledger, which the rules read and change.
+//! Rows of a tenant's run ledger. The ledger rules in `store/rules` decide how the rows change.
 
 use super::index::Index;
 use super::paused::Paused;
@@ -73,7 +73,8 @@ impl Runs {
         self.sequence + 1
     }
 
-    /// Returns `true` if adding a run to the ledger adds one row that is not over.
+    /// Returns `true` if enqueueing a run increases the number of open runs. The run is new, or the enqueue makes its ended row
+    /// ready again.
     pub(super) fn opens(&self, run: &RunRef, origin: &Origin) -> bool {
         rules::opens(self.rows.get(run).map(Box::as_ref), origin)
     }
@@ -202,8 +203,9 @@ impl Runs {
         lost
     }
 
-    /// Makes the runs due that were transferred to versions of executors, and runs of these executors that left their position and
-    /// reached their time. Returns their number.
+    /// Accepts transferred runs for the given executor versions, so that the runs become due. An accepted run was transferred to
+    /// one of these versions, or left the order of its ordering key and has reached the time limit of its transfer. Returns the
+    /// number of accepted runs.
     pub(super) fn accept_transfers(
         &mut self,
         versions: &[(Arc<str>, Arc<str>)],
@@ -277,7 +279,8 @@ impl Runs {
         )
     }
 
-    /// Returns ledger rows that include all rows in these states, of one trigger or of all.
+    /// Returns all ledger rows in `states`, and possibly further rows, which the caller must filter out. `on` limits the rows of
+    /// suspended runs to one trigger.
     fn in_states(
         &self,
         states: &[RunState],

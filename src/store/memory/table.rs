@@ -200,8 +200,8 @@ impl Table {
         }
     }
 
-    /// Compares the vectors of the breadcrumbs that a query selects, if an index bounds them to a small number. Otherwise returns
-    /// all vectors.
+    /// Compares the vectors of a query's candidate breadcrumbs, if an index limits the number of candidates. Otherwise returns
+    /// all vectors, which the caller must compare.
     pub(super) fn nearest_of_few(
         &self,
         nearest: &mut Nearest<'_>,
@@ -209,7 +209,7 @@ impl Table {
         query: &VectorQuery,
         now: Timestamp,
     ) -> Option<Vec<Arc<Chunk>>> {
-        /// Maximum number of breadcrumbs whose vectors are compared while the lock is held.
+        /// Maximum number of breadcrumbs whose vectors are compared while the tenant's lock is held.
         const FEW: usize = 1_024;
         let vectors = self.vectors.as_ref()?;
         let query = &query.query;
@@ -257,7 +257,8 @@ impl Table {
         Some(breadcrumb)
     }
 
-    /// Returns the smallest index of breadcrumbs that contains every breadcrumb that the query can select, newest first.
+    /// Returns the candidate breadcrumbs of a query, newest first. The candidates come from the index with the fewest breadcrumbs
+    /// that contains every possible result.
     fn candidates<'t>(&'t self, query: &Query) -> Newest<'t> {
         let selector = &query.selector;
         let (all, by_tag) = match selector.schema_name() {

@@ -16,14 +16,15 @@ pub(super) struct Changes {
     pub(super) created: Vec<Written>,
     /// New versions and tombstones of existing breadcrumbs, by breadcrumb ID. Only the last version of each breadcrumb is written.
     pub(super) replaced: HashMap<BreadcrumbId, Written>,
-    /// Events of the changed breadcrumbs in the order of their positions, up to the tenant's position.
+    /// Events of the changed breadcrumbs, in the order of their positions. The position of the last event is the tenant's current event
+    /// position.
     pub(super) events: Vec<Event>,
     pub(super) runs: HashMap<Name, Kept>,
     /// Request keys that the transaction adds, each with the trigger that its request created.
     pub(super) requests: BTreeMap<Key, Recorded>,
-    /// Ordering keys of runs that the jobs added, or changed without removing them from their position among the key's runs.
+    /// Ordering keys with runs that the jobs added or changed. Each of these runs is still in the order of its ordering key.
     pub(super) joined: BTreeSet<Line>,
-    /// Ordering keys of runs whose first run may have ended or left its position among the key's runs.
+    /// Ordering keys whose first run may have ended or left the order of the key. The next run of such a key may be the first now.
     pub(super) left: BTreeSet<Line>,
     /// If `true`, the tenant's row must record the time of this transaction, because a run became due at once.
     pub(super) shows_time: bool,
@@ -50,8 +51,9 @@ impl Changes {
         self.shows_time |= later.shows_time;
     }
 
-    /// Adds the SQL that writes all changes of a transaction to a statement with a table [`t`](super::tenant::place). No two parts change
-    /// the same row. Returns the number of new runs that another transaction may have added first.
+    /// Appends to `statement` the SQL that writes all changes of a transaction. The statement's table [`t`](super::tenant::place) contains
+    /// the tenant's sequence number and event position before the changes. No two parts change the same row. Returns the number of new runs
+    /// that another transaction may have added first.
     pub(super) fn write(&self, statement: &mut Statement, tenant: i64, has_vectors: bool) -> usize {
         table::insert(statement, tenant, &self.created);
         let replaced: Vec<&Written> = self.replaced.values().collect();

@@ -26,8 +26,8 @@ pub(super) struct ClaimNext {
     session: Mutex<Option<Session>>,
 }
 
-/// Read that ends the PostgreSQL session of a claim whose answer was lost, and returns the runs that the claim leased. The server may still
-/// execute the claim, or may not have received it yet.
+/// Query that finds the leased runs of a claim whose answer was lost. It first ends the claim's PostgreSQL session, because the server may
+/// still execute the claim, or may not have received it yet.
 struct Look<'c> {
     claim: &'c ClaimNext,
     /// Maximum time to wait until the PostgreSQL server has ended the claim's session.

@@ -94,7 +94,7 @@ pub(super) fn name(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the form in which PostgreSQL stores a name as an owned string.
+/// Returns an owned string with the form in which PostgreSQL stores a name.
 pub(super) fn name_of(text: &str) -> String {
     name(text).into_owned()
 }

@@ -29,7 +29,7 @@ pub(super) struct Connections {
     /// SQL statements that each new connection of the pool executes first.
     set_up: String,
     patience: Duration,
-    /// Semaphore with one permit for each further connection of the pool that may be in use.
+    /// Semaphore with one permit for each connection that can still be taken from the pool.
     free: Semaphore,
     /// Idle PostgreSQL connections of the pool. The last one was used last.
     kept: Mutex<Vec<Kept>>,
@@ -46,7 +46,8 @@ struct Kept {
 #[derive(Debug)]
 struct Live {
     connection: PgConnection,
-    /// The connection's session on the server, once the statements that begin transactions are prepared. Preparing them needs the tables.
+    /// The connection's session on the server, or `None` before the statements that begin transactions are prepared. Preparing them needs
+    /// the tables.
     session: Option<Session>,
     /// SQL of the write statements that the session has prepared. The name of each contains its index.
     written: Vec<Box<str>>,

@@ -32,7 +32,7 @@ pub(super) struct Database {
     pub(super) name: Arc<str>,
     pub(super) settings: Arc<Settings>,
     pub(super) time: Time,
-    /// Acknowledged positions of event consumers that are not stored yet.
+    /// Event positions that consumers have acknowledged and the store has not saved yet.
     pub(super) acknowledged: Acknowledged,
     /// If `true`, a task stores acknowledged positions of event consumers.
     pub(super) storing: AtomicBool,
@@ -65,7 +65,8 @@ pub(super) struct Database {
     /// Closes the receivers of [`open`](Self::open()) when the last reference to the database is dropped.
     _open: watch::Sender<()>,
     open: watch::Receiver<()>,
-    /// Sender that each background task with a PostgreSQL connection clones. [`closed`](Self::closed) ends when all clones are dropped.
+    /// Sender whose clones mark the running background tasks with a PostgreSQL connection. [`closed`](Self::closed) ends when all clones
+    /// are dropped.
     pub(super) ends: watch::Sender<()>,
     ended: watch::Receiver<()>,
 }
@@ -231,8 +232,8 @@ impl Database {
         answer
     }
 
-    /// Records that the database lost a tenant's events up to `mark`, and that its last event is at position `found`. All later writes
-    /// fail.
+    /// Records that the database lost commits of a tenant, so that all later writes fail. `mark` has the newest event that this store has
+    /// seen. `found` is the position of the tenant's last event in the database.
     pub(super) fn lost(&self, tenant: &Named, mark: Mark, found: u64) -> Arc<PostgresError> {
         self.loss.note(PostgresError::LostCommits {
             schema: self.settings.schema.clone(),

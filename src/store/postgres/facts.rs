@@ -76,7 +76,8 @@ impl Wanted {
     }
 }
 
-/// Runs, breadcrumbs and request keys that the SQL statements of [`Wanted::ask`] select, before their rows are read.
+/// Runs, breadcrumbs and request keys that [`Wanted::ask`] requested from the PostgreSQL server. [`read`](Self::read) reads them from the
+/// server's answer.
 pub(super) struct Asking(Wanted);
 
 impl Asking {
@@ -114,7 +115,8 @@ impl Asking {
     }
 }
 
-/// Reads the ledger row, the trigger's origin and the ordering key's first run of one of `runs` from a row of the answer.
+/// Reads the facts of one run from a row that the PostgreSQL server returned. The row contains the run's index in `runs`. The facts are the
+/// ledger row, the trigger's origin, the first run of the ordering key and the executor's pause.
 fn read_known(
     found: &PgRow,
     runs: &[RunRef],
@@ -283,7 +285,7 @@ fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
 pub(super) struct Known {
     /// Ledger row of the run, or `None` if the run is not in the ledger.
     pub(super) kept: Option<Kept>,
-    /// Origin of the run's trigger: correlation ID and hops, or its writer if that is the run's own executor.
+    /// Recorded origin of the run's trigger: the correlation ID and hops, or `Origin::Own` if the run's own executor wrote the trigger.
     pub(super) origin: Origin,
     /// First other run with the run's ordering key.
     pub(super) first: Option<First>,

@@ -28,15 +28,16 @@ pub(super) struct Seen {
 /// Positions of a tenant's events in the database at the time of a read that started after the [`Mark`] was taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
-    /// Position of the tenant's oldest event in the database; the position of the newest event follows.
+    /// Position of the tenant's oldest event in the database.
     pub(super) first: u64,
+    /// Position of the tenant's newest event in the database.
     pub(super) last: u64,
     /// Breadcrumb ID and version of the database's event at the position of the [`Mark`].
     pub(super) at_mark: Option<(BreadcrumbId, u64)>,
 }
 
 impl Mark {
-    /// Merges newer events of the tenant, or events that another reader has seen, into this mark.
+    /// Updates the highest seen position and the newest seen event of the tenant from another mark.
     pub(super) fn add(&mut self, other: Self) {
         self.head = self.head.max(other.head);
         let position = |event: Option<Seen>| event.map(|event| event.position);
@@ -45,7 +46,8 @@ impl Mark {
         }
     }
 
-    /// Returns `true` if the database has all events up to this mark, except those that retention has deleted.
+    /// Returns `true` if the database still has the tenant's events up to the newest seen event. Events that retention deleted do not count
+    /// as missing.
     pub(super) fn is_in(&self, now: &Now) -> bool {
         let is_same = self
             .event

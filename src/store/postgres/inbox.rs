@@ -100,7 +100,8 @@ impl TakeIn {
     }
 }
 
-/// Returns the breadcrumb IDs chosen in inbox rows that a breadcrumb or a tombstone of the tenant already has.
+/// Returns the IDs that are already used, among the breadcrumb IDs that inbox rows chose. An ID is used if a breadcrumb or a tombstone of
+/// the tenant has it.
 async fn known(writing: &mut Writing<'_>, rows: &[Inserted]) -> sqlx::Result<Vec<BreadcrumbId>> {
     let chosen: Vec<Id> = rows.iter().filter_map(|row| row.id).map(Id::from).collect();
     if chosen.is_empty() {

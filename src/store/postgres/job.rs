@@ -26,12 +26,13 @@ pub(super) trait Job: Send + Sync + 'static {
         None
     }
 
-    /// Adds the runs that the claim after the commit leased to the job's result.
+    /// Adds the leased runs to the job's result. The job's claim leased these runs after the commit. `leased` is an error if the claim
+    /// failed.
     fn leased(_answer: &mut Self::Answer, _leased: Result<Vec<Leased>, StoreError>) {}
 
     /// Replaces provisional breadcrumb times in the job's result, once the transaction has its place in the tenant's commit order.
     fn settle(_answer: &mut Self::Answer, _place: &Place) {}
 
-    /// Runs after the job's transaction was committed, even if the caller no longer waits for the result.
+    /// Performs the job's work after the commit, even if the caller no longer waits for the result. Does nothing by default.
     fn committed(&self, _answer: &Self::Answer) {}
 }

@@ -1,4 +1,4 @@
-//! Leases of due runs in PostgreSQL: one SQL statement in its own transaction, because every run needs a lease.
+//! Claims of due runs in PostgreSQL, each as one SQL statement in its own transaction. Claims must be fast, because every run needs one.
 //!
 //! The statement repeats [`grant`](crate::store::rules::grant) in SQL.
 

@@ -255,8 +255,8 @@ impl RunLedger for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Returns a reference to a run with the ordering key of the run's ledger row. Transactions lock ordering keys before rows, which
-    /// prevents deadlocks.
+    /// Returns a copy of `run` with the run's ordering key. If `run` has no key, the key comes from the run's ledger row. Transactions lock
+    /// ordering keys before rows, which prevents deadlocks.
     async fn with_key(&self, run: &RunRef) -> Result<RunRef, StoreError> {
         if run.order.is_some() {
             return Ok(run.clone());
@@ -268,7 +268,8 @@ impl PostgresStore {
         Ok(run.clone().ordered_by(key.await?))
     }
 
-    /// Returns leased runs as claims for the worker, in their order, and first adds the missing origins of triggers.
+    /// Converts leased runs to claims for the worker, in the same order. Before that, the function stores the missing origins of the runs'
+    /// triggers.
     async fn claimed(&self, leased: Vec<Leased>) -> Result<Vec<Claimed>, StoreError> {
         let unknown = leased.iter().filter(|run| run.row.lineage.is_none());
         let unknown: Vec<Lease> = unknown.map(|run| run.row.lease()).collect();

@@ -85,7 +85,8 @@ impl Read for KeyOf<'_> {
     }
 }
 
-/// Read of one page of a query for runs and of one further run, each with its position, newest first.
+/// Query for one page of runs, newest first, each with its position in the list. It reads one run more than the page size, which shows if
+/// there is a next page.
 pub(super) struct Page<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q RunQuery,

@@ -91,7 +91,7 @@ const ANEW: Duration = Duration::from_secs(300);
 struct Hearing {
     options: PgConnectOptions,
     schema: String,
-    /// ID of this process in event notifications, by which it ignores its own.
+    /// ID of this process in event notifications. The process ignores notifications with this ID, because it sent them itself.
     own: String,
     patience: Duration,
     announced: watch::Sender<u64>,

@@ -64,8 +64,8 @@ impl Writing<'_> {
         Ok(Some(known))
     }
 
-    /// Returns the first other run with an ordering key, after the changes of the transaction's jobs so far. `first` is the first row in
-    /// the table.
+    /// Returns the first run of an ordering key, except the run `name`. The result includes the changes of the transaction's jobs so far.
+    /// `first` is the first row in the table.
     fn first(&self, line: &Line, name: &Name, first: Option<First>) -> Option<First> {
         let has_joined = |changes: &Changes| changes.joined.contains(line);
         if !has_joined(&self.own) && !has_joined(&self.earlier) {

@@ -7,7 +7,7 @@ use uuid::Uuid;
 #[derive(Debug)]
 pub(super) struct Notifying {
     state: AtomicU8,
-    /// ID of this process in its event notifications, which it ignores when it receives them.
+    /// ID of this process in the event notifications that it sends. The process ignores received notifications with this ID.
     pub(super) sender: Uuid,
 }
 

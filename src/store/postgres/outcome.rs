@@ -66,7 +66,8 @@ fn is_crowded(error: &sqlx::Error) -> bool {
 /// Results of a PostgreSQL transaction that is committed and durable.
 #[derive(Default)]
 pub(super) struct Done {
-    /// Places of the transaction's changes in the tenant's commit order, in the order in which they were written.
+    /// Places of the transaction's changes in the tenant's commit order. The list is in the order in which the transaction wrote the
+    /// changes.
     pub(super) places: Vec<Place>,
     /// Events of the changes at each place in the tenant's commit order, with the position of the last event.
     pub(super) events: Vec<(u64, Vec<Event>)>,
@@ -85,7 +86,7 @@ impl Done {
         self.places.push(place);
     }
 
-    /// Removes and returns the runs that one claim leased, in their order.
+    /// Removes and returns the runs that one claim leased, in the order in which the claim selected the runs.
     pub(super) fn leased(&mut self, claim: ClaimId) -> Result<Vec<Leased>, StoreError> {
         let all = self.leased.as_mut().ok_or_else(claim_in_doubt)?;
         let is_its = |leased: &mut Leased| leased.row.claim == Some(claim);

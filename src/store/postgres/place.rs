@@ -89,7 +89,8 @@ pub(super) struct Ended {
     /// ID of the tenant of the transaction.
     pub(super) tenant: i64,
     pub(super) transaction: Transaction,
-    /// Places in the commit order of changes that are written already, in the order in which they were written, each with its events.
+    /// Places of the changes that the transaction has already written, in the tenant's commit order. Each place comes with the events of
+    /// its changes. The list is in the order of the writes.
     pub(super) places: Vec<(Place, Vec<Event>)>,
     /// Changes of the transaction that are not written yet.
     pub(super) last: Option<Last>,

@@ -34,8 +34,8 @@ pub(super) async fn rows(
 /// First SQL statement of a message, which makes the server plan the later statements of the transaction once, for all parameters.
 pub(super) const PLANNED_ONCE: &str = "SET LOCAL plan_cache_mode = force_generic_plan";
 
-/// Formats the SQL parameters of the store's clock, `$2` and `$3` of [`clock`](super::tenant::clock): the time at which a test holds the
-/// clock, or NULL, and the clock's shift.
+/// Formats the SQL parameters `$2` and `$3` of [`clock`](super::tenant::clock). `$2` is the time at which a test has stopped the store's
+/// clock, or `NULL`. `$3` is the time that tests have added to the clock.
 pub(super) fn time(time: &Time) -> String {
     let held = time.held().map(|held| held.to_string());
     format!("{}, {}", held.as_deref().unwrap_or("NULL"), time.shift())

@@ -36,7 +36,7 @@ pub(super) fn held(lease: &Lease) -> Held {
     (row::name(&lease.run), lease.token, lease.epoch)
 }
 
-/// Returns one value of each lease, as a column for an SQL parameter.
+/// Applies `of` to each lease, and returns the values as one array for an SQL parameter.
 fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
     leases.keys().map(of).collect()
 }
@@ -73,7 +73,8 @@ pub(super) async fn owners_live(
     note.execute(connection).await.map(drop)
 }
 
-/// Extends leases of runs by their length from now. Returns the leases that are still the newest of their rows.
+/// Extends leases of runs, so that each lease ends one lease duration after now. Returns the leases that are still the newest of their
+/// rows.
 pub(super) async fn extend(
     connection: &mut PgConnection,
     tenant: i64,

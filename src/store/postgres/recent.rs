@@ -66,7 +66,7 @@ impl Recent {
         }
     }
 
-    /// Removes the events before a position, which retention has deleted, from memory.
+    /// Drops all events before the position `first` from memory. Retention has deleted these events from the database.
     pub(super) fn forget_before(&self, first: u64) {
         let mut recent = self.lock();
         while let Some(oldest) = recent.by_position.first_entry()

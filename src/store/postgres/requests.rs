@@ -37,8 +37,8 @@ pub(super) const SWEPT: usize = 1_024;
 pub(super) struct Request(pub(super) Checked);
 
 impl Job for Request {
-    /// The answer to the request, or an error if there are too many request keys, and `true` if further breadcrumbs may have expired. The
-    /// error is part of the result, because the transaction must keep the checks of old keys.
+    /// The answer to the request, and a flag that is `true` if further breadcrumbs may have expired. The answer is an error if the tenant
+    /// has too many request keys. This error is part of the result, because the transaction must still commit the checks of old keys.
     type Answer = (Result<Requested, StoreError>, bool);
 
     fn wants(&self, wanted: &mut Wanted) {
@@ -87,7 +87,7 @@ fn is_full(writing: &Writing<'_>) -> bool {
 }
 
 impl Writing<'_> {
-    /// Returns the record of a request key, including keys that this transaction adds.
+    /// Returns the record of a request key. The function also finds the keys that this transaction adds.
     async fn requested(&mut self, key: &Key) -> sqlx::Result<Option<Recorded>> {
         let own = self.own.requests.get(key);
         if let Some(recorded) = own.or_else(|| self.earlier.requests.get(key)) {

@@ -106,7 +106,8 @@ async fn said(
     Ok(status)
 }
 
-/// Makes a commit durable whose answer was lost, and finds its place in the commit order by one of its events.
+/// Makes a commit durable after its answer was lost, and finds the commit's place in the commit order. One of the commit's events
+/// identifies the place.
 async fn find(database: &Database, tenant: &Named, lost: &Lost) -> sqlx::Result<Status> {
     let mut connection = database.connections.one().await?;
     let found = async {

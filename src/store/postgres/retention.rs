@@ -10,7 +10,8 @@ use crate::store::durable::tenant::Tenant;
 /// Maximum number of expired breadcrumbs that a search can encounter without starting their removal.
 pub(super) const MANY_EXPIRED: usize = 64;
 
-/// Maximum number of events, tombstones or ended runs that one retention transaction deletes; many commits together can add so many.
+/// Maximum number of events, tombstones or ended runs that one retention transaction deletes. The number is large, because a transaction
+/// with many jobs adds many rows.
 const MOST: i64 = 16_384;
 
 /// SQL that deletes a tenant's old events, except the last event that each consumer acknowledged. The time of that event bounds the events

@@ -69,8 +69,8 @@ pub(super) fn line_of(run: &RunRef) -> Option<Line> {
     Some((Arc::clone(&run.executor), line.into()))
 }
 
-/// Identity of a run, and the ordering key with which the transaction names the run. One transaction can name a run with several keys, and
-/// the key decides whether a new row is the first of its ordering key.
+/// Identity of a run, and the ordering key with which a job refers to the run. The jobs of one transaction can refer to a run with
+/// different keys, and the key decides whether a new row is the first of its ordering key.
 pub(super) type Asked = (Name, Option<Arc<str>>);
 
 /// Returns the identity of a run and its ordering key, by which a transaction finds the run's facts.

@@ -141,7 +141,7 @@ impl Job for LearnOrigins {
     }
 }
 
-/// Write that extends leases of runs by their length from now. Its result contains the lost leases.
+/// Write that extends leases of runs, so that each lease ends one lease duration after now. The result contains the lost leases.
 pub(super) struct Heartbeat {
     pub(super) tenant: Arc<Named>,
     pub(super) leases: Vec<Lease>,
@@ -217,7 +217,7 @@ impl Read for Save {
     }
 }
 
-/// Job that repeats a failed or skipped run, behind all other runs.
+/// Job that makes a failed or skipped run ready again. The run goes to the end of the order of its ordering key.
 pub(super) struct Redo(pub(super) RunRef);
 
 impl Job for Redo {

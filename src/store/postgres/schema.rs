@@ -71,7 +71,8 @@ const SECOND: &str = "
     CREATE UNLOGGED TABLE ux_alive (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), since TEXT NOT NULL);
 ";
 
-/// Version 3 of the store's tables, which adds the claim ID of a lease, by which its runs can be found if the answer is lost.
+/// Version 3 of the store's tables, which adds a column for the claim ID of a lease. If the answer to a claim is lost, the store finds the
+/// claim's runs by this ID.
 const THIRD: &str = "
     ALTER TABLE ux_runs ADD COLUMN claim UUID;
 ";
@@ -135,8 +136,9 @@ const TENTH: &str = "
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number);
 ";
 
-/// Version 11 of the store's tables, which adds the number of request keys to the tenant's row, and an index for checks in the order of
-/// time. The condition of the index prevents that the server looks up a key with it, which would read all keys of the tenant.
+/// Version 11 of the store's tables, which adds the number of request keys to the tenant's row. It also adds an index of request keys by
+/// check time, for checks of old keys. The condition of the index prevents that the server looks up a key with it, which would read all
+/// keys of the tenant.
 const ELEVENTH: &str = "
     ALTER TABLE ux_tenants ADD COLUMN requests BIGINT NOT NULL DEFAULT 0;
     UPDATE ux_tenants AS n SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = n.id);

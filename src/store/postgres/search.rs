@@ -21,7 +21,7 @@ const PAGE: usize = 256;
 pub(super) struct Search<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q Query,
-    /// Connection pool of the store, which limits the time of each page of the query. The whole search has no time limit.
+    /// Connection pool of the store. The pool's time limit applies to each page of the search, but not to the whole search.
     pub(super) connections: &'q Connections,
 }
 
@@ -126,7 +126,7 @@ impl<'q> Asked<'q> {
         })
     }
 
-    /// Adds the matching breadcrumbs of the next page of up to `most` candidates.
+    /// Reads the next page of up to `most` candidates, and adds the matching breadcrumbs to `met`.
     async fn page(
         &self,
         connection: &mut PgConnection,

@@ -15,7 +15,7 @@ use crate::store::row::End;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 
-/// Minimum number of expired breadcrumbs that a commit can remove.
+/// Number of expired breadcrumbs that every commit can remove. A commit with more writes can remove more.
 const EXPIRED_AT_ONCE: usize = 64;
 
 /// Job that writes breadcrumbs, ends a run and adds the events of both.

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 /// Maximum number of jobs (store operations) in one PostgreSQL transaction.
 const MOST: usize = 64;
 
-/// A queued job (store operation) with its result, without the type of the result.
+/// A queued job (store operation) of any result type. The task stores the result until it sends the result to the caller.
 pub(super) trait Task: Send {
     /// Returns `true` if the caller still waits for the result of the job.
     fn is_wanted(&self) -> bool;
@@ -27,7 +27,7 @@ pub(super) trait Task: Send {
     /// Runs the job (store operation) in an open transaction, and stores the result.
     fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>>;
 
-    /// Stores the error with which the job (store operation) is rejected as its result.
+    /// Rejects the job (store operation), and stores the error as the job's result.
     fn refuse(&mut self, error: StoreError, writing: &Writing<'_>);
 
     /// Returns the claim of due runs that the job makes after the commit. `None` if the job is rejected or claims no runs.
@@ -42,7 +42,7 @@ pub(super) type Tasks = Vec<Box<dyn Task>>;
 pub(super) struct Asked<J: Job> {
     job: J,
     done: Option<Result<J::Answer, StoreError>>,
-    /// Index of the transaction's place in the commit order that belongs to the job's changes.
+    /// Index in [`Done::places`] of this job's place. The place is that of the job's changes in the commit order.
     place: usize,
     reply: oneshot::Sender<Result<J::Answer, StoreError>>,
     working: Option<Working>,

@@ -20,7 +20,7 @@ macro_rules! server_clock {
     };
 }
 
-/// SQL of the PostgreSQL server's clock in microseconds, with the changes of tests: `$2` replaces the time, and `$3` is added.
+/// SQL of the PostgreSQL server's clock in microseconds. In tests, `$2` replaces the server's time, and `$3` is added to the time.
 macro_rules! wall_clock {
     () => {
         concat!(
@@ -31,9 +31,9 @@ macro_rules! wall_clock {
     };
 }
 
-/// SQL of the store's clock in microseconds, by the same rule as [`shown`](crate::store::durable::tenant::shown): the server's clock,
-/// unless it was set back behind [`Tenant::latest`] of the tenant `$1`. `$2` and `$3` change it in tests: the time at which the clock is
-/// stopped, and the time that is added.
+/// SQL of the store's clock in microseconds: the server's clock, unless the server's clock was set back. The rule is that of
+/// [`shown`](crate::store::durable::tenant::shown), with [`Tenant::latest`] of the tenant `$1`. In tests, `$2` is the time at which the
+/// clock is stopped, and `$3` is the time that is added.
 macro_rules! clock {
     () => {
         concat!(
@@ -167,8 +167,9 @@ pub(super) fn open(mut tenant: Tenant) -> Tenant {
     tenant
 }
 
-/// Starts the SQL statement that writes a transaction's changes, with a table `t`: the sequence number and the position to which the
-/// numbers of the transaction are added, and `base` for its times. `position` replaces the tenant's position.
+/// Starts the SQL statement that writes the changes of a transaction. Its table `t` has one row with the start values of the changes. The
+/// numbers of the transaction are added to `t.sequence` and `t.position`, and its provisional times are added to `t.base`. `position`
+/// replaces the tenant's event position.
 pub(super) fn place(tenant: i64, time: &Time, position: Option<i64>) -> Statement {
     let mut statement =
         Statement::new("WITH t AS MATERIALIZED (SELECT n.id, n.sequence, coalesce(");
@@ -184,8 +185,9 @@ pub(super) fn place(tenant: i64, time: &Time, position: Option<i64>) -> Statemen
     statement
 }
 
-/// Adds the update of the tenant's row from `before` to `after` to an SQL statement, which returns the row and `base`. `new` is the number
-/// of runs that the statement adds. Runs that another transaction added first are not counted.
+/// Appends the update of the tenant's row to an SQL statement. The update adds the differences between `before` and `after`, and returns
+/// the new row and `t.base`. `new` is the number of runs that the statement adds. Runs that another transaction added first are not
+/// counted.
 pub(super) fn update(statement: &mut Statement, before: &Tenant, after: &Tenant, new: i64) {
     let times = after.latest - before.latest;
     statement

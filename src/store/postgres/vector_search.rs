@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 /// Maximum number of candidate rows on one page of a vector search.
 const PAGE: usize = 256;
-/// Number of rows beyond the query's limit on the first page of a vector search if SQL can check the whole query except the expiry of
-/// breadcrumbs.
+/// Number of rows that the first page of a vector search reads beyond the query's limit, to make up for expired breadcrumbs. It applies to
+/// queries without conditions, which SQL can check completely, except for the expiry.
 const SPARE: usize = 8;
 
 /// Read that searches one tenant's breadcrumbs for the nearest vectors.
@@ -240,7 +240,8 @@ impl<'q> Met<'q> {
         }
     }
 
-    /// Adds the next candidate rows of a vector search, nearest first. Returns `true` if no further row can be in the result.
+    /// Adds breadcrumbs of the next candidate rows to the result of the vector search. The rows must be sorted, nearest first. Returns
+    /// `true` if no further row can be in the result.
     fn take(&mut self, rows: Vec<PgRow>) -> sqlx::Result<bool> {
         for row in rows {
             let distance: f64 = row.try_get(1)?;

@@ -18,8 +18,9 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// SQL for the serial numbers of runs that given executor versions accept: runs that were transferred to one of these versions, or that
-/// left the order of their ordering key and are due. At most `$6` for each version.
+/// SQL for the serial numbers of transferred runs that given executor versions accept. A version accepts the runs that were transferred to
+/// it. It also accepts due runs of its executor that left the order of their ordering key. The SQL returns at most `$6` numbers for each
+/// version.
 macro_rules! transferred {
     () => {
         concat!(
@@ -38,7 +39,7 @@ macro_rules! transferred {
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-/// Binds the SQL parameters of [`transferred`] to a query with the first three parameters.
+/// Binds the SQL parameters `$4` to `$6` of [`transferred`] to a query. The caller must have bound `$1` to `$3`.
 fn bind<'q>(query: Query<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize) -> Query<'q> {
     let (executors, versions) = (
         versions.iter().map(|(executor, _)| &**executor),
@@ -78,7 +79,7 @@ impl Read for HasTransfers<'_> {
     }
 }
 
-/// Job that makes the transferred runs due that given executor versions accept; each version has its executor ID.
+/// Job that accepts transferred runs for given executor versions, so that the runs become due. Each version has its executor ID.
 pub(super) struct AcceptTransfers(pub(super) Vec<(Arc<str>, Arc<str>)>);
 
 impl Job for AcceptTransfers {

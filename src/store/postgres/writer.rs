@@ -60,7 +60,7 @@ impl Database {
 struct Turn {
     database: Arc<Database>,
     tenant: Arc<Named>,
-    /// If `true`, the tenant had no more jobs, and later jobs start another turn.
+    /// If `true`, the tenant had no more jobs, and a later job starts another background task.
     is_over: bool,
 }
 

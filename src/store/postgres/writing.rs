@@ -72,10 +72,12 @@ pub(super) struct Writing<'t> {
     pub(super) has_expired: bool,
     transaction: Transaction,
     pub(super) counters: Counters,
-    /// Position before the transaction's first event, if the planted bug `late-committer` assigned it before the lock.
+    /// Event position that the planted bug `late-committer` assigned before the transaction locked the tenant's row. `None` without the
+    /// bug.
     early: Option<i64>,
-    /// Tenant's row as the transaction last wrote it; the next field is the row before the current job.
+    /// Tenant's row as the transaction last wrote it to the database.
     written: Tenant,
+    /// Tenant's row before the current job of the transaction.
     before: Tenant,
     /// Ordering keys of runs that the transaction has locked.
     pub(super) lines: BTreeSet<Line>,
@@ -180,7 +182,8 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// Reads runs and request keys again that another transaction may have added before this one locked the tenant's row.
+    /// Repeats the read of runs and request keys after this transaction has locked the tenant's row. Another transaction may have added
+    /// their rows before the lock.
     async fn read_added(&mut self, mut wanted: Wanted) -> sqlx::Result<()> {
         // A missing row cannot be locked, so another transaction can have added it.
         let is_certain = |known: &Option<Known>| {
@@ -207,7 +210,7 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// Adds a run's state transition, which the rules decided, to the transaction's changes.
+    /// Adds the state transition of a run to the transaction's changes. The ledger rules have decided the transition.
     pub(super) fn apply(&mut self, serial: Option<i64>, change: Change) {
         if !change.is_changed {
             return;
@@ -343,7 +346,8 @@ impl<'t> Writing<'t> {
         Some(last)
     }
 
-    /// Returns the PostgreSQL connection to a job that changes the tables itself.
+    /// Returns the PostgreSQL connection, for a job that changes the tables with its own SQL. Records that only a rollback can undo the
+    /// job's changes.
     pub(super) fn tells(&mut self) -> &mut PgConnection {
         self.is_told = true;
         self.connection
