@@ -174,8 +174,8 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, Connect
 /// so the statement's own commit waits until the log is on disk, and on the synchronous standbys.
 pub(super) const FLUSH: &str = "SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')";
 
-/// SQL statement that makes earlier commits durable, unless all of them are known to be durable. A transaction that changed nothing executes
-/// it, because the transaction's result can depend on a commit that is not durable yet. See also [`FLUSH`].
+/// SQL statement that makes earlier commits durable, unless all of them are known to be durable. A transaction that changed nothing
+/// executes it, because the transaction's result can depend on a commit that is not durable yet. See also [`FLUSH`].
 pub(super) const FLUSH_IF_BEHIND: &str = "
     SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')
     WHERE current_setting('synchronous_standby_names') <> '' OR pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()";
