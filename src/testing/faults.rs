@@ -47,13 +47,13 @@ pub struct Faults(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     switches: Mutex<Switches>,
-    /// Notified when the worker with these faults crashes.
+    /// Notification that is sent when the worker with these faults crashes.
     crashed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Switches {
-    /// Number of further store calls that fail, by operation and moment.
+    /// Number of further store calls that fail, by operation and by the moment of the failure: before or after the call has its effect.
     failing: HashMap<(Operation, Moment), usize>,
     crash_at: Option<(Operation, Moment)>,
     has_crashed: bool,

@@ -92,7 +92,8 @@ impl<'w> Watch<'w> {
         }
     }
 
-    /// Returns `true` if the runtime has handled every event of the store, and none of its executors has a busy run.
+    /// Returns `true` if the runtime has handled every event of the store, and its executors have no run that is due, running or ready
+    /// to resume.
     async fn is_idle(&self) -> Result<bool, TestError> {
         let events = self.store.events().subscribe(StartAt::Now).await;
         let newest = events.map_err(TestError::of_source)?.start();

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Conditions of a tool call that has its own run, in contrast to a call within the run of an agent.
+/// Settings of a tool call that has its own run: timeout, retries, execution guarantee and approval. These settings do not
+/// apply to a tool call within the run of an agent.
 pub(super) struct Terms {
     /// Timeout of the tool call.
     pub(super) time: Duration,
@@ -24,11 +25,13 @@ pub(super) struct Terms {
     pub(super) again: bool,
     /// Guarantee on the number of executions of the tool call.
     pub(super) execution: Execution,
-    /// Approval of the tool call: `Given` if authors of requests are trusted to have asked a person for approval.
+    /// The approval state of the tool call. The state is `Given` if authors of requests are trusted to have asked a person for
+    /// approval.
     pub(super) approval: ApprovalState,
 }
 
-/// Calls a tool with `input` of the trigger's context, else with the whole context. Returns the fields of the response.
+/// Calls a tool with the field `input` of the trigger's context, or with the whole context if the field is missing. Returns the fields
+/// of the response.
 ///
 /// # Errors
 /// Errors after which the run is retried or suspended, so there is no answer yet.

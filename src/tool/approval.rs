@@ -64,9 +64,10 @@ type Predicate = dyn Fn(&Value) -> bool + Send + Sync;
 #[derive(Clone)]
 #[must_use = "a rule has no effect until a tool or an agent has it"]
 pub struct Approval {
-    /// A condition in code on the arguments of a call, or `None` if only the conditions as data decide.
+    /// A Rust function that returns `true` for arguments that need an approval, or `None` if the rule has no such function.
     predicate: Option<Arc<Predicate>>,
-    /// Conditions as data on the arguments of a call, which must all hold.
+    /// Serializable conditions on the arguments of a call. The rule applies to a call only if all conditions hold and `predicate`, if
+    /// set, returns `true`.
     conditions: Vec<Condition>,
     by: Vec<String>,
     expires_in: Option<Duration>,
@@ -151,7 +152,8 @@ impl Approval {
         *self == Self::always()
     }
 
-    /// Reads an approval rule from a question, in the form that `data` writes. An unreadable condition holds for all arguments.
+    /// Reads an approval rule from the JSON fields in a question to a person. [`data`](Self::data) writes these fields. An unreadable
+    /// condition holds for all arguments.
     pub(crate) fn of_question(written: &Value) -> Self {
         let list = |field: &str| written.get(field).and_then(Value::as_array);
         let conditions = list("when").into_iter().flatten().map(|condition| {
@@ -182,7 +184,8 @@ impl Approval {
 }
 
 impl PartialEq for Approval {
-    /// Compares two approval rules. Conditions in code are equal only if they have the same address.
+    /// Returns `true` if two approval rules have the same conditions, approvers and time limit. Conditions in code are equal only if
+    /// they have the same address.
     fn eq(&self, other: &Self) -> bool {
         let is_same = match (&self.predicate, &other.predicate) {
             (None, None) => true,

@@ -20,7 +20,7 @@ pub struct ToolContext {
     store: Arc<dyn BreadcrumbStore>,
     call: Option<Arc<InRun>>,
     progress: Arc<Progress>,
-    /// The permit of the call among the concurrent calls of the tool, while the call runs.
+    /// Weak reference to this call's permit under the tool's limit on concurrent calls. The permit exists while the call runs.
     slot: Weak<OwnedSemaphorePermit>,
 }
 

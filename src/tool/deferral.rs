@@ -47,7 +47,7 @@ pub fn ask_human(question: impl Into<Question>) -> BoxError {
     deferred("question", json!({"question": text, "options": options}))
 }
 
-/// Returns an error with which a tool defers its result, for a custom driver of the [machine](crate::machine).
+/// Returns an error with which a tool defers its result to a custom driver of the [tool call machine](crate::machine).
 ///
 /// `kind` is a name that the driver recognises, and `payload` describes the deferred work. An
 /// [agent](crate::agent::AgentExecutor) supports only handoffs and questions. For any other kind, the result of the call is the

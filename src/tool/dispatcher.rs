@@ -199,7 +199,8 @@ impl ToolDispatcher {
     }
 }
 
-/// Returns the tool name of a request for its response, shortened to 80 bytes, because an unknown name can have any length.
+/// Returns the tool name of a request, for use in the response. Shortens the name to 80 bytes, because an unknown tool name can have
+/// any length.
 fn label(request: &Breadcrumb) -> Cow<'_, str> {
     excerpt(asked_for(request), 80)
 }

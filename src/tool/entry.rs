@@ -208,7 +208,7 @@ impl Entry {
 pub(super) enum ApprovalState {
     /// No person has approved the tool call, or the caller does not know of an approval.
     Missing,
-    /// A person has approved the tool call, if the call needs an approval.
+    /// The tool call needs no further approval: a person has approved the call, or no approval is required.
     Given,
 }
 

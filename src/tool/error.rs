@@ -20,7 +20,7 @@ pub enum ToolError {
     BadSchema {
         /// The name of the tool with the refused schema.
         name: String,
-        /// The kind of schema: `input` or `output`.
+        /// The kind of the refused schema, which is `input` or `output`.
         which: &'static str,
         /// The reason why the schema of the tool is refused.
         reason: String,

@@ -193,7 +193,7 @@ impl UniversalExecutor for ToolExecutor {
         &self.profile
     }
 
-    /// Calls the tool with `input` of the trigger's context, else with the whole context.
+    /// Calls the tool with the field `input` of the trigger's context, or with the whole context if the field is missing.
     async fn execute(&self, _: &Breadcrumb, context: &ExecutionContext) -> Result<Value, BoxError> {
         let terms = Terms {
             time: self.profile.timeout,

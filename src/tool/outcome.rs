@@ -53,15 +53,15 @@ pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
     }
 }
 
-/// Returns the answer for a tool call that a lost worker may have made, if the tool is [not called
-/// again](super::RetrySafety::may_be_made_again).
+/// Returns the error answer for a tool call with an unknown outcome. A worker crashed during the call, and the tool's [retry
+/// setting](super::RetrySafety::may_be_made_again) does not allow another call.
 #[cfg(feature = "agents")]
 pub(crate) fn unknown() -> Answer {
     let message = "the call was interrupted and is not made again, so its outcome is unknown";
     Answer::error("outcome_unknown", message)
 }
 
-/// Returns the answer of a tool call to use if hints withhold the contents of the response.
+/// Returns the error answer that replaces a tool's answer if `llm_hints` withhold all contents of the response.
 pub(crate) fn withheld() -> Answer {
     Answer::error(
         "withheld",

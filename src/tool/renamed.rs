@@ -1,4 +1,4 @@
-//! A tool under another name, which the definition that uses the tool gives it.
+//! A tool under another name. The workflow definition that uses the tool sets the name.
 
 use super::{Approval, Tool, ToolContext, ToolSettings};
 use crate::error::BoxError;

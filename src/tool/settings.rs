@@ -79,9 +79,9 @@ pub enum RetrySafety {
     /// shuts down may also be called again.
     #[default]
     Once,
-    /// Like [`Once`](Self::Once), but a request is not executed again after [`retry_after`](crate::retry_after) or a shutdown of the
-    /// runtime either. Only a tool that [suspends](crate::suspend) the run of its request is called again, to resume. Needs a store with a
-    /// run ledger.
+    /// An interrupted tool call is not retried, as with [`Once`](Self::Once). In contrast to `Once`, a request is also not executed
+    /// again after [`retry_after`](crate::retry_after) or a shutdown of the runtime. Only a tool that [suspends](crate::suspend) the
+    /// run of its request is called again, to resume. Needs a store with a run ledger.
     AtMostOnce,
 }
 

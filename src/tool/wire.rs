@@ -101,8 +101,8 @@ fn error_of(context: &Value) -> Answer {
     Answer::error(excerpt(&code, CODE_BYTES), excerpt(&message, MESSAGE_BYTES))
 }
 
-/// Adds the tag of the tool request to a breadcrumb. An ID that is too long for a tag is omitted, so that the answer can still be
-/// written. The ID is also in the context.
+/// Adds a tag with the request ID to the breadcrumb of a tool request, its progress or its response. An ID that is too long for a tag
+/// is omitted, so that the breadcrumb can still be written. The ID is also in the context.
 pub(super) fn tagged(new: NewBreadcrumb, request_id: &str) -> NewBreadcrumb {
     let tag = request_tag(request_id);
     match tag.len() > Breadcrumb::MAX_TAG_BYTES {

@@ -1,4 +1,4 @@
-//! Compiled form of a workflow's flows, sequences and graphs alike, which the interpreter runs.
+//! Compiled form of workflow flows, which is the input of the interpreter. Sequences and graphs of steps both compile to this form.
 
 use super::event_form::EventForm;
 use super::expression::{Expression, Test};
@@ -45,7 +45,8 @@ pub(super) struct GraphNode {
 
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// The step's segment of step paths: its ID, or its position in the list of steps.
+    /// The segment that this step adds to a step path, which identifies a step within a run. The segment is the step's ID, or its
+    /// position in the list of steps.
     pub(super) segment: String,
     pub(super) place: DefinitionPath,
     /// Name of the flow's variable that takes the step's result, or `None` to store no result.

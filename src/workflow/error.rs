@@ -72,7 +72,7 @@ pub enum LoadProblem {
     Name {
         /// The name in the definition that is not allowed.
         name: String,
-        /// Rule for names that the name breaks.
+        /// The naming rule that the invalid name violates.
         reason: &'static str,
     },
     /// The fields of an object in the definition exclude each other, or a required choice of fields is missing.
@@ -262,7 +262,7 @@ pub enum Oddity {
 }
 
 impl WorkflowWarning {
-    /// Returns the warning as a finding of a check.
+    /// Converts the warning to a [`Finding`], the common form of all errors and warnings about a definition.
     pub(crate) fn finding(&self) -> Finding {
         let mut finding = Finding::warning(self.path.clone(), self.oddity.to_string());
         finding.position.clone_from(&self.position);

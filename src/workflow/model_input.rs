@@ -5,7 +5,7 @@ use crate::model::Json;
 pub enum ModelInput {
     /// A string of the workflow definition with variables. The string is an instruction, and the values of its variables are data.
     Text(Vec<TextPart>),
-    /// A value that the model receives as data as a whole.
+    /// A JSON value that the model receives as a whole. The value is data, and not an instruction.
     Data(Json),
 }
 

@@ -102,7 +102,7 @@ pub struct Compaction {
     /// Method by which the old messages of a conversation are removed or summarised.
     #[serde(deserialize_with = "word")]
     pub method: CompactionMethod,
-    /// Estimated number of tokens of a conversation from which a conversation is compacted. Messages that must stay count, too.
+    /// Estimated number of tokens at which an agent's conversation is compacted. Messages that must stay count, too.
     #[serde(deserialize_with = "positive")]
     #[cfg_attr(
         feature = "schema",

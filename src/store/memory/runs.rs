@@ -73,8 +73,7 @@ impl Runs {
         self.sequence + 1
     }
 
-    /// Returns `true` if enqueueing a run increases the number of open runs. The run is new, or the enqueue makes its ended row
-    /// ready again.
+    /// Returns `true` if adding a run to the ledger adds a run that has not ended: a new run, or an ended run that becomes ready again.
     pub(super) fn opens(&self, run: &RunRef, origin: &Origin) -> bool {
         rules::opens(self.rows.get(run).map(Box::as_ref), origin)
     }

@@ -212,8 +212,8 @@ impl PostgresStore {
         self.database.pgvector.is_some()
     }
 
-    /// Waits until all breadcrumbs that were written to this tenant before the call have vectors. Returns the number of breadcrumbs whose
-    /// text the embedder rejected during this call.
+    /// Waits until all breadcrumbs that were written in this tenant before the call have a vector. Returns the number of breadcrumbs
+    /// whose text the embedder rejected during this call.
     ///
     /// The store embeds a rejected text again only after the breadcrumb has changed or the vectors were deleted. Without an embedder, the
     /// call returns 0 at once.

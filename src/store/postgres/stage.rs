@@ -15,10 +15,11 @@ use crate::store::row::End;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 
-/// Number of expired breadcrumbs that every commit can remove. A commit with more writes can remove more.
+/// Number of expired breadcrumbs that a small commit can remove. A commit of at least this many writes can remove one more than it
+/// writes.
 const EXPIRED_AT_ONCE: usize = 64;
 
-/// Job that writes breadcrumbs, ends a run and adds the events of both.
+/// Job that commits breadcrumb writes and, if given, the end of a run. Adds an event for each written breadcrumb.
 pub(super) struct Stage {
     pub(super) writes: Vec<Write>,
     pub(super) end: Option<(Lease, RunEnd)>,

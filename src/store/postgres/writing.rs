@@ -393,12 +393,14 @@ impl<'t> Writing<'t> {
         self.oldest_key.is_some_and(|oldest| oldest <= until)
     }
 
-    /// Returns the position of the tenant's last event, including the events of the transaction's jobs so far.
+    /// Returns the position of the tenant's last event. Events that jobs (store operations) have added in the open transaction count,
+    /// too.
     pub(super) fn head(&self) -> u64 {
         self.tenant.position.cast_unsigned()
     }
 
-    /// Returns a provisional (open) time that is later than all earlier commits, so that the order of times is the order of commits.
+    /// Returns a provisional (open) update time for a breadcrumb version. The final time is set when the transaction has its place in
+    /// the tenant's commit order, so the order of times is the order of commits.
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest += 1;
         Timestamp::from_micros(self.tenant.latest)
@@ -413,16 +415,18 @@ impl<'t> Writing<'t> {
     }
 }
 
-/// Reproduces the planted bug `late-committer`: assigns an event position while other transactions can still commit lower ones.
+/// Reproduces the deliberate bug `late-committer`: assigns an event position while other transactions can still commit lower positions.
 async fn position_before_the_lock(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    /// Distance between the event positions that the planted bug assigns. No commit of a torture campaign has as many events.
+    /// Distance between the event positions that the deliberate bug `late-committer` assigns. No commit of a torture campaign has as
+    /// many events.
     const APART: i64 = 100;
     let next = "SELECT nextval(pg_get_serial_sequence('ux_breadcrumbs', 'serial'))";
     let next: i64 = sqlx::query_scalar(next).fetch_one(connection).await?;
     Ok(next * APART)
 }
 
-/// Returns the identifier of the period since the PostgreSQL server's last crash, and adds a missing one. A crash empties the table.
+/// Returns the identifier of the period since the PostgreSQL server's last crash, from the table `ux_alive`. Adds an identifier if the
+/// table is empty, because a crash empties the table.
 async fn first_since_a_crash(connection: &mut PgConnection) -> sqlx::Result<String> {
     let note = "INSERT INTO ux_alive (since) VALUES (gen_random_uuid()) ON CONFLICT DO NOTHING";
     sqlx::raw_sql(note).execute(&mut *connection).await?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Builder of an [`RcrtStore`]: the RCRT server, the owner, the API token, and limits of requests.
+/// Builder of an [`RcrtStore`]: the URL of the RCRT server, the owner of the breadcrumbs, the API token, and limits of requests.
 #[must_use]
 pub struct RcrtBuilder {
     base_url: String,
@@ -56,7 +56,8 @@ pub enum RcrtError {
         "the owner {owner:?} of the RCRT store is not a UUID; use the owner_id of the API token"
     )]
     BadOwner {
-        /// The invalid owner, in which a token is replaced.
+        /// The invalid owner ID. An API token in this string is replaced by a placeholder, so that the error does not contain the
+        /// token.
         owner: String,
         /// Cause, as reported by the UUID parser.
         source: BoxError,
@@ -151,8 +152,8 @@ impl RcrtBuilder {
         self
     }
 
-    /// Sets the maximum time of the search for a breadcrumb that an unclear request may have created, before it is created again.
-    /// Defaults to 5 s.
+    /// Sets the maximum time of the search for a breadcrumb after a creation request whose outcome is unknown. If the search finds no
+    /// breadcrumb in this time, the store sends the creation again. Defaults to 5 s.
     pub fn lookup_timeout(mut self, timeout: Duration) -> Self {
         self.settings.patience = timeout;
         self
@@ -164,8 +165,8 @@ impl RcrtBuilder {
         self
     }
 
-    /// Sets whether the store rejects an update that makes the server panic, with [`SplitCharacter`](super::SplitCharacter) as
-    /// the cause. Defaults to `true`.
+    /// Sets whether the store rejects an update that makes the RCRT server panic. Defaults to `true`. The cause of the error is
+    /// [`SplitCharacter`](super::SplitCharacter).
     ///
     /// Set `false` only for a server in which the fault is fixed. On any other server, such an update fails with
     /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and its retries fail too.

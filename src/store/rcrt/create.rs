@@ -27,10 +27,10 @@ const TRIES: u32 = 3;
 
 /// Creates a breadcrumb, or finds the breadcrumb that an earlier attempt created with the same [`CreationKey`]. Returns its ID.
 ///
-/// A used idempotency key (status 409) does not prove a success, because a failed creation uses up its key too. After every unclear
-/// response, this function searches for the tag of the creation. It takes the next key only after a 409: then each later attempt
-/// meets the same sequence of used keys, and cannot create a duplicate under an unused key. If all keys are used up, no later attempt
-/// can succeed, so the error is permanent.
+/// A used idempotency key (status 409) does not prove a success, because a failed creation uses up its key too. After every response
+/// with an unknown outcome, this function searches for the tag of the creation. It takes the next key only after a 409: then each later
+/// attempt meets the same sequence of used keys, and cannot create a duplicate under an unused key. If all keys are used up, no later
+/// attempt can succeed, so the error is permanent.
 pub(super) async fn create(
     reader: &Reader,
     index: usize,
@@ -75,8 +75,8 @@ pub(super) async fn create(
     }
 }
 
-/// Searches for the breadcrumb of an unclear creation until it is visible, at most for `patience`. Returns the ID of the oldest
-/// breadcrumb if there are several.
+/// Searches for a breadcrumb after a creation whose outcome is unknown. The search ends when the breadcrumb is visible, or after
+/// `patience`. Returns the ID of the oldest breadcrumb if there are several.
 async fn look_up(
     reader: &Reader,
     creation: &CreationKey,
@@ -137,7 +137,8 @@ async fn send(reader: &Reader, body: &str, key: &str) -> Result<BreadcrumbId, Fa
         .map_err(|_| Failure::Unreadable("the response has no breadcrumb ID".into()))
 }
 
-/// Returns the error of a breadcrumb creation with an unknown outcome that cannot be searched for, or was not found.
+/// Returns the error of a breadcrumb creation whose outcome remains unknown. The search for the breadcrumb was impossible or found
+/// nothing.
 fn unknown(failure: Failure) -> StoreError {
     StoreError::Unavailable {
         store: NAME,

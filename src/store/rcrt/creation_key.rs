@@ -39,7 +39,8 @@ impl CreationKey {
         }
     }
 
-    /// Returns the idempotency key of the creation with the number `epoch`, which starts at 0.
+    /// Returns one of the idempotency keys of the creation. `epoch` is the number of earlier keys that the server has already seen, so
+    /// it starts at 0.
     pub(super) fn key(&self, epoch: u32) -> String {
         format!("{}:{epoch}", self.key)
     }

@@ -10,8 +10,8 @@ pub(super) struct Filter {
     pub(super) tag: Option<String>,
 }
 
-/// Maximum number of alternative tags of a query for which one list per tag is read. With more tags, one list without a tag is
-/// read.
+/// Maximum number of a query's alternative tags that the store reads as separate lists, one list per tag. With more tags, the store
+/// reads one list without a tag.
 const MOST_ANY: usize = 8;
 
 /// Returns the filters of the server's lists that together contain every breadcrumb that a query selects. Empty if the query

@@ -1,14 +1,15 @@
-//! Cache of the IDs of other owners' breadcrumbs. Lists have the breadcrumbs of every owner, and only a read of the whole
-//! breadcrumb returns its owner.
+//! Cache of the IDs of breadcrumbs whose owner is not the store's owner. The server's lists have the breadcrumbs of every owner, and
+//! only a read of the whole breadcrumb returns its owner. The cache avoids a second read.
 
 use crate::model::BreadcrumbId;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of cached IDs of other owners' breadcrumbs. The owner of any other breadcrumb is read again.
+/// Maximum number of cached IDs of breadcrumbs whose owner is not the store's owner. The store reads the owner of any other breadcrumb
+/// again.
 const MOST: usize = 65_536;
 
-/// The most recently found IDs of other owners' breadcrumbs. The owner of a breadcrumb never changes.
+/// IDs of breadcrumbs whose owner is not the store's owner, as found by the most recent reads. The owner of a breadcrumb never changes.
 #[derive(Debug, Default)]
 pub(super) struct Foreign(Mutex<(HashSet<BreadcrumbId>, VecDeque<BreadcrumbId>)>);
 

@@ -56,7 +56,7 @@ impl Call {
 /// Body and time of a successful response of the RCRT server.
 pub(super) struct Answer {
     pub(super) text: Vec<u8>,
-    /// The server's time from the `Date` header, in seconds. `None` without the header.
+    /// The server's time from the `Date` header of the response, with a precision of one second. `None` without the header.
     pub(super) at: Option<Timestamp>,
 }
 

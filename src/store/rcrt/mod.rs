@@ -103,7 +103,8 @@ use std::time::Duration;
 pub struct RcrtStore {
     reader: Reader,
     events: SseSource,
-    /// Equal only for clones: the token of a handle decides which breadcrumbs the handle can read.
+    /// Identity of the store handle, equal only for clones of the handle. The API token of a handle decides which breadcrumbs the
+    /// handle can read.
     id: StoreId,
 }
 

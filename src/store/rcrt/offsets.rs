@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Maximum number of breadcrumb lists in the cache of offsets. The cache is cleared when it has this number.
 const MOST: usize = 256;
 
-/// Maximum number of cached offsets of one breadcrumb list: several intervals of a list can be read alternately.
+/// Maximum number of cached offsets of one breadcrumb list. Searches in several time intervals of a list can alternate, and each
+/// interval needs its own offset.
 const MOST_OF_LIST: usize = 8;
 
 /// Cached offsets by breadcrumb list, each with the update time of the row at the offset.
@@ -17,7 +18,8 @@ const MOST_OF_LIST: usize = 8;
 pub(super) struct Offsets(Mutex<HashMap<Url, Vec<(Timestamp, usize)>>>);
 
 impl Offsets {
-    /// Returns a cached offset at or above the first row of a list that is not newer than a time. Rows may have moved since.
+    /// Returns the cached offset at which a search of a list for rows up to the time `before` starts, or 0 without such an offset. The
+    /// row at the offset was newer than `before` when the offset was cached. Rows may have moved since.
     pub(super) fn of(&self, list: &Url, before: Timestamp) -> usize {
         let known = self.known();
         known.get(list).map_or(0, |known| nearest(known, before))
@@ -37,14 +39,14 @@ impl Offsets {
     }
 }
 
-/// Returns the offset of the last known row of a list that is newer than a time, or 0.
+/// Returns the cached offset of the oldest row that is newer than `before`, or 0 if no cached row is newer.
 fn nearest(known: &[(Timestamp, usize)], before: Timestamp) -> usize {
     let newer = known.iter().filter(|(time, _)| *time > before);
     let last = newer.min_by_key(|(time, _)| *time);
     last.map_or(0, |(_, offset)| *offset)
 }
 
-/// Adds an offset to the known offsets of a list. It replaces the offset from which the same search started.
+/// Adds an offset to the cached offsets of a list. The new offset replaces the cached offset from which the same search started.
 fn place(known: &mut Vec<(Timestamp, usize)>, time: Timestamp, offset: usize) {
     let newer = known.iter_mut().filter(|(other, _)| *other >= time);
     match newer.min_by_key(|(other, _)| *other) {

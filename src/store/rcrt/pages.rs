@@ -32,7 +32,8 @@ pub(super) struct Pages<'r> {
     looked_at: usize,
     /// Number of rows of the list after which the search stops.
     enough: usize,
-    /// During the second pass, the number of consecutive rows that the first pass has read.
+    /// Number of consecutive rows in the second pass over the list that the first pass has already read. The second pass ends after
+    /// [`FIRST_PAGE`] such rows. `None` during the first pass.
     known: Option<usize>,
     ended: bool,
     /// The server's time of the last page of the list, or `None` if the server sends no time.
@@ -83,8 +84,8 @@ impl<'r> Pages<'r> {
         self.alone = true;
     }
 
-    /// Moves towards the first row of the list that is not newer than the wanted time. Returns `true` if the search for that row
-    /// has ended at this page.
+    /// Moves the read position of the list towards the first row that is not newer than the time of [`seek`](Self::seek). Returns
+    /// `true` if the search for that row has ended at this page.
     async fn is_there(&mut self, rows: &[Row], count: usize) -> Result<bool, Failure> {
         let Some((before, mut seek)) = self.seek.take() else {
             return Ok(true);
@@ -110,7 +111,8 @@ impl<'r> Pages<'r> {
         Ok(true)
     }
 
-    /// Records the offset of each newer row of the list, so that the next search can continue there if this one reaches a limit.
+    /// Reads single rows of the list to find the first row that is not newer than `before`. Records the offset of each newer row. If
+    /// the search reaches its maximum number of rows, the next search of the list starts at a recorded offset.
     async fn gallop(&mut self, mut gallop: Gallop, before: Timestamp) -> Result<Step, Failure> {
         while let Some(offset) = gallop.probe(self.size).filter(|_| self.has_room()) {
             let answer = self.reader.list(&self.url_of(offset, 1)).await?;

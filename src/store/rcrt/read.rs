@@ -104,8 +104,9 @@ impl Reader {
         found.filter_map(|(_, answer)| ready(answer.transpose()))
     }
 
-    /// Returns the result for each of several breadcrumbs, in their order, without the breadcrumbs that are known to belong to
-    /// another owner. The result is `None` for a breadcrumb that is missing, belongs to another owner or cannot be parsed.
+    /// Reads several whole breadcrumbs by their IDs, and returns the results in the order of `ids`. Skips an ID if the cache lists it
+    /// as a breadcrumb of another owner. The result is `None` for a breadcrumb that is missing, belongs to another owner or cannot be
+    /// parsed.
     pub(super) fn each(
         &self,
         ids: Vec<BreadcrumbId>,
@@ -121,7 +122,8 @@ impl Reader {
         })
     }
 
-    /// Returns at most `nn` rows of a breadcrumb list, the most similar to a text first, and the number of rows in the response.
+    /// Returns at most `nn` rows of a breadcrumb list, sorted by similarity to a text, the most similar row first. Also returns the
+    /// number of rows in the server's response, including rows that cannot be parsed.
     pub(super) async fn nearest(
         &self,
         filter: &Filter,
@@ -167,7 +169,8 @@ impl Reader {
     }
 }
 
-/// Returns the rows of a breadcrumb list, and the number of rows in the response.
+/// Returns the rows of a breadcrumb list. Also returns the number of rows in the server's response, including rows that cannot be
+/// parsed.
 pub(super) fn rows(answer: &Answer) -> Result<(Vec<Row>, usize), Failure> {
     wire::rows(&answer.text)
         .map_err(|_| Failure::Unreadable("the response is not a JSON list of breadcrumbs".into()))

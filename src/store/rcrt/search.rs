@@ -141,7 +141,8 @@ impl Budget {
         })
     }
 
-    /// Returns `true` if the search in an interval can stop above a time: a limit is reached, and the next search starts below.
+    /// Returns `true` if the search of an interval can stop after it has read all rows that are newer than `down_to`. It can stop when
+    /// its limit of rows or time is reached and the next search starts at an older position than this search.
     fn is_used_up(&self, looked_at: usize, down_to: Timestamp) -> bool {
         let is_over = looked_at >= self.rows || Instant::now() >= self.end;
         is_over && just_after(down_to) < self.before
@@ -207,8 +208,8 @@ impl Found {
         Ok(None)
     }
 
-    /// Reads the breadcrumbs of those rows that the query selects, in their current versions. Returns the time of the first row
-    /// that was not read, if the time limit was reached before.
+    /// Reads the current versions of the breadcrumbs in those list rows that the query selects. Returns the update time of the first
+    /// unread row if the time limit was reached before all rows were read.
     async fn take(
         &mut self,
         reader: &Reader,
@@ -250,7 +251,8 @@ impl Found {
         some: &[(BreadcrumbId, Timestamp)],
         budget: Option<Budget>,
     ) -> Result<(), StoreError> {
-        /// With more unread breadcrumbs, the server probably fails for another reason.
+        /// Maximum number of unread breadcrumbs in one search. The next failed read ends the search, because the cause is then probably
+        /// the server and not a single breadcrumb.
         const MOST_UNREAD: usize = 16;
         let ids = some.iter().map(|(id, _)| *id).collect();
         let mut answers = pin!(reader.each(ids));
@@ -304,7 +306,7 @@ fn too_far(looked_at: usize) -> StoreError {
     }
 }
 
-/// Returns the position in the store's order just after every breadcrumb of a time.
+/// Returns the position just after all breadcrumbs with the update time `time`. Positions are sorted by update time, version and ID.
 fn just_after(time: Timestamp) -> Place {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)

@@ -2,13 +2,14 @@
 //!
 //! A list is sorted newest first. While it is read, other clients add rows at the top and delete rows.
 
-/// Number of rows of the first step of the search, and of the first step back.
+/// Number of rows of the search's first step forward, and of its first step back towards the top of the list.
 const STEP: usize = 100;
 
 /// The next request of the search for a row of a breadcrumb list.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// The page has the first wanted row, or that row follows within a page.
+    /// The search has ended at the current page. The first row that is not newer than the wanted time is on this page or on one of the
+    /// next pages.
     Arrived,
     /// The search must read the page at this offset.
     Read(usize),

@@ -14,7 +14,8 @@ pub(super) struct Row {
     pub(super) breadcrumb: Breadcrumb,
 }
 
-/// Returns the rows of a breadcrumb list, and the number of rows in the response. Omits a row that cannot be parsed.
+/// Returns the rows of a breadcrumb list, without rows that cannot be parsed. Also returns the number of all rows in the server's
+/// response.
 pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> {
     #[derive(Deserialize)]
     struct Item {
@@ -111,7 +112,8 @@ fn sorted(context: &Json) -> Value {
     context
 }
 
-/// Returns the unsupported operation of an update that sets a field to null. The server would retain the old value.
+/// Returns the name of the unsupported operation if an update sets the context or the hints of a breadcrumb to null, else `None`. The
+/// server would retain the old value.
 pub(super) fn cleared(patch: &Patch) -> Option<&'static str> {
     let is_null = |json: &Option<Json>| json.as_ref().is_some_and(|json| **json == Value::Null);
     if is_null(&patch.context) {

@@ -14,7 +14,8 @@ pub(in crate::store) fn held(row: Option<Row>, lease: &Lease) -> Result<Row, Sto
     })
 }
 
-/// Grants a due run to a claim. `origin` is the origin of the trigger, for a row without one.
+/// Grants the lease of a due run to the claim with the ID `id`. `origin` is the origin of the run's trigger. A row without an origin
+/// gets this origin.
 pub(in crate::store) fn grant(
     mut row: Row,
     id: ClaimId,
@@ -35,7 +36,7 @@ pub(in crate::store) fn grant(
     (claimed, Change::of(row))
 }
 
-/// Completes the claim of a run whose row has no origin of its trigger.
+/// Records the origin of a run's trigger in the ledger row of the claimed run, if the row has no origin. Returns the claimed run.
 #[cfg(feature = "postgres")]
 pub(in crate::store) fn learn(mut row: Row, origin: Origin) -> (Claimed, Change) {
     let is_own = matches!(origin, Origin::Own);
@@ -98,7 +99,8 @@ pub(in crate::store) fn release(
     Ok(Change::of(row))
 }
 
-/// Releases the lease of a run for another version of its executor.
+/// Releases the lease of a run, so that a worker with another version of the run's executor can take over the run. At the time `until`
+/// or later, a worker of any version can take over.
 pub(in crate::store) fn transfer(
     row: Option<Row>,
     lease: &Lease,
@@ -139,7 +141,8 @@ pub(in crate::store) fn save(
     Ok(Change::of(row))
 }
 
-/// Ends the lease of a run whose row is [held](held). `written` are the breadcrumbs of the same commit.
+/// Changes the ledger row of a run to the result `end` of an attempt. The caller has checked with [`held`] that the attempt's lease is
+/// still valid. `written` are the breadcrumbs of the same commit.
 pub(in crate::store) fn end(mut row: Row, end: End, written: &[BreadcrumbId], next: u64) -> Change {
     row.written.extend(written);
     match end {
@@ -162,7 +165,7 @@ pub(in crate::store) fn end(mut row: Row, end: End, written: &[BreadcrumbId], ne
     }
 }
 
-/// Ends a run that waits for another version of its executor as skipped.
+/// Ends a transferred run in the state `Skipped`. A transferred run waits for another version of its executor.
 pub(in crate::store) fn skip_transferred(
     row: Option<Row>,
     run: &RunRef,

@@ -33,7 +33,7 @@ pub(in crate::store) struct Facts<'r> {
     pub(in crate::store) row: Option<Row>,
     /// The origin of the run's trigger.
     pub(in crate::store) origin: Origin,
-    /// The first other row with the ordering key of the run.
+    /// The first run in the order of the run's ordering key, not counting the run itself.
     pub(in crate::store) first: Option<First>,
     pub(in crate::store) now: Timestamp,
     /// The next sequence number of the ledger.
@@ -42,12 +42,13 @@ pub(in crate::store) struct Facts<'r> {
     pub(in crate::store) paused: Option<Timestamp>,
 }
 
-/// The first ledger row with an ordering key, of the rows that hold their position and are not over.
+/// The first ledger row in the order of an ordering key. Ended runs do not count, and neither do transferred runs that left their
+/// position.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct First {
     pub(in crate::store) sequence: u64,
     pub(in crate::store) due: Option<Timestamp>,
-    /// The length of the leases of the row's run.
+    /// The lease length of the first run with the ordering key.
     pub(in crate::store) lease: Duration,
 }
 
@@ -58,9 +59,9 @@ pub(in crate::store) struct Change {
     pub(in crate::store) row: Row,
     /// If `false`, the ledger row does not change, and the store has nothing to apply.
     pub(in crate::store) is_changed: bool,
-    /// Change of the number of the tenant's runs that are not over.
+    /// Change of the number of the tenant's runs that have not ended.
     pub(in crate::store) opened: i8,
-    /// Change of the number of the tenant's runs that are over.
+    /// Change of the number of the tenant's ended runs.
     pub(in crate::store) finished: i8,
     /// Number of the ledger's sequence numbers that the change uses.
     pub(in crate::store) sequences: u64,
@@ -89,7 +90,8 @@ impl Change {
         }
     }
 
-    /// Ends the run of the row, which uses a sequence number.
+    /// Ends the run whose ledger row this change contains. The end uses one sequence number of the ledger, because sequence numbers
+    /// order the ended runs.
     fn finish(
         &mut self,
         state: RunState,
@@ -114,7 +116,8 @@ impl Change {
         self.row.due.is_some_and(|due| due <= now)
     }
 
-    /// Moves the row behind all others of its ordering key, which uses a sequence number. The row is due now.
+    /// Moves this change's ledger row to the end of the order of its ordering key, and makes the row due at `now`. The move uses one
+    /// sequence number of the ledger.
     fn join_last(&mut self, is_alone: bool, now: Timestamp, next: u64) {
         self.row.sequence = next + self.sequences;
         self.row.head = is_alone;
@@ -123,7 +126,8 @@ impl Change {
         self.sequences += 1;
     }
 
-    /// Makes the row of an ended run ready again, in a new epoch, behind all others.
+    /// Makes an ended run ready again in a new epoch. The epoch counts how often the run was redone. The ledger row moves behind all
+    /// other rows of its ordering key.
     fn reopen(&mut self, is_alone: bool, now: Timestamp, next: u64) {
         self.row.reopen(now);
         self.join_last(is_alone, now, next);
@@ -132,7 +136,7 @@ impl Change {
     }
 }
 
-/// Returns an error if `more` runs would exceed the maximum number of runs that are not over.
+/// Returns an error if `more` runs would exceed the maximum number of runs that have not ended.
 pub(in crate::store) fn check_room(
     store: &'static str,
     open: usize,
@@ -149,7 +153,7 @@ pub(in crate::store) fn check_room(
     Ok(())
 }
 
-/// Returns `true` if [`enqueue`] of a run adds one row that is not over.
+/// Returns `true` if [`enqueue`] adds a run that has not ended to the ledger: a new run, or an ended run that becomes ready again.
 pub(in crate::store) fn opens(row: Option<&Row>, origin: &Origin) -> bool {
     let is_known = matches!(origin, Origin::Known(_));
     row.is_none_or(|row| row.would_reopen(is_known))
@@ -181,7 +185,8 @@ pub(in crate::store) fn enqueue(facts: Facts<'_>, at: Option<Timestamp>) -> Chan
     change
 }
 
-/// Claims one run, whether it is due or not, and adds a missing row. The change is `None` if there is no row and none is added.
+/// Claims one run, whether the run is due or not. Adds the run's ledger row if the row is missing. The change is `None` if there is no
+/// row and none is added.
 pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
     let Facts {
         now,

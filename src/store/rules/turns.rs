@@ -1,4 +1,4 @@
-//! Turns between the executors in a claim of due runs.
+//! Round-robin order in which a claim takes the due runs of several executors.
 
 use crate::store::ExecutorLimits;
 use std::sync::Arc;

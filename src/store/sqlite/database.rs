@@ -138,7 +138,8 @@ impl Database {
         self.writes.downgrade()
     }
 
-    /// Waits until the abandoned jobs (store operations) of the writer thread have ended. An abandoned job has no caller any more.
+    /// Waits until the writer thread has ended all abandoned jobs. An abandoned job is a store operation whose caller no longer waits
+    /// for the result.
     pub(super) async fn settled(&self) {
         self.progress.settled().await;
     }
@@ -205,7 +206,8 @@ impl fmt::Debug for Database {
     }
 }
 
-/// The writer thread's state of a new SQLite database before it runs, with the ends of its queues.
+/// State that the writer thread of a new SQLite database takes over when the thread starts. Contains the receiving end of the queue of
+/// writes, and the queue of the reader threads.
 pub(super) struct Writing {
     writer: Writer,
     writes: mpsc::Receiver<Box<dyn Job>>,

@@ -81,7 +81,7 @@ pub enum SqliteError {
     FileLost {
         /// Path of the lost file: the SQLite database file or its write-ahead log.
         path: PathBuf,
-        /// The change of the file: `deleted`, `replaced by another file` or `truncated`.
+        /// The change by which the file was lost. One of `deleted`, `replaced by another file` and `truncated`.
         reason: &'static str,
     },
     /// SQLite found damage in the store's open file. Restore a backup, and open the store again.
@@ -94,7 +94,8 @@ pub enum SqliteError {
         /// Error message of SQLite.
         source: BoxError,
     },
-    /// The file system does not support the shared memory that SQLite's WAL mode needs, like most network file systems. Use a local disk.
+    /// The file system of the SQLite file does not support the shared memory that SQLite's WAL mode needs. Most network
+    /// file systems do not support such memory. Use a local disk.
     #[error(
         "the SQLite database cannot use WAL mode, only mode {mode:?}; move the file to a local disk"
     )]
@@ -161,7 +162,8 @@ impl SqliteError {
         Self::with_source(error, Into::into)
     }
 
-    /// Converts a SQLite error like [`of`](Self::of), with a source that `source` creates from it.
+    /// Converts a SQLite error to this type, like [`of`](Self::of). The function `source` creates the cause of the new error from the
+    /// SQLite error.
     fn with_source(
         error: rusqlite::Error,
         source: impl FnOnce(rusqlite::Error) -> BoxError,
@@ -310,7 +312,8 @@ pub(super) fn ended() -> StoreError {
     }
 }
 
-/// Returns the error for a SQLite column whose value the store never writes.
+/// Returns the error for an invalid value in a column of the SQLite tables. The store itself never writes such a value. `why` is the
+/// cause.
 pub(super) fn unreadable(
     column: usize,
     kind: rusqlite::types::Type,

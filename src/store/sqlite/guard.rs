@@ -89,7 +89,8 @@ impl Guard {
         }
     }
 
-    /// Returns a name for the SQLite file that no other open database has. Returns `None` for a database without guarded files.
+    /// Returns a name of the SQLite file that is unique among all open databases. Returns `None` for a database in memory and for a
+    /// read-only store.
     pub(super) fn name(&self) -> Option<String> {
         let path = self.files.first()?;
         let (device, inode) = *self.state().identities.first()?;
@@ -99,7 +100,7 @@ impl Guard {
         }
     }
 
-    /// Returns the path of the SQLite file for log lines, or an empty string without guarded files.
+    /// Returns the path of the SQLite file for log lines. The path is empty for a database in memory and for a read-only store.
     pub(super) fn path(&self) -> std::borrow::Cow<'_, str> {
         self.files
             .first()
@@ -115,7 +116,8 @@ impl Guard {
         }
     }
 
-    /// Makes the store reject all later writes to its SQLite file, with the first cause.
+    /// Makes the store reject all later writes to its SQLite file, and records `error` as the cause. An earlier recorded cause remains.
+    /// Every later write fails with the recorded cause.
     pub(super) fn refuse_writes(&self, error: SqliteError) -> Undone {
         let mut state = self.state();
         let broken = state.broken.get_or_insert_with(|| {
@@ -212,7 +214,7 @@ pub(super) fn identity(found: &Metadata) -> Identity {
     (found.dev(), found.ino())
 }
 
-/// Returns a constant file identity, because other systems do not allow an open file to be deleted or replaced.
+/// Returns a constant file identity on systems other than Unix. Such a system does not allow an open file to be deleted or replaced.
 #[cfg(not(unix))]
 pub(super) fn identity(_: &Metadata) -> Identity {
     (0, 0)

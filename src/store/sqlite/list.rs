@@ -111,8 +111,8 @@ pub(super) fn part(state: RunState, rows: Stored) -> String {
     )
 }
 
-/// Returns the SQL condition for runs that have a state now, and `true` if it has the time as a parameter. A run whose due time has passed
-/// is ready.
+/// Returns the SQL condition for runs whose current state is `state`. The second value is `true` if the condition takes the current
+/// time as a parameter. A running or suspended run whose due time has passed is ready.
 fn test_of(state: RunState) -> (&'static str, bool) {
     match state {
         RunState::Ready => ("(state = 0 OR (state IN (1, 2) AND due <= ?))", true),

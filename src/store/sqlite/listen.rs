@@ -86,7 +86,8 @@ impl Listener {
         self.progress.announced.receiver_count() > 0
     }
 
-    /// Returns `true` if the database should have a socket for datagrams, and other processes cannot reach one.
+    /// Returns `true` if the database should bind a datagram socket now, because it has no socket or the file of its socket was
+    /// deleted. Without this socket, other processes cannot wake the event subscribers of the database.
     fn needs_socket(&self, receiver: Option<&Receiver>) -> bool {
         let sockets = self.sockets.as_ref();
         sockets.is_some_and(|sockets| match receiver {

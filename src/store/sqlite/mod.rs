@@ -180,8 +180,8 @@ impl SqliteStore {
         self.opened.database.read(read).await
     }
 
-    /// Waits until every breadcrumb of this tenant that was written before has a vector. Returns the number of breadcrumbs whose text the
-    /// embedder rejected during this call.
+    /// Waits until all breadcrumbs that were written in this tenant before the call have a vector. Returns the number of breadcrumbs
+    /// whose text the embedder rejected during this call.
     ///
     /// The store embeds a rejected text again only after the breadcrumb has changed or the vectors were deleted. Without an embedder, the
     /// call returns 0 at once.

@@ -24,7 +24,8 @@ pub(super) struct Opened {
     pub(super) time: Arc<Time>,
     /// Maintenance of the vectors of all tenants, or `None` without an embedder.
     pub(super) keepers: Option<Keepers>,
-    /// Sender whose receivers close after the last store handle has released the database, because fields are dropped in this order.
+    /// Sender that is dropped with the last store handle, so its receivers close then. The field comes after `database`, and Rust drops
+    /// fields in the order of declaration, so the handle has already released the database.
     handles: watch::Sender<()>,
 }
 

@@ -6,7 +6,7 @@ use crate::store::SavedPosition;
 use rusqlite::{Connection, OptionalExtension as _};
 use std::sync::Arc;
 
-/// Saves a runtime's event position for each executor, and deletes the oldest positions beyond the limit.
+/// Saves a runtime's event position for each executor. Deletes the tenant's oldest saved positions beyond [`SavedPosition::MOST`].
 pub(super) fn save(writing: &Writing<'_>, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), Fault> {
     let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
     for (executor, position) in positions {

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 pub(super) struct Progress {
     /// Number of the last transaction that the SQLite writer started.
     begun: AtomicU64,
-    /// Number of the last transaction with an abandoned job (store operation), which must end before a read.
+    /// Number of the last transaction with an abandoned job: a store operation whose caller no longer waits. Each read waits until this
+    /// transaction has ended.
     left: AtomicU64,
     /// Number of the last transaction of the SQLite writer that ended.
     ended: watch::Sender<u64>,

@@ -24,7 +24,7 @@ pub(super) fn promote(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<(
     Ok(())
 }
 
-/// SQL query for the first run with an ordering key, except one run.
+/// SQL query for the first run in the order of an ordering key, not counting the run with the serial number `?4`.
 pub(super) const FIRST: &str = concat!(
     "SELECT sequence, due, lease FROM ux_runs
      WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL AND sequence < ",
@@ -32,7 +32,8 @@ pub(super) const FIRST: &str = concat!(
     " AND serial <> ?4 ORDER BY sequence LIMIT 1"
 );
 
-/// Returns the first other run with the ordering key of a run, whose own row is at `serial`.
+/// Returns the first run in the order of the ordering key of `run`, not counting `run` itself. `serial` is the serial number of the
+/// ledger row of `run`, or `None` without a row.
 pub(super) fn first(
     writing: &Writing<'_>,
     run: &RunRef,
@@ -66,7 +67,8 @@ pub(super) const TRANSFERRED: &str = "
     WHERE tenant = ?1 AND executor = ?2 AND reason = ?3 AND reason IS NOT NULL AND over IS NULL
     ORDER BY sequence LIMIT ?4";
 
-/// SQL query for the due runs of an executor that were transferred to another version, and left the order of their ordering key.
+/// SQL query for an executor's due runs that were transferred to another version and left their position. Later runs with the same
+/// ordering key do not wait for such a run.
 pub(super) const PASSED: &str = concat!(
     "SELECT sequence, serial FROM ux_runs INDEXED BY ux_runs_transferred
      WHERE tenant = ?1 AND executor = ?2 AND reason <> ?3 AND reason IS NOT NULL AND over IS NULL AND due <= ?5

@@ -69,7 +69,8 @@ impl Reader {
 }
 
 impl Drop for Place {
-    /// Closes the queue of reads with the last reader thread, also after a panic, so that no caller waits for a thread.
+    /// Closes the queue of reads when the last reader thread ends, also after a panic. Waiting callers then receive an error and do not
+    /// wait forever.
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
         waiting.readers -= 1;

@@ -22,11 +22,12 @@ const DELETE: &str =
 const RENEW: &str = "
     UPDATE ux_requests SET checked_at = ?4 WHERE tenant = ?1 AND executor = ?2 AND request_key = ?3";
 
-/// Maximum number of old request keys that a request checks while a new key still fits.
+/// Maximum number of old request keys that one request checks for deletion while the tenant is below its limit of keys. At the limit, a
+/// request checks up to [`Checked::SWEPT_IF_FULL`] keys.
 const SWEPT: usize = 64;
 
-/// The answer to a request, or an error if there are too many request keys, and `true` if further breadcrumbs may have expired. The error
-/// is part of the result, because the transaction must keep the checks of old keys.
+/// The answer to a request for a run, or the error for too many request keys. The second value is `true` if further expired breadcrumbs
+/// may remain in the store. The error is part of the result, because the transaction must keep the checks of old keys.
 pub(super) type Answer = (Result<Requested, StoreError>, bool);
 
 /// Creates the breadcrumb of a request, unless an earlier request has the same key.
@@ -99,7 +100,8 @@ fn insert(
     Ok(())
 }
 
-/// Deletes the tenant's old request keys without a run, and postpones the next check of the others. Checks up to `most` keys.
+/// Deletes the tenant's old request keys whose runs no longer exist. Postpones the next check of an old key whose run exists. Checks up
+/// to `most` keys.
 fn sweep(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
     let tenant = writing.tenant.id;
     let renewed_at = Checked::renewed_at(writing.now).as_micros();

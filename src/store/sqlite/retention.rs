@@ -48,8 +48,8 @@ pub(super) fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns the number of rows that retention deletes: 0 unless the excess over the limit is larger than a batch, otherwise the excess, at
-/// most [`MOST`]. A batch is a sixteenth of the limit, at most 256 rows.
+/// Returns the number of excess events, tombstones or ended runs that retention deletes, at most [`MOST`]. Returns 0 unless the excess over
+/// the limit is larger than a batch. A batch is a sixteenth of the limit, at most 256 rows.
 fn excess(kept: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let over = kept.saturating_sub(limit);

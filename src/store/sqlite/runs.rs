@@ -150,7 +150,7 @@ pub(super) fn heartbeat(writing: &mut Writing<'_>, leases: &[Lease]) -> Result<V
     Ok(lost)
 }
 
-/// Changes the ledger row of a run as `decide` decides.
+/// Changes the ledger row of a run. `decide` receives the row, the current time and the next sequence number, and returns the change.
 pub(super) fn change(
     writing: &mut Writing<'_>,
     run: &RunRef,
@@ -212,8 +212,9 @@ pub(super) fn end(
     apply(writing, Some(kept.serial), &change)
 }
 
-/// Makes runs due that were transferred to these versions of executors, and due runs of these executors that left the order of their
-/// ordering key. Returns their number.
+/// Makes transferred runs due: the runs that were transferred to one of `versions`, given as pairs of executor ID and version. Also
+/// makes transferred runs of these executors due if the runs left their position and reached their time. Returns the number of these
+/// runs.
 pub(super) fn accept_transfers(
     writing: &mut Writing<'_>,
     versions: &[(Arc<str>, Arc<str>)],

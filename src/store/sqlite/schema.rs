@@ -123,8 +123,8 @@ const LISTENERS: &str = "
     CREATE TABLE ux_listeners (id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 ";
 
-/// Version 8 of the store's tables, which adds the code of a run's failure, and the time when the run was added, which `enqueued_at` does
-/// not retain. Older rows have neither.
+/// Version 8 of the store's tables. Adds the code of a run's failure, and the time when the run was added. `enqueued_at` does not
+/// retain this time, because claims and wake-ups overwrite it. Older rows have neither value.
 const PAGES: &str = "
     ALTER TABLE ux_runs ADD COLUMN code TEXT;
     ALTER TABLE ux_runs ADD COLUMN added_at INTEGER;
@@ -151,8 +151,8 @@ const REQUESTS: &str = "
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number, checked_at);
 ";
 
-/// Version 11 of the store's tables, which adds the number of request keys to the tenant's row, and an index for checks in the order of
-/// time.
+/// Version 11 of the store's tables. Adds the number of request keys to the tenant's row, and an index of the request keys by
+/// `checked_at`, so that the keys are checked in the order of this time.
 const KEYS: &str = "
     ALTER TABLE ux_tenants ADD COLUMN requests INTEGER NOT NULL DEFAULT 0;
     UPDATE ux_tenants SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = ux_tenants.id);

@@ -10,9 +10,10 @@ use rusqlite::{Connection, params_from_iter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum number of a query's tags whose index entries are merged, or that one `IN` condition tests.
+/// Maximum number of a query's alternative tags that the SQL covers. The SQL merges the index entries of these tags, or tests each
+/// candidate breadcrumb with one `IN` condition.
 const MERGED: usize = 64;
-/// Maximum number of a query's tags that are tested individually for each candidate.
+/// Maximum number of a query's required tags that the SQL tests one by one for each candidate breadcrumb.
 const TESTED: usize = 16;
 
 /// Returns the breadcrumbs that a query selects, in its order, and the number of expired breadcrumbs that were read. Ends early with a
@@ -227,7 +228,8 @@ impl<'q> Asked<'q> {
         self.filtered(from, known, before, values)
     }
 
-    /// Adds the query's conditions on the update time and on the other tags to the SQL. All candidates have the tag `known`.
+    /// Adds the query's conditions on the update time and on its required tags to the SQL. The SQL does not test the tag `known`,
+    /// because all candidate breadcrumbs have this tag.
     fn filtered(
         &self,
         mut sql: String,
@@ -258,7 +260,7 @@ impl<'q> Asked<'q> {
         sql
     }
 
-    /// Adds the condition to the SQL that a breadcrumb has at least one of the query's tags.
+    /// Adds a condition to the SQL: a breadcrumb must have at least one of the query's alternative tags.
     fn with_any(&self, mut sql: String, values: &mut Vec<Value>) -> String {
         if let Some(any) = self.any.as_ref().filter(|any| any.len() <= MERGED) {
             let places = vec!["?"; any.len()].join(", ");

@@ -9,10 +9,12 @@ use crate::store::durable::found::Writer;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 
-/// Minimum number of expired breadcrumbs that a commit can remove.
+/// Number of expired breadcrumbs that a small commit can remove. A commit of at least this many writes can remove one more than it
+/// writes.
 pub(super) const EXPIRED_AT_ONCE: usize = 64;
 
-/// Writes breadcrumbs, ends a run and adds the events of both. Also returns `true` if further breadcrumbs may have expired.
+/// Commits breadcrumb writes and, if given, the end of a run. Adds an event for each written breadcrumb. Also returns `true` if further
+/// expired breadcrumbs may remain in the store.
 pub(super) fn commit(
     writing: &mut Writing<'_>,
     writes: Vec<Write>,

@@ -73,7 +73,8 @@ pub(super) struct Writing<'t> {
     /// Row of the job's tenant (counters and event positions). A changed row is written when the job has succeeded.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
-    /// If `true`, the wall clock did not jump for a while, so records of workers can be deleted by their age.
+    /// If `true`, the wall clock has not jumped in the last 30 s ([`Worker::LIVE`]), so the age of a worker record is reliable. Only
+    /// then are old worker records deleted by their age.
     pub(super) is_clock_steady: bool,
 }
 
@@ -106,8 +107,8 @@ impl<'t> Writing<'t> {
         self.connection.prepare_cached(sql)
     }
 
-    /// Returns a time for a breadcrumb version that is later than all earlier commits of the tenant, so that the order of times is the
-    /// order of commits.
+    /// Returns an update time for a breadcrumb version. The time is later than all earlier commits of the tenant, so the order of times
+    /// is the order of commits.
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest = self.now.as_micros().max(self.tenant.latest + 1);
         Timestamp::from_micros(self.tenant.latest)

@@ -36,7 +36,8 @@ struct Files {
     write: Arc<File>,
 }
 
-/// The lock *write* that a SQLite writer holds, or *turn* while the writer waits for *write*. Dropping it releases the lock.
+/// A lock that a SQLite writer holds on a lock file of the writers' queue. While the writer waits for its transaction, it holds a lock
+/// on the file *turn*. During the transaction, it holds a lock on the file *write*. Dropping this value releases the lock.
 #[derive(Debug)]
 pub(super) struct Turn(Arc<File>);
 
@@ -61,7 +62,7 @@ impl Turns {
         }
     }
 
-    /// Returns a queue of SQLite writers that never waits.
+    /// Returns a queue without lock files, for a SQLite writer that does not wait for other writers.
     pub(super) fn none() -> Self {
         Self {
             files: None,

@@ -26,7 +26,8 @@ impl WakeUps {
         }
     }
 
-    /// Reads the registered datagram sockets in a transaction that wrote events, and deletes the rows of dead sockets in any transaction.
+    /// Prepares the datagrams to other processes for a transaction of the SQLite writer. If the transaction wrote events, reads the
+    /// registered sockets. Also deletes the rows of dead sockets, from which no process reads.
     pub(super) fn prepare(
         &mut self,
         connection: &Connection,

@@ -10,7 +10,8 @@ use crate::store::{
 };
 use std::time::Duration;
 
-/// Maximum time for which an attempt retries the write of a saved response, since its first claim.
+/// Maximum time for retries of the write of a saved response, measured from the first claim of the run's attempt. After this time, the
+/// run is executed again.
 const MAX_AGE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
 /// Maximum delay between two attempts to write a saved response, also if the store requests a longer delay.
@@ -20,7 +21,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 #[derive(Clone, Copy)]
 pub(in crate::store) struct Joined<'s> {
     pub(in crate::store) store: &'s dyn BreadcrumbStore,
-    /// The store of `ledger`, whose commits end the runs.
+    /// The store that contains the run ledger `ledger`. A commit to this store ends the run.
     pub(in crate::store) ledger_store: &'s dyn BreadcrumbStore,
     pub(in crate::store) ledger: &'s dyn RunLedger,
     /// If `true`, the dead letters that commits to `ledger_store` write are deleted, because `store` has them already.
@@ -271,8 +272,8 @@ impl Joined<'_> {
     }
 }
 
-/// Returns the end of a run as the store of the breadcrumbs receives it. A suspended run has not ended for this store, because it
-/// may repeat its writes.
+/// Converts the [`RunEnd`] of a run to the [`RunEnd`] that the breadcrumb store receives. A suspended run has not ended for the
+/// breadcrumb store, because the run may repeat its writes.
 fn seen_by_store(end: &RunEnd) -> RunEnd {
     match end {
         RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,

@@ -28,7 +28,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Returns the end of the run with this saved response.
+    /// Returns the [`RunEnd`] that was saved with this response: failed with a dead letter, or done.
     pub(super) fn end(&self) -> RunEnd {
         match &self.letter {
             Some(letter) => RunEnd::Failed(letter.clone()),
@@ -37,9 +37,10 @@ impl Response {
     }
 }
 
-/// Returns the state that saves the writes of a run with its end. Returns `None` for any end but [`RunEnd::Done`] and
-/// [`RunEnd::Failed`], for a response without writes, and for an update or a deletion: other writers may have changed the same
-/// breadcrumb before the saved response is written.
+/// Returns the run state that contains a saved response, or `None` if the response cannot be saved. A saved response consists of the
+/// writes and the end of a run. It cannot be saved for any end but [`RunEnd::Done`] and [`RunEnd::Failed`], or for a done run without
+/// writes. It cannot be saved with an update or a deletion either, because other writers may have changed the same breadcrumb before
+/// the saved response is written.
 pub(super) fn of(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Json> {
     let letter = match end {
         RunEnd::Done => None,

@@ -127,7 +127,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         &self.store
     }
 
-    /// Returns the breadcrumb store and the ledger for one call, or `None` if the second store has no ledger.
+    /// Returns the breadcrumb store, the ledger store and its ledger for one call. Returns `None` if the ledger store has no ledger.
     fn joined(&self) -> Option<Joined<'_>> {
         let ledger = self.ledger_store.ledger()?;
         Some(Joined {

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 impl Approval {
-    /// Returns the approval rule for arguments that a person changes, or `None` if the rule has neither approvers nor a time limit.
+    /// Returns the approval rule that applies after a person changes the arguments of a call. Returns `None` if the rule has neither
+    /// approvers nor a time limit.
     ///
     /// A condition in code is omitted, because a client cannot evaluate it, so the rule then applies to all arguments. The time limit
     /// is in whole seconds, as in a question.

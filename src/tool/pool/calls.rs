@@ -33,9 +33,10 @@ pub(super) struct Found {
     pub(super) next: Option<Instant>,
 }
 
-/// Result of the end of a blocking call, for the permits of its pool.
+/// Consequences for the blocking pool when the function of a call has returned.
 pub(super) struct Ended {
-    /// If `true`, the permit of the ended call is removed, because it belongs to a replacement that is no longer needed.
+    /// If `true`, the pool removes the permit of the ended call. The permit belongs to the replacement slot of a stuck call, and the
+    /// pool no longer needs this slot.
     pub(super) surplus: bool,
     /// The name of the called tool, if the ended call was stuck.
     pub(super) was_stuck: Option<Arc<str>>,

@@ -44,10 +44,11 @@ pub struct BlockingPool(Arc<Inner>);
 
 struct Inner {
     slots: usize,
-    /// One permit for each slot and each replacement slot of the pool that no call holds.
+    /// The free permits of the pool. Each slot and each replacement slot has one permit. A running call holds a permit.
     free: Arc<Semaphore>,
     calls: Mutex<Calls>,
-    /// Notified when a caller stops waiting for a blocking call, because the call may be the next one to become stuck.
+    /// Notification that a caller stopped waiting for a blocking call. The check for stuck calls then computes its next time again,
+    /// because this call may become stuck next.
     left_alone: Notify,
 }
 
@@ -177,7 +178,8 @@ impl Inner {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the start of a blocking call, and returns the guards of its slot and of its caller.
+    /// Records the start of a blocking call, and returns two guards. The guard [`Slot`] releases the permit on drop, after the function
+    /// has returned. The guard [`Waiting`] records on drop that no caller waits for the call.
     fn begin(self: &Arc<Self>, tool: &str, permit: OwnedSemaphorePermit) -> (Slot, Waiting) {
         let call = self.calls().start(tool);
         let slot = Slot {
@@ -237,7 +239,7 @@ impl Drop for Slot {
     }
 }
 
-/// Guard of the caller of a blocking call. If it is dropped before the function returns, no caller waits for the call any more.
+/// Guard that records on drop that no caller waits for a blocking call. The drop has no effect after the function has returned.
 struct Waiting {
     pool: Arc<Inner>,
     call: u64,

@@ -15,7 +15,8 @@ use serde_json::Value;
 use std::sync::Arc;
 
 impl ToolRegistry {
-    /// Returns the registry with remote tools in place of tools that are called over breadcrumbs or, if `all` is `true`, of all tools.
+    /// Returns the registry with remote tools in place of some local tools. Replaces the local tools that are called over breadcrumbs
+    /// or, if `all` is `true`, all local tools.
     pub(crate) fn elsewhere(&self, all: bool) -> Self {
         let entries = self.entries.iter();
         let moved = |entry: &Arc<Entry>| {

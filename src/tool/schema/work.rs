@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Maximum number of steps of one schema check.
 const MAX_STEPS: usize = 50_000;
-/// Maximum number of nested schemas on the way to one step of a schema check.
+/// Maximum nesting depth of the schemas that one schema check applies.
 const MAX_LEVELS: usize = 128;
 /// Length in bytes of the string that a schema's pattern reads in one step of a check.
 const BYTES_PER_STEP: usize = 16;
@@ -57,8 +57,8 @@ const SILENT: [&str; 19] = [
     "title",
 ];
 
-/// JSON Schema keywords with schemas or lists of names, which no error copies as a whole. An error can copy the value of any other
-/// keyword, for example `not` and `pattern`.
+/// JSON Schema keywords whose value is never copied as a whole into an error. The values are schemas or lists of names. An error can
+/// copy the value of any other keyword, for example `not` and `pattern`.
 const NOT_COPIED: [&str; 9] = [
     "additionalItems",
     "additionalProperties",
@@ -216,8 +216,9 @@ fn cost(fields: &Map<String, Value>) -> Cost {
     cost
 }
 
-/// Returns the cost of the keyword `propertyNames`, whose schema applies to each name of the value: the steps as names, and the
-/// bytes of the errors. An error contains another one with the name, and needs `error_bytes` by itself.
+/// Returns the cost of the keyword `propertyNames`, whose schema applies to each field name of an object. In the result, `names` is the
+/// number of steps, and `error_bytes` is the memory of the errors in bytes. Each error contains a second error with the field name. The
+/// parameter `error_bytes` is the memory of the outer error.
 fn names_cost(fields: &Map<String, Value>, value: &Value, error_bytes: usize) -> Cost {
     let (Some(part), Value::Object(found)) = (fields.get("propertyNames"), value) else {
         return Cost::default();
@@ -271,7 +272,7 @@ fn unknown_bytes(fields: &Map<String, Value>, value: &Value) -> usize {
     }
 }
 
-/// Returns the steps of the schema keywords whose work grows with the value.
+/// Returns the number of steps of the schema keywords whose work grows with the size of the value.
 fn value_steps(fields: &Map<String, Value>, value: &Value) -> usize {
     let has = |word: &str| fields.contains_key(word);
     match value {
@@ -299,7 +300,7 @@ fn value_steps(fields: &Map<String, Value>, value: &Value) -> usize {
     }
 }
 
-/// Returns the steps of the schema keywords that read a string.
+/// Returns the number of steps of the schema keywords that read a string.
 fn text_steps(fields: &Map<String, Value>, text: &str) -> usize {
     let has = |word: &str| fields.contains_key(word);
     if has("pattern") {
@@ -310,7 +311,7 @@ fn text_steps(fields: &Map<String, Value>, text: &str) -> usize {
     usize::from(reads) * text.len() / (BYTES_PER_STEP * NAMES_PER_STEP)
 }
 
-/// Adds the steps for the subschemas that apply to the same value.
+/// Adds to `open` the steps for the subschemas that apply to the value of `step` itself.
 fn same<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<'v>>) {
     for word in SAME {
         let in_choice = CHOICES.contains(&word);
@@ -329,7 +330,7 @@ fn same<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<
     }
 }
 
-/// Adds the steps for the subschemas that apply to the items or fields of the value.
+/// Adds to `open` the steps for the subschemas that apply to the items or fields in the value of `step`.
 fn children<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<'v>>) {
     let each = EACH.iter().filter_map(|word| fields.get(*word));
     let patterns = fields.get("patternProperties").and_then(Value::as_object);

@@ -35,7 +35,8 @@ pub(super) fn wait_for(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError
     Ok(TaskForm::WaitFor { event })
 }
 
-/// Returns a compiled condition of `wait_for`, or `None` if it has variables, and the condition's fields as in the definition.
+/// Compiles one condition of a `wait_for` step. The first value is the compiled condition, or `None` for a condition with variables.
+/// The second value contains the condition's fields as written in the definition.
 fn event_condition(written: &Written<'_>) -> Result<(Option<Condition>, Value), WorkflowLoadError> {
     let condition: EventCondition = written.read()?;
     let fields = Value::Object(written.fields_of::<EventCondition>());

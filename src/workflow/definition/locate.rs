@@ -20,7 +20,8 @@ pub(super) fn locate(text: &str, place: &DefinitionPath) -> Position {
     }
 }
 
-/// Returns the byte offset of a field or item of the JSON value at offset `at`, or `None` if that value does not contain the part.
+/// Returns the byte offset of the field or item `part` in the JSON value at offset `at`. Returns `None` if the JSON value has no such
+/// field or item. The offset of a field is the offset of the field's value.
 fn find(text: &str, at: usize, part: &DefinitionPathPart) -> Option<usize> {
     let open = match part {
         DefinitionPathPart::Field(_) => b'{',

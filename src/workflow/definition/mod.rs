@@ -171,7 +171,7 @@ impl Workflow {
         Ok(workflow)
     }
 
-    /// Adds a flow to the workflow that has the name of an agent. The only step of the flow runs the agent with the input of the flow.
+    /// Adds a flow to the workflow under the name of an agent. The only step of the flow runs this agent with the input of the flow.
     ///
     /// # Errors
     /// Returns a [`WorkflowLoadError`] if the workflow has no agent with this name.
@@ -320,7 +320,7 @@ fn not_json(error: &serde_json::Error) -> Unread {
     (LoadProblem::Syntax { reason }, position)
 }
 
-/// Refuses `compaction.model` without the method `summarise`, also if the field is null.
+/// Rejects the field `compaction.model` if the compaction method is not `summarise`. A field with the value null is rejected, too.
 fn check_compaction(definition: &Value, policies: &Policies) -> Result<(), WorkflowLoadError> {
     let method = policies
         .compaction
