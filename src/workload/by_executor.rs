@@ -24,8 +24,8 @@ use tokio::time::sleep;
 /// Maximum delay before a turn checks its inner executor run again, if another worker holds that run or it is paused.
 const LOOKS: Duration = Duration::from_secs(5);
 
-/// Maximum wait of an inner executor run that continues within the turn, as a run that only yields to another attempt.
-/// Clocks may differ by about this much.
+/// Maximum wait of an inner executor run for which the turn stays active. A run that yields to another attempt waits
+/// for less. For a longer wait, the turn is suspended too. Clocks may differ by about this much.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Minimum delay before an inner executor run that yielded continues within the turn.
@@ -66,8 +66,9 @@ pub struct ExecutorDefinition {
 }
 
 impl ExecutorDefinition {
-    /// Creates a workload definition for an executor that `user.message.v1` triggers, with the message as `message` in
-    /// its context. Its name is the executor ID.
+    /// Creates a workload definition for an executor with the trigger schema `user.message.v1`. A message that is an
+    /// object becomes the context of the trigger. Any other message becomes the field `message` of this context. The
+    /// name of the definition is the executor ID.
     #[must_use]
     pub fn new(executor: Arc<dyn UniversalExecutor>) -> Self {
         Self {
@@ -362,7 +363,7 @@ impl ByExecutor {
     }
 }
 
-/// Returns `true` if a text is the words of the user that the trigger of a context carries.
+/// Returns `true` if the trigger is a user's chat message with exactly this text.
 ///
 /// # Errors
 /// [`ContextError::Store`] if the store cannot read its records.

@@ -17,8 +17,8 @@ pub struct WorkloadEvent {
     pub run: Arc<str>,
     /// The name of the outer run, if the run that emitted the event is within another one.
     pub parent: Option<Arc<str>>,
-    /// Path of the step that the event is about, followed by the names of the agents that its agent called. Empty for
-    /// the run itself.
+    /// Path of the event's step, or an empty path for the run itself. For an agent that another agent called, the names
+    /// of the called agents follow.
     pub path: StepPath,
     /// Number of the workload event in the stream of its run, counted from 1 without gaps.
     pub sequence: u64,
@@ -104,9 +104,9 @@ pub enum WorkloadEventKind {
         /// The decision whether and when the run is retried.
         retry: MayRetry,
     },
-    /// The workload run waits for others, or is due at once for [another attempt](crate::workflow#what-a-driver-does).
-    /// The run continues when the workload runs again with a context that is
-    /// [resumed](crate::ExecutionContext::with_resumed) with this state.
+    /// The workload run waits for a breadcrumb or a time, or is due at once for [another
+    /// attempt](crate::workflow#what-a-driver-does). The run continues when the workload runs again with a context that
+    /// is [resumed](crate::ExecutionContext::with_resumed) with this state.
     Suspended {
         /// The breadcrumbs or the time that the suspended run waits for.
         wake: Wake,

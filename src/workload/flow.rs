@@ -26,7 +26,7 @@ pub struct FlowDefinition {
     workflow: Arc<Workflow>,
     /// The names of the flows that a request can start.
     entries: Arc<BTreeSet<String>>,
-    /// The step whose conversation is that of the session, if the run starts with an agent.
+    /// Path of the agent step whose messages form the session's conversation, if the run starts with an agent.
     speaker: Option<StepPath>,
 }
 
@@ -40,8 +40,8 @@ impl FlowDefinition {
         Self::with_entry(name, workflow, None, EntryPolicy::default())
     }
 
-    /// Returns the workload that starts with the flow or agent `named`, otherwise with the one that the policy selects.
-    /// If `named` is set, requests can start only this one.
+    /// Returns the workload that starts with the flow or agent `named`. Without a name, `policy` selects the flow or
+    /// agent. If `named` is set, requests can start only this flow or agent.
     ///
     /// # Errors
     /// Returns an [`EntryError`] if no flow or agent has this name, or if several can start a run and the policy

@@ -164,8 +164,8 @@ pub trait Definition: Send + Sync {
     /// `services`.
     fn check(&self, services: &Services, store: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError>;
 
-    /// Returns `true` if durable runs of the workload need a store with a run ledger, because they wait for others.
-    /// Defaults to `false`.
+    /// Returns `true` if durable runs of the workload need a store with a run ledger, for example because these runs
+    /// wait for people or breadcrumbs. Defaults to `false`.
     ///
     /// # Errors
     /// Returns the errors of [`check`](Self::check).
@@ -190,8 +190,8 @@ pub trait Definition: Send + Sync {
         Ok(None)
     }
 
-    /// Returns `true` if the clients of a chat may see the text of models while they write it, and `false` if guardrails check it at
-    /// the end. Defaults to `true`.
+    /// Returns `true` if chat clients may receive a model's answer while the model writes the answer. Returns `false`
+    /// if guardrails first check the complete answer. Defaults to `true`.
     ///
     /// # Errors
     /// Returns the errors of [`check`](Self::check).

@@ -90,7 +90,8 @@ impl WorkloadScope {
         self
     }
 
-    /// Creates a workload, and adds it to the scope, which closes it.
+    /// Creates a workload, and adds the workload to the scope. The scope closes the workload in [`close`](Self::close),
+    /// or when the scope is dropped.
     ///
     /// # Errors
     /// Returns the error of [`Definition::instantiate`].
@@ -104,7 +105,8 @@ impl WorkloadScope {
         Ok(self.add(definition.meta().name.clone(), made))
     }
 
-    /// Adds a workload to the scope, which closes it.
+    /// Adds a workload to the scope. The scope closes the workload in [`close`](Self::close), or when the scope is
+    /// dropped.
     pub fn add(
         &mut self,
         name: impl Into<String>,

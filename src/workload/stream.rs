@@ -20,7 +20,7 @@ use tokio::task::coop;
 /// are dropped.
 pub(super) const ROOM: usize = 1_024;
 
-/// Maximum size in bytes of a text event into which a full buffer joins further text events.
+/// Maximum size in bytes of the text event that results from joining text events in a full buffer.
 const TEXT: usize = 64 << 10;
 
 /// Stream of the events of one workload run.
@@ -108,7 +108,7 @@ impl fmt::Debug for EventStream<'_> {
 pub(super) struct Outlet {
     run: Arc<str>,
     parent: Option<Arc<str>>,
-    /// Listeners for the events of runs within this run, which are not in its stream.
+    /// Listeners for the events of inner runs. The event stream of this run does not contain these events.
     pub(super) listeners: Sink,
     buffer: Arc<Mutex<Buffer>>,
     waker: Arc<AtomicWaker>,
@@ -201,8 +201,8 @@ impl Outlet {
 }
 
 impl Buffer {
-    /// Joins a text event to the previous event in a full buffer if that is a text of the same step, and counts any
-    /// other event as dropped.
+    /// Joins a text event to the last event of a full buffer, or counts the event as dropped. Only text events of the
+    /// same step are joined, up to [`TEXT`] bytes.
     fn squeeze(&mut self, path: &StepPath, kind: &WorkloadEventKind) {
         if let (WorkloadEventKind::Text(more), Some(last)) = (kind, self.queue.back_mut())
             && let WorkloadEventKind::Text(text) = &mut last.kind

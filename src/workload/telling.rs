@@ -20,7 +20,7 @@ pub(super) struct Telling {
     parent: Option<Arc<str>>,
     sink: Sink,
     last: u64,
-    /// If `true`, the name of the turn's run is final.
+    /// If `true`, an attempt of the turn has set the name of the turn's run.
     #[cfg(feature = "workloads")]
     is_named: bool,
     /// The running steps of the turn. The path of an outer step is a prefix of its inner steps' paths, and sorts before

@@ -121,7 +121,7 @@ struct Ran {
 /// The result of a turn whose workload did not run to its end.
 struct NotRun {
     status: TurnStatus,
-    /// The error of the store or the context that ended the turn.
+    /// The error that ended the turn, from the store or the context. `None` if the turn ended for another reason.
     cause: Option<BoxError>,
     panic: Option<Panic>,
 }

@@ -22,7 +22,7 @@ pub enum TurnStatus {
         /// The decision whether and when the turn is retried.
         retry: MayRetry,
     },
-    /// The turn waits for others, or is due immediately for another attempt.
+    /// The turn waits for a breadcrumb or a time, or is due at once for another attempt.
     Suspended {
         /// The breadcrumbs or the time that the suspended turn waits for.
         wake: Wake,
@@ -55,7 +55,8 @@ impl TurnStatus {
         Self::of_error(&error.into())
     }
 
-    /// Logs why the session does not have the end of a failed turn, without the message of the failure.
+    /// Logs that the end of a failed turn could not be saved in the session, with the code of the save error. The
+    /// message of the error is not logged.
     #[cfg(feature = "workloads")]
     pub(super) fn log_unsaved(&self, run: &str) {
         let code = match self {

@@ -13,9 +13,9 @@ use serde_json::Value;
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct ModelSpec {
-    /// Name with which the services register the model or provider. Defaults to the default model of the services.
+    /// Registered name of the model or provider in the program's `Services`. Defaults to the default model of the `Services`.
     pub provider: Option<String>,
-    /// Name of the model at its provider, which requests contain.
+    /// Model name that each request sends to the provider.
     pub model: Option<String>,
     /// Sampling temperature of requests to the model.
     pub temperature: Option<f64>,
@@ -33,7 +33,7 @@ pub struct ModelSpec {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct WorkflowToolSpec {
-    /// Name with which the services register the tool. Defaults to the name in the workflow.
+    /// Registered name of the tool in the program's `Services`. Defaults to the tool name in the workflow.
     pub tool: Option<String>,
     /// Description of the tool for models. Defaults to the description with which the tool is registered.
     pub description: Option<String>,
@@ -55,7 +55,7 @@ pub struct AgentSpec {
         schemars(schema_with = "crate::workflow::syntax::instruction")
     )]
     pub instruction: Instruction,
-    /// Name in `models` of the agent's model. Defaults to the default model of the services.
+    /// Name of the agent's model in the section `models`. Defaults to the default model of the program's `Services`.
     pub model: Option<String>,
     /// Names in `tools` of the tools that the agent can call.
     #[serde(default)]
@@ -68,7 +68,7 @@ pub struct AgentSpec {
     pub uses: Vec<String>,
     /// Name in `schemas` of the schema of the agent's answers. Without a schema, an answer can be any text.
     pub output: Option<String>,
-    /// Messages of the session that the agent receives: `all`, `none`, or the number of the last messages. Defaults to `all`.
+    /// Earlier messages that the agent receives with a request: `all`, `none`, or the number of the last messages. Defaults to `all`.
     #[serde(default)]
     #[cfg_attr(
         feature = "schema",
@@ -105,7 +105,7 @@ const INSTRUCTION: &str = "a string, or {\"prompt\": name}";
 pub enum Instruction {
     /// The text of the agent's instructions.
     Text(String),
-    /// Name in `prompts` of the text of the agent's instructions.
+    /// Name of an entry in the section `prompts`. The entry is the text of the agent's instructions.
     Prompt(#[serde(deserialize_with = "prompt")] String),
 }
 
@@ -118,16 +118,16 @@ fn prompt<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error
     PromptName::deserialize(deserializer).map(|named| named.prompt)
 }
 
-/// Messages of the session that an agent of a workflow receives.
+/// Selection of the earlier messages that an agent receives with a request.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum History {
-    /// All messages of the session and the step: `"all"`.
+    /// All earlier messages of the session and of the agent's own conversation: `"all"`.
     #[default]
     All,
     /// Only the request to the agent, without earlier messages: `"none"`.
     None,
-    /// This number of the last messages of the session.
+    /// Only the newest earlier messages, at most this number of them.
     Last(u64),
 }
 
@@ -155,7 +155,7 @@ pub struct AgentPermissions {
     /// Schemas of the breadcrumbs that the agent can write. Defaults to none.
     #[serde(default)]
     pub writes: Vec<String>,
-    /// Tools of the agent whose calls all need the approval of a person.
+    /// Names of tools that need the approval of a person for each call by the agent.
     #[serde(default)]
     pub approval: Vec<String>,
 }

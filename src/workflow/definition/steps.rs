@@ -159,7 +159,8 @@ impl<'p> Compiler<'p> {
         })
     }
 
-    /// Creates the compiled work of a step that runs an agent, a tool or a model. Its retry and timeout default to the policies.
+    /// Creates the [`Work`] for the task of an agent, tool or model step. The retry and timeout of the step default to the workflow's
+    /// policies.
     fn run(&self, task: TaskForm, driven: &Driven) -> Work {
         doing(task, self.policies.retry, self.policies.timeout, driven)
     }
@@ -193,7 +194,7 @@ pub(super) fn steps<'v>(
     Ok(steps)
 }
 
-/// Creates the compiled work of a step that waits for a breadcrumb, asks a person or writes a breadcrumb. The policies do not apply to it.
+/// Creates the [`Work`] for the task of a `wait_for`, `ask` or `emit` step. The workflow's policies do not apply to such a step.
 fn exchange(task: TaskForm, driven: &Driven) -> Work {
     doing(task, StepRetry::default(), None, driven)
 }
@@ -212,7 +213,7 @@ pub(super) fn twice(place: &DefinitionPath, id: &str) -> WorkflowLoadError {
     WorkflowLoadError::new(place.field("id"), LoadProblem::Name { name, reason })
 }
 
-/// Checks the name of a variable, or the ID of a step, which is also the name of a variable.
+/// Checks the length and characters of a variable name or step ID, and that the name is not reserved. A step ID is also a variable name.
 pub(super) fn check_variable(name: &str, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');

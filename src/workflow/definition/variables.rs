@@ -181,7 +181,7 @@ impl Checker<'_> {
         checked
     }
 
-    /// Runs a check with additional visible variables, which the interpreter sets.
+    /// Calls `check` while the variables `names` are visible to expressions. The interpreter sets these variables.
     fn within(
         &mut self,
         names: &[&'static str],

@@ -52,8 +52,8 @@ pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position
     })
 }
 
-/// Returns the message of the YAML parser without the position, which the load error shows first, and without advice to set options of the
-/// parser, which users cannot set.
+/// Returns the YAML parser's error message without its position and its advice on parser options. The load error shows the position itself,
+/// and users cannot set parser options.
 fn reason(said: &str, position: Option<&Position>) -> String {
     if said.contains("budget breached: Depth") || said.contains("recursion limit exceeded") {
         return format!("nesting deeper than {MAX_LEVELS} levels is not allowed");

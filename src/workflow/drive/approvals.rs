@@ -1,4 +1,5 @@
-//! Approvals by people of the calls that the tool steps of a flow make, by the rules of the tools.
+//! Approvals of the tool calls in flow steps. A tool's rules determine the calls that need an approval, and the people with the right to
+//! approve.
 
 use super::Assembly;
 use super::attempt::Drive;
@@ -12,12 +13,12 @@ use crate::tool::{Approval, NeededApproval, Tool};
 use crate::workflow::{StepPath, StepTask};
 
 impl Assembly {
-    /// Returns the digest of the definitions of the workflow and a tool, which is part of the digest of an approval.
+    /// Returns a common digest of the workflow definition and the definition of a tool. The digest of a tool call includes this digest.
     fn fingerprint(&self, tool: &str) -> String {
         human::fingerprint(self.workflow().hash(), self.tools.registered(tool))
     }
 
-    /// Returns the digest of a tool call, which binds an approval to this call.
+    /// Returns the digest of a tool call. An approval with this digest is valid only for this call.
     pub(super) fn digest_of(&self, tool: &str, input: &Json) -> String {
         self.digest_with(tool, input, &self.fingerprint(tool))
     }

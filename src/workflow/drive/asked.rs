@@ -1,4 +1,4 @@
-//! Executes the agent of a step, and the agents of the workflow that it calls, within the run of the flow.
+//! Executes the agent of a step within the flow run. Other workflow agents that this agent calls are executed in the same run.
 //!
 //! An agent calls another agent with a request breadcrumb, and is suspended until the response arrives. If both agents belong to the
 //! workflow, the request is not written: the other agent runs here, and its answer is passed to the caller in the form of the
@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 /// Result of the work of an agent in a step: an answer, a failure or a wait.
 enum Came {
-    /// The agent answered, with this context of its response.
+    /// The agent answered. The value is the context of the agent's response breadcrumb.
     Answer(Json),
     Failed(StepOutcome),
     /// The agent waits for breadcrumbs, but not for agents of this workflow.
@@ -146,7 +146,7 @@ impl Step<'_> {
         talk.answered(path, answered).await
     }
 
-    /// Continues an agent from its saved state, with the answer of an agent that it called, if there is one.
+    /// Continues an agent from its saved state. `with` is the response of another agent that this agent called, if there is one.
     async fn turn(
         &self,
         agent: &AgentExecutor,
@@ -219,7 +219,7 @@ impl Step<'_> {
         Ok(Ok(wake))
     }
 
-    /// Returns the request in an agent's new breadcrumb and its ID, if the request is to an agent of this workflow.
+    /// Returns the ID and the content of a request to an agent of this workflow, or `None` if the new breadcrumb is not such a request.
     fn request_of(&self, new: &NewBreadcrumb, by: &str) -> Option<(String, AtWork)> {
         if new.schema_name.as_deref() != Some(agents::REQUEST) {
             return None;
@@ -241,7 +241,8 @@ impl Step<'_> {
         known.then(|| Some((new.context.text("requestId")?.to_owned(), asked)))?
     }
 
-    /// Runs an agent that another agent of the step called, unless it has answered. Returns the condition that wakes it if it waits.
+    /// Runs an agent that another agent of the step called, if the called agent has not answered yet. Returns the wake condition of the
+    /// called agent if the called agent waits.
     async fn work_of_asked(&self, key: &str, path: &StepPath) -> Result<Option<Wake>, BoxError> {
         let Some(at_work) = self
             .agents
@@ -302,7 +303,7 @@ impl Step<'_> {
         asked.first_version(trigger.id, trigger.updated_at)
     }
 
-    /// Handles the output of an agent: passes it to the conversations, and writes the breadcrumbs that the agent may write.
+    /// Saves an agent's output in the run's conversation store, and writes the breadcrumbs in the output, except for the response itself.
     async fn answered(
         &self,
         agent: &AgentExecutor,
@@ -359,7 +360,7 @@ fn result_of(answer: &Json) -> StepOutcome {
     StepOutcome::success(agents::said(answer))
 }
 
-/// Returns the ID of the first question to a person whose answer these selectors select. `None` if they select no answers of people.
+/// Returns the question ID in the first selector of answers by people. `None` if no selector selects answers by people.
 fn question_in(selectors: &[Selector]) -> Option<&str> {
     let mut of_people = selectors
         .iter()

@@ -26,7 +26,7 @@ pub struct Assembly {
     /// Tools of the workflow, by their names in the definition.
     pub(super) tools: ToolRegistry,
     pub(super) guardrails: Guardrails,
-    /// Expected answers of the workflow's model steps, by schema name.
+    /// Compiled output schemas of the workflow's model steps, by schema name.
     pub(super) outputs: BTreeMap<String, Output>,
     models: BTreeMap<String, Registered>,
     default_model: Option<Registered>,
@@ -79,8 +79,8 @@ impl Assembly {
         &self.workflow
     }
 
-    /// Returns the retry safety with which a tool of the workflow was registered, by its name in the definition. The settings in `tools`
-    /// can differ: for a tool of another service, they describe only the request, which is idempotent.
+    /// Returns the registered [`RetrySafety`] of a tool, for the tool name in the workflow definition. The settings in `tools` can differ:
+    /// for a tool of another service, they describe only the request, which is idempotent.
     pub(super) fn safety(&self, name: &str) -> Option<RetrySafety> {
         let spec = self.workflow.tools.get(name)?;
         let registered = spec.tool.as_deref().unwrap_or(name);
@@ -93,8 +93,8 @@ impl Assembly {
         self.writes.iter().map(String::as_str)
     }
 
-    /// Returns `true` if runs of the workflow need a store with a run ledger: flows wait for people or breadcrumbs, or call tools that need
-    /// an approval, belong to another service or run at most once.
+    /// Returns `true` if runs of the workflow need a store with a run ledger. This is the case if a step waits for a person or a
+    /// breadcrumb, or if a tool needs approvals, belongs to another service or runs at most once.
     pub(crate) fn needs_a_ledger(&self) -> bool {
         let waits =
             |task: &&TaskForm| matches!(task, TaskForm::Ask { .. } | TaskForm::WaitFor { .. });
@@ -183,7 +183,8 @@ impl Assembly {
         Some(Arc::new(compactor.heard_by(by.map(Listener::of_cost))))
     }
 
-    /// Returns a model of the workflow for a step, or `None` if the name is unknown or belongs to a provider for agents.
+    /// Returns the chat model for a step, by its name in the section `models`. `None` if the name is unknown, or refers to a provider. Only
+    /// agents can use providers.
     pub(super) fn model(&self, name: &str, by: Option<Listener>) -> Option<Heard> {
         match self.models.get(name)? {
             Registered::Model(model) => Some(self.heard(Arc::clone(model), Some(name), by)),

@@ -26,12 +26,12 @@ pub enum AssemblyError {
          Services::default_model"
     )]
     NoDefaultModel {
-        /// Kind of the part that names no model: `agent`, `model` or `compaction`.
+        /// Kind of the definition entry without a model name: `agent`, `model` or `compaction`.
         what: &'static str,
-        /// Name of the agent or model that names no model, or `summarise` for the compaction policy.
+        /// Name of the agent or model entry without a model name, or `summarise` for the compaction policy.
         name: String,
     },
-    /// A step or the compaction policy uses a model that is registered as a provider, which only agents can use.
+    /// A step or the compaction policy uses a registered provider as its model. Only agents can use providers.
     #[error(
         "model {name:?} is used by a step or for summaries, but is registered as a provider, which only agents can use; register a chat \
          model in its place"
@@ -66,9 +66,9 @@ pub enum AssemblyError {
         /// Name of the protected schema.
         schema: String,
     },
-    /// The definition renames a tool of another service, which can only be requested by its own name.
+    /// The definition renames a tool of another service. Requests to another service must contain the tool's registered name.
     #[error(
-        "tool {tool:?} belongs to another service and cannot be renamed to {name:?}; use its own name"
+        "tool {tool:?} belongs to another service and cannot be renamed to {name:?}; use the name {tool:?} in \"tools\""
     )]
     CannotRename {
         /// Name with which the tool is registered.
@@ -91,7 +91,7 @@ pub enum AssemblyError {
         "cannot create agent {name:?} of the workflow, or the output schema of a step with model {name:?}; see the cause"
     )]
     Agent {
-        /// Name of the agent in `agents`, or name in `models` of the model of the step.
+        /// Name of the agent in the section `agents`. For a model step, the name of the step's model in the section `models`.
         name: String,
         /// Reason why the agent cannot be created or the output schema cannot be used.
         source: Box<AgentError>,
@@ -106,7 +106,7 @@ impl AssemblyError {
     }
 }
 
-/// Returns the error for a name in a workflow definition that is not a key of a map of known items.
+/// Returns the error for an unknown name in a workflow definition, with the keys of `known` as the registered names.
 pub(super) fn unknown<T>(
     what: &'static str,
     name: &str,
@@ -115,7 +115,7 @@ pub(super) fn unknown<T>(
     not_registered(what, name, known.keys().map(String::as_str))
 }
 
-/// Returns the error for a name in a workflow definition that is not registered.
+/// Returns the error for an unregistered name in a workflow definition. `known` contains all registered names of the same kind.
 pub(super) fn not_registered<'n>(
     what: &'static str,
     name: &str,

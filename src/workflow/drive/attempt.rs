@@ -62,17 +62,18 @@ pub(super) struct Drive<'d> {
     pub(super) has_unkept: bool,
     /// Senders that report the next save of the run to the steps that requested it.
     pub(super) unheard: Vec<oneshot::Sender<()>>,
-    /// Steps that were started since the last save of the run, with their state before. Their futures are not polled before the next save.
+    /// Steps started since the last save of the run, each with its driver state before the start. Their futures are not polled before the
+    /// next save.
     pub(super) unsaved: Vec<(StepPath, Kept)>,
     pub(super) stores_progress: bool,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
-    /// The text of the user's message that started the turn of the workload's session.
+    /// Text of the user's chat message that the flow run processes, or `None` if the input is not from a user.
     pub(super) user_message: Option<Arc<str>>,
     /// Events of the run that are not stored as breadcrumbs yet.
     pub(super) untold: Vec<FlowEvent>,
     /// Position up to which the store was polled for answers and control orders to the run.
     pub(super) looked: Looked,
-    /// Breadcrumbs that ended steps of the run wrote or received.
+    /// Breadcrumbs of the run's ended steps: the steps wrote or received these breadcrumbs.
     pub(super) lines: Lines,
     pub(super) next_check: NextCheck,
     pub(super) leaving: Leaving,
@@ -218,7 +219,8 @@ impl<'d> Drive<'d> {
         Ok(())
     }
 
-    /// Starts queued steps of the run that are due and not held, up to [`MOST_AT_ONCE`] running steps, unless the attempt is about to end.
+    /// Starts the due steps in the queue, unless the attempt is about to end. At most [`MOST_AT_ONCE`] steps run at a time. While the run
+    /// is paused, only steps that started before the pause can continue.
     fn begin_what_is_due(&mut self) {
         let now = self.context.now();
         self.leaving.goes_on_after_all(now);
@@ -437,7 +439,8 @@ impl<'d> Drive<'d> {
         self.finished = self.finished.take().or(next.finished);
     }
 
-    /// Removes the driver state of an ended step, and adds its marks to `lines` for later steps.
+    /// Removes the driver state of an ended step. Records the breadcrumbs that the step wrote or received in `lines`, for later `wait_for`
+    /// steps.
     fn forget(&mut self, path: &StepPath) -> Option<Kept> {
         let kept = self.kept.remove(path);
         if let Some(kept) = &kept {
@@ -460,7 +463,8 @@ impl<'d> Drive<'d> {
         kept
     }
 
-    /// Returns the time until the next delayed step is due, or `None` if no step is delayed. Ignores held steps.
+    /// Returns the time until the next delayed step is due, or `None` if no step is delayed. Ignores steps that wait because the run is
+    /// paused.
     fn delay(&self) -> Option<Duration> {
         let now = self.context.now();
         let dues = self

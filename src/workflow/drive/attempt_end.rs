@@ -24,8 +24,8 @@ impl Drive<'_> {
         self.leaving.how.is_some()
     }
 
-    /// Handles an error of the store or of the run that ended the work of a step. After a transient error, the attempt ends once the other
-    /// running steps have ended, so that their outcomes are saved. They have at most [`SIBLINGS`] to end.
+    /// Handles a store or run error in the work of a step. After a transient error, the attempt ends once the other running steps have
+    /// ended, so that their outcomes are saved. The other steps have at most [`SIBLINGS`] to end.
     ///
     /// # Errors
     /// The error itself if it is permanent.

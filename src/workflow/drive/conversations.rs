@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Saves the conversations of the agents in a flow run, and provides them to later turns.
 #[async_trait]
 pub(crate) trait Conversations: Send + Sync {
-    /// Returns a provider for the agent at a path that adds the agent's history to requests.
+    /// Wraps an agent's provider, so that each request also contains the agent's earlier messages. `path` is the step path of the agent.
     fn around(
         &self,
         path: &StepPath,

@@ -13,7 +13,8 @@ use crate::workflow::{MayRetry, StepFailure, StepOutcome, StepTask};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Returns the outcome of a step whose model or agent gave an answer that does not match the requested output, with an excerpt of it.
+/// Returns the outcome of a model or agent step whose answer does not match the requested output. The failure contains an excerpt of the
+/// answer.
 pub(super) fn bad_output(problem: &str, raw: &str) -> StepOutcome {
     const RAW: usize = 2_048;
     let raw = excerpt(raw, RAW);
@@ -50,7 +51,7 @@ pub(super) fn of_error(answer: Answer, safety: Option<RetrySafety>) -> StepOutco
     StepOutcome::Failed { failure, retry }
 }
 
-/// Returns a code for the log line about an error of a step, whose message can quote a conversation.
+/// Returns a code to log in place of a step's error message. The message is not logged, because it can quote a conversation.
 pub(super) fn code_of(error: &BoxError) -> &'static str {
     let model = || find::<ModelError>(error).map(ModelError::code);
     let store = || find::<StoreError>(error).map(StoreError::code);
@@ -112,8 +113,8 @@ pub(super) fn failed_with(error: BoxError) -> Result<StepOutcome, BoxError> {
     })
 }
 
-/// Returns the outcome of a step whose agent has answered or made requests before the error. After a transient error, the agent
-/// continues from there in the next attempt, so the step does not fail.
+/// Converts an error that occurs after the agent of a step has answered or made requests. A permanent error becomes the outcome of the
+/// step. After a transient error, the step does not fail: the agent continues from its saved state in the next attempt.
 ///
 /// # Errors
 /// Returns a transient error itself, and the errors of [`failed_with`].

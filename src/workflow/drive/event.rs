@@ -45,7 +45,7 @@ pub enum StepEventKind {
     },
     /// An agent or model step sends a request to a model.
     Asked,
-    /// The next part of the text that a model answers.
+    /// The next part of the text of a model's answer.
     Text(String),
     /// The token usage of a model's answer so far.
     Usage(Usage),

@@ -1,4 +1,4 @@
-//! A model of a workflow with the settings of its definition, which reports its requests and answers as events.
+//! Chat model with the settings of a workflow definition. The model reports its requests and answers as events.
 
 use super::event::{Emitter, StepEventKind};
 use crate::agent::compaction::HearCost;

@@ -42,7 +42,7 @@ pub(super) struct Looked {
     pub(super) since: Timestamp,
     /// Order key of the last control order that was applied to the run.
     pub(super) control: Option<(Timestamp, u64, BreadcrumbId)>,
-    /// Versions of breadcrumbs that look like answers to steps of the run and do not count.
+    /// Breadcrumb versions that were checked and rejected as answers to the run's steps. Later polls skip them.
     #[serde(skip)]
     pub(super) refused: HashSet<(BreadcrumbId, u64)>,
 }
@@ -85,7 +85,7 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Agents that work on a step, by key: an empty key for the agent of the step, and the ID of the request for an agent that another one
+/// Agents that work on a step, by key. The key is empty for the agent of the step, and is the request ID for an agent that another agent
 /// called. Shared between the driver, which saves them, and the running step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agents(Arc<Mutex<BTreeMap<String, AtWork>>>);

@@ -11,13 +11,13 @@ use futures::stream::FuturesUnordered;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Time in which running steps can end after a store error in one of them, and in which a failed attempt retries to save its outcomes.
+/// Maximum time for running steps to end after a store error in one of them, and for a failed attempt to save its outcomes.
 pub(super) const SIBLINGS: Duration = Duration::from_secs(60);
 
 /// Reason why an attempt at a flow run ends before the flow does.
 pub(super) enum Leave {
-    /// The attempt yields: the run is suspended and due at once, so that its attempts and its time count from the start again. If steps are
-    /// still running at `until`, the attempt continues.
+    /// The attempt yields: the run is suspended and due at once. The suspension restarts the run's attempt count and time limit. If steps
+    /// are still running at `until`, the attempt continues.
     Yields { until: Option<Instant> },
     /// A step failed with a transient error of the store or run, and the run is retried. Running steps can end before `until`.
     Fails { error: BoxError, until: Instant },
@@ -31,12 +31,13 @@ pub(super) struct Leaving {
     pub(super) is_durable: bool,
     /// Time limits of the attempt, or `None` if the flow runs outside of an executor's run.
     time: Option<Time>,
-    /// Decided end of the attempt, which happens once no step is running. No further step begins then.
+    /// Reason to end the attempt, or `None` if the attempt continues. With a reason, no further step begins, and the attempt ends once no
+    /// step is running.
     pub(super) how: Option<Leave>,
 }
 
-/// Time limits of an attempt at a flow run, in fifths of its time. After the first fifth the attempt yields as soon as no step is running,
-/// so a step that begins alone has the other four fifths. After the fourth fifth no step begins.
+/// Time limits within an attempt at a flow run, in fifths of the time until the attempt's deadline. After the first fifth the attempt
+/// yields as soon as no step is running, so a step that begins alone has the other four fifths. After the fourth fifth no step begins.
 struct Time {
     fifth: Duration,
     /// Time from which the attempt can yield to the next one.
@@ -77,7 +78,7 @@ impl Leaving {
         }
     }
 
-    /// Waits until the time is over in which running steps can end before their attempt ends.
+    /// Waits until the grace period of the running steps expires. Never returns if the attempt has no grace period.
     pub(super) async fn patience(&self) {
         match &self.how {
             Some(Leave::Fails { until, .. } | Leave::Yields { until: Some(until) }) => {

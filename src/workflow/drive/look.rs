@@ -18,8 +18,8 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 
 impl Drive<'_> {
-    /// Reads and applies answers and control orders until a poll finds nothing newer, so that nothing older is missed. Returns `true` if
-    /// anything was applied.
+    /// Polls for answers and control orders, and applies them, until a poll finds no new ones. The repeated polls find breadcrumbs that
+    /// arrived during an earlier poll. Returns `true` if anything was applied.
     pub(super) async fn look(&mut self) -> Result<bool, BoxError> {
         // The notification is registered before the store is read, so that no breadcrumb is missed in between.
         self.next_check.reset();
@@ -54,8 +54,8 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Returns a future that ends when a breadcrumb is announced for which the run waits, at the latest after
-    /// [`until_lost`]. `None` if no runtime announces breadcrumbs to the run.
+    /// Returns a future that ends when a runtime announces a breadcrumb that the run waits for. The future ends after
+    /// [`until_lost`] at the latest. `None` if no runtime announces breadcrumbs to the run.
     fn announced(&self) -> Option<BoxFuture<'static, ()>> {
         let end = self.ends().min();
         let left = end.map(|end| end.since(self.context.now()));
@@ -183,8 +183,8 @@ impl Drive<'_> {
         Ok(counts)
     }
 
-    /// Returns the wait of a step with its end as a time of the store's clock. Outside of a run, a wait for an event or for a tool has no
-    /// such end, because it ends by the machine's clock.
+    /// Returns a copy of a step's wait, with the end of the wait converted to the store's clock. Outside of a run, a wait for an event or
+    /// for a tool has no end by the store's clock, because the wait ends by the machine's clock.
     fn as_heard(&self, wait: &Wait, task: &StepTask) -> Wait {
         let is_run = self.context.correlation_id().is_some();
         let of_person = |pending: Pending<'_>| pending.asked().of_person;
@@ -255,7 +255,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Queues a suspended agent if one of its breadcrumbs has arrived or its time is over. The agent itself reads the breadcrumbs.
+    /// Queues the step of a suspended agent if an awaited breadcrumb has arrived or the wait has expired. The agent itself reads the
+    /// breadcrumbs.
     async fn wake_agent(&mut self, path: &StepPath) -> Result<bool, BoxError> {
         let Some(wake) = self.asleep.get(path) else {
             return Ok(false);
@@ -274,7 +275,8 @@ impl Drive<'_> {
         Ok(is_woken)
     }
 
-    /// Returns the matching breadcrumbs that were updated at or after a time, oldest first. With `strictly`, only those after it.
+    /// Returns the breadcrumbs that match `selector` and were updated at or after `since`, oldest first. With `strictly`, only breadcrumbs
+    /// updated after `since`.
     async fn newer(
         &mut self,
         selector: Selector,

@@ -17,8 +17,8 @@ const MOST: usize = 32;
 pub(super) struct Mark {
     /// Update time of the breadcrumb when the step wrote or received it.
     at: Timestamp,
-    /// Time when a step wrote the breadcrumb, if a step did. Breadcrumbs up to this time do not answer later steps, even if this one was
-    /// changed since.
+    /// Time when a step wrote the breadcrumb, if a step did. Breadcrumbs up to this time do not answer later steps, even if the marked
+    /// breadcrumb was changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     own: Option<Timestamp>,
 }
@@ -100,12 +100,13 @@ impl<'de> Deserialize<'de> for Marks {
     }
 }
 
-/// Breadcrumbs that ended steps wrote or received. Each mark is at the path of the innermost enclosing step that is still in flight.
+/// Breadcrumbs of the ended steps of a flow run: the steps wrote or received these breadcrumbs. Each breadcrumb is listed at the path of
+/// the innermost enclosing step that is still in flight.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Lines(BTreeMap<StepPath, Schemas>);
 
 impl Lines {
-    /// Adds the marks of the breadcrumbs that an ended step wrote or received.
+    /// Records the breadcrumbs that an ended step wrote or received.
     pub(super) fn add(&mut self, path: &StepPath, marks: &Marks) {
         let marks = std::mem::take(&mut *marks.all());
         for (schema, known) in marks {
@@ -113,7 +114,7 @@ impl Lines {
         }
     }
 
-    /// Moves the marks of breadcrumbs from the paths of ended steps to the innermost enclosing step in flight.
+    /// Moves the recorded breadcrumbs of ended steps to the path of the innermost enclosing step in flight, for its later steps.
     pub(super) fn fold(&mut self, progress: &Progress) {
         let over = |path: &&StepPath| !path.as_str().is_empty() && !progress.is_under_way(path);
         let over: Vec<StepPath> = self.0.keys().filter(over).cloned().collect();

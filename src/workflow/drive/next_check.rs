@@ -67,7 +67,8 @@ impl NextCheck {
     }
 }
 
-/// Returns the time after which a run polls although no runtime has notified it: when its first wait times out, within bounds.
+/// Returns the delay after which a flow run polls even without a notification. The run polls when its first wait times out, but not before
+/// [`MIN_POLL_INTERVAL`] and not after [`MAX_POLL_INTERVAL`].
 pub(super) fn until_lost(first_timeout: Option<Duration>) -> Duration {
     first_timeout.map_or(MAX_POLL_INTERVAL, |left| {
         left.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)

@@ -14,14 +14,14 @@ pub struct RunOptions {
     /// Input of the flow to run. Models can see the input: an executor that takes it from a breadcrumb uses
     /// [`for_model`](crate::ExecutionContext::for_model), which applies the breadcrumb's hints.
     pub input: Json,
-    /// ID of the enclosing run, which the events of the flow run contain.
+    /// ID of the enclosing run. The events of the flow run contain this ID.
     pub parent: Option<String>,
     /// Receiver of the events of the flow run.
     pub events: Option<EventSink>,
     /// If `true`, the events of the flow run are also stored, as `workflow.progress.v1`. Defaults to `false`.
     pub stores_progress: bool,
-    /// The text of the user's message that started the turn of the workload's session. A model step whose whole input is this text sends it
-    /// as the user's message, not as data.
+    /// Text of the user's chat message that the flow run processes, or `None` if the input is not from a user. A model step whose whole
+    /// input is this text sends it as the user's message, not as data.
     pub(crate) user_message: Option<Arc<str>>,
     /// Store of the conversations of the agents in the flow run.
     pub(crate) conversations: Option<Arc<dyn Conversations>>,
@@ -73,7 +73,7 @@ impl RunOptions {
         self
     }
 
-    /// Sets the ID of the enclosing run, which the events of the flow run contain.
+    /// Sets the ID of the enclosing run. The events of the flow run contain this ID.
     #[must_use]
     pub fn parent(mut self, run: impl Into<String>) -> Self {
         self.parent = Some(run.into());

@@ -16,9 +16,9 @@ enum Room {
 }
 
 impl Drive<'_> {
-    /// Returns the state of the run to save, and `true` if steps failed to make it small enough.
+    /// Returns the run's state for the next save. If the state is too large, fails steps on purpose, and also returns `true`.
     ///
-    /// If the state is too large, the steps in flight with the largest parts fail. If it nests too deep, a step fails whose part does.
+    /// If the state is too large, the steps in flight with the largest parts fail. If the part of a step nests too deep, this step fails.
     /// The flow handles these failures, and a paused run continues until its state fits.
     ///
     /// # Errors
@@ -145,8 +145,9 @@ impl Drive<'_> {
         kept.fold(self.run.progress().least_size(), usize::saturating_add)
     }
 
-    /// Returns the steps in flight with the largest parts of the run's state, which together take at least half of the excess, and the
-    /// sizes of these parts. A failed step can free less than its part or let others begin, so the caller measures the state again.
+    /// Returns the steps in flight with the largest parts of the run's state, and the sizes of these parts. Together, the parts have at
+    /// least half of the `excess` bytes above the size limit. A failed step can free less than its part or let others begin, so the caller
+    /// measures the state again.
     fn largest(&self, excess: usize) -> Vec<(usize, StepPath)> {
         let parts = self.ready.keys().map(|path| {
             let kept = self.kept.get(path).map_or(0, Kept::least_size);

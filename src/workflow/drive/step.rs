@@ -44,7 +44,7 @@ pub(super) struct Step<'d> {
     pub(super) marks: Marks,
     pub(super) saver: Saver,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
-    /// The text of the user's message that started the turn of the workload's session.
+    /// Text of the user's chat message that the flow run processes, or `None` if the input is not from a user.
     pub(super) user_message: Option<Arc<str>>,
 }
 
@@ -239,7 +239,7 @@ impl Step<'_> {
         }
     }
 
-    /// Returns the time until which a question that was written at `asked` can be answered.
+    /// Returns the time at which a question expires. `asked` is the time when the step wrote the question.
     fn end_of_question(&self, asked: Timestamp, expires_in: Option<Duration>) -> Timestamp {
         let expires = expires_in.map(|time| asked + time);
         let ends = self.until.into_iter().chain(expires).min();
@@ -300,8 +300,8 @@ impl Step<'_> {
         Ok(written.created_at)
     }
 
-    /// Returns `true` if an earlier attempt at the step may have written the breadcrumbs of this one. An attempt that timed out may have,
-    /// too.
+    /// Returns `true` if the step's breadcrumbs may already exist. A lost worker or an earlier attempt may have written them, even an
+    /// attempt that timed out.
     fn may_have_begun(&self) -> bool {
         self.again || self.ready.attempt > 1
     }

@@ -20,7 +20,7 @@ impl Drive<'_> {
         since.unwrap_or(trigger)
     }
 
-    /// Filters breadcrumbs that match the task of a step. Returns the breadcrumbs that can answer the step.
+    /// Returns the breadcrumbs in `found` that can answer a step. `found` contains breadcrumbs that match the step's selector.
     pub(super) fn may_answer(
         &self,
         ready: &Ready,
@@ -34,8 +34,8 @@ impl Drive<'_> {
         found
     }
 
-    /// Excludes breadcrumbs that exist before the flow starts, if the trigger is not from the store: its time is then of this process's
-    /// clock, which is not the store's clock.
+    /// Excludes breadcrumbs from before the start of the flow from the answers to `wait_for` steps. Only a flow outside of a run needs this
+    /// call: the time of its trigger is from this process's clock, which can differ from the store's clock.
     pub(super) async fn mark_existing(&mut self) -> Result<(), StoreError> {
         // The trigger of a run has a time of the store's clock.
         if self.context.correlation_id().is_some() {

@@ -1,4 +1,4 @@
-//! Waits of the steps of a flow run for breadcrumbs, and the replies in the breadcrumbs that end the waits. Pure: no I/O and no clock.
+//! Types for flow steps that wait for a breadcrumb, and for the replies that end such a wait. Pure: no I/O and no clock.
 
 use crate::executor::ContextError;
 use crate::machine::Answer;
@@ -90,7 +90,7 @@ impl Wait {
         self.pending(task)?.reply(found, shown, None)
     }
 
-    /// Returns the answer to a waiting step to use if hints withhold the contents of the answering breadcrumb.
+    /// Returns an error answer for a waiting step, used if hints withhold the contents of the real answer.
     pub(super) fn withheld(&self, cause: Option<&ContextError>, task: &StepTask) -> Answer {
         let is_approval = matches!(self.on, Awaited::Approval { .. });
         match cause.filter(|_| !is_approval) {

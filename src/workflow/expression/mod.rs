@@ -142,7 +142,8 @@ impl Expression {
         found?.as_str().map(str::to_owned)
     }
 
-    /// Returns `true` if the value of the expression is a whole variable or a part of the definition, so that no copy is made.
+    /// Returns `true` if the value of the expression is shared and not copied. A literal of the definition and the value of a whole
+    /// variable are shared.
     pub(super) fn is_shared(&self) -> bool {
         match self {
             Self::Literal(_) => true,

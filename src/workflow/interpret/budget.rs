@@ -6,13 +6,15 @@ use std::cell::Cell;
 /// Maximum number of regular expressions with variables that one flow run compiles.
 const MAX_PATTERNS: u64 = 1_000;
 
-/// Exchange rates between the kinds of work of a flow run: this number of bytes or search steps counts as one step, and a pattern counts as
-/// this number of steps.
+/// Size in bytes of a built value that counts as one step of the work budget.
 const STEP_BYTES: usize = 4 << 10;
+/// Number of JSONPath search steps that count as one step of the work budget.
 const STEP_SEARCHES: usize = 1 << 12;
+/// Number of steps of the work budget that one compiled regular expression uses.
 const PATTERN_STEPS: usize = 16;
 
-/// The remaining work of one call of the interpreter, which walks once through the run.
+/// Work budget of one interpreter call: the number of steps that can still begin. Large values, searches and regular expressions also use
+/// up the budget.
 pub(super) struct WorkBudget {
     /// Number of steps of the run that can still begin in this call. A large value, a search and a regular expression count as several
     /// steps.
@@ -36,7 +38,7 @@ impl WorkBudget {
         self.left.get() == 0
     }
 
-    /// Counts a step that begins against the work budget.
+    /// Charges the work budget for the start of a step.
     pub(super) fn begin(&self) {
         self.spend(1);
     }
@@ -46,15 +48,15 @@ impl WorkBudget {
         self.searches.set(MAX_SEARCH_STEPS);
     }
 
-    /// Counts a value that a step builds against the work budget, by its size in bytes.
+    /// Charges the work budget for a value that a step builds, by the size of the value in bytes.
     pub(super) fn build(&self, bytes: usize) {
         self.spend(bytes / STEP_BYTES);
     }
 
-    /// Counts the search of a value by a JSONPath against the work budget.
+    /// Charges the work budget for the search of a value by a JSONPath.
     ///
     /// # Errors
-    /// Returns [`Unresolved::Searches`] if the searches of the step take too many steps.
+    /// Returns [`Unresolved::Searches`] if the JSONPaths of the step take too many search steps.
     pub(super) fn search(&self, path: &Path, value: &Value) -> Result<(), Unresolved> {
         let left = self.searches.get();
         let Some(steps) = path.search_steps(value, left) else {
@@ -65,10 +67,10 @@ impl WorkBudget {
         Ok(())
     }
 
-    /// Counts a regular expression that is compiled for the run against the work budget.
+    /// Charges the work budget for the compilation of a regular expression.
     ///
     /// # Errors
-    /// Returns [`Unresolved::Patterns`] if the run has compiled too many.
+    /// Returns [`Unresolved::Patterns`] if the run has compiled too many regular expressions.
     pub(super) fn compile_pattern(&self) -> Result<(), Unresolved> {
         let patterns = self.patterns.get().saturating_add(1);
         if patterns > MAX_PATTERNS {

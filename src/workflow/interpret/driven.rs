@@ -148,7 +148,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the task of a step with the values of its variables, and the bytes of its input that were built for the step.
+    /// Returns the task of a step with the values of its variables, and the size of the newly built values in bytes. Shared values do not
+    /// count.
     fn task(&self, form: &TaskForm, scope: &Scope<'_>) -> Result<(StepTask, usize), StepFailure> {
         let bytes = Cell::new(0);
         let value = |expression: &Expression| {

@@ -37,7 +37,7 @@ impl Held {
         Err(StepFailure::new("too_large", message))
     }
 
-    /// Sets a variable of a flow, and updates the total size. The caller has checked the size of the value.
+    /// Sets a variable of a flow, and updates the total size of the run's values. The caller has checked the size of the value.
     pub(super) fn set(&mut self, vars: &mut Vars, name: &str, value: Json) {
         self.add(variable_bytes(name, &value));
         if let Some(before) = vars.insert(name.to_owned(), value) {

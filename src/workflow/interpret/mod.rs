@@ -36,9 +36,9 @@ use walk::Walk;
 pub struct FlowRun {
     workflow: Arc<Workflow>,
     progress: Progress,
-    /// Maximum number of steps of the run that begin in one call.
+    /// Maximum number of steps that begin in one state transition of the run.
     stride: u64,
-    /// If `true`, more steps of the run could begin than the last call started.
+    /// If `true`, the last state transition stopped at the maximum number of started steps, and further steps can begin.
     goes_on: bool,
 }
 
@@ -122,8 +122,8 @@ impl FlowRun {
         Self::begin_in_strides(u64::MAX, workflow, flow, run, input)
     }
 
-    /// Begins a run like [`begin`](Self::begin), with at most `stride` steps that begin per call. [`go_on`](Self::go_on) lets the next
-    /// steps begin.
+    /// Begins a run like [`begin`](Self::begin), but starts at most `stride` steps per state transition. [`go_on`](Self::go_on) starts
+    /// further steps.
     pub(super) fn begin_in_strides(
         stride: u64,
         workflow: Arc<Workflow>,
@@ -191,8 +191,8 @@ impl FlowRun {
         })
     }
 
-    /// Sets the maximum number of steps of the run that begin per call. [`go_on`](Self::go_on) then lets steps begin that could already
-    /// begin when the run was saved.
+    /// Sets the maximum number of steps that begin in one state transition of the run. [`go_on`](Self::go_on) then also starts steps that
+    /// could already begin when the run was saved.
     pub(super) fn in_strides(self, stride: u64) -> Self {
         Self {
             stride,
@@ -201,12 +201,12 @@ impl FlowRun {
         }
     }
 
-    /// Returns `true` if more steps of the run could begin than the last call started.
+    /// Returns `true` if the last state transition stopped at the maximum number of started steps, and further steps can begin.
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on && self.progress.finished.is_none()
     }
 
-    /// Lets the steps of the run begin that exceeded the maximum of the last call.
+    /// Starts further steps after a state transition that stopped at the maximum number of started steps.
     pub(super) fn go_on(&mut self) -> Next {
         self.walk(|_| {})
     }
@@ -243,7 +243,7 @@ impl FlowRun {
         self.suspend(path, ticket)
     }
 
-    /// Reports the result of the suspended step with a ticket.
+    /// Reports the result of a suspended step. `ticket` identifies the result, as in the [`StepOutcome::Suspended`] of the step.
     ///
     /// An unknown ticket changes nothing and returns an [anomaly](Next::anomaly).
     #[must_use = "the driver has to carry out the returned actions"]

@@ -6,7 +6,7 @@ use super::protocol::{FlowEvent, FlowEventKind, StepFailure};
 use super::walk::{End, Walk, Walked};
 
 impl Walk<'_> {
-    /// Returns `true` if no step of the run may start now: the run is paused, or the walk has used up its work budget.
+    /// Returns `true` if no step of the run may start now: the run is paused, or this interpreter call has used up its work budget.
     pub(super) fn is_held(&mut self) -> bool {
         if self.progress.paused {
             return true;
@@ -59,7 +59,7 @@ impl Walk<'_> {
         self.begin(path, Some(node))
     }
 
-    /// Ends a step of the run that has started. Cancels the steps in it that are still running.
+    /// Ends a started step of the run. Cancels the running steps inside this step.
     pub(super) fn close(&mut self, path: &StepPath, end: &End) {
         self.cancel_below(path);
         self.remove(path);

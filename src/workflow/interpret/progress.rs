@@ -111,8 +111,8 @@ impl Progress {
         })
     }
 
-    /// Returns the approximate size in bytes of the state that only a step and its sequence use: the values of the enclosing steps up to
-    /// the first one whose steps run side by side.
+    /// Returns the approximate size in bytes of the values that belong only to a step's own sequence of steps. The sum covers the enclosing
+    /// steps from the inside out, and stops before an enclosing step that runs its steps side by side.
     pub(in crate::workflow) fn part_of(&self, path: &StepPath) -> usize {
         let line = self.around(path).take_while(|(_, is_line)| *is_line);
         let nodes = line.filter_map(|(outer, _)| self.nodes.get(&outer));
@@ -207,7 +207,7 @@ pub(super) enum Node {
 #[serde(rename_all = "snake_case")]
 pub(super) enum BodyState {
     Steps(Cursor),
-    /// Positions of the ended steps of a flow that is a graph, whose results are variables.
+    /// Positions of the ended steps in a flow that is a graph. The results of these steps are variables.
     Graph(BTreeSet<usize>),
 }
 

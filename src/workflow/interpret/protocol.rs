@@ -248,14 +248,14 @@ pub enum FlowEventKind {
     },
     /// The step waits for a person, a tool, an agent or a breadcrumb.
     Suspended {
-        /// Ticket of the result for which the step waits. If the step, or an agent in it, asks a person, this is the ID of the question:
-        /// the `requestId` of its `human.request.v1` breadcrumb. An agent that asks again is suspended again, with the ID of the next
-        /// question.
+        /// Ticket of the suspended step: the ID of the awaited result. If the step, or an agent in it, asks a person, this is the ID of the
+        /// question: the `requestId` of its `human.request.v1` breadcrumb. An agent that asks again is suspended again, with the ID of the
+        /// next question.
         ticket: String,
     },
     /// The result of the suspended step arrived.
     Resumed {
-        /// Ticket of the result that arrived for the suspended step.
+        /// Ticket of the suspended step: the ID of the result that arrived.
         ticket: String,
     },
     /// An escalation of the step handles its result.

@@ -20,7 +20,7 @@ pub(super) struct Walk<'r> {
     pub(super) workflow: &'r Workflow,
     pub(super) progress: &'r mut Progress,
     pub(super) next: Next,
-    /// Remaining work of this walk through the run, shared with the scopes of variables.
+    /// Work budget of this interpreter call. Searches and regular expressions in the variable scopes use the same budget.
     pub(super) work: Rc<WorkBudget>,
     /// If `true`, a step of the run did not begin because the work budget is used up.
     pub(super) left_out: bool,
@@ -80,7 +80,7 @@ impl<'r> Walk<'r> {
         Self::in_stride(workflow, progress, u64::MAX)
     }
 
-    /// Creates a walk through a flow run in which at most `stride` steps begin.
+    /// Creates a walk through a flow run. At most `stride` steps begin during the walk.
     pub(super) fn in_stride(
         workflow: &'r Workflow,
         progress: &'r mut Progress,
@@ -258,7 +258,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Returns the end of a step, or a failure if its result exceeds the limit of all values of the run.
+    /// Returns the end of a step, or a failure if the result would exceed the size limit for all values of the run together.
     fn within_room(&self, end: End) -> End {
         match end {
             End::Produced(Produced::Value(value)) => match self.held.check(value.size()) {

@@ -122,7 +122,8 @@ pub(super) fn section<T>(
     objects.collect()
 }
 
-/// Checks the names in a section of a workflow definition. Names are also parts of step paths, and of paths in messages.
+/// Checks the number, length and characters of the names in a section of a workflow definition. Names are also parts of step paths, and of
+/// paths in messages.
 pub(super) fn check_names<T>(
     section: &str,
     named: &BTreeMap<String, T>,

@@ -38,7 +38,7 @@ pub(in crate::workflow) struct Written<'v> {
     pub(in crate::workflow) value: &'v Value,
     pub(in crate::workflow) path: DefinitionPath,
     unknown: &'v UnknownFields,
-    /// Names of the fields of the object that another struct reads.
+    /// Names of fields in the object that are read into another struct. They do not count as unknown fields.
     apart: Names,
 }
 
@@ -75,7 +75,7 @@ impl<'v> Written<'v> {
         Ok(items.collect())
     }
 
-    /// Returns the same object for a struct that does not have the fields `apart`.
+    /// Returns the object with the fields `apart` marked as known, because another struct reads these fields.
     pub(super) fn apart(&self, apart: Names) -> Self {
         Self {
             apart,
@@ -89,7 +89,7 @@ impl<'v> Written<'v> {
         self.read_kind(None, &Vec::<&'static str>::new)
     }
 
-    /// Reads the struct of one kind of an object, such as a tool step. A field that only other kinds have is an error.
+    /// Reads an object of a known kind, such as a tool step, into the struct of this kind. A field that only other kinds have is an error.
     pub(super) fn read_kind<T: DeserializeOwned>(
         &self,
         kind: Option<&str>,
@@ -143,7 +143,8 @@ impl<'v> Written<'v> {
         fields.collect()
     }
 
-    /// Returns the kind of an object of a workflow definition, such as a step: the one field of `kinds` that it has.
+    /// Returns the kind of an object, such as a step, from its fields. `kinds` lists the field names that determine a kind. An object with
+    /// several of them is an error.
     pub(super) fn kind(&self, kinds: Names) -> Result<Option<&'static str>, WorkflowLoadError> {
         let object = self.object()?;
         let given = kinds.iter().copied();
@@ -159,7 +160,7 @@ impl<'v> Written<'v> {
         Ok(given.first().copied())
     }
 
-    /// Returns the error for an object of a workflow definition, such as a step, that has no field of a kind.
+    /// Returns the error for an object whose kind is missing, such as a step without any of the fields in `kinds`.
     pub(super) fn without_kind(&self, kinds: Names, others: &[&str]) -> WorkflowLoadError {
         let names = self.value.as_object().into_iter().flat_map(Map::keys);
         let mut names = names.filter(|name| !others.contains(&name.as_str()) && !is_comment(name));
@@ -277,7 +278,7 @@ pub(in crate::workflow) fn names<T: DeserializeOwned>() -> Names {
 /// Deserializer of one object of a workflow definition. A struct receives only its own fields, without nulls that mean absent fields.
 struct Fields<'de, 'n> {
     object: &'de Map<String, Value>,
-    /// The names of the struct's fields, once the struct has asked for them.
+    /// Field names of the struct, set when serde calls `deserialize_struct`. Empty before this call.
     names: &'n Cell<Names>,
 }
 

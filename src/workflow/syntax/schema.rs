@@ -18,7 +18,7 @@ pub(in crate::workflow) fn json_schema<T: JsonSchema>() -> Schema {
     settings.into_generator().into_root_schema_for::<T>()
 }
 
-/// Completes a generated schema of a part of a workflow definition. Removes annotations about Rust types, forbids other fields than
+/// Adapts a generated schema to the rules of workflow definitions. Removes annotations about Rust types, forbids other fields than
 /// comments, allows null in optional fields, and requires at least one item in lists of steps.
 fn finish(schema: &mut Schema) {
     let Some(keywords) = schema.as_object_mut() else {
@@ -82,7 +82,7 @@ fn schema(keywords: Value) -> Schema {
     }
 }
 
-/// Returns the JSON Schema of a section of objects of a type by name.
+/// Returns the JSON Schema of a section that maps names to objects of the type `T`.
 pub(in crate::workflow) fn named<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     by_name(&generator.subschema_for::<T>())
 }
@@ -130,7 +130,8 @@ pub(super) fn branches(generator: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// Returns the JSON Schema of a step of a graph: of some kinds, with an ID and without `as` and `escalate`.
+/// Returns the JSON Schema of a step of a graph: an agent, tool, model or flow step. Such a step requires an ID, and cannot have `as` or
+/// `escalate`.
 pub(super) fn graph_step(generator: &mut SchemaGenerator) -> Schema {
     let kinds = [
         AgentStep::json_schema(generator),

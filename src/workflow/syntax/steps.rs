@@ -111,7 +111,7 @@ objects! {
         abort: String,
     }
 
-    /// An escalation that runs steps, whose result is the result of the escalated step.
+    /// An escalation that runs steps. The result of these steps replaces the result of the escalated step.
     #[cfg_attr(feature = "schema", schemars(inline))]
     StepsEscalation {
         /// Condition on the variable `result` under which the steps run.
@@ -122,7 +122,7 @@ objects! {
 
     /// A branch of a `parallel` step: several steps, with a separate input.
     Branch {
-        /// ID of the branch, which is its segment of step paths.
+        /// ID of the branch, used as a segment of step paths.
         #[serde(default)]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::variable"))]
         id: Option<String>,
@@ -134,7 +134,7 @@ objects! {
     }
 }
 
-/// Rule for the end of the branches of a `parallel` step, or of the items of a `for_each` step.
+/// Rule for the end of a `parallel` or `for_each` step, depending on the outcomes of its branches or items.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -182,7 +182,7 @@ macro_rules! steps {
         objects! {
             $($head)* {
                 $($field)*
-                /// ID of the step: its segment of step paths, and the variable that takes its result.
+                /// ID of the step, used as a segment of step paths. Also the default name of the variable for the step's result.
                 #[serde(default)]
                 #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::variable"))]
                 id: Option<String>,
@@ -223,7 +223,8 @@ steps! {
         model: String,
         /// Name in `prompts` of the system message to the model.
         prompt: Option<String>,
-        /// Task and data of the model: a string is the task, values of variables are fenced data. Defaults to the input of the flow.
+        /// Task or data for the model. The text of a string is the task, and the values of its variables are data. Defaults to the input of
+        /// the flow.
         #[serde(default, deserialize_with = "some")]
         input: Option<Value>,
         /// Name in `schemas` of the schema of the model's answer.
@@ -244,14 +245,14 @@ steps! {
         /// The branches that run side by side.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::branches"))]
         parallel: Nested<Vec<Step>>,
-        /// Rule for the end of the branches and of the step. Defaults to `all`.
+        /// Rule that decides when the step ends and the remaining branches are cancelled. Defaults to `all`.
         #[serde(default = "all", deserialize_with = "word")]
         join: Join,
     }
 
     /// A step that runs other steps for each item of a list.
     composite ForEachStep {
-        /// The list, for each item of which the steps run.
+        /// List of items. The steps run once for each item.
         for_each: Value,
         /// Name of the variable that has the current item. Defaults to `item`.
         #[serde(default)]
@@ -261,7 +262,7 @@ steps! {
         #[serde(default = "at_once", deserialize_with = "whole::<1, 256, _, _>")]
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 256)))]
         at_once: usize,
-        /// Rule for the end of the items and of the step. Defaults to `fail_fast`.
+        /// Rule that decides when the step ends and the remaining items are cancelled. Defaults to `fail_fast`.
         #[serde(default = "fail_fast", deserialize_with = "word")]
         join: Join,
         /// The steps that run for each item.
@@ -294,7 +295,7 @@ steps! {
     composite MatchStep {
         /// The value with which the cases are compared.
         r#match: Value,
-        /// The cases, of which the first that matches runs.
+        /// Cases in order. Only the first case that matches runs.
         #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
         cases: Nested<Vec<Case>>,
         /// The steps that run if no case matches.
@@ -345,7 +346,7 @@ steps! {
         r#return: Value,
     }
 
-    /// A step that fails with a message, which an enclosing `try` can handle.
+    /// A step that fails with a message. An enclosing `try` can handle the failure.
     every FailStep {
         /// Message of the step's failure.
         fail: String,

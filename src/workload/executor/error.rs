@@ -32,7 +32,7 @@ pub enum WorkloadError {
     Entry {
         /// The ID of the workflow that has no flow or agent to start with.
         workflow: String,
-        /// The reason why none can start a run, with the names of the flows and agents.
+        /// The reason why no flow or agent can start a run, with the names of the flows and agents.
         source: EntryError,
     },
     /// The workflow in the definition breadcrumb cannot be read.

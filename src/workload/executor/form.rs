@@ -9,7 +9,8 @@ use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
 use crate::workflow::StepFailure;
 use serde_json::{Value, json};
 
-/// The form of a workload executor's triggers and responses.
+/// Trigger kind of a workload executor: workflow requests or messages. The kind also determines the schema and fields
+/// of the responses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Form {
     /// The executor's triggers are requests to a workflow, without a session.
@@ -19,7 +20,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Returns the kind of the workload executor, which is also the response field with the executor ID.
+    /// Returns the kind of the workload executor. Responses contain the executor ID in a field with this name.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Request => "workflow",

@@ -12,8 +12,8 @@ use serde_json::Value;
 const CREATOR: &str = "creator";
 
 impl WorkloadExecutor {
-    /// Returns the workload message of a trigger as its hints shape it, because models see it and the session stores
-    /// it.
+    /// Returns the workload message of a trigger, after the trigger's hints are applied. The hints apply because models
+    /// receive the message, and the session stores the message.
     pub(super) async fn message(
         &self,
         trigger: &Breadcrumb,
@@ -53,7 +53,7 @@ impl WorkloadExecutor {
     }
 }
 
-/// Returns the text that the user wrote, if the trigger is a chat message from outside.
+/// Returns the text of a user's chat message. `None` if a run wrote the trigger, or if hints withhold the text.
 async fn words(
     executor: &WorkloadExecutor,
     trigger: &Breadcrumb,

@@ -20,8 +20,8 @@ pub struct WorkloadManagerBuilder {
 }
 
 impl WorkloadManagerBuilder {
-    /// Creates a builder for a workload manager, with the loader for JSON, and with the feature `yaml` the loader for
-    /// YAML.
+    /// Creates a builder for a workload manager. The builder contains the loader for JSON. If the feature `yaml` is
+    /// enabled, the builder also contains the loader for YAML.
     pub(super) fn new() -> Self {
         let roots = Roots {
             roots: Vec::new(),
@@ -64,8 +64,8 @@ impl WorkloadManagerBuilder {
         }
     }
 
-    /// Excludes all files and folders of this name below the roots from the search for workloads. `node_modules` and
-    /// `target` are always excluded.
+    /// Excludes all files and folders with this name from the search for workloads, at any depth below the searched
+    /// folders. `node_modules` and `target` are always excluded.
     pub fn exclude(mut self, name: impl Into<String>) -> Self {
         self.manager.roots.excluded.push(name.into());
         self

@@ -53,8 +53,8 @@ pub struct Tried {
 }
 
 impl WorkloadLoadError {
-    /// Returns when another attempt to load the workload can succeed: after a location could not be read. Otherwise
-    /// returns [`Retry::Never`], because the name or a file has to change.
+    /// Returns the delay before a retry of the load, or [`Retry::Never`] if a retry cannot succeed. A retry can succeed
+    /// only if a location could not be read. Otherwise the name or a file has to change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         let mut retries = self.searched.iter().map(|tried| tried.retry);

@@ -78,12 +78,13 @@ pub enum BrokenPolicy {
 }
 
 impl WorkloadManager {
-    /// Returns a builder for a workload manager that reads JSON, and YAML with the feature `yaml`.
+    /// Returns a builder for a workload manager that reads JSON. If the feature `yaml` is enabled, the manager also
+    /// reads YAML.
     pub fn builder() -> WorkloadManagerBuilder {
         WorkloadManagerBuilder::new()
     }
 
-    /// Loads the workload with an identifier, see [`Ident`]. Needs a tokio runtime.
+    /// Loads the workload with an identifier in a form that [`Ident`] describes. Needs a tokio runtime.
     ///
     /// # Errors
     /// Returns a [`WorkloadLoadError`] with all searched locations and similar existing names.

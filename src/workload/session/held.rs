@@ -45,8 +45,8 @@ impl Conversation {
         }
     }
 
-    /// Returns the session for a turn that starts with a log, and creates an empty log if the session has none. After the deletion of
-    /// the session, this handle and its clones read and add nothing.
+    /// Binds a session handle to the session log of a turn, and creates an empty log if the session has none. After the
+    /// deletion of the session, the returned handle and its clones read and add nothing.
     pub(in crate::workload) async fn held(
         &self,
         mut log: Log,
@@ -92,7 +92,7 @@ impl Conversation {
         self.held.filter(|_| !self.is_whole())
     }
 
-    /// Returns the session of an agent's conversation without the state of a single turn.
+    /// Returns the session of an agent's conversation, as a handle that is not bound to the log of a turn.
     pub(super) fn whole(&self) -> Self {
         Self {
             scope: StepPath::new(""),
@@ -101,7 +101,7 @@ impl Conversation {
         }
     }
 
-    /// Returns this agent's conversation as part of the session with a given log.
+    /// Returns this agent's conversation, bound to the session log `head`.
     pub(super) fn within(&self, head: BreadcrumbId) -> Self {
         Self {
             held: Some(head),
@@ -109,8 +109,8 @@ impl Conversation {
         }
     }
 
-    /// Returns the conversation of an agent as part of the session that exists now. A session, or a conversation that a turn already
-    /// holds, is returned as it is. `None` if the session has no log.
+    /// Returns an agent's conversation, bound to the current log of the session. A session, or a conversation that is
+    /// already bound, is returned unchanged. `None` if the session has no log.
     pub(super) async fn placed(&self) -> Result<Option<Self>, SessionError> {
         if self.is_whole() || self.held.is_some() {
             return Ok(Some(self.clone()));

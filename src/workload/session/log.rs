@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 /// Maximum number of entries that are read from a session log: the newest ones.
 pub(super) const MOST_ENTRIES: u64 = 1_000;
 
-/// Maximum size of a session log entry as JSON before its tool calls are omitted, and maximum size of a text in it
-/// afterwards. Both in bytes.
+/// Maximum size in bytes of a session log entry as JSON. A larger entry is shortened to its first and last message.
 const ENTRY_BYTES: usize = 512 << 10;
+/// Maximum size in bytes of a text in a shortened session log entry.
 const TEXT_BYTES: usize = 128 << 10;
 
 /// The content of a session log, as it was read. Changes of the session do not change this value.
@@ -46,7 +46,8 @@ pub enum LogEntry {
 /// The fields of a session log's head breadcrumb.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct About {
-    /// ID of the head breadcrumb of the session's log, in the log of an agent. `None` in the log of a session.
+    /// ID of the session log's head breadcrumb. Only the log of an agent has this field: `None` in the log of a
+    /// session.
     #[serde(default)]
     pub(super) began: Option<BreadcrumbId>,
     /// Number of entries that were ever added to the session log.

@@ -61,8 +61,8 @@ pub struct Conversation {
     store: Arc<dyn BreadcrumbStore>,
     id: Arc<str>,
     scope: StepPath,
-    /// The session's log with which a turn started, to which the logs of agents belong. After the deletion of that log,
-    /// this handle adds nothing.
+    /// ID of the session log at the start of the turn. The logs of the agents belong to this session log. After the
+    /// deletion of this log, this handle adds nothing.
     held: Option<BreadcrumbId>,
 }
 
@@ -323,8 +323,8 @@ fn tag_of_entries(head: BreadcrumbId) -> String {
     format!("session-entries:{head}")
 }
 
-/// Converts the context of a session log breadcrumb to JSON text, which takes a fraction of the memory. A value that
-/// cannot be converted is left to the store to reject.
+/// Converts the context of a session log breadcrumb to JSON text, which needs less memory than the parsed value. A
+/// value that cannot be converted stays parsed, and the store rejects the value.
 fn as_text(value: Value) -> Json {
     Json::from_text(value.to_string()).unwrap_or_else(|_| value.into())
 }

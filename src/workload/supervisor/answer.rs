@@ -15,7 +15,8 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnAnswerError {
-    /// No question has this ticket, or the question was changed since it was written.
+    /// No valid question has this ticket (the ID of a question). A question is not valid if its breadcrumb was changed
+    /// after the first version.
     #[error(
         "no question has the ticket {:?}; take the ticket of the suspended turn",
         excerpt(ticket, 80)
@@ -166,7 +167,7 @@ fn not_open(ticket: &str, earlier: &Breadcrumb) -> TurnAnswerError {
     }
 }
 
-/// Returns the error of a written answer that does not count: the store recorded another author than the person, or the
+/// Returns the error of a written answer that is not valid: the store recorded another author than the person, or the
 /// answer was late.
 fn refused(ticket: &str, terms: &Terms, written: &Breadcrumb) -> TurnAnswerError {
     let ticket = ticket.to_owned();
@@ -182,9 +183,9 @@ fn refused(ticket: &str, terms: &Terms, written: &Breadcrumb) -> TurnAnswerError
     }
 }
 
-/// Returns the terms of the turn's question with a ticket. A turn that starts again can write an equal question again:
-/// an answer must be to the newest question. The latest expiry applies, because a copy with an earlier expiry must not
-/// close the question.
+/// Returns the [`Terms`] of a question: the data that decides whether an answer is valid. A turn that starts again can
+/// write an equal question again. An answer must then be to the newest question. The latest expiry applies, because a
+/// copy with an earlier expiry must not close the question.
 async fn question(store: &dyn BreadcrumbStore, ticket: &str) -> Result<Terms, TurnAnswerError> {
     let mut questions = questions::with_id(store, ticket).await?;
     let Some((newest, mut terms)) = questions.pop() else {
@@ -210,7 +211,7 @@ fn shown(question: &Breadcrumb) -> Value {
     context
 }
 
-/// Returns the first answer to a turn's question that counts.
+/// Returns the first valid answer to a turn's question, or `None` if no valid answer exists.
 async fn earlier(
     store: &dyn BreadcrumbStore,
     terms: &Terms,
@@ -222,8 +223,8 @@ async fn earlier(
     Ok(oldest_first.find(|found| counts(terms, found)))
 }
 
-/// Returns `true` if an answer counts for the turn: it was written after the question and before the expiry. The clock
-/// of the store can differ from the clock of the turn.
+/// Returns `true` if an answer is valid: the answer was written after the question and before the question's expiry.
+/// The clock of the store can differ from the clock of the turn.
 fn counts(terms: &Terms, answer: &Breadcrumb) -> bool {
     terms.is_before(answer) && terms.counts_in_time(answer, CLOCK_MARGIN)
 }

@@ -72,8 +72,8 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets the timeout for closing a workload, and for saving a turn that is stopped in the meantime. Defaults to
-    /// 30 s. A workload that takes longer is dropped, and is listed in
+    /// Sets the timeout for closing a workload. The same timeout applies to the save of a turn that is stopped during
+    /// the save. Defaults to 30 s. A workload that takes longer is dropped, and is listed in
     /// [`not_closed`](crate::workload::TurnOutcome::not_closed).
     pub const fn close_timeout(mut self, timeout: Duration) -> Self {
         self.settings.patience = timeout;

@@ -222,8 +222,8 @@ pub struct SupervisedTurn {
 }
 
 impl SupervisedTurn {
-    /// Returns the name of the turn's run, which the turn's events contain. A turn that resumes a suspended one has the
-    /// name of that turn once it has started.
+    /// Returns the name of the turn's run. The events of the turn contain this name. A turn that resumes a suspended
+    /// turn has the name of the suspended turn, once the resumed turn has started.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
@@ -269,9 +269,9 @@ impl Supervisor {
         self.take(session, What::Message(message.into()))
     }
 
-    /// Resumes the last turn of a session, if that is suspended: the turn checks whether its answer or breadcrumb
-    /// exists, or its time has expired. If the turn then fails with a permanent error, it is no longer suspended, and
-    /// the session accepts messages again.
+    /// Resumes the last turn of a session if this turn is suspended. The turn checks whether the awaited answer or
+    /// breadcrumb exists, and whether the wait has expired. If the turn then fails with a permanent error, the turn is
+    /// no longer suspended, and the session accepts messages again.
     ///
     /// # Errors
     /// Returns the errors of [`send`](Self::send).
@@ -317,8 +317,8 @@ impl Supervisor {
         answer::answer(&*self.shared.store, ticket, &answer.into(), by).await
     }
 
-    /// Gives up the last turn of a session, if that is suspended. The session then accepts messages again. A run of an
-    /// executor within the turn stays in the ledger.
+    /// Discards the last turn of a session if this turn is suspended. The discarded turn never continues, and the
+    /// session accepts messages again. If the turn contains an executor's run, this run stays in the ledger.
     ///
     /// # Errors
     /// Returns a [`SessionError`] if the store fails, or if another writer changed the session at the same time.

@@ -12,7 +12,7 @@ pub(super) struct Settings {
     pub(super) subscribers: usize,
     pub(super) restart: Restart,
     pub(super) drain: Duration,
-    /// Time that a workload has to close, and the store to save a turn that is stopped in the meantime.
+    /// Timeout for closing a workload, and for saving a turn that is stopped during the save.
     pub(super) patience: Duration,
 }
 

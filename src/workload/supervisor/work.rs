@@ -1,4 +1,4 @@
-//! One turn of a session, from reading the log to its end.
+//! Execution of one turn of a session, from the read of the session log to the end of the turn.
 
 use super::Restart;
 use super::lane::{Job, Shared, What};
@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 /// Schema of the trigger that holds the message of a supervised turn. No store contains such a breadcrumb.
 const MESSAGE: &str = "workload.message.v1";
 
-/// Maximum delay before a retry of a turn, unless the settings or the error request a longer one, because other turns
-/// of the session wait.
+/// Maximum delay before a retry of a turn, because other turns of the session wait meanwhile. The settings or the error
+/// can request a longer delay.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The input of one attempt of a session's turn.
@@ -31,8 +31,8 @@ struct Begun {
     message: WorkloadMessage,
     trigger: Breadcrumb,
     context: ExecutionContext,
-    /// The session with its log, which is invalid after a deletion. `added` is the number of entries when the turn
-    /// started.
+    /// Session handle that is bound to the session log of the turn. After the deletion of the session, the handle adds
+    /// nothing. `added` is the number of entries when the turn started.
     session: Conversation,
     added: u64,
     /// The saved state of a suspended turn that continues.
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// Runs one attempt of a turn, once fewer turns run than the limit.
+    /// Runs one attempt of a turn, after waiting until the number of running turns is below the maximum.
     async fn attempt(
         &self,
         session: &mut Conversation,
@@ -214,13 +214,13 @@ impl Shared {
     }
 }
 
-/// Returns `true` if a message is a string, which is the words of a user. Any other message is data.
+/// Returns `true` if the content of a message is a string. Only a string counts as a user's text. Any other content is
+/// data.
 fn is_text(message: &WorkloadMessage) -> bool {
     message.content.is_string()
 }
 
-/// Returns the log entry that a turn adds in addition to its messages: that the turn is suspended, or no longer
-/// suspended.
+/// Returns the log entry for the start or the end of a turn's suspension. `None` if the turn adds no such entry.
 fn left_by(
     status: &TurnStatus,
     resumed: Option<&Json>,
