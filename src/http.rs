@@ -44,7 +44,7 @@ pub(crate) fn warn_if_exposed(url: &Url) {
     if let Some(host) = exposed_host(url) {
         tracing::warn!(
             host,
-            "key or token is sent unencrypted over http; use an https URL for a host other than this machine"
+            "requests send an API key or token unencrypted to another machine; use an https URL for this host"
         );
     }
 }

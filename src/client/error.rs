@@ -59,15 +59,15 @@ pub enum ClientError {
         /// The length of the invalid session ID in bytes.
         size: usize,
     },
-    /// The chat session does not have the turn. The string is not a cursor or a request ID of this session, or the turn was deleted.
+    /// No turn of the session has this cursor or request ID, or the turn was deleted.
     #[error(
-        "session {session:?} has no turn {turn:?}: the text belongs to another session, or the turn was deleted; pass an Envelope::cursor or a \
-         request ID of this session"
+        "session {session:?} has no turn with the cursor or request ID {turn:?}: the turn belongs to another session, or was deleted; \
+         pass an Envelope::cursor or a request ID of this session"
     )]
     NoTurn {
         /// The first 300 bytes of the session ID.
         session: String,
-        /// The first 300 bytes of the string that names no turn of the session.
+        /// The first 300 bytes of the cursor or request ID.
         turn: String,
     },
     /// The store of the client does not record writers, so it has no chat sessions.

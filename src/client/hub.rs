@@ -193,7 +193,7 @@ async fn follow(mut task: Task) {
                     tracing::warn!(
                         code = error.code(),
                         error = %Chain(&error),
-                        "a client cannot subscribe to the events of its store, will retry; replies arrive later until then"
+                        "a client cannot subscribe to the events of its store, will retry; replies arrive late until a retry succeeds"
                     );
                 }
             }
@@ -214,12 +214,13 @@ async fn deliver(shared: &Shared, mut deliveries: Deliveries) {
             Ok(delivery) => {
                 shared.wake(&delivery.event);
                 if let Err(error) = delivery.ack().await {
-                    tracing::debug!(code = error.code(), error = %Chain(&error), "a client cannot acknowledge an event");
+                    tracing::debug!(code = error.code(), error = %Chain(&error), "a client cannot acknowledge an event; the source may \
+                        deliver the event again");
                 }
             }
             // Lost events can be about any run.
             Err(error) => {
-                tracing::debug!(code = error.code(), error = %Chain(&error), "a client lost events");
+                tracing::debug!(code = error.code(), error = %Chain(&error), "a client lost events, so all its waits read the store");
                 shared.wake_all();
             }
         }

@@ -63,11 +63,10 @@ pub enum InvalidExecutor {
         /// The problem of the executor's subscriptions.
         source: DefinitionError,
     },
-    /// The executor needs a run ledger, and its store has none. A ledger is needed to run at most once, to call tools at most once, or to
-    /// wait for a breadcrumb.
+    /// The executor runs at most once, calls tools at most once, or waits for agents or tools, and its store has no run ledger.
     #[error(
-        "executor {executor:?} needs a run ledger to run at most once, to call tools at most once, or to \
-         wait for a breadcrumb, but its store has none; use a store with a run ledger, or add one with WithLedger"
+        "the store of executor {executor:?} has no run ledger, which at-most-once runs, at-most-once tools and waits for agents or tools \
+         need; use a store with a run ledger, or add a ledger with WithLedger"
     )]
     NoLedger {
         /// The ID of the refused executor.

@@ -62,9 +62,8 @@ pub enum ContextError {
     /// A run's wait for a breadcrumb failed, for example after its timeout.
     #[error("the run's wait for a breadcrumb failed; see the cause")]
     Wait(#[source] WaitError),
-    /// A breadcrumb is withheld from the model, because the hints of the breadcrumb or of its schema cannot be applied. The breadcrumb is
-    /// the trigger, an item of a required source, or an answer. Fix the hints in `cause`.
-    #[error("{key:?} is withheld from the model: {cause}")]
+    /// The trigger, a required source or an answer is withheld from the model, because its hints cannot be applied.
+    #[error("context item {key:?} is withheld from the model: {cause}")]
     Withheld {
         /// The withheld part of the context: `trigger`, the key of a required source, or the schema of an answer.
         key: String,

@@ -41,7 +41,7 @@ impl<'s> Pages<'s> {
             tracing::warn!(
                 limit = PAGE * MAX_PAGES,
                 schema = query.selector.schema_name(),
-                "too many breadcrumbs may answer a run; older ones were not searched, so an answer among them is missed"
+                "too many breadcrumbs match the answer that a run waits for; the search ended, and older answers are missed"
             );
             return Ok(None);
         }

@@ -40,7 +40,7 @@ pub struct MissingSource {
 #[non_exhaustive]
 pub enum MissingReason {
     /// The fetch of the context source failed.
-    #[error("the fetch failed")]
+    #[error("the fetch of the source failed")]
     Failed(#[source] Arc<StoreError>),
     /// A limit made the fetch of the context source incomplete.
     #[error("{0}")]
@@ -63,7 +63,9 @@ pub enum MissingReason {
         cause: Arc<WithheldBy>,
     },
     /// Items of the context source were omitted to keep the context for a model within a budget.
-    #[error("{items} items of {bytes} bytes were omitted to stay within a budget")]
+    #[error(
+        "{items} items of {bytes} bytes were omitted, because the context would exceed the budget for the model"
+    )]
     OverBudget {
         /// The number of items that a budget omitted from the context source.
         items: usize,
@@ -92,7 +94,9 @@ impl MissingReason {
 pub enum Bound {
     /// The search for a context source stopped at the maximum number of pages, because the store returned many breadcrumbs that the
     /// query does not select.
-    #[error("the search stopped after {pages} pages, because many results did not match the query")]
+    #[error(
+        "the search for breadcrumbs stopped after {pages} pages, because the source does not select many of the results"
+    )]
     Pages {
         /// The number of pages that the search read.
         pages: usize,
@@ -100,7 +104,7 @@ pub enum Bound {
     /// Results of a context source's vector search were dropped, because the query does not select them. Matching breadcrumbs may
     /// be missing.
     #[error(
-        "{dropped} results of the vector search were omitted, because they do not match the query"
+        "{dropped} results of the vector search were omitted, because the source does not select them"
     )]
     Unselected {
         /// The number of dropped results of the vector search.

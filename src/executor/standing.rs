@@ -79,7 +79,7 @@ impl ExecutionContext {
                 schema = asked.schema,
                 request_id = asked.request_id,
                 reason,
-                "an answer does not count for the run that waits for it"
+                "an answer does not count, so the run ignores the answer and continues to wait"
             );
         }
         Ok(refusal.is_none())
@@ -174,7 +174,7 @@ impl Standing<'_> {
             None => {
                 tracing::debug!(
                     request = %found.id,
-                    "the store does not record writers: an answer counts by the `creator` in its request"
+                    "the store does not record writers, so the field `creator` of a request decides which run wrote the request"
                 );
                 true
             }

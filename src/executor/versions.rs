@@ -105,10 +105,11 @@ pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
 fn log_transfer(lease: &Lease, to: &Worker, version: &str, own_version: &str) {
     let (run, worker) = (&lease.run, &*to.record.name);
     if to.is_live {
-        tracing::info!(%run, worker, version, own_version, "a run was transferred to another version of its executor, which matches the trigger");
+        tracing::info!(%run, worker, version, own_version, "a run was transferred to another version of its executor, because this \
+            version does not match the trigger");
     } else {
-        tracing::warn!(%run, worker, version, own_version, "a run waits for a version of its executor that does not run now, at most 24 h; later runs with its \
-             ordering key do not wait for it; start a worker of that version, or end the run with Runtime::skip");
+        tracing::warn!(%run, worker, version, own_version, "a run waits at most 24 h for a worker with the executor version that matches \
+            its trigger; later runs with the same ordering key do not wait; start such a worker, or end the run with Runtime::skip");
     }
 }
 

@@ -23,13 +23,15 @@ pub enum WithheldBy {
         failure: HintsFailure,
     },
     /// The hints of the item's schema were not loaded.
-    #[error("{hints} were not loaded")]
+    #[error("{hints} are unknown, because they were not loaded for this context")]
     Unknown {
         /// The owner of the hints: the schema of the breadcrumb.
         hints: HintsOf,
     },
-    /// Further items of the source are withheld for causes that are not listed. The list of causes for one source has its maximum length.
-    #[error("other hints of this source cannot be used either")]
+    /// Further items are withheld for a cause beyond the maximum number of causes that are reported for one source.
+    #[error(
+        "the hints of these items cannot be used; the causes are omitted, because too many are listed already"
+    )]
     More,
 }
 

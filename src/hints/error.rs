@@ -138,11 +138,13 @@ pub enum HintsReason {
     )]
     Unreadable,
     /// The hints need more than 2,097,152 steps. See [Limits](crate::hints#limits).
-    #[error("the hints need more than {MAX_STEPS} steps; exclude more, or loop over less")]
+    #[error(
+        "applying the hints takes more than {MAX_STEPS} steps; exclude more of the context, or loop over shorter lists"
+    )]
     TooManySteps,
     /// The result of the hints is larger than [`MAX_OUTPUT_BYTES`].
     #[error(
-        "the result of the hints is larger than {MAX_OUTPUT_BYTES} bytes; exclude more, or extract less"
+        "the result of the hints is larger than {MAX_OUTPUT_BYTES} bytes; exclude more of the context, or extract less of it"
     )]
     TooLarge,
     /// The result of the hints nests deeper than [`MAX_DEPTH`].
@@ -151,10 +153,14 @@ pub enum HintsReason {
     )]
     TooDeep,
     /// The mode of the hints is `merge`, and the filtered context is not an object.
-    #[error("the filtered context is not an object; use the mode \"replace\"")]
+    #[error(
+        "the mode \"merge\" needs an object, and the filtered context is not an object; set the mode to \"replace\""
+    )]
     NotAnObject,
     /// The JSONPath of a rule cannot be evaluated on a context with this size or depth.
-    #[error("the path cannot be evaluated on this context; use only names and indexes")]
+    #[error(
+        "the JSONPath of the rule cannot be evaluated, because the context is too large or too deep; use a path of only names and indexes"
+    )]
     Search,
 }
 

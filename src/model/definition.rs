@@ -104,7 +104,7 @@ pub enum DefinitionProblem {
     #[error("{0}")]
     Condition(ConditionError),
     /// The limit of a subscription's fetch is 0 or higher than [`DefinitionOptions::max_limit`].
-    #[error("the limit {value} is not between 1 and {most}")]
+    #[error("the fetch limit {value} is not between 1 and {most}")]
     Limit {
         /// The limit of the fetch in the definition.
         value: usize,

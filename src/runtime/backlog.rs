@@ -91,7 +91,8 @@ pub(super) async fn watch(runtime: &Runtime) {
         match runtime.backlog().await {
             Ok(backlog) => report(&backlog),
             Err(error) => {
-                tracing::debug!(code = error.code(), error = %crate::error::Chain(&error), "cannot read the backlog, will retry")
+                tracing::debug!(code = error.code(), error = %crate::error::Chain(&error), "cannot read the backlog of the executors for \
+                    the metrics, will retry")
             }
         }
     }

@@ -67,14 +67,14 @@ impl Breakers {
                 failing_triggers = open.failing,
                 last_error,
                 next_probe_in_ms = next_probe_in_ms(open),
-                "circuit breaker opened: all recent runs failed, and retries wait for a success"
+                "circuit breaker opened: all recent runs of the executor failed, and retries wait until a probe run succeeds"
             ),
             Some(Change::ProbeFailed(open)) => tracing::warn!(
                 executor,
                 failing_triggers = open.failing,
                 last_error,
                 next_probe_in_ms = next_probe_in_ms(open),
-                "circuit breaker stays open: the probe failed"
+                "circuit breaker stays open: the probe run failed"
             ),
             Some(Change::Closed { failures }) => {
                 tracing::info!(

@@ -20,7 +20,8 @@ pub enum RuntimeError {
     },
     /// An executor can never work on the store to which it is bound.
     #[error(
-        "cannot add an executor to the runtime, because it can never work on its store; see the cause"
+        "cannot add an executor to the runtime: the executor's settings are invalid, or its store lacks a feature that the executor \
+         needs; see the cause"
     )]
     Invalid(#[from] InvalidExecutor),
     /// An agent that was added to the runtime cannot be created.
@@ -50,8 +51,9 @@ pub enum RuntimeError {
     },
     /// An executor starts for the first time, and the store has triggers for it that are older than one hour.
     #[error(
-        "executor {executor:?} starts for the first time, and {}{count} breadcrumbs that match its triggers are older than an hour; \
-         choose with .first_start(FirstStart::Oldest), (FirstStart::Now) or (FirstStart::Since(time)) whether it answers them",
+        "executor {executor:?} starts for the first time, and {}{count} breadcrumbs that match its triggers are older than an hour; call \
+         .first_start with FirstStart::Oldest to process all of them, with FirstStart::Now to skip them, or with FirstStart::Since(time) \
+         to process those since a time",
         if *is_exact { "" } else { "at least " }
     )]
     OlderTriggers {
@@ -87,8 +89,8 @@ pub enum RuntimeError {
     /// recognisable as the schema of a definition. Agents could write breadcrumbs of this schema without `can_spawn_agents`.
     #[cfg(feature = "agents")]
     #[error(
-        "cannot create executors from breadcrumbs of schema {schema:?}: the name does not mark a \
-         definition; use a name such as \"playbook.def.v1\""
+        "cannot create executors from breadcrumbs of schema {schema:?}, because no part of the name is \"def\"; use a schema name such \
+         as \"playbook.def.v1\""
     )]
     NotADefinition {
         /// The schema name for which the function that creates executors was registered.

@@ -144,7 +144,8 @@ impl<'r> Intake<'r> {
                 Err(error) => Err(error),
             };
             if let Err(error) = saved {
-                tracing::warn!(store = store_context.number, code = error.code(), error = %Chain(&error), "cannot load and save the executors' position in the store at the start, will retry");
+                tracing::warn!(store = store_context.number, code = error.code(), error = %Chain(&error), "cannot load and save the \
+                    executors' saved positions before the first event, will retry");
             }
         });
         join_all(load).await;
@@ -262,7 +263,8 @@ impl<'r> Intake<'r> {
     fn note_blocked(&mut self) {
         self.blocked = None;
         tracing::debug!(
-            "too many deliveries in flight: no events are taken, and the stores are searched for answers"
+            "too many deliveries are in flight, so the runtime takes no events for now; it searches the stores for answers to suspended \
+             runs instead"
         );
         for store_context in self.shared.registry.store_contexts() {
             let newest = self.shared.progress.newest();

@@ -154,7 +154,8 @@ impl First<'_> {
             tracing::warn!(
                 executor,
                 look_back_ms = millis(self.look_back()),
-                "cannot read the saved position of an executor, which a newer version of this crate may have saved; the breadcrumbs of the look-back are checked instead, and older triggers may be missed"
+                "cannot read the saved position of an executor (a newer version of this crate may have saved it); only the look-back \
+                 period is checked, and older triggers may be missed"
             );
             let after = earlier(self.newest, self.look_back());
             Position::starting(after, after)
@@ -183,7 +184,7 @@ impl First<'_> {
                     executor,
                     look_back_ms = millis(self.look_back()),
                     skipped_until = %after,
-                    "the executor has no saved position: breadcrumbs committed before its look-back are skipped"
+                    "the executor has no saved position: breadcrumbs committed before the look-back period are skipped"
                 );
                 Position::starting(after, after)
             }

@@ -109,7 +109,8 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
         tracing::warn!(
             runs = beyond,
             searches = SEARCHES,
-            "too many suspended runs to watch all; each check searches the answers of only some of the unwatched runs, so the others wake late"
+            "too many suspended runs to watch all; each check searches for the answers of only some unwatched runs, so unwatched runs \
+             wake late"
         );
     }
     true

@@ -36,8 +36,8 @@ pub enum NotRegistered {
     },
     /// A model configuration names a model tool that is not registered.
     #[error(
-        "model tool {name:?} is not registered here; add it with Services::model_tool, or change the configuration; \
-         registered: {known}"
+        "model tool {name:?} is not registered in the services; add it with Services::model_tool, or name another tool in the model \
+         configuration; registered: {known}"
     )]
     ModelTool {
         /// The name of the missing model tool.
@@ -47,7 +47,7 @@ pub enum NotRegistered {
     },
     /// A definition names no model, and no default model is registered.
     #[error(
-        "the definition names no model, and no default model is registered here; name a model in the definition, or register a \
+        "the agent definition names no model, and the services have no default model; name a model in the definition, or register a \
          default model with Services::default_model"
     )]
     NoDefaultModel,

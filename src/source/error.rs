@@ -20,7 +20,7 @@ pub enum SourceError {
     },
     /// The event source does not redeliver a nacked event. The caller has to process or redeliver the event itself.
     #[error(
-        "event source cannot redeliver the nacked event: {reason}; the caller must process the event itself"
+        "the event source cannot redeliver the nacked event: {reason}; process the event without a redelivery"
     )]
     NotTakenBack {
         /// Reason why the source cannot redeliver the nacked event, for example a source without acknowledgements.

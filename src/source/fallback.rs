@@ -196,7 +196,8 @@ impl Quick {
         const LONGEST: Duration = Duration::from_secs(5);
         tracing::warn!(
             error,
-            "quick event source of a FallbackSource failed, will retry; the sure source delivers the events until then"
+            "the quick event source of a FallbackSource failed, will retry; until a retry succeeds, the lossless sure source delivers \
+             the events"
         );
         self.is_out.send_replace(true);
         self.failures = self.failures.saturating_add(1);

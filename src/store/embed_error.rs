@@ -53,8 +53,9 @@ pub enum EmbedError {
     /// The vectors in the store come from another model than the embedder's, and vectors of two models cannot be compared. Open
     /// the store with the stored model again, or delete its vectors with `forget_vectors`.
     #[error(
-        "the store has vectors of model {kept_model:?} with {kept_dimensions} dimensions, and the embedder is {model:?} with \
-         {dimensions}; open the store with {kept_model:?}, or once with `forget_vectors` to embed all breadcrumbs again"
+        "the store has vectors of model {kept_model:?} with {kept_dimensions} dimensions, and the embedder uses model {model:?} with \
+         {dimensions} dimensions; use an embedder with the stored model, or open the store once with `forget_vectors`, which embeds all \
+         breadcrumbs again"
     )]
     OtherModel {
         /// Name of the model that computed the stored vectors.

@@ -60,7 +60,9 @@ pub enum StoreError {
         state: RunState,
     },
     /// The content of a write exceeds a limit that all stores have, for example on size or depth. Write less content.
-    #[error("{what} cannot be stored, because it exceeds a limit of all stores; see the cause")]
+    #[error(
+        "{what} cannot be stored, because it exceeds a limit that each store has; see the cause"
+    )]
     Rejected {
         /// The rejected part of the write, such as `the context of write 0`.
         what: String,
@@ -82,7 +84,9 @@ pub enum StoreError {
         limit: usize,
     },
     /// A breadcrumb in a commit has too many tags.
-    #[error("the breadcrumb of write {write} has {count} tags where at most {limit} are allowed")]
+    #[error(
+        "the breadcrumb in write {write} of the commit has {count} tags where at most {limit} are allowed"
+    )]
     TooManyTags {
         /// The index of the write in the commit.
         write: usize,
@@ -93,7 +97,7 @@ pub enum StoreError {
     },
     /// A tag of a breadcrumb in a commit is too long.
     #[error(
-        "the breadcrumb of write {write} has a tag of {size} bytes where at most {limit} are allowed"
+        "the breadcrumb in write {write} of the commit has a tag of {size} bytes where at most {limit} are allowed"
     )]
     TagTooLong {
         /// The index of the write in the commit.
@@ -105,7 +109,7 @@ pub enum StoreError {
     },
     /// The schema name of a breadcrumb in a commit is too long.
     #[error(
-        "the breadcrumb of write {write} has a schema name of {size} bytes where at most {limit} are allowed"
+        "the breadcrumb in write {write} of the commit has a schema name of {size} bytes where at most {limit} are allowed"
     )]
     SchemaTooLong {
         /// The index of the write in the commit.
@@ -151,9 +155,10 @@ pub enum StoreError {
         /// The ID of the breadcrumb that the earlier request created.
         id: BreadcrumbId,
     },
-    /// The [`Wake`](super::Wake) of a run has neither a selector nor a time, so the run would be suspended for ever. Add a
-    /// selector or a time.
-    #[error("cannot suspend the run: its wake has neither a selector nor a time; add one of them")]
+    /// A run would be suspended for ever. Add a selector or a time to its [`Wake`](super::Wake).
+    #[error(
+        "cannot suspend the run: the wake condition has neither a selector nor a time; add a selector or a time"
+    )]
     EmptyWake,
     /// The selector of a query or of a suspended run cannot be evaluated.
     #[error("cannot evaluate the selector of the query or of the suspended run; see the cause")]
@@ -234,7 +239,9 @@ pub struct SavedResponse {
 
 /// Error of a query that read only a part of its interval of time, with the result for this part, see [`StoreError::Partial`].
 #[derive(Debug, thiserror::Error)]
-#[error("{store} read only a part of the queried interval; query the rest from `next`")]
+#[error(
+    "{store} read only a part of the queried interval; query the rest from PartialSearch::next"
+)]
 pub struct PartialSearch {
     /// The name of the store that answered the query.
     pub store: &'static str,

@@ -28,8 +28,8 @@ pub enum TestError {
     },
     /// A runtime under test uses another store than the test store whose method was called.
     #[error(
-        "cannot run the runtime until it is idle: an executor or a definition of it uses store {found}, and the test store is {store}; \
-         call the method of the test store that the runtime is built on"
+        "the test store cannot run this runtime: an executor or definition of the runtime uses store {found} instead of test store \
+         {store}; call the method on the test store of the runtime"
     )]
     OtherStore {
         /// The identity of the test store whose method was called.
@@ -52,7 +52,7 @@ pub enum TestError {
         runs: Vec<Run>,
     },
     /// The runtime under test became idle before the store call at which its worker should crash.
-    #[error("the runtime became idle and its worker did not crash; {}", planned(*at))]
+    #[error("expected a crash of the worker, but the runtime became idle first; {}", planned(*at))]
     NoCrash {
         /// The store call that was set with [`Faults::crash_at`](super::Faults::crash_at), or `None` if no call was set.
         at: Option<(Operation, Moment)>,

@@ -46,7 +46,8 @@ pub enum ToolError {
     },
     /// This service cannot serve the tool: it is a [remote tool](super::remote_tool), which another service serves.
     #[error(
-        "tool {name:?} is served by another service, so this service cannot serve it; register the tool only for its callers"
+        "tool {name:?} is a remote tool, which another service runs, so this service cannot run it; add the tool only to the \
+         ToolRegistry of the agents that call it"
     )]
     Elsewhere {
         /// The name of the remote tool.

@@ -38,7 +38,7 @@ pub enum LoadProblem {
         most: usize,
     },
     /// A value in the definition has the wrong type or is out of range.
-    #[error("must be {expected}, not {found}")]
+    #[error("the value must be {expected}, not {found}")]
     Shape {
         /// Description of the values that are valid at this path.
         expected: String,

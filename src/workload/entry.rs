@@ -38,9 +38,9 @@ pub enum EntryError {
     },
     /// Several flows or agents can start a run, and none is selected or named `main` or `default`.
     #[error(
-        "several flows or agents can start a run, and none is named \"main\"; rename one to \"main\", or select one: after \"#\" in a \
-         workload reference such as \"writer#review\", with FlowDefinition::with_entry, or in the field \"flow\" of a \
-         workflow.def.v1; candidates: {candidates}"
+        "several flows or agents can start a run, and none is named \"main\"; rename one to \"main\", or select one with \
+         FlowDefinition::with_entry, with a workload reference such as \"writer#review\", or with the field \"flow\" of the \
+         workflow.def.v1 definition; candidates: {candidates}"
     )]
     Ambiguous {
         /// The names of the flows and agents that can start the run, separated by commas.

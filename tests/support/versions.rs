@@ -216,7 +216,7 @@ pub(crate) async fn a_version_that_is_away_is_waited_for<S: StoreUnderTest>(subj
     let left = runs(&store).await.into_iter();
     let left: Vec<Run> = left.filter(|run| run.transferred_to.is_some()).collect();
     assert_eq!(left.len(), NOTES / 3 * 2);
-    let warnings = log.text().matches("a run waits for a version").count();
+    let warnings = log.text().matches("a run waits at most 24 h").count();
     assert_eq!(warnings, left.len(), "{}", log.text());
     let transferred_to = wide().hash();
     for run in &left {

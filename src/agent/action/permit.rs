@@ -36,7 +36,7 @@ pub(in crate::agent) enum Refused {
     #[error("this agent may not write {schema:?}; it may write: {allowed}")]
     OtherSchema { schema: String, allowed: String },
     #[error(
-        "an agent's answer cannot write the reserved schema {schema:?}; call tools by tool calls, and answer with another schema"
+        "this agent may not write the reserved schema {schema:?}; answer with another schema, and call tools only with tool calls"
     )]
     Reserved { schema: String },
     #[error(

@@ -21,7 +21,7 @@ pub enum ProviderError {
         /// The problem with the base URL. It does not contain the URL, because the URL can contain credentials.
         problem: &'static str,
     },
-    /// The environment variable for the API key is missing or empty.
+    /// The environment variable with the API key is missing or empty.
     #[error("the environment variable {name:?} is missing or empty; set it to the API key")]
     NoKey {
         /// The name of the environment variable with the API key.

@@ -337,7 +337,7 @@ fn may_change(
             schema = human::RESPONSE,
             request_id = &*wait.request_id,
             reason = "the rules for the changed arguments do not permit the person, or their time is over",
-            "an answer does not count for the run that waits for it"
+            "an answer does not count, so the run ignores the answer and continues to wait"
         );
     }
     may

@@ -93,7 +93,11 @@ impl Run<'_> {
             Effect::Report(anomaly) => {
                 let agent = &*self.agent.definition.agent_id;
                 let what = name(&anomaly);
-                tracing::debug!(agent, what, "the state machine of a run rejected an input");
+                tracing::debug!(
+                    agent,
+                    what,
+                    "an agent run ignored an unexpected input of its state machine"
+                );
             }
         }
         Ok(Vec::new())

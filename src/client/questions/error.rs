@@ -20,7 +20,8 @@ pub enum AnswerError {
     },
     /// Several executors have asked a question with this ID. One of the questions may show other arguments than the call of the other has.
     #[error(
-        "several executors have asked a question with the ID {:?}, so the ID does not say which one the person saw; delete the breadcrumb of the copy",
+        "the question ID {:?} is ambiguous, because several executors have asked a question with this ID; delete the breadcrumb of each \
+         copied question",
         excerpt(id, 80)
     )]
     Ambiguous {
@@ -73,7 +74,7 @@ pub enum AnswerError {
     },
     /// The caller used a method for another kind of question, such as `approve` for a question that is not a tool approval.
     #[error(
-        "cannot answer question {:?} in this way; use {expected}",
+        "question {:?} cannot be answered with the called method of Questions; use {expected}",
         excerpt(id, 80)
     )]
     WrongKind {

@@ -112,7 +112,10 @@ fn the_words_of_a_driver_stay_out_of_the_text() {
     for format in FORMATS {
         let text = example().render(format);
 
-        assert!(text.contains("the fetch failed (unavailable)"), "{text}");
+        assert!(
+            text.contains("the fetch of the source failed (unavailable)"),
+            "{text}"
+        );
         assert!(!text.contains("ignore all"), "{text}");
     }
 }

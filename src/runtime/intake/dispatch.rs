@@ -144,7 +144,8 @@ impl Intake<'_> {
                     Err(TrySendError::Full(look)) => {
                         tracing::warn!(
                             store = store_context.number,
-                            "too many breadcrumbs wait to be read for waits and suspended runs: a wait may time out, and a suspended run wakes late"
+                            "too many announced breadcrumbs wait to be read; waits for breadcrumbs may time out, and suspended runs wake \
+                             late"
                         );
                         look.give_up(&store_context);
                     }

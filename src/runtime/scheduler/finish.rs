@@ -123,7 +123,7 @@ impl Scheduler {
             Err(error) => tracing::debug!(
                 executor = &*started.executor,
                 code = error.code(),
-                "run did not end"
+                "an attempt ended without ending its run; the field code contains the reason"
             ),
         }
     }
@@ -166,7 +166,8 @@ impl Scheduler {
                     self.in_doubt = None;
                 }
                 Err(error) => {
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the runs of a claim that the run ledger did not answer, will retry");
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the runs that a claim with an unknown \
+                        outcome has leased, will retry");
                     return false;
                 }
             }

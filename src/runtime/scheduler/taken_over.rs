@@ -104,7 +104,7 @@ impl TakenOver {
                 run = %lease.run,
                 attempt,
                 abandoned = lease.abandoned,
-                "a run that lost workers runs alone: this worker starts no other such run meanwhile"
+                "a run restarts alone, because it may have crashed its workers; this worker starts no other such run until it ends"
             );
         }
     }

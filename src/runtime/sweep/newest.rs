@@ -152,7 +152,8 @@ async fn page(
             // The store limits its own time, and returns the part that it has read.
             Err(StoreError::Partial(part)) => return Ok(Part::of(*part, before)),
             Err(StoreError::TooFar { .. }) if limit == 1 => {
-                tracing::warn!(time = %before.0, "cannot find missed triggers among the older breadcrumbs, because the store would have to read too many; these triggers are skipped");
+                tracing::warn!(time = %before.0, "cannot find the missed triggers before the logged time, because the store would have \
+                    to read too many breadcrumbs; these triggers are skipped");
                 return Ok(Part::default());
             }
             Err(StoreError::TooFar { .. }) => pace.set_to_one(),

@@ -88,6 +88,7 @@ async fn read(
             }
         }
     }
-    tracing::warn!(before = %before.0, "cannot find missed triggers among the older breadcrumbs, because the store would have to read too many; these triggers are skipped");
+    tracing::warn!(before = %before.0, "cannot find the missed triggers before the logged time, because the store would have to read too \
+        many breadcrumbs; these triggers are skipped");
     Ok((Vec::new(), false))
 }

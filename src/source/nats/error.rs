@@ -10,7 +10,8 @@ pub enum NatsError {
     Unreachable(#[source] BoxError),
     /// The NATS server rejected the login, or the client does not trust the server's certificate.
     #[error(
-        "NATS server rejected the login, or its TLS certificate is not trusted; check the login and the root certificates"
+        "the NATS server rejected the login, or the client does not trust the server's TLS certificate; check the login and the root \
+         certificates"
     )]
     Refused(#[source] BoxError),
     /// A setting of the [`NatsServer`](super::NatsServer) or the tenant is invalid.
@@ -36,7 +37,7 @@ pub enum NatsError {
     NoJetStream(#[source] BoxError),
     /// The existing NATS stream, or the existing consumer of the group, has settings that this crate cannot use.
     #[error(
-        "NATS {what} {name:?} has other settings: {difference}; delete the {what}, or use another name"
+        "the existing NATS {what} {name:?} has settings that this crate cannot use: {difference}; delete the {what}, or use another name"
     )]
     OtherSettings {
         /// Kind of the NATS object with other settings, `stream` or `consumer`.

@@ -105,7 +105,7 @@ impl NatsRelay {
         let Some(payload) = payload else {
             tracing::warn!(
                 breadcrumb = %event.breadcrumb_id,
-                "event is too large for NATS and is not published; a sweep of the store finds its trigger"
+                "an event is too large for NATS and was not published; a sweep of the store will find its breadcrumb"
             );
             return Ok(());
         };
@@ -127,7 +127,7 @@ impl NatsRelay {
             Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
                 tracing::warn!(
                     breadcrumb = %event.breadcrumb_id,
-                    "NATS server rejected an event as too large; a sweep of the store finds its trigger"
+                    "the NATS server rejected an event as too large; a sweep of the store will find its breadcrumb"
                 );
                 Ok(())
             }

@@ -133,7 +133,7 @@ impl Subscription {
                     position,
                     bytes,
                     why,
-                    "skipped a message in the NATS stream that is not an event"
+                    "skipped a NATS message that is not an event"
                 );
                 drop(message.ack_with(AckKind::Term).await);
                 return None;

@@ -49,7 +49,7 @@ impl Feed {
         let fits = fitting(event);
         if fits.is_none() && self.note(id, version) {
             self.health().unreadable += 1;
-            tracing::debug!(%id, version, "event has too large tags or a too large schema name, skipped");
+            tracing::debug!(%id, version, "skipped an event whose tags or schema name are too large");
         }
         fits
     }

@@ -185,7 +185,7 @@ impl Follower {
             tracing::debug!(
                 name = frame.name,
                 bytes = frame.data.len(),
-                "frame of the event stream is not an event, skipped"
+                "skipped a frame of the event stream, because the frame is not an event"
             );
             return;
         };

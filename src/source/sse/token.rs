@@ -62,7 +62,7 @@ struct Held {
 pub enum TokenError {
     /// The token server issues no token for this agent. Its owner, ID and roles have to change.
     #[error(
-        "token request refused with status {status}: {said}; check owner, ID and roles of the agent"
+        "the token server rejected the token request with status {status}: {said}; check the owner, ID and roles of the agent"
     )]
     Refused {
         /// HTTP status of the token server's response.

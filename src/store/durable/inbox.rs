@@ -50,16 +50,21 @@ pub(in crate::store) struct TakenIn {
 #[derive(Debug, thiserror::Error)]
 pub(in crate::store) enum Refusal {
     #[error(
-        "the column breadcrumb of the inbox row is not UTF-8; insert the row again with UTF-8 text"
+        "the column `breadcrumb` of the inbox row is not UTF-8; insert the row again with UTF-8 text"
     )]
     NotUtf8(#[source] std::str::Utf8Error),
-    #[error("the column breadcrumb of the inbox row cannot be read as a breadcrumb; fix the JSON")]
+    #[error(
+        "the JSON in the column `breadcrumb` of the inbox row cannot be read as a breadcrumb; fix the JSON"
+    )]
     Unreadable(#[source] serde_json::Error),
-    #[error("the column breadcrumb of the inbox row has the unknown field {0:?}; the fields are {known}", known = FIELDS.join(", "))]
+    #[error(
+        "the column `breadcrumb` of the inbox row has the unknown field {0:?}; the fields are {known}",
+        known = FIELDS.join(", ")
+    )]
     UnknownField(String),
-    #[error("the store rejects the breadcrumb of the inbox row")]
+    #[error("the store rejects the breadcrumb of the inbox row; see the cause")]
     Rejected(#[source] StoreError),
-    #[error("a breadcrumb with the ID {0} exists; choose another ID")]
+    #[error("a breadcrumb with the ID {0} already exists; choose another ID")]
     Exists(BreadcrumbId),
 }
 
@@ -95,7 +100,7 @@ impl TakenIn {
             tracing::warn!(
                 source,
                 rows = self.refused,
-                "the store rejected rows of the table ux_inbox; the column refused contains the reason for each row"
+                "the store rejected rows of the table `ux_inbox`; the column `refused` of each row contains the reason"
             );
         }
     }

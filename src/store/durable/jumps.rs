@@ -49,7 +49,8 @@ impl Jumps {
             tracing::warn!(
                 store,
                 seconds,
-                "the clock of the store was set back; ready work continues, and delayed runs and expired leases wait until the clock shows the earlier time again"
+                "the clock of the store was set back; ready work continues, and delayed runs and expired leases wait until the clock \
+                 reaches its previous time again"
             );
         } else {
             tracing::warn!(

@@ -86,8 +86,8 @@ pub enum PostgresError {
     /// Tables or functions of the store are missing in PostgreSQL, or the user has lost a privilege, for example during a restore. Complete
     /// the restore, or grant the privilege. The operation then fails with [`StoreError::Unavailable`] and can be retried.
     #[error(
-        "a table, function or privilege of the store is missing in the PostgreSQL database; complete the restore, or grant the \
-         privilege"
+        "a table, function or privilege of the store is missing in the PostgreSQL database; complete the restore of the database, or \
+         grant the privilege"
     )]
     Incomplete(#[source] BoxError),
     /// The PostgreSQL server accepts no writes. Let the connection string name the primary, or turn `default_transaction_read_only` off.
@@ -103,9 +103,9 @@ pub enum PostgresError {
     /// The database lost commits that this process has seen. Restart each process that uses the schema: its remembered events and leases
     /// are not in the database.
     #[error(
-        "schema {schema:?} lost commits of tenant {tenant:?}: events up to position {seen} were committed, and the database \
-         has other events there or ends at {found}; the database was restored from an older backup, or failed over to a server \
-         without the last commits; restart each process that uses the schema"
+        "the PostgreSQL database lost commits of tenant {tenant:?} in schema {schema:?}: this process has seen events up to position \
+         {seen}, but the database ends at position {found} or has other events; the database was probably restored from an older backup, \
+         or failed over to a server without the last commits; restart each process that uses the schema"
     )]
     LostCommits {
         /// PostgreSQL schema that contains the store's tables.
@@ -202,7 +202,7 @@ impl ConnectFault {
 /// Failure of the migration of the store's PostgreSQL tables to one version.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot migrate the tables of the PostgreSQL store to version {version}, see the cause; nothing was changed"
+    "cannot migrate the tables of the PostgreSQL store to version {version}; the migration changed nothing; see the cause"
 )]
 struct MigrationFailed {
     version: i64,

@@ -28,7 +28,8 @@ pub(super) fn announce(database: &Arc<Database>) {
     drop(tokio::spawn(async move {
         loop {
             if let Err(error) = tell(&database).await {
-                tracing::debug!(error = %Chain(&error), "cannot notify other processes of events, which find them by polling");
+                tracing::debug!(error = %Chain(&error), "cannot notify other processes of new events; the processes find the events by \
+                    polling");
             }
             if !database.notifying.again() {
                 return;

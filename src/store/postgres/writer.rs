@@ -168,7 +168,7 @@ async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
                 tenant.check_failed();
             }
             let error = failed.told();
-            tracing::debug!(error = %Chain(&error), "retention failed, will retry after a later commit");
+            tracing::debug!(error = %Chain(&error), "deletion of rows beyond the retention limits failed, will retry after a later commit");
         }
     }
 }

@@ -45,7 +45,7 @@ impl Backfill for Reader {
             if bytes > MAX_FOUND {
                 tracing::warn!(
                     found = found.len(),
-                    "missed events exceed 16 MiB of memory; the rest waits for a sweep of the store"
+                    "the missed events exceed 16 MiB of memory; a sweep of the store will find the other events"
                 );
                 break;
             }
@@ -77,7 +77,7 @@ impl Reader {
                     // The newest changes are returned. A sweep of the store finds the others.
                     tracing::warn!(
                         looked_at,
-                        "too many changes to search for missed events; older changes wait for a sweep of the store"
+                        "too many changes to search all for missed events; a sweep of the store will find the older events"
                     );
                     break;
                 }

@@ -47,7 +47,8 @@ pub(super) async fn create(
         };
         let is_seen = failure.status() == Some(409);
         if is_seen || failure.may_be_done() {
-            tracing::debug!(failure = %Chain(&failure), creation = creation.key(epoch), "a breadcrumb may have been created");
+            tracing::debug!(failure = %Chain(&failure), creation = creation.key(epoch), "the outcome of a breadcrumb creation is \
+                unknown; the breadcrumb may exist");
             if creation.tag().is_none() {
                 return Err(unknown(failure));
             }
@@ -161,6 +162,7 @@ struct OutcomeUnknown(#[source] Failure);
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the RCRT server has seen all {MAX_KEYS} idempotency keys of the breadcrumb and has no such breadcrumb; redo the run"
+    "cannot create the breadcrumb: the RCRT server rejected all {MAX_KEYS} idempotency keys as used, and the breadcrumb is missing; redo \
+     the run"
 )]
 struct UsedUp(#[source] Failure);

@@ -18,9 +18,9 @@ pub(super) const MAX_BODY: usize = 2 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[error(
-    "cannot update breadcrumb {id} (write {write} of the commit): byte {PREVIEW} of the JSON text of its new context (sorted keys, no \
-     spaces) is inside a character, and the RCRT server panics at such an update; shorten or lengthen a value before that byte, \
-     create a new breadcrumb instead, or call RcrtBuilder::refuse_split_characters(false) if the server is fixed"
+    "cannot update breadcrumb {id} (write {write} of the commit), because the RCRT server would panic: byte {PREVIEW} of the new context \
+     as JSON (sorted keys, no spaces) is inside a multibyte character; change the length of a value before byte {PREVIEW}, create a new \
+     breadcrumb instead, or call RcrtBuilder::refuse_split_characters(false) for a server without this bug"
 )]
 pub struct SplitCharacter {
     /// The ID of the breadcrumb to update.

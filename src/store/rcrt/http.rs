@@ -202,7 +202,7 @@ impl Link {
             };
             match self.send(&call).await {
                 Err(failure) if failure.is_passing() && tries < TRIES => {
-                    tracing::debug!(failure = %Chain(&failure), "request failed, will retry");
+                    tracing::debug!(failure = %Chain(&failure), "request to the RCRT server failed, will retry");
                     self.pause(tries).await;
                     tries += 1;
                 }

@@ -56,7 +56,7 @@ pub(super) async fn update(
         if tries == TRIES {
             return Err(given_up(failure));
         }
-        tracing::debug!(failure = %Chain(&failure), %id, "update failed, will retry");
+        tracing::debug!(failure = %Chain(&failure), %id, "update of a breadcrumb on the RCRT server failed, will retry");
         reader.link.pause(tries).await;
         tries += 1;
     }

@@ -210,7 +210,7 @@ impl OpenFault {
 /// Failure of the migration of the store's SQLite tables to one version.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot migrate the tables of the SQLite store to version {version}, see the cause; nothing was changed"
+    "cannot migrate the tables of the SQLite store to version {version}; the migration changed nothing; see the cause"
 )]
 struct MigrationFailed {
     version: i64,

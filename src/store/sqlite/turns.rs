@@ -50,7 +50,7 @@ impl Turns {
                 tracing::debug!(
                     path = &*path.to_string_lossy(),
                     error = %Chain(&error),
-                    "cannot open the lock files; writers of several processes do not queue"
+                    "cannot open the lock files; SQLite writers of several processes compete without a queue"
                 );
                 None
             }
@@ -98,7 +98,8 @@ impl Turns {
                 None
             }
             Err(TryLockError::Error(error)) => {
-                tracing::debug!(error = %Chain(&error), "cannot lock the lock files; writers of several processes do not queue");
+                tracing::debug!(error = %Chain(&error), "cannot lock the lock files; SQLite writers of several processes compete without \
+                    a queue");
                 self.files = None;
                 None
             }

@@ -141,7 +141,8 @@ impl Joined<'_> {
         if let Some((wake, at)) = asked
             && let Err(error) = self.catch_up(&lease.run, &wake, at).await
         {
-            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot search for an answer that a suspended run already has; the runtime will retry");
+            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot check whether the store already has \
+                the answer to a run that was just suspended; the runtime will retry");
         }
         Ok(committed)
     }

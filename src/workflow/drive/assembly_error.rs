@@ -88,7 +88,8 @@ pub enum AssemblyError {
     },
     /// An agent of the workflow cannot be created, or the output schema of a model step cannot be used.
     #[error(
-        "cannot create agent {name:?} of the workflow, or the output schema of a step with model {name:?}; see the cause"
+        "cannot assemble the workflow: agent {name:?} is invalid, or a step with model {name:?} has an invalid output schema; see the \
+         cause"
     )]
     Agent {
         /// Name of the agent in the section `agents`. For a model step, the name of the step's model in the section `models`.

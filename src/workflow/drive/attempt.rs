@@ -432,7 +432,7 @@ impl<'d> Drive<'d> {
         if let Some(anomaly) = next.anomaly {
             tracing::debug!(
                 ?anomaly,
-                "the interpreter ignored a report that does not match the state of the flow"
+                "the flow interpreter ignored a step report that does not match the state of the flow run"
             );
         }
         self.lines.fold(self.run.progress());

@@ -18,7 +18,9 @@ impl Drive<'_> {
             let is_at_work = !self.running.is_empty();
             self.leaving.how = self.leaving.makes_way(now, is_at_work);
             if self.leaving.how.is_some() {
-                tracing::debug!("an attempt at a flow run yields to the next attempt");
+                tracing::debug!(
+                    "an attempt at a flow run ends early, so that the next attempt has its full time; no further step starts"
+                );
             }
         }
         self.leaving.how.is_some()

@@ -48,7 +48,8 @@ impl Drive<'_> {
         tracing::warn!(
             %trigger,
             error = %Chain(&*error),
-            "cannot read answers and control orders for a running flow from the store; its steps continue, and the next poll will retry"
+            "cannot poll the store for answers and control orders (such as pause) to a flow run; the running steps continue, and the \
+             next poll will retry"
         );
         self.next_check.reset();
         Ok(())

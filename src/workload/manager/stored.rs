@@ -136,7 +136,7 @@ fn read(found: &Breadcrumb, text: &str) -> Result<Workflow, BoxError> {
             version = found.version,
             path = warning.path.to_string(),
             problem = warning.oddity.to_string(),
-            "workflow definition in the store loaded with a warning"
+            "a stored workflow definition has a problem, but was loaded"
         );
     }
     Ok(workflow)

@@ -18,7 +18,7 @@ pub enum TurnAnswerError {
     /// No valid question has this ticket (the ID of a question). A question is not valid if its breadcrumb was changed
     /// after the first version.
     #[error(
-        "no question has the ticket {:?}; take the ticket of the suspended turn",
+        "no question has the ticket {:?}; pass the field `requestId` of the question's human.request.v1 breadcrumb",
         excerpt(ticket, 80)
     )]
     Unknown {
@@ -28,7 +28,7 @@ pub enum TurnAnswerError {
     /// Several different questions have this ticket. A turn asks different questions under different tickets, so other
     /// writers created all but one, and the person may have seen other arguments than the call has.
     #[error(
-        "several different questions have the ticket {:?}, and the person may have seen any of them; delete the breadcrumb of the copy",
+        "the ticket {:?} is ambiguous, because several different questions have this ticket; delete the breadcrumb of each copied question",
         excerpt(ticket, 80)
     )]
     Ambiguous {

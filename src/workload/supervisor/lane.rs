@@ -235,7 +235,9 @@ impl Shared {
         let mut at_work = self.at_work.subscribe();
         // `self` owns the sender, so the wait ends only when the count is 0.
         if at_work.wait_for(|at_work| *at_work == 0).await.is_err() {
-            tracing::debug!("supervisor count of busy sessions is gone");
+            tracing::debug!(
+                "cannot wait for the sessions of a supervisor to become idle, because their count was dropped"
+            );
         }
     }
 

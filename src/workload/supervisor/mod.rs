@@ -142,7 +142,10 @@ impl Default for Restart {
 #[non_exhaustive]
 pub enum SupervisorError {
     /// The session already has the maximum number of waiting turns.
-    #[error("session {session:?} has {limit} turns waiting; send more when some have ended")]
+    #[error(
+        "cannot queue the turn: session {session:?} already has {limit} waiting turns, the maximum; send the turn again when another \
+         turn has ended"
+    )]
     SessionFull {
         /// The name of the session with too many waiting turns.
         session: String,
@@ -150,7 +153,10 @@ pub enum SupervisorError {
         limit: usize,
     },
     /// The supervisor already has the maximum number of waiting turns of all sessions.
-    #[error("supervisor has {limit} turns waiting; send more when some have ended")]
+    #[error(
+        "cannot queue the turn: the supervisor already has {limit} waiting turns, the maximum; send the turn again when another turn has \
+         ended"
+    )]
     Full {
         /// The maximum number of waiting turns of all sessions.
         limit: usize,
@@ -175,7 +181,7 @@ pub enum SupervisorError {
         limit: usize,
     },
     /// The supervisor is closed, and accepts no more turns and subscribers.
-    #[error("supervisor is closed and accepts no more turns and subscribers")]
+    #[error("the supervisor is closed and accepts no further turns or subscribers")]
     Closed,
 }
 

@@ -36,7 +36,7 @@ async fn an_answer_behind_more_breadcrumbs_than_the_search_limit_is_ignored_with
         .await;
 
         assert_eq!(paid, payments, "{others} others");
-        let warning = "too many breadcrumbs may answer a run";
+        let warning = "too many breadcrumbs match the answer that a run waits for";
         assert_eq!(
             log.text().contains(warning),
             payments == 0,

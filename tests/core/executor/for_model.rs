@@ -656,7 +656,10 @@ async fn what_was_missing_before_is_still_told() {
 
     let shown = shown(&store, &shim, &[notes()], json!({})).await;
 
-    assert_eq!(shown["missing"], json!(["\"notes\": the fetch failed"]));
+    assert_eq!(
+        shown["missing"],
+        json!(["\"notes\": the fetch of the source failed"])
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -129,7 +129,7 @@ async fn a_configuration_reaches_no_tool_that_the_service_has_not_registered_as_
     let reason = rejected(&store, configured_by(id.to_string())).await;
 
     assert!(
-        reason.contains("model tool \"file-store\" is not registered here")
+        reason.contains("model tool \"file-store\" is not registered in the services")
             && reason.contains("registered: openrouter"),
         "{reason}"
     );

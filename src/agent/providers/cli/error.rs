@@ -45,7 +45,7 @@ pub enum CliError {
         source: Utf8Error,
     },
     /// An operation of the operating system failed during a session with the agent's program.
-    #[error("the session with the agent's program cannot {task}; see the cause")]
+    #[error("cannot {task} during a session with the agent's program; see the cause")]
     Io {
         /// The operation that failed, such as `listen on 127.0.0.1`.
         task: &'static str,

@@ -10,7 +10,7 @@ fn the_cap_of_limits_is_configurable() {
     assert!(
         error
             .to_string()
-            .ends_with("fetch.limit: the limit 5001 is not between 1 and 5000"),
+            .ends_with("fetch.limit: the fetch limit 5001 is not between 1 and 5000"),
         "{error}"
     );
     let lower = DefinitionOptions::default().max_limit(20);

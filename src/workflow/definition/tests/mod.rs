@@ -142,7 +142,7 @@ fn an_error_in_a_text_says_line_and_column() {
 
     assert_eq!(
         error,
-        "line 3 column 31: agents.writer.instruction: must be a string, or {\"prompt\": name}, not 7"
+        "line 3 column 31: agents.writer.instruction: the value must be a string, or {\"prompt\": name}, not 7"
     );
 }
 

@@ -36,27 +36,27 @@ fn each_refusal_names_the_place_the_value_and_the_way_out() {
         ),
         (
             with("agents/critic/history", json!("al")),
-            "agents.critic.history: must be \"all\", \"none\" or a whole number from 1 to 10000, not \"al\"",
+            "agents.critic.history: the value must be \"all\", \"none\" or a whole number from 1 to 10000, not \"al\"",
         ),
         (
             with("models/small/temperature", json!("hot")),
-            "models.small.temperature: must be a number, not \"hot\"",
+            "models.small.temperature: the value must be a number, not \"hot\"",
         ),
         (
             with("schemas/review", json!(7)),
-            "schemas.review: must be a JSON Schema, not 7",
+            "schemas.review: the value must be a JSON Schema, not 7",
         ),
         (
             with("agents/critic/instruction", json!(["critic"])),
-            "agents.critic.instruction: must be a string, or {\"prompt\": name}, not a list of 1 items",
+            "agents.critic.instruction: the value must be a string, or {\"prompt\": name}, not a list of 1 items",
         ),
         (
             with("policies/retry", json!([3, 2, 30])),
-            "policies.retry: must be a number of attempts from 1 to 100, or an object with \"attempts\", not a list of 3 items",
+            "policies.retry: the value must be a number of attempts from 1 to 100, or an object with \"attempts\", not a list of 3 items",
         ),
         (
             with("flows/main/dag", json!("true")),
-            "flows.main.dag: must be true or false, not \"true\"",
+            "flows.main.dag: the value must be true or false, not \"true\"",
         ),
     ] {
         assert_eq!(refusal(&definition), expected);
@@ -68,7 +68,7 @@ fn each_refusal_of_policies_and_flows_does_so_too() {
     for (definition, expected) in [
         (
             with("policies/retry/attempts", json!(0)),
-            "policies.retry.attempts: must be a whole number from 1 to 100, not 0",
+            "policies.retry.attempts: the value must be a whole number from 1 to 100, not 0",
         ),
         (
             with("policies/compaction/method", json!("truncate")),

@@ -27,15 +27,15 @@ fn a_step_with_fields_that_do_not_go_together_is_refused() {
         ),
         (
             json!({"agent": "writer", "retry": {"attempts": "x"}}),
-            "steps[0].retry.attempts: must be a whole number",
+            "steps[0].retry.attempts: the value must be a whole number",
         ),
         (
             json!({"agent": "writer", "retry": 101}),
-            "steps[0].retry: must be a number of attempts from 1 to 100, or an object with \"attempts\", not 101",
+            "steps[0].retry: the value must be a number of attempts from 1 to 100, or an object with \"attempts\", not 101",
         ),
         (
             json!({"agent": "writer", "timeout_seconds": 0}),
-            "steps[0].timeout_seconds: must be a number of seconds",
+            "steps[0].timeout_seconds: the value must be a number of seconds",
         ),
         (
             json!({"set": {"a": 1}, "retry": 2}),
@@ -47,7 +47,7 @@ fn a_step_with_fields_that_do_not_go_together_is_refused() {
         ),
         (
             json!({"agent": "writer", "retry": "often"}),
-            "steps[0].retry: must be a number of attempts from 1 to 100, or an object with \"attempts\", not \"often\"",
+            "steps[0].retry: the value must be a number of attempts from 1 to 100, or an object with \"attempts\", not \"often\"",
         ),
     ]);
 }
@@ -119,7 +119,7 @@ fn a_step_with_broken_steps_in_it_is_refused() {
         ),
         (
             json!({"parallel": [{"tool": "search"}], "join": "any"}),
-            "steps[0].join: must be one of \"all\", \"fail_fast\", \"first\", not \"any\"",
+            "steps[0].join: the value must be one of \"all\", \"fail_fast\", \"first\", not \"any\"",
         ),
     ]);
 }
@@ -141,10 +141,16 @@ fn a_step_that_others_cannot_answer_is_refused() {
         ),
         (
             json!({"for_each": "${input}", "at_once": 0, "steps": []}),
-            "steps[0].at_once: must be a whole number from 1 to 256",
+            "steps[0].at_once: the value must be a whole number from 1 to 256",
         ),
-        (json!({"ask": 1}), "steps[0].ask: must be a string, not 1"),
-        (json!("agent"), "steps[0]: must be an object, not \"agent\""),
+        (
+            json!({"ask": 1}),
+            "steps[0].ask: the value must be a string, not 1",
+        ),
+        (
+            json!("agent"),
+            "steps[0]: the value must be an object, not \"agent\"",
+        ),
     ]);
 }
 
