@@ -75,8 +75,8 @@ pub enum ClientError {
         "the store of the client does not record writers, which chat sessions need; use a memory, SQLite or PostgreSQL store"
     )]
     NoSessions,
-    /// The conversation log that workloads saved for a deleted chat session cannot be deleted. The cause is usually an error of the store.
-    #[error("cannot delete the conversation log of a chat session's workloads; see the cause")]
+    /// The workload log with the ID of a deleted chat session cannot be deleted.
+    #[error("cannot delete the workload log of a deleted chat session; see the cause")]
     SessionLog(#[from] SessionError),
     /// The client's store failed, or refused the operation.
     #[error(transparent)]

@@ -42,7 +42,10 @@ pub enum ReplyError {
         run: RunRef,
     },
     /// The run of the request has not ended within the timeout, and continues.
-    #[error("{run} has not ended within {after:?}; it {}", describe(*state, question.is_some()))]
+    #[error(
+        "{run} has not ended within {after:?}; the run {}",
+        describe(*state, question.is_some())
+    )]
     TimedOut {
         /// The run that has not ended.
         run: RunRef,

@@ -22,8 +22,8 @@ pub enum ExecutorError {
     },
     /// The store returned an older version of the trigger than the event announced.
     #[error(
-        "breadcrumb {id} is at version {found} in the store, but the event announced version {expected}; the reads of \
-         the store lag behind its events"
+        "breadcrumb {id} is at version {found} in the store, but the event announced version {expected}; the store's reads lag behind \
+         the store's events"
     )]
     StaleRead {
         /// The breadcrumb ID of the trigger that the store returned in an older version.
@@ -74,7 +74,7 @@ pub enum ExecutorError {
     },
     /// `execute` and `respond` together exceeded the timeout of the executor's profile.
     #[error(
-        "execute and respond timed out after {after:?}; raise Profile::timeout if the work takes longer"
+        "the methods execute and respond of the executor timed out after {after:?}; raise Profile::timeout if the work takes longer"
     )]
     Timeout {
         /// The timeout of `execute` and `respond` together.

@@ -50,7 +50,7 @@ impl Runtime {
     ///
     /// [`Run::transferred_to`]: crate::store::Run::transferred_to
     pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        const SKIP: &str = "skip the run; it must wait for another version of its executor";
+        const SKIP: &str = "skip the run; only a run that waits for another version of its executor can be skipped";
         let store_context = self.store_context_of(&run.executor)?;
         let skipped = durable_ledger(&store_context, &run.executor)?
             .skip(run)

@@ -351,7 +351,7 @@ impl Runtime {
             biased;
             () = drained => {}
             _ = signals.next() => {
-                tracing::warn!("second stop signal, will release the running work in the background");
+                tracing::warn!("received a second stop signal, will release the running work in the background");
             }
         }
         Ok(shared.report())

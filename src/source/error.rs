@@ -10,7 +10,7 @@ use std::time::Duration;
 pub enum SourceError {
     /// The subscriber was too slow, and the event source dropped events. Search the store for the missed triggers. The
     /// stream continues.
-    #[error("event source dropped {missed} events because the subscriber was too slow")]
+    #[error("the event source dropped {missed} events, because the subscriber was too slow")]
     Lagged {
         /// Number of events that the source dropped because the subscriber was too slow.
         missed: u64,
@@ -28,11 +28,11 @@ pub enum SourceError {
     },
     /// The event source rejects the subscription. A retry does not help: the configuration has to change.
     #[error(
-        "event source rejected the subscription; fix the source's configuration (see the cause)"
+        "the event source rejected the subscription; see the cause, and fix the source's configuration"
     )]
     Refused(#[source] BoxError),
     /// The event source is unreachable, or its server failed. A retry can succeed.
-    #[error("event source is unavailable; retry in {retry_after:?}")]
+    #[error("the event source is unavailable; retry in {retry_after:?}")]
     Unavailable {
         /// Minimum delay before the next attempt to reach the event source.
         retry_after: Duration,

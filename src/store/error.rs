@@ -20,7 +20,7 @@ pub enum StoreError {
     },
     /// The breadcrumb has changed since the caller read it. Read the new version, then decide again.
     #[error(
-        "cannot update breadcrumb {id} from version {expected}: it is at version {found} now; read it again"
+        "cannot update breadcrumb {id} from version {expected}: the current version is {found}; read the breadcrumb again"
     )]
     Conflict {
         /// The ID of the breadcrumb that changed.

@@ -30,7 +30,7 @@ pub(in crate::agent) enum Permitted {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(in crate::agent) enum Refused {
     #[error(
-        "this agent may not do the requested action: its definition does not set {capability:?}"
+        "this agent may not do the requested action, because the agent's definition does not set {capability:?}"
     )]
     Incapable { capability: &'static str },
     #[error("this agent may not write {schema:?}; it may write: {allowed}")]
@@ -40,11 +40,11 @@ pub(in crate::agent) enum Refused {
     )]
     Reserved { schema: String },
     #[error(
-        "cannot update or delete breadcrumb {id}: it is missing, or this agent did not write its current version"
+        "cannot update or delete breadcrumb {id}: the breadcrumb is missing, or another writer wrote its current version"
     )]
     NotOwn { id: BreadcrumbId },
     #[error(
-        "cannot update or delete breadcrumb {id}: it is at version {found}, but the action names version {named}"
+        "cannot update or delete breadcrumb {id}: the current version is {found}, but the action names version {named}"
     )]
     Stale {
         id: BreadcrumbId,

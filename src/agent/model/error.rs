@@ -47,7 +47,7 @@ pub enum ModelError {
         reason: String,
     },
     /// The API key for the model is missing, wrong or lacks permission.
-    #[error("the model does not accept the credentials; check the API key")]
+    #[error("the model provider rejects the credentials; check the API key")]
     Unauthorized {
         /// The provider's answer that rejects the API key. `None` if no request was sent.
         source: Option<BoxError>,

@@ -42,7 +42,7 @@ pub enum AnswerError {
     },
     /// The person may not answer the question.
     #[error(
-        "{:?} may not answer question {:?}; allowed: {}",
+        "person {:?} may not answer question {:?}; allowed: {}",
         excerpt(person, 80),
         excerpt(id, 80),
         allowed.join(", ")
@@ -88,7 +88,7 @@ pub enum AnswerError {
     /// The reason is one of three. The rules for changed arguments have more than 16 KiB or contain characters that reorder text. The
     /// arguments contain such characters, so the question shows them as escapes. An earlier version of the crate asked the question.
     #[error(
-        "cannot change the arguments of the call that question {:?} asks about; approve or reject the call",
+        "cannot change the tool call arguments in question {:?}; approve or reject the tool call",
         excerpt(id, 80)
     )]
     NotChangeable {

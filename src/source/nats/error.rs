@@ -6,7 +6,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum NatsError {
     /// The NATS server cannot be reached.
-    #[error("cannot connect to the NATS server; check that it runs and can be reached")]
+    #[error("cannot connect to the NATS server; check that the server runs and can be reached")]
     Unreachable(#[source] BoxError),
     /// The NATS server rejected the login, or the client does not trust the server's certificate.
     #[error(

@@ -13,15 +13,20 @@ use reqwest::{Response, StatusCode};
 pub(super) enum Broke {
     #[error("cannot get a bearer token for the event stream; see the cause")]
     Token(#[from] TokenError),
-    #[error("server refused to open the event stream with status {status}: {said}{}", remedy(*status))]
+    #[error(
+        "the server refused to open the event stream with status {status}: {said}{}",
+        remedy(*status)
+    )]
     Status { status: u16, said: String },
-    #[error("response is not an event stream (text/event-stream); check the URL")]
+    #[error("the server's response is not an event stream (text/event-stream); check the URL")]
     NoStream,
-    #[error("connection of the event stream failed; see the cause")]
+    #[error("the connection of the event stream failed; see the cause")]
     Broken(#[source] BoxError),
-    #[error("server closed the event stream")]
+    #[error("the server closed the event stream")]
     Ended,
-    #[error("event stream timed out: no complete frame within the watchdog time")]
+    #[error(
+        "the event stream timed out, because no complete frame arrived within the watchdog time"
+    )]
     Silent,
     #[error(transparent)]
     TooLong(#[from] crate::source::frames::TooLong),

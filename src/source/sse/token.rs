@@ -71,7 +71,7 @@ pub enum TokenError {
         said: String,
     },
     /// The bearer token contains characters that are not allowed in an HTTP header.
-    #[error("bearer token contains characters that are not allowed in an HTTP header")]
+    #[error("the bearer token contains characters that are not allowed in an HTTP header")]
     Unsendable,
     /// The token server or the token function does not answer, or its answer is invalid. A retry can succeed.
     #[error("cannot obtain a bearer token; see the cause")]

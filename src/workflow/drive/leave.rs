@@ -143,7 +143,7 @@ pub(super) async fn all_end<T>(
         tracing::debug!(
             code,
             has_ended,
-            "an agent in a flow run failed while another agent waits for its answer"
+            "a called agent in a flow run failed with a transient error, so the attempt ends; the other called agents had time to end"
         );
     }
     Err(error)

@@ -49,7 +49,7 @@ pub enum TurnAnswerError {
     },
     /// The person is not allowed to answer the turn's question.
     #[error(
-        "{:?} may not answer question {:?}; allowed: {}",
+        "person {:?} may not answer question {:?}; allowed: {}",
         excerpt(person, 80),
         excerpt(ticket, 80),
         allowed.join(", ")

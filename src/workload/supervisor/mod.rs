@@ -171,7 +171,7 @@ pub enum SupervisorError {
     },
     /// The supervisor already has the maximum number of subscribers.
     #[error(
-        "cannot subscribe to session {session:?}: {limit} subscribers exist; drop some, or raise \
+        "cannot subscribe to session {session:?}: the supervisor has {limit} subscribers, the maximum; drop some of them, or raise \
          SupervisorBuilder::subscribers"
     )]
     TooManySubscribers {

@@ -1037,7 +1037,7 @@ async fn what_a_model_will_never_answer_is_answered_as_an_error_at_once() {
         ),
         (
             || ModelError::unauthorized(),
-            "the model does not accept the credentials; check the API key",
+            "the model provider rejects the credentials; check the API key",
         ),
         (
             || ModelError::ScriptEnded { number: 1 },
