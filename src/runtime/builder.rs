@@ -253,12 +253,11 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// - [`RuntimeError::DuplicateId`] if two executors have the same ID.
-    /// - [`RuntimeError::Invalid`] if an executor can never work on its store.
+    /// - [`RuntimeError::Invalid`] if an executor's settings are invalid, or its store lacks a feature that the executor needs.
     /// - [`RuntimeError::NoStore`] and [`RuntimeError::OtherStore`] if an executor has no store, or another store than the runtime.
     /// - [`RuntimeError::ZeroSetting`] if a setting is zero.
-    /// - With the feature `agents`: `Agent` if an agent cannot be created, `NotADefinition` if the schema of a
-    ///   `StoredDefinitions::maker` does not mark a definition, and `ServedTool` if the services do not have a tool named in
-    ///   `StoredDefinitions::tools`.
+    /// - With the feature `agents`: `Agent` if an agent cannot be created, `NotADefinition` if the schema name of an
+    ///   executor-creating function has no part `def`, and `ServedTool` if the services do not have a tool named in `StoredDefinitions::tools`.
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
         let executors = self.bound()?;
         self.settings.max_deliveries = match planted("unbounded-inbox") {

@@ -18,7 +18,7 @@ pub enum RuntimeError {
         /// ID of the two executors.
         id: String,
     },
-    /// An executor can never work on the store to which it is bound.
+    /// An executor's settings are invalid, or its store lacks a feature that the executor needs.
     #[error(
         "cannot add an executor to the runtime: the executor's settings are invalid, or its store lacks a feature that the executor \
          needs; see the cause"
@@ -85,15 +85,15 @@ pub enum RuntimeError {
         /// The builder method whose argument is zero, for example `concurrency`.
         setting: &'static str,
     },
-    /// [`StoredDefinitions::maker`](super::definitions::StoredDefinitions::maker) registers a function for a schema that is not
-    /// recognisable as the schema of a definition. Agents could write breadcrumbs of this schema without `can_spawn_agents`.
+    /// The schema name of an executor-creating function has no part `def`, so agents without `can_spawn_agents` could write breadcrumbs of
+    /// this schema.
     #[cfg(feature = "agents")]
     #[error(
         "cannot create executors from breadcrumbs of schema {schema:?}, because no part of the name is \"def\"; use a schema name such \
          as \"playbook.def.v1\""
     )]
     NotADefinition {
-        /// The schema name for which the function that creates executors was registered.
+        /// The schema whose breadcrumbs the function would turn into executors.
         schema: String,
     },
     /// [`StoredDefinitions::tools`](super::definitions::StoredDefinitions::tools) names a tool that its services do not have.

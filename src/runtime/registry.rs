@@ -54,7 +54,7 @@ impl Registry {
     /// Adds an executor to the runtime.
     ///
     /// # Errors
-    /// Fails if the executor can never work on its store, or if another executor has the same ID.
+    /// Fails if the executor's settings are invalid, if its store lacks a needed feature, or if another executor has the same ID.
     pub(super) fn add(&self, executor: Arc<dyn UniversalExecutor>) -> Result<(), RuntimeError> {
         check(&*executor)?;
         let mut members = self.write();
@@ -73,7 +73,7 @@ impl Registry {
     /// exactly one of them. The IDs of the two may differ.
     ///
     /// # Errors
-    /// Fails if the executor can never work on its store, or if another executor has the same ID.
+    /// Fails if the executor's settings are invalid, if its store lacks a needed feature, or if another executor has the same ID.
     #[cfg(feature = "agents")]
     pub(super) fn replace(
         &self,

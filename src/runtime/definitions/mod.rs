@@ -212,7 +212,7 @@ impl StoredDefinitions {
     /// a definition, and the services must have each tool.
     ///
     /// # Errors
-    /// [`RuntimeError::NotADefinition`] for the first function whose schema is not recognisable as the schema of a definition;
+    /// [`RuntimeError::NotADefinition`] for the first executor-creating function whose schema name has no part `def`;
     /// [`RuntimeError::ServedTool`] for the first tool that the services do not have.
     pub(super) fn check(&self) -> Result<(), RuntimeError> {
         let mut schemas = self.makers.keys();
