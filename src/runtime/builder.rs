@@ -257,7 +257,8 @@ impl RuntimeBuilder {
     /// - [`RuntimeError::NoStore`] and [`RuntimeError::OtherStore`] if an executor has no store, or another store than the runtime.
     /// - [`RuntimeError::ZeroSetting`] if a setting is zero.
     /// - With the feature `agents`: `Agent` if an agent cannot be created, `NotADefinition` if the schema name of an
-    ///   executor-creating function has no part `def`, and `ServedTool` if the services do not have a tool named in `StoredDefinitions::tools`.
+    ///   executor-creating function has no part `def`, and `ServedTool` if the services do not have a tool named in
+    ///   `StoredDefinitions::tools`.
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
         let executors = self.bound()?;
         self.settings.max_deliveries = match planted("unbounded-inbox") {
