@@ -1,6 +1,8 @@
 //! The log statements of the crate, checked in its source: a message is constant, and a value from outside is escaped.
 
-use std::{fs, io, path::Path};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Values that are written unescaped (`%value` or `?value`): IDs, times and fixed words. All other values are strings,
 /// which subscribers escape, or errors in a `Chain`, which has one line.
@@ -37,30 +39,96 @@ const PLAIN: &[&str] = &[
 fn every_log_message_is_constant_and_every_value_from_outside_is_escaped() -> io::Result<()> {
     let mut statements = 0;
     let mut problems = Vec::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let text = fs::read_to_string(&path)?;
-            for statement in log_statements(&text) {
-                statements += 1;
-                let found = problems_of(statement);
-                problems.extend(
-                    found
-                        .into_iter()
-                        .map(|found| format!("{}: {found}: {statement}", path.display())),
-                );
-            }
+    for path in sources()? {
+        let text = fs::read_to_string(&path)?;
+        for statement in log_statements(&text) {
+            statements += 1;
+            let found = problems_of(statement);
+            problems.extend(
+                found
+                    .into_iter()
+                    .map(|found| format!("{}: {found}: {statement}", path.display())),
+            );
         }
     }
 
     assert_eq!(problems, Vec::<String>::new());
     assert!(statements > 100, "{statements}");
     Ok(())
+}
+
+/// The page of the guide that explains the log events.
+const PAGE: &str = include_str!("../../docs/operations/log-events.md");
+
+#[test]
+fn the_guide_lists_every_log_event_at_info_and_above() -> io::Result<()> {
+    let mut logged = BTreeSet::new();
+    for path in sources()? {
+        let is_test = path.ends_with("tests.rs") || path.iter().any(|part| part == "tests");
+        let text = fs::read_to_string(&path)?;
+        let code = text.split("#[cfg(test)]\nmod tests {").next();
+        let code = code.filter(|_| !is_test).unwrap_or_default();
+        for (level, name) in [("INFO", "info"), ("WARN", "warn"), ("ERROR", "error")] {
+            let statements = log_statements(code).filter(|statement| is_of(code, statement, name));
+            logged.extend(
+                statements.filter_map(|statement| Some((level.to_owned(), message(statement)?))),
+            );
+        }
+    }
+
+    let listed: BTreeSet<(String, String)> = PAGE.lines().filter_map(row).collect();
+
+    let missing: Vec<_> = logged.difference(&listed).collect();
+    let unknown: Vec<_> = listed.difference(&logged).collect();
+    assert!(missing.is_empty(), "not in the guide: {missing:#?}");
+    assert!(unknown.is_empty(), "only in the guide: {unknown:#?}");
+    assert!(logged.len() > 50, "{}", logged.len());
+    Ok(())
+}
+
+/// Returns `true` if a statement, which is a part of `code`, is an argument list of the macro `name!`.
+fn is_of(code: &str, statement: &str, name: &str) -> bool {
+    let at = statement.as_ptr().addr() - code.as_ptr().addr();
+    code[..at].ends_with(&format!("{name}!"))
+}
+
+/// Returns the message of a statement: its last string, without quotes for code.
+fn message(statement: &str) -> Option<String> {
+    let strings = statement.replace("\\\"", "'");
+    let last = strings.split('"').skip(1).step_by(2).last()?;
+    Some(plain(last))
+}
+
+/// Returns a message with single spaces and without quotes for code.
+fn plain(message: &str) -> String {
+    let words = message.split(|character: char| character.is_whitespace() || character == '\\');
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join(" ").replace('`', "")
+}
+
+/// Returns the level and the message in a row of the table.
+fn row(line: &str) -> Option<(String, String)> {
+    let mut cells = line.strip_prefix("| ")?.split(" | ");
+    let (level, message) = (cells.next()?, cells.next()?);
+    let is_level = ["INFO", "WARN", "ERROR"].contains(&level);
+    is_level.then(|| (level.to_owned(), plain(message)))
+}
+
+/// Returns the source files of the crate.
+fn sources() -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    Ok(files)
 }
 
 #[test]
