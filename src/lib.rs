@@ -125,7 +125,7 @@ pub mod error;
 pub mod executor;
 #[cfg(test)]
 mod fuzz;
-#[cfg(any(doc, doctest))]
+#[cfg(any(doc, doctest, test))]
 pub mod guide;
 mod hex;
 pub mod hints;

@@ -314,25 +314,32 @@ fn is_closed(run: &Run, question: &QuestionView) -> bool {
 /// Returns the deadline of a question if the deadline is over. The current time is the store's time as estimated from the run, or the time
 /// of this process without a run.
 ///
-/// An answer at the deadline counts while the run is suspended. A run that is not suspended was woken at the deadline or before.
+/// An answer at the deadline counts until a worker has claimed the run, which is due at the deadline.
 fn expired(question: &QuestionView, run: Option<&Run>) -> Option<Timestamp> {
     let end = question.terms.expires_at?;
-    let is_over = match run {
-        Some(run) if run.state != RunState::Suspended => end <= store_time(run),
-        Some(run) => end < store_time(run),
-        None => end < now(),
+    let now = run.map_or_else(now, store_time);
+    let is_unclaimed = match run.map(|run| run.state) {
+        None | Some(RunState::Ready | RunState::Suspended) => true,
+        Some(
+            RunState::Running
+            | RunState::Done
+            | RunState::Skipped
+            | RunState::Superseded
+            | RunState::Failed,
+        ) => false,
     };
+    let is_over = if is_unclaimed { end < now } else { end <= now };
     is_over.then_some(end)
 }
 
-/// Estimates the current time of the store's clock from the timestamps of a run. For a suspended run with a due time, the result is before
-/// the due time unless the run is due. For other runs, the result is the later of the run's last change of state and the clock of this
+/// Estimates the current time of the store's clock from the timestamps of a run. For a suspended run that is not due, the result is before
+/// the run's due time. For a run without a due time, the result is the later of the run's last change of state and the clock of this
 /// process.
 fn store_time(run: &Run) -> Timestamp {
     match (run.state, run.due, run.due_for) {
-        (RunState::Suspended, Some(due), Some(for_time)) => due + for_time,
+        (_, Some(due), Some(for_time)) => due + for_time,
         (RunState::Suspended, Some(due), None) => due.just_before(),
-        _ => run.since.max(now()),
+        (_, _, _) => run.since.max(now()),
     }
 }
 

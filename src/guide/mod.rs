@@ -13,6 +13,9 @@ macro_rules! pages {
     )+ };
 }
 
+#[cfg(test)]
+pub(crate) mod tables;
+
 pages! {
     concepts = "concepts" needs "full";
     troubleshooting = "troubleshooting" needs "full";

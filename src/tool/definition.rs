@@ -148,6 +148,7 @@ fn responds_with(context: &Value) -> Result<Vec<String>, ToolError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guide::tables::assert_fields;
     use serde_json::json;
 
     fn definition() -> Value {
@@ -193,5 +194,13 @@ mod tests {
         let expected =
             "toolName of the tool definition: unknown field \"toolName\"; did you mean \"name\"?";
         assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn the_reference_lists_every_field_of_a_tool() {
+        const PAGE: &str = include_str!("../../docs/reference/tools.md");
+
+        assert_fields(PAGE, "Tool", FIELDS.names);
+        assert_fields(PAGE, "Schemas", SCHEMAS.names);
     }
 }

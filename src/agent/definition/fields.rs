@@ -201,3 +201,32 @@ fn objects<'v>(
     });
     alone.into_iter().chain(items)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guide::tables::assert_fields;
+
+    #[test]
+    fn the_reference_lists_every_field_of_an_agent() {
+        const PAGE: &str = include_str!("../../../docs/reference/agents.md");
+        let tables = [
+            ("Agent", &AGENT),
+            ("Agent reference", &AGENT_REF),
+            ("Approval", &APPROVAL),
+            ("Approval rule", &APPROVAL_RULE),
+            ("Budgets", &BUDGETS),
+            ("Capabilities", &CAPABILITIES),
+            ("Context budget", &CONTEXT_BUDGET),
+            ("Output", &OUTPUT),
+            ("Trust", &TRUST),
+            ("Wait times", &WAIT_SECONDS),
+        ];
+
+        for (heading, known) in tables {
+            assert_fields(PAGE, heading, known.names);
+        }
+        assert_fields(PAGE, "RCRT fields", &RCRT);
+        assert_fields(PAGE, "RCRT capability", &[AgentCapabilities::USE_TOOLS]);
+    }
+}

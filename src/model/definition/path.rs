@@ -5,7 +5,7 @@ use crate::model::place::DefinitionPath;
 use serde_json::Value;
 
 /// Names of the definition fields that can contain the list of subscriptions, the innermost first.
-const STEPS: [&str; 3] = ["selectors", "subscriptions", "context"];
+pub(super) const STEPS: [&str; 3] = ["selectors", "subscriptions", "context"];
 
 /// Returns the next field on the path to the list of subscriptions, with the field's value.
 pub(super) fn next(value: &Value) -> Option<(&'static str, &Value)> {

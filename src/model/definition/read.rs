@@ -467,3 +467,19 @@ impl<'o> Reader<'o> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guide::tables::assert_fields;
+
+    #[test]
+    fn the_reference_lists_every_field_of_a_subscription() {
+        const PAGE: &str = include_str!("../../../docs/reference/subscriptions.md");
+
+        assert_fields(PAGE, "Definition", &super::super::path::STEPS);
+        assert_fields(PAGE, "Subscription", &FIELDS);
+        assert_fields(PAGE, "Fetch", &FETCH_FIELDS);
+        assert_fields(PAGE, "Condition", &CONDITION_FIELDS);
+    }
+}

@@ -314,3 +314,16 @@ fn unusable(id: &str) -> impl FnOnce(DefinitionError) -> WorkloadError {
     let workflow = id.to_owned();
     move |source| WorkloadError::Subscriptions { workflow, source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guide::tables::assert_fields;
+
+    #[test]
+    fn the_reference_lists_every_field_of_a_stored_workflow_definition() {
+        const PAGE: &str = include_str!("../../../docs/reference/workloads.md");
+
+        assert_fields(PAGE, "Definition breadcrumb", RECORD.names);
+    }
+}

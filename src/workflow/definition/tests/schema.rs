@@ -3,7 +3,10 @@
 use super::language::{Object, SCHEMA, Way, objects};
 use super::properties::{any_json, pointers};
 use super::*;
+use crate::guide::tables::fields;
 use proptest::prelude::*;
+use serde_json::Map;
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 static VALIDATOR: LazyLock<jsonschema::Validator> =
@@ -227,4 +230,47 @@ proptest! {
 
         prop_assert_eq!(disagreement(&definition), None);
     }
+}
+
+/// Adds the names of the fields of an object in the schema, also of its alternatives.
+fn add_fields(schema: &Value, fields: &mut BTreeSet<String>) {
+    let properties = schema["properties"].as_object();
+    fields.extend(properties.into_iter().flat_map(Map::keys).cloned());
+    for alternative in schema["anyOf"].as_array().into_iter().flatten() {
+        add_fields(alternative, fields);
+    }
+}
+
+#[test]
+fn the_reference_lists_every_field_of_a_workflow() {
+    const PAGE: &str = include_str!("../../../../docs/reference/workflows.md");
+    // References to the other definitions, and strings.
+    const NO_OBJECTS: [&str; 4] = ["CompactionMethod", "Flow", "Join", "Step"];
+    let schema: &Value = &SCHEMA;
+    let root = [("Workflow", schema)];
+    let definitions = schema["$defs"].as_object().unwrap().iter();
+    let definitions = definitions.map(|(name, definition)| (&**name, definition));
+    let mut tables = 0;
+
+    for (name, definition) in root.into_iter().chain(definitions) {
+        let mut expected = BTreeSet::new();
+        add_fields(definition, &mut expected);
+        if NO_OBJECTS.contains(&name) {
+            assert!(expected.is_empty(), "{name} has the fields {expected:?}");
+            continue;
+        }
+        let is_of = |line: &&str| line.starts_with('#') && line.ends_with(&format!("`{name}`"));
+        let heading = PAGE
+            .lines()
+            .find(is_of)
+            .unwrap_or_else(|| panic!("no table of {name}"));
+        let listed = fields(PAGE, heading.trim_start_matches('#').trim());
+        assert_eq!(
+            listed,
+            expected.iter().map(|field| &**field).collect(),
+            "{name}"
+        );
+        tables += 1;
+    }
+    assert!(tables > 30, "{tables}");
 }
