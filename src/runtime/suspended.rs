@@ -109,8 +109,7 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
         tracing::warn!(
             runs = beyond,
             searches = SEARCHES,
-            "too many suspended runs to watch all; each check searches for the answers of only some unwatched runs, so unwatched runs \
-             wake late"
+            "too many suspended runs to watch all; each check searches for the answers of only some unwatched runs, so unwatched runs wake late"
         );
     }
     true

@@ -20,7 +20,7 @@ pub struct WorkerRecord {
     pub crate_version: String,
     /// The executors of the worker on this store.
     pub executors: Vec<ExecutorVersion>,
-    /// Other versions of the worker's executors, for which the worker enqueues runs too. The worker enqueues runs for them too. A
+    /// Other versions of the worker's executors, for which the worker enqueues runs too. A
     /// worker with a new version waits at its start until the live workers list that version here.
     #[serde(default)]
     pub known_versions: BTreeSet<Version>,

@@ -144,8 +144,7 @@ impl Intake<'_> {
                     Err(TrySendError::Full(look)) => {
                         tracing::warn!(
                             store = store_context.number,
-                            "too many announced breadcrumbs wait to be read; waits for breadcrumbs may time out, and suspended runs wake \
-                             late"
+                            "too many announced breadcrumbs wait to be read; waits for breadcrumbs may time out, and suspended runs wake late"
                         );
                         look.give_up(&store_context);
                     }

@@ -141,7 +141,7 @@ async fn an_update_at_which_the_server_would_panic_is_refused_before_anything_is
         &*id.to_string(),
         "write 1 of the commit",
         "byte 200",
-        "panics",
+        "would panic",
         "create a new breadcrumb",
         "refuse_split_characters(false)",
     ] {
