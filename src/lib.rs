@@ -42,7 +42,12 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 //!
-//! # Start here
+//! # Guide
+//! The [guide] has a [tutorial](guide::tutorial) from an empty project to several machines, [concepts](guide::concepts), a
+//! [cookbook](guide::cookbook) with one task per page, [reference tables](guide::reference) of every field,
+//! [operations](guide::operations), [troubleshooting](guide::troubleshooting) and a [glossary](guide::glossary).
+//!
+//! # Types to start with
 //! | to | use |
 //! |---|---|
 //! | write an executor as a closure | [`executor`](fn@executor), [`Subscription`], [`ExecutionContext`] |
@@ -61,8 +66,8 @@
 //! | choose a store | [`store`]: [`MemoryStore`], `SqliteStore`, `PostgresStore`, `RcrtStore` |
 //! | find the mistakes in definitions before they run | the feature `workflows`: `check::Check` |
 //! | limit the context of a model | [`ExecutionContext::for_model`], [`hints`], [`ContextBudget`] |
-//! | connect a model | [`agent::ChatModel`], and the file `docs/cookbook/models.md` of the repository |
-//! | test executors and agents | the feature `testing`, and the file `docs/cookbook/tests.md` of the repository |
+//! | connect a model | [`agent::ChatModel`], and the page [models](guide::cookbook::models) |
+//! | test executors and agents | the feature `testing`, and the page [tests](guide::cookbook::tests) |
 //! | write your own store or source | [`BreadcrumbStore`], [`EventSource`], the feature `conformance` |
 //!
 //! # Guarantees
@@ -71,8 +76,8 @@
 //! - **One visible response** per tenant, executor, trigger and trigger version, while the store retains the finished run.
 //! - **No silent failure.** A failed run leaves a dead letter with the schema `executor.failed.v1`, unless it was cancelled.
 //!
-//! `execute` itself can run more than once. Pass [`ExecutionContext::idempotency_key`] to external services. The file
-//! `docs/reference/guarantees.md` of the repository lists the conditions for each store.
+//! `execute` itself can run more than once. Pass [`ExecutionContext::idempotency_key`] to external services. The page
+//! [guarantees](guide::reference::guarantees) lists the conditions for each store.
 //!
 //! # Features
 //! `agents` and `schema` are on by default. Your own executors, tools, the runtime, the client and the stores do not need `agents`,

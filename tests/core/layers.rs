@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("clock", &["backoff", "error"]),
     ("error", &["backoff", "clock", "scrub"]),
     ("fuzz", &["error"]),
+    ("guide", &[]),
     ("hex", &[]),
     ("scrub", &[]),
     ("secret", &[]),
