@@ -117,7 +117,8 @@ impl Response {
         Self::none().and_create(new)
     }
 
-    /// Returns a response that updates a breadcrumb from `expected_version`. See [`and_update`](Self::and_update) for conflicts.
+    /// Returns a response that updates a breadcrumb from the version `expected_version`. See [`and_update`](Self::and_update) for
+    /// conflicts.
     #[must_use]
     pub fn update(id: BreadcrumbId, expected_version: u64, patch: Patch) -> Self {
         Self::none().and_update(id, expected_version, patch)
@@ -171,12 +172,12 @@ pub struct Failure {
     pub message: String,
     /// The number of attempts of the failed run.
     pub attempts: u32,
-    /// The error of the run's last attempt, with the message of a panic. `None` if the run failed without an error, for example
-    /// because its workers died.
+    /// The error of the run's last attempt. If the attempt panicked, the error contains the panic message. `None` if the run failed without
+    /// an error, for example because its workers died.
     pub error: Option<BoxError>,
 }
 
-/// Suspends a run until a breadcrumb that `wake` selects is committed, or until the time of `wake`.
+/// Suspends a run until a breadcrumb that `wake` selects is committed, or until the time limit of `wake`.
 ///
 /// Return the suspension from `execute` as an error, converted by [`writing`](Suspension::writing) or `into`. The crate commits
 /// the state, the wake and the writes in one step. A suspended run occupies no worker. Any worker can resume the run, and it is

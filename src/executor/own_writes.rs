@@ -11,7 +11,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl ExecutionContext {
-    /// Returns this run's own breadcrumb with a schema and a tag, created in this attempt or an earlier one.
+    /// Searches by schema and tag for a breadcrumb that this run created, in this attempt or an earlier one. Returns `None` if no such
+    /// breadcrumb exists.
     ///
     /// # Errors
     /// A [`StoreError`](crate::store::StoreError) or [`ContextError`] if the breadcrumbs or the record of the run cannot be read.
@@ -61,7 +62,8 @@ enum Proof<'a> {
     Ledger(HashSet<BreadcrumbId>),
     /// The `creator` in the first version of the breadcrumb is the evidence, if the store records no writers.
     Creator(&'a Stamp),
-    /// No evidence, outside a run. The tag is derived from a random name, so the oldest breadcrumb with the tag counts.
+    /// The code executes outside of a run, so no evidence exists. The tag is derived from a random name, so the oldest breadcrumb with the
+    /// tag counts.
     Nothing,
 }
 

@@ -1,15 +1,15 @@
-//! Paged search for the answers to a run, with a limit.
+//! Paged search of the store for a run's requests, questions and answers. The number of pages is limited.
 
 use crate::model::{Breadcrumb, Selector};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Maximum number of breadcrumbs in one page of a search for answers to a run.
+/// Maximum number of breadcrumbs in one page of a run's search.
 const PAGE: usize = 256;
-/// Maximum number of pages in one search for answers to a run.
+/// Maximum number of pages in one search of a run.
 const MAX_PAGES: usize = 64;
 
-/// Pages of the breadcrumbs that a selector matches, newest first.
+/// Pages of a search for the breadcrumbs that match a selector, newest first.
 ///
 /// With a single page, one writer could hide an answer behind 256 other breadcrumbs. Without a limit, the same writer could keep
 /// a run busy. After [`MAX_PAGES`] pages the search ends with a warning.

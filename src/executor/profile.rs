@@ -28,7 +28,8 @@ pub struct Profile {
     pub definition: Option<String>,
     /// Maximum length of a chain of runs that trigger one another. A run beyond the limit fails. Defaults to 16.
     pub hop_limit: u32,
-    /// Duration of a run's lease without a heartbeat. A heartbeat is sent every third of this duration. Defaults to 30 s.
+    /// Duration for which a run's lease is valid after the claim and after each heartbeat. A heartbeat is sent every third of this
+    /// duration. Defaults to 30 s.
     pub lease: Duration,
     /// Timeout of `execute` and `respond` together. Defaults to 120 s.
     pub timeout: Duration,
@@ -59,7 +60,7 @@ pub struct Profile {
 pub struct RetryPolicy {
     /// Maximum number of attempts of a run. The error of the last attempt ends the run with a dead letter. Defaults to 5.
     pub attempts: u32,
-    /// Number of workers in a row whose deaths during one run end it with a dead letter of the class
+    /// Maximum number of consecutive worker deaths during one run. At this number, the run ends with a dead letter of the class
     /// [`CrashLoop`](crate::store::FailureClass::CrashLoop). Defaults to 3; 0 counts as 1.
     ///
     /// Each death also uses an attempt, so the smaller of this number and [`attempts`](Self::attempts) applies.
@@ -74,10 +75,10 @@ pub struct RetryPolicy {
     /// Upper limit of the retry delay after any error. A longer delay that the error itself requests takes precedence. Defaults to
     /// 60 s.
     pub cap: Duration,
-    /// Time after the first claim of an attempt in which an error before `execute` does not use the attempt. Such an error is, for
-    /// example, an unreadable trigger or required source. Defaults to 60 s.
+    /// Period, counted from the first claim of an attempt, during which an error before `execute` does not use up the attempt. Such an
+    /// error is, for example, an unreadable trigger or required source. Defaults to 60 s.
     pub read_retry_timeout: Duration,
-    /// Maximum age of an attempt that is repeatedly rate limited, from its first claim. Defaults to 24 h.
+    /// Maximum age, counted from the first claim, of an attempt that is repeatedly rate limited. Defaults to 24 h.
     pub max_age: Duration,
 }
 
@@ -164,7 +165,7 @@ impl Profile {
         self
     }
 
-    /// Sets the duration of a run's lease without a heartbeat. Defaults to 30 s.
+    /// Sets the duration for which a run's lease is valid after the claim and after each heartbeat. Defaults to 30 s.
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -199,8 +200,8 @@ impl Profile {
         self
     }
 
-    /// Sets the [number of workers in a row](RetryPolicy::crashes) whose deaths during one run end the run as failed. Defaults to 3; 0
-    /// counts as 1. The smaller of this number and the number of attempts applies.
+    /// Sets the [maximum number of consecutive worker deaths](RetryPolicy::crashes) during one run. At this number, the run ends as failed.
+    /// Defaults to 3; 0 counts as 1. The smaller of this number and the number of attempts applies.
     #[must_use]
     pub const fn crashes(mut self, crashes: u32) -> Self {
         self.retry.crashes = crashes;
@@ -275,7 +276,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns the number of workers in a row whose deaths end a run: at least 1.
+    /// Returns the number of consecutive worker deaths that end a run as failed, at least 1.
     pub(super) fn crash_limit(&self) -> u32 {
         self.crashes.max(1)
     }

@@ -1,4 +1,4 @@
-//! Stamps on the writes of a run: the field `creator` with the writing executor and its trigger, the author, and session tags.
+//! Stamps on the writes of a run: the author, the session tags, and the field `creator`, which names the run's executor and trigger.
 
 use super::profile::Profile;
 use crate::error::excerpt;
@@ -80,7 +80,7 @@ impl Stamp {
         trigger_of(found) == Some(self.trigger.id) && self.has_created(found)
     }
 
-    /// Returns the ID of the executor that writes.
+    /// Returns the ID of the run's executor.
     pub(super) fn executor(&self) -> &str {
         &self.executor
     }
@@ -99,7 +99,7 @@ impl Stamp {
             .filter(|tag| tag.starts_with(SESSION_TAG))
     }
 
-    /// Returns a run's write with creator, author and session tags added.
+    /// Returns a run's write with three additions: the field `creator`, the author and the session tags.
     ///
     /// # Errors
     /// A sentence with the problem and a remedy if the context is not an object or nests too deeply, if a new breadcrumb has a

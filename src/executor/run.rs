@@ -79,7 +79,7 @@ pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
     }
 }
 
-/// Takes the run that a runtime claimed for an event, else claims the run. Returns the outcome if the run needs no work.
+/// Returns the run of an event that a runtime claimed already, or claims the run. Returns the outcome if the run needs no work.
 async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     executor: &'e E,
     store: RunStore<'e>,
@@ -97,7 +97,7 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     Ok(Held::from_claim(executor, store, claim, since))
 }
 
-/// Takes the run that a runtime claimed in this task, if it is the run of this executor and event.
+/// Takes the run that a runtime claimed for the current task, if the run belongs to this executor and event.
 fn taken<E: UniversalExecutor + ?Sized>(executor: &E, event: &Event) -> Option<Untaken> {
     runtime_context::scope()?.take(executor.id(), event, executor.store())
 }
@@ -218,8 +218,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(outcome)
     }
 
-    /// Returns the event's breadcrumb, in the event's version or a later one, with the kind of event to route the breadcrumb by. Returns
-    /// `None` if the breadcrumb is gone.
+    /// Returns the event's breadcrumb and the event kind for its routing. The breadcrumb has the version in the event or a later version.
+    /// Returns `None` if the breadcrumb is gone.
     async fn read_trigger(
         &mut self,
         event: &Event,
@@ -291,7 +291,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Records the run's correlation ID, hops and attempt in its span. Runs of one chain share the correlation ID, in all processes.
+    /// Records the run's correlation ID, hops and attempt in the current tracing span. Runs of one chain share the correlation ID, in all
+    /// processes.
     fn say_where_it_comes_from(&self) {
         tracing::Span::current()
             .record("correlation_id", &*self.lineage.correlation_id)
@@ -299,7 +300,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             .record("attempt", self.attempt);
     }
 
-    /// Returns the refusal if the run may not start, for example because its chain is too long or its attempts are used up.
+    /// Returns the reason why the run may not start, for example a chain that is too long, or `None` if the run may start.
     fn refusal(&self, trigger: &Breadcrumb) -> Option<Refusal> {
         let start = Start {
             attempt: self.attempt,
@@ -382,7 +383,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     }
 }
 
-/// Returns the kind of event for a breadcrumb that still exists. An event that reports its deletion is wrong.
+/// Returns the event kind for the routing of a breadcrumb that still exists. If the event wrongly reports a deletion, the kind is `Created`
+/// or `Updated`.
 fn kind_of_living(event: &Event, found: &Breadcrumb) -> EventKind {
     match event.effective_kind() {
         EventKind::Deleted if found.version > 1 => EventKind::Updated,

@@ -39,7 +39,7 @@ pub(crate) struct RunScope {
     pub(super) store: LentStore,
     /// The current lease of the run. The lease changes when the run is replaced by the run of a newer version of its trigger.
     lease: Mutex<Lease>,
-    /// The newest leases of nested runs, except of at-most-once runs. They are released together with the lease of the outer run.
+    /// The newest leases of the nested runs. They are released together with the lease of the outer run. At-most-once runs are excluded.
     within: Mutex<Vec<Lease>>,
     untaken: Mutex<Option<Untaken>>,
     /// If `true`, `process_event` was called for the run.
@@ -50,7 +50,7 @@ pub(crate) struct RunScope {
     executed: AtomicBool,
     places: Arc<Semaphore>,
     place: Mutex<Place>,
-    /// Counter of the runs that commit their responses, for this executor. `None` for an executor with at most one run in flight, because
+    /// Counter of this executor's runs whose responses are being committed. `None` for an executor with at most one run in flight, because
     /// its next run has to wait for the commit.
     commits: Option<Arc<Commits>>,
 }
@@ -242,7 +242,7 @@ impl RunScope {
         within.push(lease.clone());
     }
 
-    /// Lends the permit of the run to other runs while it waits.
+    /// Lends the run's permit to other runs while this run waits.
     pub(super) fn lend_place(self: &Arc<Self>) -> Lent {
         let mut place = lock(&self.place);
         match &mut *place {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct Source {
     /// The key of the context source: the name of its subscription.
     pub key: String,
-    /// The breadcrumbs that the context subscription found, in the order that it requests.
+    /// The breadcrumbs that the context subscription found, in the order that the subscription's `fetch` sets.
     pub items: Vec<Arc<Breadcrumb>>,
     /// Similarity score of each item of a vector fetch, `None` where the store reports no score. Empty for other fetches.
     pub scores: Vec<Option<f64>>,
@@ -57,7 +57,7 @@ pub enum MissingReason {
     /// Items of the context source are withheld from a model, because their hints cannot be applied. The other items remain.
     #[error("{items} items were withheld: {cause}")]
     Withheld {
-        /// The number of items of the context source that are withheld for this cause.
+        /// The number of items of the context source that are withheld because of `cause`.
         items: usize,
         /// The hints that withhold the items, and the reason why they cannot be applied.
         cause: Arc<WithheldBy>,
@@ -110,7 +110,7 @@ pub enum Bound {
         /// The number of dropped results of the vector search.
         dropped: usize,
     },
-    /// The text of the trigger, which is the query of the vector search, is withheld, because the trigger's hints cannot be used.
+    /// No vector search was made. The text of the trigger is the search query, and the trigger's hints cannot be used.
     #[error("no vector search was made, because the hints of the trigger cannot be used")]
     TriggerWithheld,
     /// The trigger has no tag with a prefix of the subscription's scope, so no breadcrumb can share the tag.

@@ -12,7 +12,7 @@ use crate::error::BoxError;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Selector, request_tag};
 use crate::store::{BreadcrumbStore, StoreError, WrittenBy};
 
-/// The field of an answer with the breadcrumb ID of its question.
+/// Name of the field in an answer that contains the breadcrumb ID of the question.
 pub(crate) const QUESTION: &str = "question";
 
 /// Returns `true` unless an answer names the breadcrumb of another question. Two runs can write the same request ID.
@@ -85,7 +85,7 @@ impl ExecutionContext {
         Ok(refusal.is_none())
     }
 
-    /// Returns the stamp that adds creator, author and session tags to the run's writes, or `None` outside a run.
+    /// Returns the stamp that adds the field `creator`, the author and the session tags to the run's writes, or `None` outside a run.
     pub(super) fn stamp(&self) -> Option<&Stamp> {
         let terms = self.run().terms.as_ref()?;
         Some(&terms.stamp)
@@ -130,7 +130,7 @@ impl Standing<'_> {
         })
     }
 
-    /// Checks the decision of a person for this run: no executor wrote it, and the question is unchanged since the run wrote it.
+    /// Checks a person's decision for this run: no executor wrote the decision, and the question is unchanged since the run wrote it.
     ///
     /// If the answer names the breadcrumb of its question, the breadcrumb must be the question of this run, because other executors
     /// can write questions with the same request ID.

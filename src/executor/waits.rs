@@ -1,4 +1,4 @@
-//! Open in-memory waits of runs for breadcrumbs.
+//! Registry of the open in-memory waits for breadcrumbs.
 
 use crate::clock::later;
 use crate::error::Retry;
@@ -16,9 +16,9 @@ pub enum WaitError {
     /// No matching breadcrumb was announced within the timeout.
     #[error("the wait for a breadcrumb with {selector} timed out after {after:?}")]
     TimedOut {
-        /// The selector of the breadcrumb that the wait was for.
+        /// The selector of the awaited breadcrumb.
         selector: String,
-        /// The timeout of the wait for a breadcrumb.
+        /// The timeout of the wait for the breadcrumb.
         after: Duration,
     },
     /// The maximum number of waits for breadcrumbs is open on the store already.

@@ -28,7 +28,7 @@ pub enum WithheldBy {
         /// The owner of the hints: the schema of the breadcrumb.
         hints: HintsOf,
     },
-    /// Further items are withheld for a cause beyond the maximum number of causes that are reported for one source.
+    /// Further items are withheld, and their causes are omitted because the list of causes has reached its maximum length.
     #[error(
         "the hints of these items cannot be used; the causes are omitted, because too many are listed already"
     )]

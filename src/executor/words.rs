@@ -6,7 +6,7 @@ use super::for_model::CHAT_MESSAGE;
 use super::provenance::has_creator;
 use crate::store::WrittenBy;
 
-/// The tag of a chat message without the words of a user. The library writes such messages outside of a run.
+/// The tag of a chat message that contains no words of a user. The library writes such messages outside of a run.
 pub(crate) const DATA_TAG: &str = "ux:data";
 
 impl ExecutionContext {

@@ -53,7 +53,7 @@ impl ContextBudget {
         self
     }
 
-    /// Checks that a rendered text of this cost is within the budget.
+    /// Checks that the cost of a rendered text is within the budget.
     pub(super) fn admits(&self, cost: Cost) -> Result<(), BudgetError> {
         let measures = [
             (cost.tokens(), self.tokens, "tokens"),
@@ -99,7 +99,7 @@ pub enum BudgetError {
     TooLarge {
         /// The size of the trigger, the required sources and the text around them.
         size: usize,
-        /// The limit of the budget that is exceeded.
+        /// The exceeded limit of the budget.
         limit: usize,
         /// The unit of `size` and `limit`: `tokens` or `bytes`.
         unit: &'static str,

@@ -26,7 +26,7 @@ impl ModelContext {
         self
     }
 
-    /// Removes the words of the user from a trigger that is a chat message, and returns them. The other fields of the trigger remain
+    /// Removes the words of the user from a chat message that is the trigger, and returns the words. The other fields of the trigger remain
     /// as data.
     ///
     /// Returns `None`, and leaves the context unchanged, if the trigger has no words that a model may see.
@@ -42,8 +42,8 @@ impl ModelContext {
         Some(words)
     }
 
-    /// Removes the words of the user from the field of a trigger that is a request, and returns them. The other fields, which name
-    /// the agent itself, are dropped.
+    /// Removes the user's words from the field `field` of a request that is the trigger, and returns the words. The other fields, which
+    /// name the agent itself, are dropped.
     pub(crate) fn take_request(&mut self, field: &str) -> Option<String> {
         let words = words_in(&self.trigger.context, field)?.to_owned();
         self.trigger.context = Value::Object(Map::new()).into();

@@ -56,7 +56,7 @@ impl ModelContext {
         self.render_with(format, FenceKey::of_process())
     }
 
-    /// Returns the same text as [`render`](Self::render), with fences of a given key.
+    /// Returns the same text as [`render`](Self::render), with the fence marks of the key `fences`.
     #[must_use]
     pub fn render_with(&self, format: Format, fences: &FenceKey) -> String {
         let preamble = match self.has_no_words {

@@ -22,7 +22,7 @@ pub(super) struct Facts<'a> {
     updated: Option<Timestamp>,
 }
 
-/// Common schema of the items of a section that were added so far.
+/// Common schema of the items in a section.
 #[derive(Clone, Copy, Default)]
 enum Schema<'a> {
     #[default]
@@ -180,8 +180,8 @@ impl Frame {
 }
 
 impl ModelSource {
-    /// Returns `true` if a rendered context has a section for the source when the source has this number of items. A list always
-    /// has a section, and a source of one item has a section only if an item was found.
+    /// Returns `true` if a rendered context has a section for this source with `items` items. A list always has a section, and a source of
+    /// one item has a section only if an item was found.
     pub(super) fn is_shown(&self, items: usize) -> bool {
         items > 0 || !self.is_one
     }
@@ -204,7 +204,8 @@ impl ModelSource {
     }
 }
 
-/// Names of the sections of a rendered context that are not sources. The key of a source with such a name is quoted.
+/// Section names of a rendered context for the trigger and for the notes on missing sources. A source key that equals such a name is
+/// quoted.
 const TRIGGER: &str = "trigger";
 const MISSING: &str = "missing";
 
@@ -238,8 +239,8 @@ pub(super) fn note(format: Format, key: &str, reason: &MissingReason) -> String 
     }
 }
 
-/// Returns the reason why a context source is missing or incomplete, without messages of drivers or servers, which must not reach a
-/// prompt.
+/// Returns the reason why a context source is missing or incomplete. Messages of drivers or servers must not reach a prompt, so the reason
+/// omits them.
 fn told(reason: &MissingReason) -> String {
     match reason {
         MissingReason::Failed(error) => format!("{reason} ({})", error.code()),

@@ -1,4 +1,4 @@
-//! Applies hints to an execution context, which yields the part that a model may see.
+//! Application of hints to an execution context. The result is the part of the context that a model may see.
 
 use super::{ModelContext, ModelItem, ModelSource};
 use crate::executor::context::ExecutionContext;
@@ -154,8 +154,8 @@ impl Shaper {
         }
     }
 
-    /// Applies hints to the items of a context source, within its share of the remaining hint steps and output bytes. `shares` is the
-    /// number of sources that divide the remainder equally: this source and all later sources.
+    /// Applies hints to the items of a context source, within the source's share of the remaining hint steps and output bytes. `shares` is
+    /// the number of sources that divide the remainder equally: this source and all later sources.
     async fn shape_all(&mut self, source: &Source, shares: usize) -> (ModelSource, Causes) {
         let (steps, bytes) = self.left;
         let share = (steps / shares.max(1), bytes / shares.max(1));

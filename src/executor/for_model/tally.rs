@@ -122,7 +122,7 @@ impl<'a> Scale<'a> {
 /// An item of a context that a budget may omit.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
-    /// Index of the item's context source; `place` is the index of the item in the source.
+    /// Index of the item's context source. The field `place` is the index of the item in the source.
     pub(super) source: usize,
     pub(super) place: usize,
     pub(super) item: &'a ModelItem,
@@ -146,9 +146,9 @@ struct Part<'a> {
     source: &'a ModelSource,
     facts: Facts<'a>,
     items: Cost,
-    /// The number of items of the source that earlier budgets omitted, and their bytes.
+    /// Number and total bytes of the source's items that earlier budgets omitted.
     before: (usize, usize),
-    /// The number of items of the source that are omitted now, and their bytes.
+    /// Number and total bytes of the source's items that are omitted now.
     left_out: (usize, usize),
     /// The current cost of the source's section and note.
     cost: Cost,
@@ -268,7 +268,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Returns the number of items of a context source that earlier budgets omitted, and their bytes.
+/// Returns the number and the total bytes of a source's items that earlier budgets omitted.
 pub(super) fn left_out_before(key: &str, missing: &[MissingSource]) -> (usize, usize) {
     let mut before = (0_usize, 0_usize);
     for missing in missing.iter().filter(|missing| missing.key == key) {

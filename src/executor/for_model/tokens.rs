@@ -24,7 +24,7 @@ impl<F: Fn(&str) -> usize + Send + Sync> TokenCounter for F {
     }
 }
 
-/// Estimate of the number of tokens that needs no tokenizer.
+/// Token counter that estimates the number of tokens without a tokenizer.
 ///
 /// One token is counted for three ASCII letters or spaces, for two other ASCII characters, and for each non-ASCII character. The
 /// counts of letters and of other ASCII characters are each rounded up.

@@ -92,7 +92,8 @@ pub(crate) fn turn_segments_tag(trigger: BreadcrumbId) -> String {
     format!("{PREFIX}{trigger}")
 }
 
-/// Prefix of the tags of chat messages (followed by the executor) and of stored chat turn events (followed by the trigger).
+/// Prefix of the tags of chat messages and of stored chat turn events. In the tag of a message, the executor ID follows; in the tag of an
+/// event, the trigger ID.
 const PREFIX: &str = "ux:turn:";
 
 /// Returns the tag of messages of chat sessions with an executor. Runs cannot write it, because its prefix is reserved.
