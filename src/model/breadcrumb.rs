@@ -31,8 +31,8 @@ pub struct Breadcrumb {
     /// The content version that the breadcrumb's author assigns. Unlike [`version`](Self::version), no store counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub semantic_version: Option<String>,
-    /// The breadcrumb's tags, by which selectors group breadcrumbs: `session:1`, `workspace:tools`. At most [`MAX_TAGS`](Self::MAX_TAGS)
-    /// tags.
+    /// The breadcrumb's tags, by which selectors group breadcrumbs, for example `session:1` or `workspace:tools`. At most
+    /// [`MAX_TAGS`](Self::MAX_TAGS) tags.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Vec<String>,
     /// The breadcrumb's payload: any JSON.
@@ -94,8 +94,8 @@ impl Breadcrumb {
         }
     }
 
-    /// Returns the rest of the breadcrumb's first tag that starts with `prefix`: `breadcrumb.tag("session:")` is `Some("1")` for the tag
-    /// `session:1`.
+    /// Returns the breadcrumb's first tag that starts with `prefix`, without the prefix. For example, `breadcrumb.tag("session:")` returns
+    /// `Some("1")` for the tag `session:1`.
     #[must_use]
     pub fn tag(&self, prefix: &str) -> Option<&str> {
         self.tags.iter().find_map(|tag| tag.strip_prefix(prefix))

@@ -183,7 +183,8 @@ impl Condition {
         }
     }
 
-    /// Returns the reason why the condition does not hold on a breadcrumb's context: `$.tool: "adder" is not eq "web-analyzer"`.
+    /// Returns the reason why the condition does not hold on a breadcrumb's context, for example
+    /// `$.tool: "adder" is not eq "web-analyzer"`.
     pub(super) fn explain(&self, context: &Value, limit: usize) -> String {
         const SHOWN: usize = 3;
         let test = match &self.test {
@@ -251,7 +252,7 @@ impl Condition {
 }
 
 impl fmt::Display for Condition {
-    /// Formats the condition for people: `$.tool eq "adder"`.
+    /// Formats the condition for people, for example as `$.tool eq "adder"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", excerpt(&self.path, 80), excerpt(&self.op, 80))?;
         match &self.value {

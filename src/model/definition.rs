@@ -171,7 +171,7 @@ impl DefinitionError {
         self.key.as_deref()
     }
 
-    /// Returns the path of the field to fix in the subscription: `role`, `fetch.limit`, `context_match[0].path`.
+    /// Returns the path of the field to fix in the subscription, for example `role`, `fetch.limit` or `context_match[0].path`.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
@@ -271,7 +271,8 @@ impl SubscriptionWarning {
         &self.odd.message
     }
 
-    /// Returns the path of the field with the problem in the subscription: `fetch.limit`. Empty for the subscription as a whole.
+    /// Returns the path of the subscription's field that the warning is about, for example `fetch.limit`. Empty for the subscription as a
+    /// whole.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.odd.field

@@ -104,7 +104,8 @@ impl Event {
         Self::of(EventKind::Updated, breadcrumb)
     }
 
-    /// Creates the event of a deleted breadcrumb from its tombstone, whose version is one higher than the last version.
+    /// Creates the event of a deleted breadcrumb from the breadcrumb's tombstone. The tombstone's version is one higher than the
+    /// breadcrumb's last version.
     #[must_use]
     pub fn deleted(tombstone: &Breadcrumb) -> Self {
         Self::of(EventKind::Deleted, tombstone)

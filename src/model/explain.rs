@@ -26,7 +26,7 @@ pub struct Explained {
     pub role: Role,
     /// The name of the explained subscription: its key. A context subscription without a key is named after its schema.
     pub name: Option<String>,
-    /// The selector of the explained subscription as text: `schema_name "tool.request.v1" and $.tool eq "adder"`.
+    /// The selector of the explained subscription as text, for example `schema_name "tool.request.v1" and $.tool eq "adder"`.
     pub asks: String,
     /// If `true`, the subscription matches the event.
     pub matched: bool,

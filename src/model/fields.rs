@@ -98,7 +98,7 @@ fn with_hint(severity: Severity, field: &str, hint: &str) -> String {
     }
 }
 
-/// Returns the end of a message about an unknown field: `; did you mean "a" or "b"?`, or an empty string.
+/// Returns the end of a message about an unknown field, for example `; did you mean "a" or "b"?`. Empty without suggestions.
 pub(crate) fn did_you_mean_any(suggestions: &[&str]) -> String {
     if suggestions.is_empty() {
         return String::new();
@@ -108,7 +108,7 @@ pub(crate) fn did_you_mean_any(suggestions: &[&str]) -> String {
     format!("; did you mean {}?", quoted.join(" or "))
 }
 
-/// Converts a field name to snake case: `systemPrompt` and `system-prompt` become `system_prompt`.
+/// Converts a field name to snake case. For example, `systemPrompt` and `system-prompt` become `system_prompt`.
 fn snake_case(name: &str) -> String {
     let mut snake = String::with_capacity(name.len());
     for c in name.chars() {

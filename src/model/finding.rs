@@ -19,7 +19,7 @@ pub struct Finding {
     pub message: String,
 }
 
-/// The effect of a problem on the definition that has it.
+/// The severity of a problem in a definition.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -62,7 +62,8 @@ impl Finding {
 }
 
 impl fmt::Display for Finding {
-    /// Writes the position, the path and the message of the finding: `line 3 column 5: tools: unknown field`. Absent parts are omitted.
+    /// Writes the position, the path and the message of the finding, for example `line 3 column 5: tools: unknown field`. Absent parts are
+    /// omitted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(position) = &self.position {
             write!(f, "{position}: ")?;

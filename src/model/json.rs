@@ -39,7 +39,7 @@ struct Repr {
     text: Option<Box<RawValue>>,
     /// The parsed value, or `None` if the JSON parser rejects the unvalidated text, for example because of the number `1e400`.
     value: OnceLock<Option<Value>>,
-    /// The size and the findings of the validation, set after the content was validated.
+    /// The JSON's size and properties that the validation found, set after the validation.
     shape: OnceLock<Shape>,
 }
 
@@ -69,7 +69,7 @@ impl Json {
         Ok(Self::of_text(text, findings))
     }
 
-    /// Returns the string at a path of the JSON, without quotes: `page.text("links[0].text")`.
+    /// Returns the string at a path of the JSON, without quotes. An example is `page.text("links[0].text")`.
     ///
     /// If the path selects several nodes, only the first node counts. Returns `None` if the node is missing or not a string, or if the
     /// path is invalid. To distinguish these cases, use a [`Path`].
@@ -121,8 +121,8 @@ impl Json {
         }
     }
 
-    /// Returns the JSON in the form that stores persist, which is the same for all stores: U+FFFD replaces U+0000, the last of duplicate
-    /// keys remains, and the text has no line breaks. Returns the same pointer if the JSON already has this form.
+    /// Returns the JSON in the canonical form, which all stores persist. In this form, U+FFFD replaces U+0000, the last of duplicate keys
+    /// remains, and the text has no line breaks. Returns the same pointer if the JSON already has this form.
     ///
     /// # Errors
     /// Returns [`JsonError`] if the JSON nests deeper than 64 levels, has the reserved key, is larger than `limit` bytes, or is a text

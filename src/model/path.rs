@@ -180,7 +180,7 @@ pub enum PathError {
         "path `{path}` is not a valid JSONPath: {reason}; see RFC 9535, and quote unusual names as ['name']"
     )]
     Syntax { path: String, reason: String },
-    /// The JSONPath has more bytes, segments, `..`, wildcards, union members, parentheses or comparisons than the limit.
+    /// The JSONPath has too many bytes, segments, `..`, wildcards, union members, parentheses or comparisons.
     #[error("path `{path}` has {found} {what} where at most {limit} are allowed: {way_out}")]
     OverLimit {
         path: String,

@@ -1,7 +1,7 @@
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Path of a value in a definition: `flows.main.steps[3].retry.attempts`.
+/// Path of a value in a definition, for example `flows.main.steps[3].retry.attempts`.
 ///
 /// A loader that knows the text of the definition can follow the [`parts`](Self::parts) to find the line and the column of the value.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -31,8 +31,8 @@ impl DefinitionPath {
         self.and(DefinitionPathPart::Item(at))
     }
 
-    /// Returns this path followed by a path in text form, as [`DefinitionError::field`](super::DefinitionError::field) returns it:
-    /// `context_match[0].path`.
+    /// Returns this path followed by a path in text form, for example `context_match[0].path`.
+    /// [`DefinitionError::field`](super::DefinitionError::field) returns paths in this form.
     pub(crate) fn join(&self, written: &str) -> Self {
         let mut joined = self.clone();
         for name in written.split('.').filter(|name| !name.is_empty()) {
@@ -87,7 +87,7 @@ impl fmt::Display for DefinitionPath {
 }
 
 impl Serialize for DefinitionPath {
-    /// Writes the path as its [`Display`](fmt::Display) form, and an empty path as an empty string.
+    /// Serializes the path as a string in its [`Display`](fmt::Display) form. An empty path becomes an empty string.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.is_empty() {
             true => serializer.serialize_str(""),

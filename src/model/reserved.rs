@@ -45,17 +45,17 @@ pub(crate) const WORKLOAD_RESULT: &str = "workload.result.v1";
 /// Prefix of the tags by which a store without a ledger recognises the writes of a run.
 const TAG_PREFIX: &str = "ux:";
 
-/// Returns `true` if a schema name, in any version, is a request, an answer, a dead letter or a part of a session.
+/// Returns `true` for a schema name of requests, answers, dead letters or session data, in any version.
 pub(crate) fn is_reserved_schema(schema: &str) -> bool {
     SCHEMAS.contains(&unversioned(schema))
 }
 
-/// Returns `true` if a schema name, in any version, is the answer of an agent. Agents write their answers, so the name is not reserved.
+/// Returns `true` for the schema name of agents' answers, in any version. Agents write their answers, so the name is not reserved.
 pub(crate) fn is_answer_schema(schema: &str) -> bool {
     unversioned(schema) == "agent.response"
 }
 
-/// Returns `true` if a schema name, in any version, is a definition: `tool.v1`, and each name with the part `def`, such as
+/// Returns `true` for a schema name of definitions, in any version. These names are `tool.v1` and each name with the part `def`, such as
 /// `agent.def.v1` and `schema.def.v1`. Definitions create executors and control which data a model receives.
 #[cfg(feature = "agents")]
 pub(crate) fn is_definition_schema(schema: &str) -> bool {
@@ -79,7 +79,7 @@ pub(crate) fn is_reserved_tag(tag: &str) -> bool {
     tag.starts_with(TAG_PREFIX)
 }
 
-/// Returns a schema name without its version: `tool.request` for `tool.request.v1`.
+/// Returns a schema name without its version, for example `tool.request` for `tool.request.v1`.
 fn unversioned(schema: &str) -> &str {
     let is_version = |part: &str| {
         let digits = part.strip_prefix('v');

@@ -40,7 +40,7 @@ pub enum Route {
         /// Index of the matching trigger subscription with the highest priority. Of several with this priority, the first.
         subscription: usize,
     },
-    /// The event has no readable context, and a trigger has conditions on the context. Read the breadcrumb and call
+    /// The event has no readable context, and a trigger subscription has conditions on the context. Read the breadcrumb and call
     /// [`Subscriptions::route_breadcrumb`].
     NeedsContext,
 }
@@ -80,7 +80,7 @@ impl Subscriptions {
         Self::from_json_with(definition, &DefinitionOptions::default())
     }
 
-    /// Reads a definition of subscriptions with other limits and defaults.
+    /// Reads a definition of subscriptions with the limits and defaults in `options`.
     ///
     /// # Errors
     /// See [`from_json`](Self::from_json).

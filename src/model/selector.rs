@@ -29,7 +29,7 @@ pub(super) struct Parts {
     pub(super) any_tags: Option<Vec<String>>,
     pub(super) all_tags: Vec<String>,
     pub(super) conditions: Vec<Condition>,
-    /// The number of the definition's conditions that take search steps. The number stays 0 if all of these conditions belong to this
+    /// The number of conditions in the definition that search the context. The number stays 0 if all of these conditions belong to this
     /// selector.
     searches: usize,
 }
@@ -129,13 +129,13 @@ impl Selector {
         self.0.schema.as_deref().filter(|name| *name != ANY_SCHEMA)
     }
 
-    /// Returns the tags from which a breadcrumb must have at least one, or `None` if the selector has no such list.
+    /// Returns the selector's list of alternative tags, or `None` without such a list. A breadcrumb must have at least one of these tags.
     #[must_use]
     pub fn any_of_tags(&self) -> Option<&[String]> {
         self.0.any_tags.as_deref()
     }
 
-    /// Returns the tags that a breadcrumb must all have.
+    /// Returns the list of tags that the selector requires. A breadcrumb must have all of them.
     #[must_use]
     pub fn all_of_tags(&self) -> &[String] {
         &self.0.all_tags
@@ -153,7 +153,7 @@ impl Selector {
         conditions.filter_map(Condition::search_path).count()
     }
 
-    /// Sets the number of the definition's conditions that take search steps. Each of these conditions gets an equal share of the maximum
+    /// Sets the number of conditions in the definition that search the context. Each of these conditions gets an equal share of the maximum
     /// number of search steps.
     pub(super) fn among_searches(&mut self, searches: usize) {
         if searches > self.searches() {
@@ -221,7 +221,7 @@ impl Serialize for Selector {
 }
 
 impl fmt::Display for Selector {
-    /// Formats the selector for people: `schema_name "tool.request.v1" and $.tool eq "adder"`.
+    /// Formats the selector for people, for example as `schema_name "tool.request.v1" and $.tool eq "adder"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = &*self.0;
         let mut asks = Vec::new();
@@ -344,7 +344,7 @@ impl Verdict<'_> {
     }
 }
 
-/// First test of a subscription that failed.
+/// The first failed test of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Miss<'s> {
     /// The subscription does not select events of this kind.

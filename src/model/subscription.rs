@@ -36,8 +36,8 @@ pub struct Subscription {
     /// breadcrumbs that have all tags of the trigger with these prefixes. It fetches nothing unless the trigger has a tag with each prefix.
     /// Ignored on a trigger.
     pub scope: Vec<String>,
-    /// The priority of the subscription among matching triggers, and among the items of a context above the size limit. The matching
-    /// trigger with the highest priority is used. Items with the lowest priority are omitted first. Defaults to 0.
+    /// The priority of the subscription. If several trigger subscriptions match, the one with the highest priority is used. If a context
+    /// exceeds its maximum size, items with the lowest priority are omitted first. Defaults to 0.
     pub priority: i64,
     /// The kinds of events that match the subscription. Defaults to created and updated.
     pub on: Vec<EventKind>,
@@ -61,7 +61,7 @@ impl Role {
     /// Both roles of subscriptions.
     pub const ALL: [Self; 2] = [Self::Trigger, Self::Context];
 
-    /// Returns the other role of subscriptions.
+    /// Returns `Context` for `Trigger`, and `Trigger` for `Context`.
     pub(crate) const fn other(self) -> Self {
         match self {
             Self::Trigger => Self::Context,
@@ -312,7 +312,8 @@ impl Subscription {
         self
     }
 
-    /// Adds tag prefixes: only breadcrumbs that have all tags of the trigger with these prefixes are fetched. See the field `scope`.
+    /// Adds tag prefixes to the subscription's scope. If a tag of the trigger starts with one of these prefixes, a fetched breadcrumb must
+    /// have the same tag. See the field `scope`.
     #[must_use]
     pub fn scope<T: Into<String>>(mut self, prefixes: impl IntoIterator<Item = T>) -> Self {
         self.scope.extend(prefixes.into_iter().map(Into::into));

@@ -51,7 +51,7 @@ pub enum ConditionError {
 }
 
 impl ConditionError {
-    /// Returns the field of the condition with the error: `path`, `op` or `value`.
+    /// Returns the name of the invalid field of the condition, which is `path`, `op` or `value`.
     #[must_use]
     pub const fn field(&self) -> &'static str {
         match self {

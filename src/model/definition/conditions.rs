@@ -1,4 +1,4 @@
-//! Conditions in definitions: `context_match` of a subscription, and `when` of an approval rule.
+//! Reader of the conditions in definitions, such as `context_match` of a subscription or `when` of an approval rule.
 
 use super::DefinitionProblem;
 use crate::model::condition::{Condition, shown};

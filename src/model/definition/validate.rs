@@ -48,7 +48,7 @@ pub(super) fn check_count(
     Ok(())
 }
 
-/// Number of conditions and of regular expressions in one definition.
+/// Numbers of conditions and of regular expressions in one definition.
 #[derive(Default)]
 pub(crate) struct ConditionCount {
     conditions: usize,
@@ -56,7 +56,7 @@ pub(crate) struct ConditionCount {
 }
 
 impl ConditionCount {
-    /// Counts a list of conditions, given by their operators.
+    /// Adds conditions, given as their operators, to the counts of the definition.
     ///
     /// # Errors
     /// Returns the exceeded limit.

@@ -70,7 +70,7 @@ impl Scanner<'_, '_> {
         Some(())
     }
 
-    /// Reads an object at the start of a used path. The longest path limits the recursion.
+    /// Reads a JSON object whose fields can be at used paths. The longest path limits the recursion.
     fn object(&mut self, path: usize) -> Option<()> {
         self.open()?;
         loop {

@@ -13,9 +13,9 @@ pub(crate) const MAX_SEARCH_STEPS: usize = 1 << 22;
 
 /// The number of search steps for one node of a document. The evaluator formats the location of each node.
 const NODE_STEPS: usize = 4;
-/// The number of bytes of a node's location and string that cost as many search steps as a further node.
+/// The number of bytes that cost as many search steps as one node. The location of a node and the content of a string count.
 const NODE_BYTES: usize = 64;
-/// The number of bytes of a JSONPath that increase the cost factor of the path's search by 1.
+/// The length in bytes by which a JSONPath must grow to increase its search factor by 1.
 const PATH_BYTES: usize = 32;
 
 impl Path {
