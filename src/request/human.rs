@@ -54,8 +54,8 @@ pub(crate) fn response(request_id: &str, by: &str, mut context: Value) -> NewBre
         .context(context)
 }
 
-/// Returns a person's reply to a question in a breadcrumb, or `None` if the breadcrumb does not answer this question or
-/// its writer may not answer it.
+/// Returns a person's reply to a question, read from a breadcrumb. Returns `None` if the breadcrumb does not answer
+/// this question, or if the breadcrumb's writer is not permitted to answer.
 ///
 /// A breadcrumb of an executor is not an answer, because every run stamps the field `creator`. The caller checks that
 /// the breadcrumb was not [changed](crate::executor::is_changed).
@@ -144,8 +144,8 @@ pub(crate) fn unfit_arguments(arguments: &Value) -> Option<String> {
     }
 }
 
-/// Returns `true` if the writer of an answer has one of the roles in a list of people. The service that writes the
-/// answer states the roles. The name next to the roles must be the author that the store recorded.
+/// Returns `true` if the writer of an answer has a role that the list `by` permits. The service that writes the answer
+/// states the roles. The name next to the roles must be the author that the store recorded.
 fn has_role(context: &Json, writer: &str, by: &[String]) -> bool {
     let name = context
         .get("principal")

@@ -15,7 +15,8 @@ use crate::model::{Json, Selector, request_tag};
 #[derive(Debug, PartialEq)]
 pub(crate) enum Reply {
     Answer(Answer),
-    /// The tool call is approved, with the arguments that replace those in the question, if the person changed them.
+    /// The tool call is approved. If the person changed the arguments of the call, the variant contains the new
+    /// arguments.
     Approved(Option<Json>),
 }
 

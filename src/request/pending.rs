@@ -31,7 +31,7 @@ pub(crate) enum Expected<'r> {
     /// and an empty list permits everyone.
     Question {
         of: &'r [String],
-        /// The JSON Schema of the answer, if the question has one that a run checks.
+        /// The JSON Schema that the run checks the answer against, or `None` without a check.
         schema: Option<&'r QuestionSchema>,
     },
     /// The result of a requested tool call.

@@ -22,7 +22,7 @@ pub(crate) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> 
         .context(context)
 }
 
-/// Returns the answer of an agent to a request, or `None` if a breadcrumb is not its answer to this request.
+/// Returns the answer of an agent to a request, or `None` if a breadcrumb is not the agent's answer to this request.
 ///
 /// Any writer can name any creator, so the author must be that agent too if the store records authors. An agent copies
 /// the tags of its trigger to its answer, so the answer must also have the correlation ID of the requesting run:

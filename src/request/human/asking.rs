@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 /// Maximum size in bytes of a tool's input schema in a question. A larger schema is omitted.
 pub(super) const MAX_SCHEMA_BYTES: usize = 16 << 10;
 
-/// Maximum size in bytes of the rules for changed arguments in a question. If the rules are larger, the client refuses
-/// changed arguments.
+/// Maximum size in bytes of a question's rules for changed tool call arguments. If the rules are larger, the client
+/// refuses changed arguments.
 const MAX_RULES_BYTES: usize = 16 << 10;
 
 /// The fields that only a question about a tool call has.
@@ -204,8 +204,9 @@ fn revealed_text(text: String) -> String {
     revealed
 }
 
-/// Returns `true` for characters that reorder text: embeddings, overrides and isolates of Unicode Standard Annex 9, and
-/// their ends. Text in Hebrew or Arabic does not need them, and its marks (U+200E, U+200F) reorder no other text.
+/// Returns `true` for characters that reorder text. They are the embeddings, overrides and isolates of Unicode Standard
+/// Annex 9, and the characters that end them. Text in Hebrew or Arabic does not need them, and its marks (U+200E,
+/// U+200F) reorder no other text.
 fn reorders(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

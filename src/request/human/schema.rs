@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
-/// The JSON Schema in a question to a person that an answer must fit. Clones share the compiled schema.
+/// The JSON Schema of a question to a person. The person's answer must fit the schema. Clones share the compiled
+/// schema.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub(crate) struct QuestionSchema {

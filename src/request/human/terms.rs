@@ -20,7 +20,8 @@ pub(crate) struct Terms {
     pub(crate) request_id: String,
     /// The ID of the question's breadcrumb.
     pub(crate) breadcrumb: BreadcrumbId,
-    /// The digest of the tool call in the question, which binds an approval to the call. `None` for any other question.
+    /// The digest of the tool call in the question. The digest binds an approval to the call. `None` for any other
+    /// question.
     pub(crate) digest: Option<String>,
     /// The people with the right to answer the question.
     pub(crate) people: People,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Executor ID in the request keys of people's answers.
 const ANSWERS: &str = "universal-executor:answers";
 
-/// Maximum number of answers without effect to one question. Further answers are refused.
+/// Maximum number of invalid answers to one question. Further answers are refused.
 const MOST_REFUSED: usize = 16;
 
 /// The result of writing a person's answer to a question.
