@@ -1,4 +1,4 @@
-//! Tracking of an event delivery until all its handlers have settled it, and its acknowledgement to the event source.
+//! Tracking of event deliveries. After all handlers have settled a delivery, the event source receives an acknowledgement.
 
 use super::progress::Progress;
 use super::shared::Shared;

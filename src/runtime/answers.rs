@@ -35,7 +35,8 @@ pub(super) async fn search(
     sweep::since(store_context.store(), after, &mut answers).await
 }
 
-/// Searches the store once for the breadcrumbs that many suspended runs wait for, from a time on. Returns `false` if the search fails.
+/// Searches the store once for the breadcrumbs that suspended runs wait for and that were committed after the time `after`. Returns `false`
+/// if the search fails.
 pub(super) async fn search_from_oldest(
     shared: &Shared,
     store_context: &StoreContext,

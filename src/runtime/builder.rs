@@ -30,7 +30,7 @@ pub struct RuntimeBuilder {
     /// The executors of the runtime, in the order in which they were added.
     executors: Vec<Added>,
     settings: Settings,
-    /// The models and tools for agents that name a model, set with `services`.
+    /// The services, set with `services`, that provide models and tools to agents that name a model.
     #[cfg(feature = "agents")]
     services: Option<Services>,
     #[cfg(feature = "agents")]

@@ -1,4 +1,4 @@
-//! Position of one store's executors: which triggers have runs in the ledger, and which sweep has to find the triggers without runs.
+//! Position of one store's executors in the triggers of the store. Sweeps of the store find the triggers without runs in the ledger.
 
 use super::position::{Position, Range};
 use crate::model::Timestamp;
@@ -196,8 +196,8 @@ impl Checkpoint {
         self.state().starts.get(executor).map(Position::since)
     }
 
-    /// Returns `true` if a breadcrumb of this time was committed before the first trigger that an executor reads. `None` for an executor
-    /// whose start is not known yet.
+    /// Returns `true` if the commit time of a breadcrumb is before the first trigger that an executor reads. Returns `None` if the
+    /// executor's start position is not loaded yet.
     pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> Option<bool> {
         let state = self.state();
         let start = state.starts.get(executor);
@@ -286,8 +286,8 @@ impl Checkpoint {
         position.map_or_else(Vec::new, |position| position.to_read(to, overlap))
     }
 
-    /// Returns the current generation number. A sweep stores the number at its start, and the reads of the sweep are invalid if the number
-    /// changes later.
+    /// Returns the generation number, which counts the changes that invalidate a sweep's reads. A sweep stores the number at its start, and
+    /// the reads of the sweep are invalid if the number changes later.
     pub(super) fn generation(&self) -> u64 {
         self.state().generation
     }

@@ -85,8 +85,8 @@ pub enum RuntimeError {
         /// The builder method whose argument is zero, for example `concurrency`.
         setting: &'static str,
     },
-    /// The schema name of an executor-creating function has no part `def`, so agents without `can_spawn_agents` could write breadcrumbs of
-    /// this schema.
+    /// The schema name of a function that creates executors has no part `def`, so agents without `can_spawn_agents` could write breadcrumbs
+    /// of this schema.
     #[cfg(feature = "agents")]
     #[error(
         "cannot create executors from breadcrumbs of schema {schema:?}, because no part of the name is \"def\"; use a schema name such \
@@ -139,7 +139,7 @@ pub enum RuntimeError {
     Pause {
         /// ID of the executor to pause or resume.
         id: Box<str>,
-        /// The store's error for the pause.
+        /// The store's error for the pause or the resumption of the executor.
         source: StoreError,
     },
     /// The runtime cannot subscribe to the event source.

@@ -40,7 +40,7 @@ const MOST_RETURNED: usize = 64;
 /// Maximum number of sweep results that wait for the intake. Sweeps find triggers without an event in the stores.
 const MOST_FOUND: usize = 64;
 
-/// Interval, in turns of the intake, at which triggers found by a sweep precede deliveries of the event source.
+/// Number of loop iterations of the intake after which one iteration takes triggers from a sweep before event deliveries.
 const FOUND_FIRST: u32 = 64;
 
 /// The longest pause before the event source is polled again after errors.
@@ -55,7 +55,7 @@ pub(super) struct Intake<'r> {
     tasks: &'r mut JoinSet<()>,
     /// The tasks that process the event deliveries of each store, by store number.
     stores: HashMap<u64, StoreTasks>,
-    /// The keeper, which loads executor definitions, and the sender to the task that retries failed loads.
+    /// The loader of executor definitions, and the sender to the task that retries failed loads.
     definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
     trackers: AckTrackers,
     /// Channel of triggers without an event that a sweep found in the store.

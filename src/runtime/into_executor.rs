@@ -5,8 +5,8 @@ use crate::executor::{Executor, UniversalExecutor};
 use crate::store::BreadcrumbStore;
 use std::sync::Arc;
 
-/// A type that [`RuntimeBuilder::executor`](super::RuntimeBuilder::executor) accepts: every [`UniversalExecutor`], and an
-/// [`Executor`] made from a closure, which uses the runtime's store.
+/// A type that [`RuntimeBuilder::executor`](super::RuntimeBuilder::executor) accepts: every [`UniversalExecutor`], and an [`Executor`] made
+/// from a closure. The latter uses the runtime's store.
 pub trait IntoExecutor {
     /// Returns the executor for a runtime, bound to `store` if it has no store. `store` is `None` in a runtime without a store.
     ///

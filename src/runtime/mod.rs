@@ -159,7 +159,7 @@ pub struct Runtime {
     name: Arc<str>,
 }
 
-/// Time after the drain timeout of a stopping runtime for the release of dropped runs.
+/// Extra time after the drain timeout in which a stopping runtime releases the leases of dropped runs.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Runtime {
@@ -425,7 +425,7 @@ impl Runtime {
     }
 }
 
-/// Records the end of a call of `run_until`, also if its future is dropped.
+/// Records the end of a call of `run_until`, even if the call's future is dropped.
 struct EndsRunning<'r> {
     runtime: &'r Runtime,
     dropped: bool,

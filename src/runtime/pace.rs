@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// Maximum expected time of a sweep page of doubled size. The sweep doubles its page size only below this time.
+/// Maximum expected read time of a doubled sweep page. A sweep doubles its page size only if the expected time is below this maximum.
 const QUICK: Duration = Duration::from_secs(20);
 
-/// Time of a sweep page above which the sweep halves its page size.
+/// Read time of a page above which the sweep halves its page size.
 const SLOW: Duration = Duration::from_secs(60);
 
 /// The size of the next page of a sweep, adapted to the speed of the store.

@@ -147,7 +147,7 @@ pub(super) enum Because {
     Panicked,
     /// The ledger did not answer the heartbeats in time. The worker is alive, so the lease does not count as abandoned.
     Silence {
-        /// If `true`, the executor's `execute` was called, and the attempt counts.
+        /// If `true`, the executor's `execute` was called, and the attempt is used up.
         executed: bool,
     },
     /// The run did not start, for example because of the retry budget, the circuit breaker or an unreadable definition.
@@ -228,7 +228,7 @@ pub(super) async fn give_all_back(
     given_back.into_iter().flatten().collect()
 }
 
-/// Ends a run in the ledger that `process_event` did not end.
+/// Commits the end of a run to the ledger, outside of `process_event`.
 async fn end(
     store_context: &StoreContext,
     lease: &Lease,

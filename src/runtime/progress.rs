@@ -52,8 +52,8 @@ struct Positions {
     open: BTreeSet<u64>,
     /// Versions of breadcrumbs whose runs are not in the ledger yet.
     versions: BTreeMap<Key, Open>,
-    /// State of the breadcrumb versions above the maximum number of stored versions: the oldest commit time, and the number of unhandled
-    /// deliveries.
+    /// Summary of the breadcrumb versions that exceed the maximum number of stored versions. The first value is their oldest commit time,
+    /// and the second value is their number of unhandled deliveries.
     beyond: Option<(Timestamp, usize)>,
 }
 

@@ -181,14 +181,14 @@ impl Quota {
     }
 }
 
-/// Evidence that an attempt of a run gives about the services that its executor depends on.
+/// Evidence from an attempt of a run about the services on which the executor depends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Ended {
-    /// The attempt shows that the services that the executor depends on work.
+    /// The attempt shows that the executor's dependencies work.
     Well,
-    /// The attempt shows that a service that the executor depends on fails at present.
+    /// The attempt shows that one of the executor's dependencies fails at present.
     Badly,
-    /// The attempt is no evidence about the services that the executor depends on.
+    /// The attempt shows nothing about the executor's dependencies.
     Neither,
 }
 

@@ -253,7 +253,7 @@ impl Members {
     }
 }
 
-/// Logs the problems of the subscriptions of an executor that runs anyway.
+/// Logs the problems of an executor's subscriptions. The executor runs despite the problems.
 fn log_oddities(executor: &dyn UniversalExecutor) {
     let (id, subscriptions) = (executor.id(), executor.subscriptions());
     for warning in subscriptions.warnings() {
