@@ -186,7 +186,7 @@ pub(super) fn nested(tape: &mut Tape, out: &mut String) {
     out.extend(std::iter::repeat_n(close, times));
 }
 
-/// Input of a fuzz test as bytes that are almost a UTF-8 string. Their debug form shows the string.
+/// Bytes of a fuzz test's input, which can contain invalid UTF-8. The debug form escapes bytes that are not ASCII.
 pub(crate) struct Bytes(Vec<u8>);
 
 impl Deref for Bytes {
@@ -203,7 +203,7 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// Returns a fuzz test's input as bytes. The marks of [`INVALID`] become invalid UTF-8.
+/// Returns a fuzz test's input as bytes, with invalid UTF-8 in place of the characters of [`INVALID`].
 pub(crate) fn bytes(tape: &mut Tape, text: &str) -> Bytes {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

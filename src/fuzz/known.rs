@@ -32,7 +32,7 @@ pub(super) const ESCAPES: [(&str, &str); 18] = [
     ("four-byte character", "\u{1F600}"),
 ];
 
-/// Private-use characters as marks of invalid UTF-8, each with its name and bytes.
+/// Private-use characters that represent invalid UTF-8 bytes, each with a name and the bytes.
 pub(super) const INVALID: [(char, &str, &[u8]); 5] = [
     ('\u{E000}', "overlong UTF-8", b"\xC0\x80"),
     ('\u{E001}', "surrogate in UTF-8", b"\xED\xA0\x80"),

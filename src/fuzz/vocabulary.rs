@@ -218,7 +218,7 @@ const SUBSCRIPTION: Shape = Either(&[
         ("selector!", &SELECTOR_FIELDS),
     ]),
 ]);
-/// The format of a definition of subscriptions in each of its forms, for fuzz tests.
+/// The format of a list of subscriptions in a definition, in all its JSON forms, for fuzz tests.
 pub(crate) const SUBSCRIPTIONS: Shape = Either(&[
     &List(&SUBSCRIPTION),
     &List(&SUBSCRIPTION),

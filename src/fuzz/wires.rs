@@ -70,7 +70,7 @@ const DELTA: Shape = Either(&[
     ]),
 ]);
 const USAGE: Shape = Object(&[("prompt_tokens", &INDEX), ("completion_tokens", &INDEX)]);
-/// The format of a chunk of a model's answer in the format of OpenAI, or of a whole answer, for fuzz tests.
+/// The format of an OpenAI model answer, as a chunk or as a whole, for fuzz tests.
 pub(crate) const CHUNK: Shape = Either(&[
     &Object(&[("choices!", &List(&Object(&[("delta!", &DELTA)])))]),
     &Object(&[(
@@ -109,7 +109,7 @@ pub(crate) const SENT_CALL: Shape = Object(&[
     ("extra", &Any),
 ]);
 
-/// Returns the body of a generated answer of type `text/event-stream`, and the lengths of the chunks in which it arrives.
+/// Returns the body of a generated answer of type `text/event-stream`, and the lengths of the body's chunks.
 pub(crate) fn event_stream(tape: &mut Tape) -> (Bytes, Vec<usize>) {
     const ENDS: [&str; 4] = ["\n", "\r\n", "\r", ""];
     const FIELDS: [&str; 12] = [

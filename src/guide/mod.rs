@@ -3,7 +3,8 @@
 // Each page is a Markdown file in `docs/`, which GitHub shows as well. `links.md` defines the links between the pages for rustdoc;
 // the definitions at the end of each page are for GitHub, and rustdoc ignores them because a definition that comes first wins.
 
-/// Declares modules whose documentation is a page. The code blocks of a page are documentation tests if its features are enabled.
+/// Declares one module for each page of the guide, with the page as documentation. The code blocks of a page are documentation tests if the
+/// page's features are enabled.
 macro_rules! pages {
     ($($name:ident = $file:literal $(needs $($feature:literal)+)?;)+) => { $(
         #[cfg(any(not(doctest), all($($(feature = $feature),+)?)))]

@@ -16,7 +16,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Creates a budget for an application of hints: `steps` and output `bytes`, at most [`MAX_STEPS`] and [`MAX_OUTPUT_BYTES`].
+    /// Creates a budget of `steps` and output `bytes` for an application of hints, at most [`MAX_STEPS`] and [`MAX_OUTPUT_BYTES`].
     pub(crate) fn of(steps: usize, bytes: usize) -> Self {
         Self {
             steps: steps.min(MAX_STEPS),

@@ -8,7 +8,7 @@ use crate::model::{MAX_DEPTH, PathError, RESERVED_KEY};
 #[error("hints: {field}: {problem}")]
 #[non_exhaustive]
 pub struct HintsError {
-    /// The path of the field to fix in the hints: `transform.summary.template`.
+    /// The path of the field to fix in the hints, for example `transform.summary.template`.
     pub field: String,
     /// The reason why the field is invalid.
     pub problem: HintsProblem,
@@ -23,7 +23,7 @@ pub enum HintsProblem {
     Shape {
         /// Description of a valid value for the field.
         expected: &'static str,
-        /// Type of the value in the hints.
+        /// Type of the invalid value in the hints.
         found: &'static str,
     },
     /// A required field of the hints is missing.
@@ -61,12 +61,12 @@ pub enum HintsProblem {
     /// The field `include` of the hints is an empty list, which would remove the whole context.
     #[error("an empty list would remove the whole context; add paths, or remove the field")]
     EmptyInclude,
-    /// A field of the hints has more entries than the limit.
+    /// A field of the hints has too many paths or rules.
     #[error("{count} entries where at most {most} are allowed; remove some")]
     TooMany {
-        /// The number of entries in the field.
+        /// The number of paths or rules in the field of the hints.
         count: usize,
-        /// The maximum number of entries: [`MAX_PATHS`](super::MAX_PATHS) or [`MAX_TRANSFORMS`](super::MAX_TRANSFORMS).
+        /// The maximum number of paths, [`MAX_PATHS`](super::MAX_PATHS), or of rules, [`MAX_TRANSFORMS`](super::MAX_TRANSFORMS).
         most: usize,
     },
     /// The hints nest deeper than [`MAX_DEPTH`].
@@ -121,7 +121,7 @@ fn instead(nearest: Option<&str>, known: &[&str]) -> String {
 #[error("hints rule {rule:?} failed: {reason}")]
 #[non_exhaustive]
 pub struct HintsFailure {
-    /// The path of the failed rule or field in the hints: `transform.summary`.
+    /// The path of the failed rule or field in the hints, for example `transform.summary`.
     pub rule: String,
     /// The reason why the rule failed, without data of the context.
     pub reason: HintsReason,

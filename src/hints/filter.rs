@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Number of path steps that the filter compares with a node for one step of the hint budget. The path steps are those of `include` and
-/// `exclude`.
+/// Number of comparisons that cost one step of the hint budget. The filter compares the path steps of `include` and `exclude` with each
+/// node.
 const PATTERNS_A_STEP: usize = 8;
 
 /// The compiled paths of `include` and `exclude` in hints.
@@ -71,7 +71,7 @@ enum Way<'c> {
 
 struct Walk<'f> {
     filter: &'f Filter,
-    /// Stack with the progress of the `include` and `exclude` paths: entries for the root first, then for each node down to the current
+    /// Progress of the `include` and `exclude` paths, as a stack. The bottom of the stack is for the root, and the top is for the current
     /// node.
     live: Vec<Live>,
     budget: &'f mut Budget,
@@ -183,7 +183,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the possible next steps of an `include` or `exclude` path at a child node, and `true` if the path ends at this node.
+/// Returns the possible next steps of an `include` or `exclude` path at a child node. The second value is `true` if the path ends at the
+/// child node.
 fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
     let (mut next, mut rest) = (0_u32, at);
     while rest != 0 {
@@ -206,7 +207,8 @@ fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
     (next, false)
 }
 
-/// Returns `true` if a path step can still match below a child node, and `true` if the path step matches the child node itself.
+/// Compares a path step with a child node. The first value is `true` if the step can still match below the child node, and the second value
+/// is `true` if the step matches the child node itself.
 fn passes(step: &PatternStep, way: Way<'_>) -> (bool, bool) {
     match (step, way) {
         (PatternStep::Name(name), Way::Field(field)) => (false, name == field),

@@ -1,4 +1,4 @@
-//! Rules for the part of a breadcrumb's context that a model receives: `llm_hints`.
+//! The rules `llm_hints`, which select the part of a breadcrumb's context for a model.
 //!
 //! Use hints to remove secrets and bulk from a context, or to rewrite a context for a model. [`Hints::from_json`] validates and
 //! compiles hints once, and [`Hints::apply`] applies them to any number of contexts. Both are pure functions. If a rule fails, the
@@ -106,7 +106,7 @@ pub const MAX_PATHS: usize = 64;
 pub const MAX_TRANSFORMS: usize = 64;
 /// Maximum size of one template in bytes: 16 KiB.
 pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
-/// Maximum number of steps of one [`Hints::apply`], for the filter and all rules together: 2,097,152.
+/// Maximum number of steps of one [`Hints::apply`], 2,097,152. The filter and all rules share the steps.
 ///
 /// Each node that the filter visits or a rule copies and each rendered piece of a template take one step, even if the piece writes
 /// nothing. Each node that a path searches takes four steps. Long strings and names take more.

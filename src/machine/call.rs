@@ -11,7 +11,7 @@ pub struct MachineCall {
     pub id: CallId,
     /// The name of the called tool.
     pub tool: String,
-    /// The arguments of the call for the tool.
+    /// The arguments that the tool receives.
     pub arguments: ToolArguments,
 }
 

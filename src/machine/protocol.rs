@@ -110,7 +110,7 @@ pub enum Exit {
     WithoutOutput {
         /// The agent's last output.
         output: Json,
-        /// The tools of the required output slots that are empty.
+        /// The tools of the required outputs that the agent has not submitted.
         missing: Vec<String>,
     },
     /// The agent failed, or its last output exceeds a limit.

@@ -60,7 +60,7 @@ impl Machine {
         true
     }
 
-    /// Forgets answered tool calls over their memory limit, except the last one and those with waiting callers.
+    /// Forgets answered tool calls while they exceed their memory limit. The last answered call and calls with waiting callers remain.
     pub(super) fn forget_what_is_over(&mut self) {
         let last = self.calls.last_answered().cloned();
         while self.calls.answered_bytes() > self.policy.limits.answered_bytes {

@@ -25,7 +25,7 @@ pub struct Machine {
     pub(super) outputs: Outputs,
     /// The number of reminders of missing outputs that the agent received so far.
     pub(super) reminded: u32,
-    /// If `true`, the last reminder is not followed by a signal of the agent yet.
+    /// If `true`, the agent has not reacted to the last reminder yet.
     pub(super) reminding: bool,
 }
 
@@ -68,7 +68,7 @@ impl Machine {
         self.calls.pending().map(|(call, _)| call)
     }
 
-    /// Returns `true` if a tool call with this ID was accepted, also if it has finished since.
+    /// Returns `true` if a tool call with this ID was accepted, even if the call has finished since.
     #[cfg(feature = "agents")]
     pub(crate) fn knows(&self, call: &CallId) -> bool {
         self.calls.phase(call).is_some()

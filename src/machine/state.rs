@@ -25,7 +25,7 @@ pub enum State {
     Complete {
         /// The agent's last output.
         output: Json,
-        /// The tools of the required output slots without an output. Empty if no output is missing.
+        /// The tools of the required outputs that the agent has not submitted. Empty if no output is missing.
         missing: Vec<String>,
     },
     /// The agent failed, its last output exceeds a limit, or the run was cancelled.

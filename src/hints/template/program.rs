@@ -103,7 +103,7 @@ impl Call {
         !matches!(self, Self::Lookup | Self::Len)
     }
 
-    /// Returns the number of values that the helper takes, and `true` if more values are allowed.
+    /// Returns the number of values that the helper takes. The second value is `true` if more values are allowed.
     pub(super) fn arity(self) -> (usize, bool) {
         match self {
             Self::Len | Self::Not => (1, false),
