@@ -15,16 +15,17 @@ pub struct RunReport {
     pub responded: u64,
     /// Runs that ended as failed, each with a dead letter.
     pub failed: u64,
-    /// Number of suspensions of runs: a run started to wait for a breadcrumb or a time.
+    /// Number of times that a run was suspended to wait for a breadcrumb or a time.
     pub suspended: u64,
     /// Runs that needed no work: unmatched, superseded, already done, claimed by another worker, or of a paused executor. Also runs
     /// whose trigger is deleted or was written by the executor itself.
     pub skipped: u64,
-    /// Failed attempts of runs that will be retried.
+    /// Failed attempts after which the runtime retries the run.
     pub postponed: u64,
-    /// Errors of the event source, and of runs that remain claimed until their lease expires.
+    /// Errors of the event source, and attempts after which the run stays claimed until the run's lease expires. Also event deliveries
+    /// whose runs the ledger rejects.
     pub errors: u64,
-    /// Panics of runs that escaped their executor.
+    /// Panics that ended the task of a run because nothing caught them.
     pub panics: u64,
     /// Runs that had not ended at the end of the drain and were dropped. Another worker continues them.
     pub dropped: u64,

@@ -1,4 +1,4 @@
-//! Loading and saving of the executors' positions in the ledger of a store: the triggers that already have runs.
+//! Loading and saving of executor positions in the ledger of a store. A position records which triggers already have runs in the ledger.
 
 use super::checkpoint::{Loaded, OVERLAP, earlier};
 use super::position::{Position, Range};
@@ -127,13 +127,13 @@ pub(super) async fn adopt(shared: &Shared, store_context: &StoreContext) -> Resu
     Ok(())
 }
 
-/// Lets a sweep find breadcrumbs again that events announced before executors were added. The ledger deduplicates the runs of the other
-/// executors.
+/// Clears the record of announced breadcrumbs after executors were added, so that the next sweep finds these breadcrumbs again. The ledger
+/// deduplicates the runs of the other executors.
 fn announced_anew(shared: &Shared) {
     shared.progress.dedup().clear();
 }
 
-/// The facts from which the position of an executor at the start of the runtime follows.
+/// Inputs for the position of an executor at the start of the runtime.
 struct First<'s> {
     settings: &'s Settings,
     is_complete: bool,

@@ -2,7 +2,7 @@ use crate::model::Timestamp;
 use crate::source::StartAt;
 use std::time::Duration;
 
-/// The settings of a runtime that its builder sets.
+/// Settings of a runtime, set through `RuntimeBuilder`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) concurrency: usize,

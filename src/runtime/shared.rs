@@ -25,7 +25,7 @@ pub(super) struct Shared {
     pub(super) keeper: Option<Arc<Keeper>>,
     /// If `true`, the event source reports every loss of events.
     pub(super) source_is_complete: bool,
-    /// If `true`, the event source may deliver an event to another worker instead of this one.
+    /// If `true`, the event source may deliver an event to another worker and not to this worker.
     pub(super) source_is_shared: bool,
     /// State of the runtime's subscription to the event source.
     source: watch::Sender<SourceState>,
@@ -91,7 +91,8 @@ impl Shared {
         Arc::clone(&self.places).acquire_owned().await.ok()
     }
 
-    /// Acquires up to `most` free permits to execute runs without waiting, and leaves the waiting schedulers their share.
+    /// Acquires up to `most` free permits to execute runs, without waiting. Leaves an equal share of the free permits for each waiting
+    /// scheduler.
     pub(super) fn more_places(&self, most: usize) -> Vec<OwnedSemaphorePermit> {
         let others = self.waiting.load(Ordering::Relaxed);
         let tracker = self.places.available_permits().div_ceil(others + 1);
@@ -131,7 +132,7 @@ impl Shared {
         .await
     }
 
-    /// Returns the time of this machine, which also advances with the paused time of a test.
+    /// Returns the time of this machine. In a test with tokio's paused clock, the returned time also advances with that clock.
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.clock.micros().max(wall_micros()))
     }
@@ -219,7 +220,7 @@ pub(super) enum SourceState {
     Delivers,
     /// The stream of the event source reported an error and is still open.
     Failed {
-        /// Number of this error of the event source, to distinguish it from later ones.
+        /// Sequence number of the error of the event source. The number distinguishes this error from later errors.
         error: u64,
         /// Time at which the runtime polls the stream of the event source again.
         polled_at: Instant,

@@ -23,7 +23,8 @@ const MOST_WAITS: usize = 10_000;
 /// their runs are enqueued and claimed together.
 pub(super) struct StoreContext {
     pub(super) number: u64,
-    /// The executor whose store handle the runtime uses, until the last executor of the store is removed.
+    /// The executor from which the runtime took the store handle. The runtime uses this handle until the last executor of the store is
+    /// removed.
     anchor: Arc<dyn UniversalExecutor>,
     id: StoreId,
     /// The run ledger in memory that the runtime adds if the store has none.
@@ -44,13 +45,13 @@ pub(super) struct StoreContext {
     pub(super) checkpoint: Checkpoint,
     /// Size of the pages of the next sweep of the store for triggers.
     pace: Mutex<Pace>,
-    /// If `true`, a check of all suspended runs and a sweep for triggers without an event are requested.
+    /// If `true`, a full check is requested: of all suspended runs, and of all triggers without an event.
     everything: AtomicBool,
     /// State of a runtime that takes no events because too many deliveries are in flight. `None` while the runtime takes events.
     blocked: Mutex<Option<Blocked>>,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
-    /// The store operations whose last call failed, by [`Operation::bit`].
+    /// The store operations whose last call failed, as the sum of their [`Operation::bit`] values.
     failing: AtomicU8,
 }
 
@@ -217,8 +218,8 @@ impl StoreContext {
         self.waits.len() > 0 || !self.wakes.is_empty()
     }
 
-    /// Returns `true` if a sweep must not trigger an executor with a breadcrumb of this time. Either the breadcrumb was committed before
-    /// the start of the executor, or the position of the executor is not loaded yet.
+    /// Returns `true` if a sweep must not trigger an executor with a breadcrumb that was updated at `time`. Either the breadcrumb was
+    /// committed before the start of the executor, or the position of the executor is not loaded yet.
     pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> bool {
         self.checkpoint.is_before(executor, time).unwrap_or(true)
     }

@@ -9,11 +9,11 @@ use crate::model::Breadcrumb;
 use crate::store::{Query, Run, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError};
 use std::sync::Arc;
 
-/// Maximum number of runs whose answers a check of all suspended runs searches one by one. For more runs, the store is read once,
-/// starting at the oldest suspension.
+/// Maximum number of searches in one check of all suspended runs. Each single search covers one run. For further runs, one joint
+/// search reads the store from the oldest suspension.
 const SEARCHES: usize = 256;
 
-/// Lists the suspended runs in the ledger of one executor on one trigger.
+/// Lists the suspended runs that an executor has for a trigger, from the ledger.
 async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, StoreError> {
     let filter = RunFilter::all()
         .executor(&*run.executor)

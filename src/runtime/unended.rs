@@ -12,7 +12,7 @@ use crate::store::{RunRef, Standing};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Trackers of event deliveries by the run whose end they wait for. Their number is bounded by the permits for deliveries.
+/// Trackers of the event deliveries that wait for runs to end, grouped by run. The permits for deliveries bound the number of trackers.
 pub(super) struct Unended {
     store_context: Arc<StoreContext>,
     trackers: Mutex<HashMap<RunRef, Vec<AckTracker>>>,

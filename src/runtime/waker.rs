@@ -24,16 +24,17 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Maximum number of breadcrumbs that events announced and that wait to be read for waits and suspended runs.
+/// Maximum length of the queue of announced breadcrumbs, which the waker task reads for waits and suspended runs.
 pub(super) const INBOX: usize = 16_384;
 
-/// Maximum number of announced breadcrumbs that could not be read for waits and suspended runs and are read again later.
+/// Maximum number of announced breadcrumbs whose read failed and is repeated later.
 const MOST_DEFERRED: usize = 16_384;
 
-/// Maximum number of reads of an announced breadcrumb version that the store does not show. After that the announcement counts as wrong.
+/// Maximum number of reads of an announced breadcrumb version while the store does not return this version. After that the announcement
+/// counts as wrong.
 const MOST_ROUNDS: u32 = 128;
 
-/// Number of running jobs of a store's waker task at which the task reads no more announced breadcrumbs.
+/// Limit on the running jobs of a store's waker task. At this limit, the task reads no more announced breadcrumbs.
 const AT_ONCE: usize = 64;
 
 pub(super) struct Waker {
@@ -64,7 +65,7 @@ struct Sweeps {
     overlaps: bool,
 }
 
-/// Progress of the catch-up: the sweeps from the start of the runtime until one has read everything.
+/// Progress of the catch-up, which consists of the sweeps from the start of the runtime until the first complete sweep.
 #[derive(Default)]
 struct CatchUp {
     began: Option<Instant>,
@@ -76,13 +77,13 @@ struct CatchUp {
 /// Result of a job of the waker of one store.
 enum Done {
     Looked,
-    /// The store did not answer, or did not show the announced breadcrumb version, which is read again later.
+    /// The store did not answer or did not return the announced breadcrumb version, so the read is repeated later.
     Deferred(Look),
     /// The check of all suspended runs ended. `listed` is `false` if the runs could not be listed.
     Reconciled {
         listed: bool,
     },
-    /// The search for the answers of unsearched suspended runs ended. `read` is `false` if the search failed.
+    /// The joint search for the answers of several suspended runs ended. `read` is `false` if the search failed.
     SearchedFromOldest {
         read: bool,
     },
@@ -247,7 +248,7 @@ impl Waker {
         self.look_as_asked();
     }
 
-    /// Logs the end of the catch-up with old breadcrumbs after the start of the runtime.
+    /// Logs once that the catch-up has read all breadcrumbs that were committed before the start of the runtime.
     fn note_caught_up(&mut self) {
         let began = self.catch_up.began;
         let elapsed = began.map_or(Duration::ZERO, |began| began.elapsed());

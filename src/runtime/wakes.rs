@@ -22,7 +22,7 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Returns the suspended run of a row of the ledger, or `None` if no breadcrumb can wake it.
+    /// Converts a ledger row into a suspended run. Returns `None` if no breadcrumb can wake the run.
     pub(super) fn of(run: Run) -> Option<Self> {
         let (wake, since) = (run.wake?, run.suspended_at?);
         (!wake.selectors.is_empty()).then_some(Self {
@@ -52,7 +52,7 @@ pub(super) struct Candidate {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Inserted {
     Added,
-    /// The suspension, or a later one of the run, is in the index already.
+    /// The index already contains this suspension of the run, or a later suspension of the same run.
     Known,
     /// The limit on suspended runs in the index is reached.
     Full,
@@ -73,10 +73,11 @@ struct Stored {
     compact: Compact,
     /// Sequence number of the last check of all suspended runs.
     check: u32,
-    /// Number of suspended runs without room in the index whose answers were already searched.
+    /// Number of suspended runs that the next check skips. The index has no room for these runs, and earlier checks have searched for their
+    /// answers.
     beyond: usize,
-    /// Time from which the store has to be searched for answers to suspended runs for which the last check made no search. `None` if there
-    /// are no such runs.
+    /// Time from which the joint search for answers has to read the store. The search covers the suspended runs that the last check added
+    /// without a single search. `None` if there are no such runs.
     unsearched: Option<Timestamp>,
 }
 
@@ -186,7 +187,7 @@ impl Wakes {
         stored.check = stored.check.wrapping_add(1);
     }
 
-    /// Ends a check of all suspended runs: removes the runs that were not inserted since its start.
+    /// Ends a check of all suspended runs. Removes the runs that were not added or confirmed after the start of the check.
     pub(super) fn end_check(&self) {
         /// Number of index entries that are checked under one lock.
         const STEP: usize = 16_384;
@@ -202,13 +203,13 @@ impl Wakes {
         }
     }
 
-    /// Returns the number of suspended runs without room in the index that the next check skips. Earlier checks have searched their
-    /// answers.
+    /// Returns the number of unindexed suspended runs that the next check skips. Earlier checks have searched for the answers of these
+    /// runs.
     pub(super) fn beyond(&self) -> usize {
         self.stored().beyond
     }
 
-    /// Sets the number of suspended runs without room in the index that the next check skips.
+    /// Sets the number of unindexed suspended runs that the next check skips.
     pub(super) fn pass_over(&self, beyond: usize) {
         self.stored().beyond = beyond;
     }

@@ -102,7 +102,7 @@ impl State {
         }
     }
 
-    /// Returns the executors whose polls take too long and were not returned before.
+    /// Returns the executors of polls that newly exceed the time limit, with the duration of each poll.
     fn newly_blocking(&self) -> Vec<(Arc<str>, Duration)> {
         let mut polls = lock(&self.polls);
         let newly = polls.values_mut().filter_map(|poll| {
@@ -113,7 +113,7 @@ impl State {
         newly.collect()
     }
 
-    /// Logs each poll of an executor that takes too long, until the watchdog is dropped.
+    /// Logs each executor poll that exceeds the time limit, until the watchdog is dropped.
     fn watch(&self) {
         let mut ended = lock(&self.ended);
         while !*ended {

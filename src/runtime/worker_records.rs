@@ -29,7 +29,8 @@ pub(super) struct WorkerRecords {
     record_at: Instant,
     /// If `true`, live workers have other versions of this worker's executors.
     others_run: bool,
-    /// Executor versions without a live worker whose transferred runs this worker accepted, by store.
+    /// Executor versions without a live worker, each with the number of its store. This worker accepted the runs that were transferred to
+    /// these versions.
     adopted: HashSet<(u64, Version)>,
 }
 

@@ -6,9 +6,9 @@ use crate::store::BreadcrumbStore;
 use std::sync::Arc;
 
 impl Agent {
-    /// Creates the executor of the agent on a store like [`bind`](Self::bind), with the models of `services`. An agent
-    /// that [names its model](Self::new) gets the model or provider with that name. The agent does not get the tools
-    /// and guardrails of `services`.
+    /// Binds the agent to a store like [`bind`](Self::bind), but takes the agent's model from `services`. An agent that
+    /// [names its model](Self::new) gets the model or provider with that name. The agent does not get the tools and
+    /// guardrails of `services`.
     ///
     /// # Errors
     /// Returns [`AgentError::Model`] if `services` has no such model, otherwise the errors of [`bind`](Self::bind).

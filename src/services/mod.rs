@@ -163,7 +163,7 @@ impl Services {
         &self.entries.models
     }
 
-    /// Returns the default model of agents and workflows that name none.
+    /// Returns the default model, for agents and workflows that name no model.
     pub(crate) fn default_registered(&self) -> Option<&Registered> {
         self.entries.default_model.as_ref()
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// Maximum number of session log breadcrumbs that one commit deletes.
 const PAGE: usize = 32;
 
-/// Maximum number of consecutive commits of a session's deletion that may fail, because other writers change or delete
-/// the same breadcrumbs.
+/// Maximum number of consecutive failed commits while a session is deleted. A commit fails if another writer changes or
+/// deletes the same breadcrumbs.
 const TRIES: usize = 64;
 
 /// All logs under one session ID: the log of the session, and the logs of the agents in the session's workflows.

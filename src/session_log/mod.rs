@@ -28,7 +28,8 @@ pub(crate) fn log_tag(session: &str, scope: &str, began: Option<BreadcrumbId>) -
     format!("session-log:{}", digest(&parts))
 }
 
-/// Returns the tag of the entries of a session and of the logs of its agents. Sessions with the same ID share the tag.
+/// Returns the tag that marks the entries of a session and the logs of the session's agents. Sessions with the same ID
+/// share the tag.
 pub(crate) fn parts_tag(session: &str) -> String {
     format!("session-parts:{}", digest(&[session]))
 }

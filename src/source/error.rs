@@ -14,8 +14,8 @@ pub enum SourceError {
     Lagged {
         /// Number of events that the source dropped because the subscriber was too slow.
         missed: u64,
-        /// Lower bound of the commit times of the dropped events: all events up to this time were delivered,
-        /// acknowledged, or committed before the subscription. `None` if the source does not know such a time.
+        /// Lower bound of the commit times of the dropped events. Each event up to this time was delivered, was
+        /// acknowledged, or was committed before the subscription. `None` if the source does not know such a time.
         after: Option<Timestamp>,
     },
     /// The event source does not redeliver a nacked event. The caller has to process or redeliver the event itself.

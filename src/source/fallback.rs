@@ -61,8 +61,8 @@ impl FallbackSource {
         }
     }
 
-    /// Sets the interval at which the sure (lossless) event source is polled while the quick one delivers. Defaults to
-    /// 60 s.
+    /// Sets the interval between two polls of the sure (lossless) event source while the quick source delivers events.
+    /// Defaults to 60 s.
     #[must_use]
     pub fn ask_every(mut self, interval: Duration) -> Self {
         self.interval = interval;
@@ -72,7 +72,7 @@ impl FallbackSource {
 
 #[async_trait]
 impl EventSource for FallbackSource {
-    /// Subscribes to the quick and the sure event source. Retries the quick one until it succeeds.
+    /// Subscribes to the quick and the sure event source. Retries the quick source until the subscription succeeds.
     ///
     /// # Errors
     /// Fails if the subscription to the sure source fails.
@@ -123,9 +123,9 @@ impl EventSource for FallbackSource {
         format!("{quick}, backed by {sure}")
     }
 
-    /// Returns `true`: workers share the events, so another worker may receive an event instead of this one. The sure
-    /// event source is only polled at intervals. A poll does not repeat an event that another worker with the same
-    /// consumer name acknowledged in the meantime.
+    /// Returns `true`, because workers share the events: another worker may receive an event instead of this worker.
+    /// The sure event source is only polled at intervals. A poll does not repeat an event that another worker with the
+    /// same consumer name acknowledged in the meantime.
     fn is_shared(&self) -> bool {
         true
     }
@@ -190,7 +190,7 @@ impl Quick {
         }
     }
 
-    /// Switches to the sure event source, and waits before the next attempt to read the quick one: at most 5 s, with
+    /// Switches to the sure event source, and waits before the next attempt to read the quick source: at most 5 s, with
     /// exponential backoff.
     async fn failed(&mut self, error: &str) {
         const LONGEST: Duration = Duration::from_secs(5);
@@ -216,7 +216,8 @@ struct Sure {
 }
 
 impl Sure {
-    /// Time without an event after which a poll of the sure event source ends, while the quick source delivers.
+    /// Maximum time without an event in a poll of the sure event source. After this time, the poll ends if the quick
+    /// source delivers.
     const SILENCE: Duration = Duration::from_secs(1);
 
     async fn begin(mut self) -> Result<Self, SourceError> {
@@ -272,8 +273,8 @@ async fn wait_until_out(quick_is_out: &mut watch::Receiver<bool>) {
     }
 }
 
-/// Waits until the quick event source is reachable, then for `time`. Never returns if the quick half of the stream was
-/// dropped.
+/// Waits until the quick event source is reachable, then waits for `time`. Never returns if the quick half of the
+/// stream was dropped.
 async fn silence(quick_is_out: &mut watch::Receiver<bool>, time: Duration) {
     if quick_is_out.wait_for(|out| !*out).await.is_err() {
         std::future::pending::<()>().await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Frames {
     line: Vec<u8>,
-    /// Data of the server-sent event in progress so far, or `None` without a `data` field.
+    /// Received data of the server-sent event in progress, or `None` before the first `data` field.
     data: Option<Vec<u8>>,
     name: Vec<u8>,
     id: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) enum Heard {
     Event(Frame),
     /// A frame of the event stream without data, for example a comment.
     Nothing,
-    /// The delay before a reconnect that the server of the event stream requests.
+    /// Reconnection delay that the server of the event stream requests.
     Retry(Duration),
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Frame {
     pub(crate) name: String,
     /// Data of the server-sent event, with lines joined by a line feed.
     pub(crate) data: Vec<u8>,
-    /// The last event ID that the stream sent, in this event or before.
+    /// The event ID that the stream sent last, either in this event or in an earlier event.
     pub(crate) id: Option<String>,
 }
 
@@ -72,7 +72,8 @@ impl Frames {
         }
     }
 
-    /// Parses a chunk of the event stream, and appends the completed items to `heard`, also those before an error.
+    /// Parses a chunk of the event stream, and appends the completed items to `heard`. After an error, `heard` contains
+    /// the items before the error.
     pub(crate) fn read(
         &mut self,
         chunk: &[u8],

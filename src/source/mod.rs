@@ -69,7 +69,7 @@ use std::time::Duration;
 ///   the same for every subscriber.
 /// - **No silent loss.** A source that [is complete](Self::is_complete) reports the number of dropped events as
 ///   [`SourceError::Lagged`], and the stream continues.
-/// - **Resumes.** A subscriber that resumes after the last position that it handled misses no event, also after a
+/// - **Resumes.** A subscriber that resumes after the last position that it handled misses no event, even after a
 ///   restart of its process.
 /// - **Saved consumers.** If the source saves consumers by name, the next subscription of a consumer delivers its
 ///   unacknowledged events again, and no acknowledged ones.
@@ -102,8 +102,9 @@ pub trait EventSource: Send + Sync + 'static {
         false
     }
 
-    /// Returns `true` if subscriptions share the events, so that another worker may receive an event instead of this one.
-    /// The runtime then also searches the store for the answers to its waits and suspended runs. Defaults to `false`.
+    /// Returns `true` if subscriptions share the events, so that another worker may receive an event instead of this
+    /// worker. The runtime then also searches the store for the answers to its waits and suspended runs. Defaults to
+    /// `false`.
     fn is_shared(&self) -> bool {
         false
     }
@@ -232,7 +233,7 @@ impl Delivery {
         }
     }
 
-    /// Marks an event that is delivered before earlier events, so that it shows no progress of the source.
+    /// Marks a delivery that arrives before earlier events. The delivery then does not count as progress of the source.
     pub(crate) fn ahead(mut self) -> Self {
         self.is_ahead = true;
         self
@@ -257,7 +258,7 @@ impl Delivery {
         self
     }
 
-    /// Replaces the delivery's acknowledgement handle by the one that `between` returns. Does nothing without a handle.
+    /// Replaces the delivery's acknowledgement handle by the return value of `between`. Does nothing without a handle.
     pub(crate) fn map_receipt(
         mut self,
         between: impl FnOnce(Arc<dyn Receipt>) -> Arc<dyn Receipt>,

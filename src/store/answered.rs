@@ -19,7 +19,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the tag that records this index and the total number of breadcrumbs of the response or the dead letter.
+    /// Returns the tag that records this breadcrumb index, and the total number of breadcrumbs in the response or the dead letter.
     #[cfg(feature = "rcrt")]
     pub(crate) fn tag(self, of: usize) -> String {
         format!("ux:slot:{self}/{of}")
@@ -58,8 +58,8 @@ pub(crate) fn answered(found: &[Arc<Breadcrumb>]) -> Option<Claim> {
     ended(true, RunState::Failed).or_else(|| ended(false, RunState::Done))
 }
 
-/// Returns the IDs of the breadcrumbs of a run's response or failure, or `None` if one of them is missing. If two have the same
-/// index, the oldest counts.
+/// Returns the IDs of the breadcrumbs of a run's response or failure, or `None` if one of these breadcrumbs is missing. If two
+/// breadcrumbs have the same index, the older one counts.
 fn whole(found: &[Arc<Breadcrumb>], has_failed: bool) -> Option<Vec<BreadcrumbId>> {
     let mut slots: BTreeMap<usize, (usize, &Breadcrumb)> = BTreeMap::new();
     for one in found {

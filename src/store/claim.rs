@@ -7,7 +7,8 @@ use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// A worker's right to execute a run and to commit its end. Only the holder of the newest token of a run can commit for the run.
+/// A worker's right to execute a run and to commit the end of the run. Only the holder of the newest token of a run can commit for
+/// the run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lease {
@@ -20,8 +21,9 @@ pub struct Lease {
     /// The number of consecutive leases that expired before this claim. A lost lease does not count after its owner has
     /// [reported](super::RunLedger::heartbeat) it.
     pub abandoned: u32,
-    /// If `true`, a lease of this epoch expired before this claim, so its owner may have executed the run without recording the
-    /// result. Unlike [`abandoned`](Self::abandoned), it stays `true` when that owner reports the lost lease.
+    /// If `true`, an earlier lease of this epoch expired before this claim. The owner of that lease may have executed the run
+    /// without recording the result. Unlike [`abandoned`](Self::abandoned), this field stays `true` when that owner reports the
+    /// lost lease.
     pub may_have_executed: bool,
     /// The time of the first claim of the current attempt, by the store's clock. It stays the same after a
     /// [retry](super::RunLedger::retry) that does not count, and after a claim of an expired lease.
@@ -56,7 +58,7 @@ impl Lease {
         self
     }
 
-    /// Sets whether an earlier lease of the run's epoch expired, so that its owner may have executed the run.
+    /// Sets whether an earlier lease of the run's epoch expired. The owner of the expired lease may have executed the run.
     #[must_use]
     pub fn may_have_executed(mut self, yes: bool) -> Self {
         self.may_have_executed = yes;
@@ -75,11 +77,11 @@ impl Lease {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claimed {
-    /// The lease of the run: the right to end it.
+    /// The lease, which gives the worker the right to execute and end the run.
     pub lease: Lease,
     /// The number of this attempt of the run, from 1.
     pub attempt: u32,
-    /// The origin of the run's trigger: the start of its chain of runs, and the number of runs since.
+    /// The origin of the run's trigger: the first breadcrumb of the chain of runs, and the number of runs up to the trigger.
     pub lineage: Lineage,
     /// The progress that an earlier attempt of the run saved, and the breadcrumb that resumed a suspended run.
     pub state: Option<Saved>,
@@ -119,7 +121,7 @@ pub struct Enqueued {
     pub claimed: Result<Vec<Claimed>, StoreError>,
 }
 
-/// Answer of a [claim](super::RunLedger::claim) of one run: its lease, or the reason why it cannot be executed now.
+/// Answer of a [claim](super::RunLedger::claim) of one run: the lease, or the reason why the run cannot be executed now.
 #[derive(Clone, Debug)]
 pub enum Claim {
     /// The claim succeeded: the caller has the lease of the run.
@@ -174,7 +176,8 @@ impl ExecutorLimits {
     }
 }
 
-/// Unique ID of one call of [`claim_next`](super::RunLedger::claim_next), by which its leases can be listed.
+/// Unique ID of one call of [`claim_next`](super::RunLedger::claim_next). The leases that the call granted can be listed by this
+/// ID.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ClaimId(Uuid);
 

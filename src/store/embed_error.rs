@@ -50,8 +50,8 @@ pub enum EmbedError {
         /// Description of the invalid response, such as `2 vectors for 3 texts`.
         problem: String,
     },
-    /// The vectors in the store come from another model than the embedder's, and vectors of two models cannot be compared. Open
-    /// the store with the stored model again, or delete its vectors with `forget_vectors`.
+    /// The vectors in the store were computed by a different model than the model of the embedder. Vectors of two models cannot be
+    /// compared. Open the store with the stored model again, or delete the stored vectors with `forget_vectors`.
     #[error(
         "the store has vectors of model {kept_model:?} with {kept_dimensions} dimensions, and the embedder uses model {model:?} with \
          {dimensions} dimensions; use an embedder with the stored model, or open the store once with `forget_vectors`, which embeds all \

@@ -155,7 +155,8 @@ pub enum StoreError {
         /// The ID of the breadcrumb that the earlier request created.
         id: BreadcrumbId,
     },
-    /// A run would be suspended for ever. Add a selector or a time to its [`Wake`](super::Wake).
+    /// The wake condition of a run has neither a selector nor a time, so the run would be suspended for ever. Add a selector or a
+    /// time to the run's [`Wake`](super::Wake).
     #[error(
         "cannot suspend the run: the wake condition has neither a selector nor a time; add a selector or a time"
     )]
@@ -163,9 +164,9 @@ pub enum StoreError {
     /// The selector of a query or of a suspended run cannot be evaluated.
     #[error("cannot evaluate the selector of the query or of the suspended run; see the cause")]
     InvalidQuery(#[source] ConditionError),
-    /// The store read only a part of the queried interval of time, because the rest takes long or cannot be read now. The
-    /// interval is between [`after`](super::Query::after()) and [`before`](super::Query::before()). Query the rest from
-    /// [`PartialSearch::next`].
+    /// The store read only a part of the queried interval of time. The rest of the interval takes too long to read, or cannot be
+    /// read now. The interval is between [`after`](super::Query::after()) and [`before`](super::Query::before()). Query the rest
+    /// from [`PartialSearch::next`].
     #[error(transparent)]
     Partial(Box<PartialSearch>),
     /// The store read the maximum number of breadcrumbs, and the search is not complete. Select a schema or a tag that fewer
@@ -220,7 +221,7 @@ pub enum StoreError {
     },
 }
 
-/// Error for a run whose response [`WithLedger`](super::WithLedger) saved in the ledger, because it could not be written yet.
+/// Error for a run whose response cannot be written yet. [`WithLedger`](super::WithLedger) saved the response in the ledger.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[error(
@@ -237,7 +238,7 @@ pub struct SavedResponse {
     pub source: StoreError,
 }
 
-/// Error of a query that read only a part of its interval of time, with the result for this part, see [`StoreError::Partial`].
+/// Error of a query that read only a part of its interval of time, with the result for this part. See [`StoreError::Partial`].
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{store} read only a part of the queried interval; query the rest from PartialSearch::next"

@@ -53,7 +53,7 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::Full`] if the ledger has the maximum number of open runs. No row is added then.
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError>;
 
-    /// Claims one run, also if the run is not due yet. Adds a row for the run if the ledger has none.
+    /// Claims one run, even if the run is not due yet. Adds a row for the run if the ledger has none.
     ///
     /// A run that is behind another run of its ordering key stays ready, and the answer is [`Claim::Running`]. A run that
     /// [left](KeyPosition::Left) its position goes to the end of the order of its key first. A run of a
@@ -255,7 +255,7 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::UnknownRun`] if the ledger does not have the run.
     async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError>;
 
-    /// Cancels a run like [`cancel`](Self::cancel), also if the ledger does not have the run yet. In the same step, first adds a
+    /// Cancels a run like [`cancel`](Self::cancel), even if the ledger does not have the run yet. In the same step, first adds a
     /// run that the ledger does not have, like [`enqueue`](Self::enqueue). The answer for such a run is [`Cancelled::Waiting`].
     ///
     /// A run that no worker has enqueued yet is then never executed, because a worker that enqueues it later finds the ended run.

@@ -3,7 +3,7 @@ use crate::model::{BreadcrumbId, Json, Selector, Timestamp};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Origin of a breadcrumb version: the breadcrumb that started its chain of runs, and the number of runs since.
+/// Origin of a breadcrumb version: the first breadcrumb of the chain of runs, and the number of runs up to this version.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lineage {
@@ -22,8 +22,8 @@ impl Lineage {
         Self::new(&*id.to_uuid().hyphenated().encode_lower(&mut text), 0)
     }
 
-    /// Creates the origin of a breadcrumb version, with the ID of the breadcrumb that started the chain and the number of runs
-    /// since.
+    /// Creates the origin of a breadcrumb version from the ID of the chain's first breadcrumb and the number of runs up to the
+    /// version.
     #[must_use]
     pub fn new(correlation_id: impl Into<Arc<str>>, hops: u32) -> Self {
         Self {

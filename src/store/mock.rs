@@ -40,7 +40,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 mockall::mock! {
-    /// Expectations of a [`MockBreadcrumbStore`], which dereferences to them.
+    /// Expectations of a mock store. A [`MockBreadcrumbStore`] dereferences to its expectations.
     pub Expectations {}
 
     #[async_trait]

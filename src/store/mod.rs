@@ -177,7 +177,7 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// the text, [`StoreError::InvalidQuery`] if the selector cannot be evaluated.
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError>;
 
-    /// Writes breadcrumbs, ends a run and publishes the events of both, all or nothing.
+    /// Writes breadcrumbs, ends a run and publishes the resulting events, all or nothing.
     ///
     /// # Errors
     /// With [`Capabilities::atomic`], nothing is written if the commit fails with one of these errors:
@@ -259,9 +259,9 @@ pub struct Capabilities {
     pub embeds_hinted: bool,
     /// If `true`, a tenant can have any name. If `false`, the name of a tenant is a UUID.
     pub named_tenants: bool,
-    /// If `true`, the store recognises the response that a run wrote in an earlier attempt, without a ledger. A commit for a run
-    /// then carries its [end](Commit::end), whose lease the store cannot check and which the store does not record. The
-    /// breadcrumbs of a response have the tags `ux:run:<run key>` and `ux:slot:<index>/<number of breadcrumbs>`.
+    /// If `true`, the store itself recognises the response that an earlier attempt of a run wrote. The store needs no ledger for
+    /// this. A commit for a run then carries its [end](Commit::end), whose lease the store cannot check and which the store does
+    /// not record. The breadcrumbs of a response have the tags `ux:run:<run key>` and `ux:slot:<index>/<number of breadcrumbs>`.
     pub run_keys: bool,
     /// If `true`, [`search`](BreadcrumbStore::search) reads any page of a long list in about the same time. The runtime then
     /// catches up oldest first, so that runs are enqueued in the order of their triggers. If `false`, the runtime catches up

@@ -113,7 +113,7 @@ pub(crate) enum Standing {
     Running,
 }
 
-/// A store with a run ledger: its own, or one in memory that ends with the process.
+/// A store with a run ledger. The ledger is the store's own, or an in-memory ledger that ends with the process.
 #[derive(Clone, Copy)]
 pub(crate) struct RunStore<'s> {
     store: &'s dyn BreadcrumbStore,

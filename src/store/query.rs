@@ -21,12 +21,13 @@ pub struct Query {
     pub order: Order,
     /// Tags that each breadcrumb in the result must have, in addition to the tags of the selector.
     pub scope_tags: Vec<String>,
-    /// Exclusive upper bound in the store's order: update time, then version, then ID. Only older breadcrumbs are selected.
+    /// Exclusive upper bound of the selected breadcrumbs in the store's order: update time, then version, then ID. Only older
+    /// breadcrumbs are selected.
     pub before: Option<(Timestamp, u64, BreadcrumbId)>,
     /// Exclusive lower bound of the update time. Only breadcrumbs that were updated later are selected. A store may answer a
     /// query with `before` and `after` in part ([`StoreError::Partial`](super::StoreError::Partial)).
     pub after: Option<Timestamp>,
-    /// A breadcrumb that the query excludes before the limit applies.
+    /// A breadcrumb that the query excludes from the result. This breadcrumb does not count towards the maximum number of results.
     pub exclude: Option<BreadcrumbId>,
 }
 
@@ -81,14 +82,14 @@ impl Query {
         self
     }
 
-    /// Excludes one breadcrumb from the result, before the limit applies.
+    /// Excludes one breadcrumb from the result. This breadcrumb does not count towards the maximum number of results.
     #[must_use]
     pub fn exclude(mut self, id: BreadcrumbId) -> Self {
         self.exclude = Some(id);
         self
     }
 
-    /// Returns `true` if the query selects a breadcrumb, regardless of the limit.
+    /// Returns `true` if a breadcrumb satisfies all conditions of the query, regardless of the maximum number of results.
     #[must_use]
     pub fn selects(&self, breadcrumb: &Breadcrumb) -> bool {
         self.exclude != Some(breadcrumb.id)

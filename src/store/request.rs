@@ -1,4 +1,4 @@
-//! Requests: breadcrumbs that are created once for each key of an executor.
+//! Requests: breadcrumbs that the ledger creates once for each executor and idempotency key.
 
 use super::{StoreError, canonical};
 use crate::hex::hex;
@@ -7,8 +7,7 @@ use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A breadcrumb for one executor, with a key that makes repeated calls safe, see
-/// [`RunLedger::request`](super::RunLedger::request).
+/// A breadcrumb for one executor, with an idempotency key that makes a repeated request safe. See
 ///
 /// ```
 /// use universal_executor::store::{NewRequest, Requested, RunRef};
@@ -155,7 +154,8 @@ impl Checked {
         }
     }
 
-    /// Returns the answer to a request whose key an earlier request recorded, or an error if their breadcrumbs differ.
+    /// Returns the answer to a request whose idempotency key is already recorded. Returns an error if the breadcrumbs of the two
+    /// requests differ.
     pub(in crate::store) fn answer(&self, recorded: &Recorded) -> Result<Requested, StoreError> {
         if recorded.digest != self.digest {
             return Err(StoreError::KeyConflict {
@@ -179,14 +179,14 @@ impl Checked {
         }
     }
 
-    /// Returns the threshold for the deletion check of idempotency keys. A request at `now` checks the keys that were added or
+    /// Returns the age limit of idempotency keys as a time. A request at `now` checks for deletion the keys that were added or
     /// renewed before this time.
     pub(in crate::store) fn checked_before(now: Timestamp) -> Timestamp {
         Self::before(now, NewRequest::KEPT)
     }
 
-    /// Returns the renewal time of an idempotency key that a request at `now` retains, because the ledger still has its run.
-    /// With this time, the key is checked again a day later.
+    /// Returns the renewal time for an old idempotency key whose run is still in the ledger. A request at `now` retains the key,
+    /// and a later request checks the key again after a day.
     pub(in crate::store) fn renewed_at(now: Timestamp) -> Timestamp {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         Self::before(now, NewRequest::KEPT.saturating_sub(DAY))

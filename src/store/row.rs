@@ -43,15 +43,15 @@ pub(in crate::store) struct Row {
     pub(in crate::store) claim: Option<ClaimId>,
     /// The start of the run's newest lease; [`NOT_CLAIMED`] before the first claim of an attempt.
     pub(in crate::store) granted_at: Timestamp,
-    /// The time when the row was added or its run woken. After the first claim of an attempt, the time of that claim.
+    /// The time when the row was added or the run was woken. After the first claim of an attempt, the time of that claim.
     pub(in crate::store) since: Timestamp,
     /// The time when the row was added to the ledger.
     pub(in crate::store) added_at: Timestamp,
-    /// The position of the row among rows that are due at the same time, and among the rows of a page.
+    /// The sequence number of the row. It orders rows that are due at the same time, and the rows of a page.
     pub(in crate::store) sequence: u64,
     /// If `true`, no other row is before this row in the order of its ordering key.
     pub(in crate::store) head: bool,
-    /// The time from which the run can be claimed: its scheduled time, or the end of its lease or its wait.
+    /// The time from which the run can be claimed: the run's scheduled time, or the end of the run's lease or wait.
     pub(in crate::store) due: Option<Timestamp>,
     /// The origin of the run's trigger, recorded while the trigger version was the current one.
     pub(in crate::store) lineage: Option<Lineage>,
@@ -202,7 +202,7 @@ impl Row {
             && self.reason.as_deref() != Some(RunEnd::CANCELLED)
     }
 
-    /// Grants a lease of the run for this length from `now`, in any state of the row.
+    /// Grants a lease of the run from `now` for the duration `length`, in any state of the row.
     pub(in crate::store) fn grant(
         &mut self,
         length: Duration,
@@ -274,7 +274,7 @@ impl Row {
         }
     }
 
-    /// Returns `true` while the run is outside of the order of its ordering key, which it left with a transfer.
+    /// Returns `true` while a transfer has taken the run out of the order of its ordering key.
     pub(in crate::store) fn is_aside(&self) -> bool {
         self.sequence >= ASIDE && !self.state.is_over()
     }
@@ -382,7 +382,7 @@ impl Row {
         lease
     }
 
-    /// Returns the run in the form in which a claim grants it.
+    /// Returns the run as a claim returns it: with its lease, attempt number, lineage and saved state.
     pub(in crate::store) fn claimed(&self) -> Claimed {
         Claimed::new(self.lease(), self.attempts, self.lineage()).state(self.saved.clone())
     }
@@ -432,7 +432,7 @@ impl Row {
         }
     }
 
-    /// Returns the row as an item of a run list, with its lease if the list is of one claim.
+    /// Returns the row as an item of a run list. The item has the lease if the filter selects the runs of one claim.
     pub(in crate::store) fn view(&self, filter: &RunFilter, now: Timestamp) -> Run {
         let lease = filter.claim.map(|_| self.lease());
         Run {
@@ -441,7 +441,7 @@ impl Row {
         }
     }
 
-    /// Returns the row as an item of a page of runs, with its position.
+    /// Returns the row as an item of a page of runs, together with the row's sequence number.
     pub(in crate::store) fn on_page(&self, now: Timestamp) -> (u64, Run) {
         (self.sequence, self.seen(now))
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of a run within a tenant, with its lease length, event and ordering key.
+/// Name of a run within a tenant, and the run's lease length, event and ordering key.
 ///
 /// Equality and hash depend only on the name: executor, trigger and trigger version.
 #[derive(Clone)]
@@ -172,7 +172,7 @@ impl From<RunRef> for NewRun {
 pub enum RunState {
     /// The run can be claimed when it is due. A run whose lease expired is ready too.
     Ready,
-    /// A worker has claimed the run, and its lease has not expired.
+    /// A worker has claimed the run, and the run's lease has not expired.
     Running,
     /// The run waits for a breadcrumb or a time.
     Suspended,
@@ -254,8 +254,8 @@ impl fmt::Display for RunState {
 pub enum Cancelled {
     /// The run was ready, delayed or suspended. No worker had it, and it has ended.
     Waiting,
-    /// A worker had the run, or its lease expired without a later claim. The run has ended, and the worker learns this from its
-    /// next heartbeat.
+    /// A worker had claimed the run, and no other claim followed, even if the lease had expired. The run has ended now, and the
+    /// worker learns this from its next heartbeat.
     Running,
     /// The run had already ended, in this state. The call changed nothing.
     Over(RunState),

@@ -80,10 +80,10 @@ pub struct Run {
     pub state: RunState,
     /// The number of attempts since the run was added, woken or redone.
     pub attempts: u32,
-    /// The time when the run is due: its scheduled time, or the end of its lease or its wait. `None` if no time makes it due. A
-    /// run behind another run of its ordering key also waits for that run.
+    /// The time when the run is due: the run's scheduled time, or the end of the run's lease or wait. `None` if no time makes the
+    /// run due. A run behind another run of its ordering key also waits for that run.
     pub due: Option<Timestamp>,
-    /// The time for which the run has been claimable, by the store's clock. `None` if it cannot be claimed now. A run behind
+    /// The duration since the run became claimable, by the store's clock. `None` if the run cannot be claimed now. A run behind
     /// another run of its ordering key counts as claimable.
     #[serde(skip)]
     pub due_for: Option<Duration>,

@@ -125,8 +125,8 @@ impl RunQuery {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Returns the stored states in which the query can find rows. The [`Stored`] value limits the selected rows of each state.
-    /// A row whose lease or wait has ended counts as ready.
+    /// Returns the states of the database rows that the query can select. The [`Stored`] value limits the selected rows of each
+    /// state. A row whose lease or wait has ended counts as ready.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, Stored)> {
         let ready = self.has_state(RunState::Ready);
@@ -169,7 +169,7 @@ pub(in crate::store) enum Stored {
 pub struct RunCursor(u64);
 
 impl RunCursor {
-    /// Returns the position between two pages as a number, for the implementation of a ledger, or for a service that sends it to a
+    /// Returns the position between two pages as a number. Ledger implementations use the number, and a service can send it to a
     /// client.
     #[must_use]
     pub const fn as_u64(self) -> u64 {

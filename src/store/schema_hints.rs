@@ -21,7 +21,8 @@ pub(crate) const MAX_AGE: Duration = Duration::from_secs(10);
 /// Maximum number of schemas in the cache of hints.
 const MOST: usize = 1_024;
 
-/// The hints in a schema definition: the hints, `None` without hints, or the error of hints that cannot be read.
+/// The result of a read of a schema definition's hints: the hints, `None` if the definition has none, or the error if the hints are
+/// unreadable.
 pub(crate) type HintsOfSchema = Result<Option<Hints>, HintsError>;
 
 /// Hints of several schemas, by schema name.
@@ -199,7 +200,7 @@ pub(crate) fn own(breadcrumb: &Breadcrumb) -> Option<&Json> {
         .filter(|hints| !hints.is_null())
 }
 
-/// Returns `true` if a tag can name the schema, so that a definition of it can exist.
+/// Returns `true` if the tag of a schema definition can contain the schema name. Otherwise the schema cannot have a definition.
 fn can_be_defined(schema: &str) -> bool {
     DEFINES.len() + schema.len() <= Breadcrumb::MAX_TAG_BYTES
 }
@@ -222,7 +223,7 @@ async fn read(
     Ok(read)
 }
 
-/// Returns the newest definition of each schema that has one.
+/// Returns the newest definition of each schema. Schemas without a definition are omitted.
 async fn definitions<'s>(
     store: &dyn BreadcrumbStore,
     schemas: &'s [String],

@@ -11,11 +11,11 @@ pub(in crate::store) struct Tenants<T>(Mutex<Known<T>>);
 #[derive(Debug)]
 struct Known<T> {
     by_name: HashMap<Arc<str>, Arc<T>>,
-    /// Number of tenants at which the map removes unused ones next.
+    /// Number of tenants at which the map next removes unused tenants.
     clean_at: usize,
 }
 
-/// Smallest number of tenants at which the map removes unused ones.
+/// Smallest number of tenants at which the map removes unused tenants.
 const CLEAN_AT: usize = 1_024;
 
 impl<T> Tenants<T> {

@@ -27,7 +27,8 @@ struct Written {
 struct WrittenCondition {
     path: String,
     op: String,
-    /// The JSON value that the selector condition compares with, possibly null. `None` if the field is missing.
+    /// The comparison value in the condition of a selector, possibly JSON null. `None` if the stored condition has no `value`
+    /// field.
     #[serde(default, deserialize_with = "present")]
     value: Option<Value>,
 }

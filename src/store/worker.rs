@@ -51,13 +51,13 @@ impl WorkerRecord {
     }
 }
 
-/// A version of an executor. Versions with equal subscriptions count as the same version, also if their code differs.
+/// A version of an executor. Versions with equal subscriptions count as the same version, even if their code differs.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ExecutorVersion {
     /// The ID of the executor.
     pub id: Arc<str>,
-    /// [Hash](Subscriptions::hash) of the executor's subscriptions, which names the version.
+    /// [Hash](Subscriptions::hash) of the executor's subscriptions. The hash is the name of the version.
     pub version: Arc<str>,
     /// The subscriptions of the executor, as JSON that [`Subscriptions::from_json`] reads.
     pub subscriptions: Json,

@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 
-/// Name of the ledger runs that make sure that only one worker writes the rejection of a definition.
+/// Name of the ledger runs that record rejected definitions. The run of a definition version lets only one worker write the rejection.
 const LEDGER_NAME: &str = "definitions";
 
 /// Maximum number of executor definitions that one runtime loads.
@@ -92,7 +92,7 @@ impl Keeper {
                 || self.kept().contains_key(&event.breadcrumb_id))
     }
 
-    /// Applies all executor definitions, oldest first, and removes the executors of deleted ones.
+    /// Applies all executor definitions, oldest first. Removes the executors whose definition was deleted.
     pub(in crate::runtime) async fn load(&self, registry: &Registry) -> Result<(), StoreError> {
         let _turn = self.turn.acquire().await;
         self.load_in_turn(registry).await
@@ -131,7 +131,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Applies executor definitions, and adds the IDs of loaded executors to `loaded`, also before an error.
+    /// Applies executor definitions, and adds the ID of each loaded executor to `loaded`. After an error, `loaded` contains the IDs of
+    /// the executors that were loaded before the error.
     async fn apply_all(
         &self,
         registry: &Registry,
@@ -150,8 +151,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Returns the definitions of a schema and the number of omitted ones. The result contains all definitions that the runtime already
-    /// knows, and the [oldest](MOST) of the others.
+    /// Returns the definitions of a schema, and the number of definitions that exceed the limit. The result contains all definitions that
+    /// the runtime already knows, and the [oldest](MOST) of the others.
     async fn all_of(&self, schema: &str) -> Result<(Vec<Arc<Breadcrumb>>, usize), StoreError> {
         const PAGE: usize = 500;
         let mut query = Query::new(Selector::schema(schema).all_tags(&self.definitions.tags));
@@ -347,7 +348,7 @@ fn can_load_later(error: &BoxError) -> bool {
         || error.is::<BadModelConfig>()
 }
 
-/// Logs the problems of a version of an executor definition that loads anyway.
+/// Logs the warnings for an executor definition. The executor of the definition is loaded despite these problems.
 fn log_warnings(definition: &Breadcrumb, warnings: &[Finding]) {
     for warning in warnings {
         tracing::warn!(

@@ -110,7 +110,7 @@ pub struct StoredDefinitions {
     runs_agents: bool,
     #[cfg(feature = "workflows")]
     runs_workflows: bool,
-    /// The names of the tools of the services that `tool.v1` definitions can run.
+    /// The names of registered tools that `tool.v1` definitions can run.
     served_tools: BTreeSet<String>,
     makers: BTreeMap<String, Box<Maker>>,
     tags: Vec<String>,
@@ -157,7 +157,7 @@ impl StoredDefinitions {
         self
     }
 
-    /// Lists the tools of the services that `tool.v1` definitions can run. Without this call, the runtime ignores `tool.v1` breadcrumbs.
+    /// Lets `tool.v1` definitions run the tools with these names. Without this call, the runtime ignores `tool.v1` breadcrumbs.
     ///
     /// A `tool.v1` definition names a listed tool and the breadcrumbs that trigger it. The runtime rejects a definition of any other
     /// tool with [`NotRegistered::NotServed`]. Further calls add names.

@@ -2,7 +2,7 @@ use super::tarjan::components;
 use super::{Cycle, Graph, Node, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Maximum number of start executors of the search for a shortest trigger cycle in one group. Starting at every executor would take
+/// Maximum number of executors from which the search for a group's shortest trigger cycle starts. Starting at every executor would take
 /// quadratic time. A cycle of two executors, the shortest possible one, ends the search.
 const STARTS: usize = 64;
 

@@ -1,4 +1,4 @@
-//! Graph of the executors that trigger each other, with its cycles and a Mermaid flowchart.
+//! Trigger graph of executors, with the trigger cycles in the graph and a Mermaid flowchart of the graph.
 //!
 //! Use this to draw the executors of a service, or to find executors that trigger each other endlessly.
 //!

@@ -84,7 +84,7 @@ impl Search {
         }
     }
 
-    /// Completes the strongly connected component of a vertex if the vertex is its first. Returns the `low` of the vertex.
+    /// Completes a strongly connected component if `vertex` was the first visited vertex of the component. Returns the `low` of the vertex.
     fn leave(&mut self, vertex: usize) -> usize {
         let Visit { order, low, .. } = self.visits.get(vertex).copied().unwrap_or_default();
         if order == low {

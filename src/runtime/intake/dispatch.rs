@@ -68,8 +68,8 @@ impl Intake<'_> {
         concerned
     }
 
-    /// Returns `true` if a breadcrumb with the update time `time` need not trigger an executor. The executor starts after this time, or has
-    /// read the breadcrumb before. Other executors may still need the breadcrumb.
+    /// Returns `true` if an executor does not need a breadcrumb with the update time `time` as a trigger. The executor starts after this
+    /// time, or has read the breadcrumb before. Other executors may still need the breadcrumb.
     fn is_before_start(
         &self,
         origin: Origin,
@@ -79,7 +79,7 @@ impl Intake<'_> {
     ) -> bool {
         match origin {
             Origin::Sweep => store_context.is_before(executor, time),
-            // A shared source can deliver an event that no worker has enqueued after later events, also if a saved position is later.
+            // A shared source can deliver an event that no worker has enqueued after later events, even if a saved position is later.
             Origin::Source
                 if self.shared.source_is_shared && store_context.checkpoint.is_loaded() =>
             {

@@ -25,7 +25,7 @@ pub(in crate::runtime) struct Breaker {
     failing: BTreeSet<Trigger>,
     /// The triggers whose runs were retried as probes since the breaker opened, at most [`MOST_FAILING`](Self::MOST_FAILING).
     probed: BTreeSet<Trigger>,
-    /// The number of failed runs that opened the circuit breaker, and of runs that failed while it was open.
+    /// Total number of failed runs: the runs that opened the circuit breaker, and the runs that failed while the breaker was open.
     failures: u32,
     /// The number of times that the executor's circuit breaker opened or closed.
     era: u64,
@@ -55,7 +55,7 @@ pub(in crate::runtime) enum Change {
     ProbeFailed(Open),
     /// A run succeeded, and the circuit breaker closed.
     Closed {
-        /// The number of failed runs that opened the circuit breaker, and of runs that failed while it was open.
+        /// Total number of failed runs: the runs that opened the circuit breaker, and the runs that failed while the breaker was open.
         failures: u32,
     },
 }
@@ -65,7 +65,7 @@ pub(in crate::runtime) enum Change {
 pub(in crate::runtime) struct Open {
     /// The number of different triggers of the executor that failed since the last success, counted up to 1,000.
     pub(in crate::runtime) failing: usize,
-    /// The earliest start of the next probe: the retry of one failed run.
+    /// The earliest time of the next probe. A probe is the retry of one failed run.
     pub(in crate::runtime) next_probe: Instant,
 }
 
@@ -80,7 +80,7 @@ enum State {
 }
 
 impl Breaker {
-    /// The number of different failing triggers that opens an executor's circuit breaker.
+    /// The number of different failing triggers at which an executor's circuit breaker opens.
     const FAILURES: usize = 10;
     /// The pause between the opening of a circuit breaker and its first probe.
     const PAUSE: Duration = Duration::from_secs(5);

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 /// chapter "Handling Overload" of Google's SRE book (<https://sre.google/sre-book/handling-overload/>).
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Budget {
-    /// Interval at which the retry budget adds one retry without traffic. Credit is counted in time, and a retry costs this much.
+    /// Interval at which the retry budget adds one retry, even if the executor has no traffic. Credit is counted in time, and a retry costs
+    /// one interval.
     pace: Duration,
     /// The credit that the first attempt of a run earns, in percent of a retry.
     percent: u32,

@@ -18,7 +18,7 @@ const FORMAT: u8 = 1;
 /// Maximum number of unread intervals of a position that are saved. Above it, the intervals with the smallest distance are joined.
 const MOST: usize = 32;
 
-/// Maximum number of unread intervals of a position in memory: a sweep leaves one for each trigger that it cannot read.
+/// Maximum number of unread intervals of a position in memory. A sweep leaves one unread interval for each trigger that cannot be read.
 const MOST_IN_MEMORY: usize = 1_000;
 
 /// An interval of time: after the first timestamp, up to and including the second.
@@ -78,8 +78,9 @@ impl Position {
         self.unread.up_to(to.as_micros()).ranges()
     }
 
-    /// Returns the intervals that a sweep has to read up to a time, oldest first: the unread intervals, and the last `overlap` before
-    /// [`up_to`](Self::up_to). The overlap is read again because a commit can become visible later than newer commits.
+    /// Returns the intervals that a sweep has to read up to the time `to`, oldest first. These are the unread intervals, and the interval
+    /// of length `overlap` before [`up_to`](Self::up_to). The overlap is read again because a commit can become visible later than newer
+    /// commits.
     pub(super) fn to_read(&self, to: Timestamp, overlap: Duration) -> Vec<Range> {
         let overlap = i64::try_from(overlap.as_micros()).unwrap_or(i64::MAX);
         let up_to = self.up_to().as_micros().min(to.as_micros());

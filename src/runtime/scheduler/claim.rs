@@ -122,7 +122,7 @@ impl Scheduler {
         }
     }
 
-    /// Releases the leases of runs whose release has failed before. Returns `false` if unreleased leases remain.
+    /// Retries the failed releases of run leases. Returns `false` if unreleased leases remain.
     async fn is_settled(&mut self) -> bool {
         if self.in_doubt.is_none() && self.unreleased.is_empty() {
             return true;
@@ -216,8 +216,8 @@ impl Scheduler {
         running.for_each(|running| running.task.abort());
     }
 
-    /// Releases the claimed runs that are suspect, except one. A suspect run may have killed its last workers. If this scheduler already
-    /// executes a suspect run, all suspect claimed runs are released.
+    /// Releases all suspect claimed runs except one, so that suspect runs start one at a time. A suspect run may have killed its last
+    /// workers. If this scheduler already executes a suspect run, all suspect claimed runs are released.
     ///
     /// Runs that lose a worker together are claimed again together. A run that kills its worker must not cost the others their last
     /// lease, so they are released before it starts.

@@ -156,8 +156,8 @@ impl Scheduler {
         leases.map(|lease| (lease, because)).collect()
     }
 
-    /// Releases the leases of runs that a claim without an answer or a failed release left behind. Returns `false` if the ledger does not
-    /// answer.
+    /// Releases the run leases that remain after a failed release or after a claim without an answer. Returns `false` if the ledger does
+    /// not answer.
     pub(super) async fn settle(&mut self) -> bool {
         if let Some(id) = self.in_doubt {
             match leases_of(&self.store_context, id).await {
@@ -225,7 +225,7 @@ impl Scheduler {
         }
     }
 
-    /// Waits until the scheduler has no running work, after a stop at most for the drain timeout.
+    /// Waits until the scheduler has no running work. After a stop, waits for at most the drain timeout.
     async fn let_finish(&mut self) {
         let stop = self.shared.stop.clone();
         loop {

@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep_until};
 /// the queue.
 type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
 
-/// A lease of a run whose release failed.
+/// A run lease that the scheduler failed to release.
 struct Unreleased {
     lease: Lease,
     because: Because,
@@ -86,7 +86,7 @@ pub(super) struct Scheduler {
     started: HashMap<task::Id, Started, RandomState>,
     /// The running tasks of the scheduler, by run.
     runs: HashMap<RunRef, Running, RandomState>,
-    /// Started runs that lost a worker before, to be logged.
+    /// Started runs that lost an earlier worker, collected for the next log line.
     taken_over: TakenOver,
     /// If `true`, all leases of this scheduler's runs are released, or about to be.
     released: bool,
@@ -121,7 +121,7 @@ impl Scheduler {
         }
     }
 
-    /// Claims and processes runs until the runtime stops, then waits for the end of the running ones.
+    /// Claims and processes runs until the runtime stops, then waits for the running runs to end.
     pub(super) async fn run(mut self) {
         let stop = self.shared.stop.clone();
         let (store_context, mut changes) = (
@@ -201,7 +201,7 @@ impl Scheduler {
         self.unended.review(&self.shared.registry);
     }
 
-    /// Queues executors for a claim after other runs started to commit, because waiting runs of these executors can start now.
+    /// Queues executors for a claim when some of their runs started to commit. The waiting runs of these executors can start now.
     fn heat_freed(&mut self) {
         let quotas = self.quotas.iter_mut();
         let freed = quotas.filter_map(|(id, quota)| quota.has_freed().then(|| Arc::clone(id)));

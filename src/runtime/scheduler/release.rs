@@ -1,4 +1,4 @@
-//! Release of the leases of all runs of a scheduler when it ends.
+//! Release of the leases of all runs when a scheduler ends.
 
 use super::Scheduler;
 use super::claim::{Claiming, dropped, leases_of};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 
-/// The leases of runs that an ending scheduler leaves behind, and the tasks that may still use them.
+/// The run leases that an ending scheduler leaves behind, and the tasks that may still use these leases.
 struct Left {
     store_context: Arc<StoreContext>,
     running: JoinSet<Work>,

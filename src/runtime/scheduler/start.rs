@@ -42,12 +42,12 @@ pub(super) struct Running {
 pub(super) enum Work {
     Processed {
         processed: Processed,
-        /// The lease of the run, if its release failed.
+        /// The run's lease, if the scheduler failed to release the lease.
         unreleased: Option<(Lease, Because)>,
     },
     /// The run was released without an attempt.
     Held {
-        /// The lease of the run, if its release failed.
+        /// The run's lease, if the scheduler failed to release the lease.
         unreleased: Option<(Lease, Because)>,
     },
 }
@@ -141,7 +141,7 @@ async fn postpone(
     Work::Held { unreleased }
 }
 
-/// Processes a claimed run, or releases it if no executor here may process it.
+/// Processes a claimed run. Releases the run if no executor of this runtime may process the run.
 async fn work_on(
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,

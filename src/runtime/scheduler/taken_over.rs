@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-/// Maximum number of runs that are remembered after a log line about their lost worker, so that they are not logged again.
+/// Maximum number of remembered runs that were logged because of a lost worker. A remembered run is not logged again.
 const MOST: usize = 256;
 
 /// Runs that start after their workers stopped renewing the leases. Each claim logs them in one line.
@@ -18,7 +18,7 @@ pub(super) struct TakenOver {
     /// The lease and the attempt number of a started suspect run. A suspect run may have killed its workers. The scheduler executes one
     /// suspect run at a time.
     suspect: Option<(Lease, u32)>,
-    /// The runs whose lost worker was logged last, oldest first.
+    /// The worker losses that were logged most recently, oldest first.
     logged: VecDeque<Loss>,
 }
 
@@ -30,7 +30,7 @@ struct Loss {
 }
 
 impl Loss {
-    /// Returns the loss of a worker that a run had, or `None` for a run that lost no worker.
+    /// Returns the worker loss that a lease records, or `None` if the run of the lease lost no worker.
     fn of(lease: &Lease) -> Option<Self> {
         if lease.abandoned == 0 {
             return None;
@@ -74,7 +74,7 @@ impl TakenOver {
         }
     }
 
-    /// Logs the started runs that lost a worker since the last call in one line, and a suspect run in another.
+    /// Logs in one line the started runs that lost a worker since the last call. Logs a suspect run in a second line.
     pub(super) fn log(&mut self) {
         let runs = mem::take(&mut self.runs);
         if let Some((lease, attempt)) = self.first.take() {

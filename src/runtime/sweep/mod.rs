@@ -220,7 +220,7 @@ fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
     ranges
 }
 
-/// Returns the lowest list position of a breadcrumb that is newer than a time.
+/// Returns the first list position after all breadcrumbs with the update time `time`.
 fn just_after(time: Timestamp) -> Place {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)

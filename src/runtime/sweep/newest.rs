@@ -49,7 +49,8 @@ impl Interval {
         }
     }
 
-    /// Returns the next page of the breadcrumb list that has been read the least, newest first. Returns `None` at the end of all lists.
+    /// Returns the next page of the breadcrumb list in which the sweep has advanced the least. The page is ordered newest first. Returns
+    /// `None` at the end of all lists.
     async fn page(
         &mut self,
         store: &dyn BreadcrumbStore,

@@ -27,7 +27,7 @@ pub(super) fn watched(shared: &Shared, store_context: &StoreContext) -> Vec<Sele
     few(&triggers, &waits)
 }
 
-/// Returns the selectors of triggers, followed by the other selectors of waits. The number of both is limited.
+/// Returns the selectors of triggers, followed by the selectors that only waits need. The number of selectors of each kind is limited.
 fn few(triggers: &[Selector], waits: &[Selector]) -> Vec<Selector> {
     let mut all = at_most(MOST_TRIGGERS, triggers);
     let others = waits.iter().filter(|wait| !all.contains(wait)).cloned();

@@ -17,7 +17,7 @@ pub(in crate::runtime) struct Look {
     pub(in crate::runtime) waits: Vec<u64>,
     /// If `true`, the breadcrumb version may wake suspended runs.
     pub(in crate::runtime) may_wake: bool,
-    /// Number of answers of the store that did not show the announced breadcrumb version.
+    /// Number of reads in which the store did not return the announced breadcrumb version.
     pub(in crate::runtime) rounds: u32,
 }
 
@@ -37,7 +37,7 @@ impl Look {
     }
 }
 
-/// Reads the breadcrumb of an event, and passes it to the waits and suspended runs that it answers.
+/// Reads the breadcrumb that an event announced. Passes the breadcrumb to the waits and suspended runs that wait for it.
 pub(super) async fn look_at(store_context: Arc<StoreContext>, mut look: Look) -> Done {
     const TRIES: u32 = 4;
     let mut pause = Duration::from_millis(100);

@@ -19,15 +19,14 @@ use tokio::time::Instant;
 #[derive(Default)]
 pub(super) struct Check {
     pub(super) began: Option<Instant>,
-    /// Earliest time of the next check of all suspended runs: a check of many runs must not take most of the time.
+    /// Earliest time of the next check of all suspended runs. The pause between two checks limits the time that checks take.
     pub(super) not_before: Option<Instant>,
-    /// Start of the interval of the running search for answers to suspended runs for which the last check made no search. `None` if no such
-    /// search is running.
+    /// Start of the interval that the running joint search for answers reads. `None` if no such search is running.
     pub(super) searching: Option<Timestamp>,
 }
 
-/// State of the searches for answers to waits whose event this runtime did not receive: the source delivered the event to another worker,
-/// or the runtime takes no events.
+/// State of the searches for missed answers to waits. This runtime misses an answer if the event source delivers the event to another
+/// worker, or if the runtime takes no events.
 #[derive(Default)]
 pub(super) struct Search {
     /// Time up to which the store was searched for answers to waits.
@@ -138,8 +137,8 @@ impl Waker {
         self.check.not_before = Some(later(Instant::now(), pause));
     }
 
-    /// Searches the store for answers to the suspended runs for which the last check made no search. One check searches only for a limited
-    /// number of runs.
+    /// Starts the joint search for answers to the suspended runs that the last check added without a single search. One check makes only a
+    /// limited number of single searches.
     pub(super) fn search_from_oldest(&mut self) {
         if self.check.searching.is_some() {
             return;

@@ -13,11 +13,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-/// Maximum number of selectors that one test represents, so that an event has few candidate runs. A test compares a tag or a context string
-/// of a breadcrumb with a required string.
+/// Maximum number of selectors in the index that share one test. The limit bounds the number of candidate runs of an event. A test compares
+/// a tag or a context string of a breadcrumb with a required string.
 const MOST_WITH_TEST: usize = 16;
 
-/// Maximum number of context paths of one schema at which tests compare strings to find suspended runs.
+/// Maximum number of context paths per schema that the index uses in tests. A test compares the string at such a path to find suspended
+/// runs.
 const MOST_PATHS: usize = 32;
 
 /// Marker for the end of a list of index entries.
@@ -52,7 +53,7 @@ struct Entry {
     next_of_run: u32,
     executor: u32,
     kind: u32,
-    /// Number of the last check of all suspended runs that listed the run.
+    /// Sequence number of the last check that listed the run as suspended.
     check: u32,
 }
 
@@ -184,7 +185,7 @@ impl Compact {
             .map(|schema| Selector::schema(&**schema))
     }
 
-    /// Removes all suspended runs with a selector of this schema whose test compares a context string.
+    /// Removes all suspended runs that the index finds by a context string of breadcrumbs with this schema.
     pub(super) fn forget_tests_of_context(&mut self, schema: &str) {
         let kinds = self.by_schema.get(schema).into_iter().flatten();
         let kinds: Vec<u32> = kinds

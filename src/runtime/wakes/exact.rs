@@ -20,7 +20,7 @@ struct Entry {
     /// Identifiers of the run's selectors in the selector index.
     numbers: Vec<u64>,
     since: Timestamp,
-    /// Number of the last check of all suspended runs that listed the run.
+    /// Sequence number of the last check that listed the run as suspended.
     check: u32,
 }
 

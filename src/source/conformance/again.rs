@@ -5,7 +5,7 @@ use crate::model::Event;
 use crate::source::{SourceError, StartAt};
 use std::time::Duration;
 
-/// Nack delay of the redelivery tests that expires during a test.
+/// Nack delay in the redelivery tests. The delay expires during the test.
 const SHORT: Duration = Duration::from_millis(50);
 /// Time by which the redelivery tests advance the clock, so that a nack delay of [`SHORT`] has expired.
 const OVER: Duration = Duration::from_millis(100);

@@ -103,8 +103,8 @@ pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
     Ok(())
 }
 
-/// **Positions grow.** The position of each new event is greater than the previous one, and is the same for every
-/// subscriber.
+/// **Positions grow.** Each new event has a greater position than the previous event. The position is the same for
+/// every subscriber.
 pub async fn positions_grow<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;

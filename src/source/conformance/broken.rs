@@ -18,7 +18,8 @@ pub struct Broken {
 }
 
 impl Broken {
-    /// Maximum length in bytes of a failed check's `expected` text, because a compared breadcrumb can have megabytes.
+    /// Maximum length in bytes of a failed check's `expected` text. The text of a compared breadcrumb can be much
+    /// longer.
     const MOST_SAID: usize = 2_000;
 
     #[track_caller]

@@ -99,7 +99,7 @@ pub async fn a_large_context_does_not_travel<S: SourceUnderTest>(
     Ok(())
 }
 
-/// **Matching context.** A delivered context belongs to the event's version, also if the event is read late. Otherwise
+/// **Matching context.** A delivered context belongs to the event's version, even if the event is read late. Otherwise
 /// the event has no context.
 pub async fn a_context_is_that_of_its_version<S: SourceUnderTest>(
     subject: &S,

@@ -11,7 +11,7 @@ const KEPT: usize = 8;
 struct Told {
     delivered: usize,
     missed: u64,
-    /// The latest lower bound that a report of missed events contained for the commit times of these events.
+    /// The latest reported lower bound of the commit times of missed events.
     after: Option<Timestamp>,
 }
 
@@ -74,8 +74,8 @@ pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<
     reader.expect(&next).await
 }
 
-/// **No silent loss.** A subscription after a position whose next events were deleted receives the number of missed
-/// events.
+/// **No silent loss.** If the events after a position were deleted, a subscription from this position receives the
+/// number of missed events.
 pub async fn what_is_gone_behind_a_position_is_told<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -109,7 +109,7 @@ use std::time::Duration;
 
 /// An event source that the conformance suite tests, with the backend whose events the source delivers.
 pub trait SourceUnderTest: Send + Sync {
-    /// The origin of the tested source's events: a store, or a connection to the server that announces its commits.
+    /// The origin of the tested source's events: a store, or a connection to the server that publishes the events.
     type Backend: Send + Sync;
 
     /// Returns the optional abilities of the tested event source.

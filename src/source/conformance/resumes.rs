@@ -76,8 +76,8 @@ pub async fn a_position_outlives_a_restart<S: SourceUnderTest>(subject: &S) -> R
     reader.expect(announced.get(2..).unwrap_or_default()).await
 }
 
-/// **Saved consumers.** The next subscription of a consumer delivers its unacknowledged events again, also those before
-/// an acknowledged event, and all events since.
+/// **Saved consumers.** A consumer's next subscription delivers the unacknowledged events again, and all later events.
+/// This includes an unacknowledged event that is older than an acknowledged event.
 pub async fn an_unacknowledged_event_comes_again<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -105,8 +105,8 @@ pub async fn an_unacknowledged_event_comes_again<S: SourceUnderTest>(
     Ok(())
 }
 
-/// **Saved consumers.** A consumer resumes after its acknowledged events, regardless of `StartAt`, also after a
-/// restart.
+/// **Saved consumers.** A consumer resumes after its acknowledged events, even after a restart. The `StartAt` of the
+/// subscription has no effect.
 pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -160,8 +160,8 @@ pub async fn what_is_given_back_is_not_lost<S: SourceUnderTest>(subject: &S) -> 
     same_event(&delivery.event, wanted)
 }
 
-/// **Saved consumers.** An acknowledgement of one consumer does not affect another. A new consumer starts at its
-/// `StartAt`.
+/// **Saved consumers.** An acknowledgement of one consumer does not affect another consumer. A new consumer starts at
+/// its `StartAt`.
 pub async fn consumers_are_remembered_apart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     if !subject.abilities().remembers {
         return Ok(());
@@ -181,8 +181,8 @@ pub async fn consumers_are_remembered_apart<S: SourceUnderTest>(subject: &S) -> 
     expect(!announced.is_empty(), "the backend announces its commits")
 }
 
-/// **Saved consumers.** [`EventSource::behind`] returns the number of unacknowledged events of a consumer, which is 0
-/// for a new one.
+/// **Saved consumers.** [`EventSource::behind`] returns the number of unacknowledged events of a consumer. The number
+/// is 0 for a new consumer.
 pub async fn what_is_left_for_a_consumer_is_told<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -135,8 +135,8 @@ impl NatsRelay {
         }
     }
 
-    /// Returns an event as JSON for NATS, without its context or its tags if the server or the stream does not accept
-    /// the whole. Returns `None` if the event is still too large.
+    /// Returns an event as JSON for NATS. Omits the context, or the context and the tags, if the event is too large for
+    /// the server or the stream. Returns `None` if the event is still too large.
     fn payload(&self, event: &Event) -> Result<Option<Vec<u8>>, serde_json::Error> {
         let takes = self.link.largest().saturating_sub(HEADERS);
         smallest(event, takes.min(LARGEST_MESSAGE))

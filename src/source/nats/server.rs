@@ -103,7 +103,7 @@ impl NatsServer {
         self
     }
 
-    /// Requires TLS for the NATS connection, also for an address with `nats://`. By default, TLS is used if the server
+    /// Requires TLS for the NATS connection, even for an address with `nats://`. By default, TLS is used if the server
     /// requires it.
     pub fn require_tls(mut self) -> Self {
         self.requires_tls = true;

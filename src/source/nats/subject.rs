@@ -56,7 +56,7 @@ pub(super) fn of_all() -> String {
     format!("{PREFIX}.>")
 }
 
-/// Returns the name of a group's durable NATS consumer, which must not contain dots.
+/// Returns the name of a group's durable NATS consumer. The name must not contain dots.
 pub(super) fn durable(group: &str, tenant: &str) -> String {
     format!("{}@{}", token(group), token(tenant))
 }
@@ -69,7 +69,7 @@ fn token(name: &str) -> String {
     }
 }
 
-/// Escapes a name with dots as NATS subject tokens, without empty ones.
+/// Escapes each part of a dotted name as one NATS subject token. An empty part becomes `=`.
 fn tokens(name: &str) -> String {
     let tokens: Vec<_> = name.split('.').map(token).collect();
     tokens.join(".")

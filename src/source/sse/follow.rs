@@ -24,8 +24,8 @@ const STEADY: Duration = Duration::from_secs(30);
 /// server may count failed logins.
 const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(60);
 
-/// Maximum time for which new events of the stream wait for the earlier events of a backfill query, because a slow
-/// server takes long to list them.
+/// Maximum time for which new events of the stream wait for a backfill query. The query lists earlier events, and a
+/// slow server can take longer.
 const MOST_WAIT: Duration = Duration::from_secs(5);
 
 /// Number of consecutive backfill queries that must find omitted events before the event stream is reported as faulty.
@@ -260,7 +260,7 @@ impl Follower {
         }
     }
 
-    /// Delivers the events of a backfill query that the event stream did not deliver in the meantime.
+    /// Delivers the events of a backfill query, except the events that the stream delivered in the meantime.
     fn settle(&mut self, found: Found) {
         let missed = self.tell_found(found);
         if missed == 0 {
@@ -277,8 +277,8 @@ impl Follower {
         }
     }
 
-    /// Delivers the events of a backfill query, and returns the number of new ones. All changes up to `newest` are then
-    /// known.
+    /// Delivers the events of a backfill query, and returns the number of events that were not delivered before. All
+    /// changes up to `newest` are then known.
     fn tell_found(&mut self, found: Found) -> u64 {
         let mut new = 0;
         for event in found.events {

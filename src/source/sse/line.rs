@@ -18,8 +18,8 @@ pub(super) struct Line {
     pub(super) alive: Instant,
     /// If `true`, no backfill query of this event stream connection has succeeded yet.
     pub(super) is_behind: bool,
-    /// Events of the stream that wait for the connection's first backfill query, or `None` once events are delivered at
-    /// once.
+    /// Events of the stream that wait for the connection's first backfill query. `None` when new events no longer have
+    /// to wait.
     pub(super) waiting: Option<Waiting>,
     pub(super) look: Look,
 }

@@ -22,8 +22,8 @@ pub(crate) fn event_size(event: &Event) -> usize {
         .saturating_add(context)
 }
 
-/// Removes the context of an event that is larger than [`MAX_CONTEXT`]. Returns `None` if the tags and the schema name
-/// are larger than [`MAX_LABELS`].
+/// Removes an event's context if the context is larger than [`MAX_CONTEXT`]. Returns `None` if the tags and the schema
+/// name are larger than [`MAX_LABELS`].
 pub(super) fn fitting(mut event: Event) -> Option<Event> {
     event.context = event
         .context

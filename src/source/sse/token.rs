@@ -111,7 +111,7 @@ impl BearerToken {
         Self::of(Origin::Fixed(token))
     }
 
-    /// Creates a bearer token that a function returns, with its lifetime if that is known.
+    /// Creates a bearer token that a function returns, optionally with the token's lifetime.
     ///
     /// The function is called again shortly before the token expires, and after the server refuses the token. A call
     /// has 30 s to answer. The returned error must not contain the token.

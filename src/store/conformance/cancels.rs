@@ -190,7 +190,7 @@ pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A cancelled run can be redone, in a new epoch to which its old lease does not belong.
+/// A cancelled run can be redone in a new epoch. The run's old lease does not belong to the new epoch.
 pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -260,7 +260,8 @@ pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
     next_due(ledger, fifth).await.map(drop)
 }
 
-/// If a run is committed and cancelled concurrently, exactly one of the two takes effect, and both answers agree.
+/// If a run is committed and cancelled concurrently, either the commit or the cancellation takes effect. The answers of the two
+/// calls agree.
 pub async fn of_a_commit_and_a_cancellation_one_happens<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

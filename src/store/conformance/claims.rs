@@ -102,7 +102,7 @@ pub async fn a_version_announced_too_early_is_run_when_it_comes<S: StoreUnderTes
     )
 }
 
-/// A claim of one run adds its row to the ledger, with the event that led to the run.
+/// A claim of one run adds the run's row to the ledger, with the event that led to the run.
 pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -116,7 +116,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnd
     )
 }
 
-/// A claim reports that the owner of an earlier, expired lease may have executed the run. Later claims report this, also after the
+/// A claim reports that the owner of an earlier, expired lease may have executed the run. Later claims report this, even after the
 /// owner reported the lost lease and another owner released the run. A redo of the run resets it.
 pub async fn a_claim_knows_that_an_earlier_lease_expired<S: StoreUnderTest>(
     subject: &S,
@@ -273,8 +273,8 @@ pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
     expect(apart < HOUR / 60, "leases and breadcrumbs have one clock")
 }
 
-/// **Before and after a suspension.** The time of a suspension separates breadcrumbs that were committed before or with it from
-/// later ones.
+/// **Before and after a suspension.** The time of a suspension separates earlier breadcrumbs from later breadcrumbs. A breadcrumb
+/// in the same commit as the suspension counts as earlier.
 pub async fn a_suspension_parts_before_from_after<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -6,7 +6,7 @@ use crate::model::Json;
 use crate::store::{RunEnd, RunState, Saved, Wake};
 use serde_json::json;
 
-/// A heartbeat extends a lease from the current time, also an expired lease, as long as no other worker has claimed the run.
+/// A heartbeat extends a lease from the current time. Even an expired lease is extended, unless another worker has claimed the run.
 pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -33,7 +33,8 @@ pub async fn own_breadcrumbs_are_known<S: StoreUnderTest>(subject: &S) -> Result
     granted(ledger.claim(&run_of("another", &written), None).await).map(drop)
 }
 
-/// Only the breadcrumb version that the executor wrote counts as its own, not a later version of another writer.
+/// Only the breadcrumb version that an executor wrote counts as the executor's own. A later version of another writer does not
+/// count.
 pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -198,7 +199,7 @@ pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
     Ok(())
 }
 
-/// The ledger row of a run records the origin of its trigger, also if the trigger changes later.
+/// The ledger row of a run records the origin of its trigger, even if the trigger changes later.
 pub async fn lineage_is_noted_when_enqueued<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;

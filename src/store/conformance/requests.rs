@@ -14,8 +14,8 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use std::sync::Arc;
 
-/// A request creates its breadcrumb like a commit. A repeated request with the key returns the same trigger, also after the
-/// trigger changed, its run ended, or the trigger was deleted.
+/// A request creates and stores its breadcrumb as a commit does. A repeated request with the key returns the same trigger, even
+/// after the trigger changed, its run ended, or the trigger was deleted.
 pub async fn a_repeated_request_returns_the_first_trigger<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

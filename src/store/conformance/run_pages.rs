@@ -112,7 +112,7 @@ pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Resu
     same(seen, wanted, "the runs of all pages")
 }
 
-/// A page of runs has at least 1 and at most 1,000 runs, and 100 without a limit.
+/// The limit of a page of runs is clamped to 1 to 1,000, and defaults to 100.
 pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -134,8 +134,8 @@ pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
     only_next(ledger, &newer).await.map(drop)
 }
 
-/// The run of a later trigger version that is behind the older version's run with the same ordering key is granted, because the
-/// older run is superseded in the same step.
+/// A run of a later trigger version is granted even if it is behind the run of an older version in the order of their ordering key.
+/// The claim supersedes the older run in the same step.
 pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -118,7 +118,7 @@ pub fn check<S: StoreUnderTest>(
     })
 }
 
-/// Prints the capabilities that a store does not declare, also if the test harness captures the output of tests.
+/// Prints the capabilities that a store does not declare, even if the test harness captures the output of tests.
 #[doc(hidden)]
 pub fn report<S: StoreUnderTest>(subject: &S, suite: &str) -> Result<(), Broken> {
     run(async {

@@ -417,7 +417,7 @@ pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), 
     )
 }
 
-/// A tenant cannot see the workers of another tenant, or accept its transferred runs.
+/// A tenant cannot see the workers of another tenant, and cannot accept the other tenant's transferred runs.
 pub async fn workers_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;

@@ -129,7 +129,7 @@ pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> R
     )
 }
 
-/// A retry of a woken run still has the breadcrumb that woke it, also after the run saved its progress.
+/// A retry of a woken run still has the breadcrumb that woke the run, even after the run saved its progress.
 pub async fn what_woke_a_run_stays_with_it<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -218,8 +218,8 @@ pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), 
     )
 }
 
-/// The ledger rejects a suspension with an invalid wake-up condition or without any. The run is still running, and the caller
-/// still has the run's lease.
+/// The ledger rejects a suspension whose wake condition is empty or invalid. The run is still running, and the caller still has the
+/// run's lease.
 pub async fn a_wait_without_end_is_refused<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
