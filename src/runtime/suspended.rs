@@ -9,8 +9,8 @@ use crate::model::Breadcrumb;
 use crate::store::{Query, Run, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError};
 use std::sync::Arc;
 
-/// Maximum number of searches in one check of all suspended runs. Each single search covers one run. For further runs, one joint
-/// search reads the store from the oldest suspension.
+/// Maximum number of searches for single runs in one check of all suspended runs. The limit applies separately to newly indexed runs and
+/// to unindexed runs. For further indexed runs, one joint search reads the store from the oldest suspension.
 const SEARCHES: usize = 256;
 
 /// Lists the suspended runs that an executor has for a trigger, from the ledger.

@@ -76,8 +76,8 @@ struct Stored {
     /// Number of suspended runs that the next check skips. The index has no room for these runs, and earlier checks have searched for their
     /// answers.
     beyond: usize,
-    /// Time from which the joint search for answers has to read the store. The search covers the suspended runs that the last check added
-    /// without a single search. `None` if there are no such runs.
+    /// Time from which the joint search for answers has to read the store. The joint search covers the suspended runs that had no search
+    /// for the single run. `None` if there are no such runs.
     unsearched: Option<Timestamp>,
 }
 

@@ -6,7 +6,7 @@ use crate::store::BreadcrumbStore;
 use std::sync::Arc;
 
 impl Agent {
-    /// Binds the agent to a store like [`bind`](Self::bind), but takes the agent's model from `services`. An agent that
+    /// Binds the agent to a store like [`bind`](Self::bind), and finds a named model in `services`. An agent that
     /// [names its model](Self::new) gets the model or provider with that name. The agent does not get the tools and
     /// guardrails of `services`.
     ///

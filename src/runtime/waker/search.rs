@@ -137,8 +137,8 @@ impl Waker {
         self.check.not_before = Some(later(Instant::now(), pause));
     }
 
-    /// Starts the joint search for answers to the suspended runs that the last check added without a single search. One check makes only a
-    /// limited number of single searches.
+    /// Starts the joint search: one search of the store for the answers to all suspended runs that had no search for the single run. One
+    /// check makes only a limited number of searches for single runs.
     pub(super) fn search_from_oldest(&mut self) {
         if self.check.searching.is_some() {
             return;
