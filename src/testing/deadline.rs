@@ -1,4 +1,4 @@
-//! Time limit of a test by the machine's clock, which also passes while tokio's clock is paused.
+//! Time limit of a test, measured by the machine's clock. This clock also runs while tokio's clock is paused.
 
 use super::TestError;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 /// A thread that reports the end of a test's time limit. Dropping this handle ends the thread.
 pub(super) struct Deadline {
     passed: Arc<Notify>,
-    /// Sender whose drop ends the thread of the time limit before the limit has passed.
+    /// Sender that ends the thread of the time limit early when the sender is dropped.
     _alive: SyncSender<()>,
 }
 

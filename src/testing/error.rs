@@ -48,7 +48,8 @@ pub enum TestError {
         clock: Duration,
         /// The number of store calls until the limit.
         calls: u64,
-        /// The runs that are due or running, and the suspended runs whose answer is in the store. Empty if an event is not handled.
+        /// The runs that are due or running, and the suspended runs that can resume because their answer is in the store. Empty if
+        /// an event is not handled.
         runs: Vec<Run>,
     },
     /// The runtime under test became idle before the store call at which its worker should crash.

@@ -50,8 +50,8 @@ pub struct Recorded<E> {
 }
 
 impl<E> Recorded<E> {
-    /// Wraps an executor to record its contexts: your own type, or an [`executor`](fn@crate::executor) or [`Agent`](crate::agent::Agent)
-    /// after `bind`.
+    /// Wraps an executor to record the contexts that the executor receives. The executor is your own type, or an
+    /// [`executor`](fn@crate::executor) or [`Agent`](crate::agent::Agent) after `bind`.
     #[must_use]
     pub fn new(inner: E) -> Self {
         Self {

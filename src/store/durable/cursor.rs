@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Maximum number of event consumers of one tenant. The store retains one position and one event for each consumer.
 pub(in crate::store) const MOST: usize = 1_000;
 
-/// Returns the error of a store whose tenant has the maximum number of event consumers.
+/// Returns the error for a new event consumer of a tenant that already has the maximum number of event consumers.
 pub(in crate::store) const fn too_many(store: &'static str) -> StoreError {
     StoreError::Full {
         store,
@@ -19,7 +19,7 @@ pub(in crate::store) const fn too_many(store: &'static str) -> StoreError {
 /// Name of a tenant, and name of one of its event consumers.
 pub(in crate::store) type Name = (Arc<str>, Arc<str>);
 
-/// Event positions that consumers have acknowledged and the store has not saved yet.
+/// Acknowledged event positions that the store has not saved yet, by tenant and event consumer.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Acknowledged(Mutex<HashMap<Name, u64>>);
 
@@ -40,8 +40,8 @@ impl Acknowledged {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Returns acknowledged positions to this map after the store failed to save them. A later position that was recorded meanwhile takes
-    /// precedence.
+    /// Puts acknowledged positions back into this map after the store failed to save them. A later position that was recorded meanwhile
+    /// takes precedence.
     pub(in crate::store) fn put_back(&self, positions: HashMap<Name, u64>) {
         let mut since = self.lock();
         for (name, position) in positions {
@@ -57,7 +57,8 @@ impl Acknowledged {
 /// Position of an event consumer's subscription: up to it, all events are acknowledged.
 pub(in crate::store) struct Cursor {
     place: Mutex<Place>,
-    /// Function that receives the consumer's position up to which all events are acknowledged, whenever it grows. Must not block.
+    /// Function that receives the consumer's settled position. The cursor calls the function each time this position grows. The function
+    /// must not block.
     settle: Box<dyn Fn(u64) + Send + Sync>,
 }
 

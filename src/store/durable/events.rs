@@ -1,4 +1,4 @@
-//! Event source over the events of one tenant of a SQLite or PostgreSQL store, which are read page by page.
+//! Event source for one tenant of a SQLite or PostgreSQL store. The source reads the tenant's events page by page.
 
 use super::cursor::Cursor;
 use super::inbox::{AT_ONCE, TakenIn};
@@ -33,7 +33,7 @@ pub(in crate::store) struct Page {
 }
 
 impl Page {
-    /// Returns the page of a tenant without events.
+    /// Returns an empty page, for a tenant without events.
     pub(in crate::store) const fn empty() -> Self {
         Self {
             first: 1,
@@ -46,19 +46,21 @@ impl Page {
 
 /// Events that a SQLite or PostgreSQL store retains for one tenant.
 pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
-    /// Returns the name of the store and tenant for log lines about their events.
+    /// Returns a string that names the store and the tenant in log lines about events.
     fn log_name(&self) -> String;
 
-    /// Returns a receiver of a value that changes when there may be new events of the tenant.
+    /// Returns a receiver that is notified when the tenant may have new events.
     fn announced(&self) -> watch::Receiver<u64>;
 
-    /// Returns the maximum time between two reads of events, because other processes may be unable to announce their events.
+    /// Returns the maximum time between two reads of events. A subscription also reads without an announcement, because other processes may
+    /// be unable to announce their events.
     fn poll(&self) -> Duration;
 
-    /// Returns up to [`PAGE`] events from a position on, with the range of retained events, from one snapshot.
+    /// Returns one page: up to [`PAGE`] events from the position `from` on. The events and the range of retained events come from one
+    /// snapshot.
     fn page(&self, from: u64) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
-    /// Creates the breadcrumbs of at most `most` rows of the table `ux_inbox`, oldest first.
+    /// Creates breadcrumbs from at most `most` rows of the table `ux_inbox`, oldest row first.
     fn take_in(&self, most: usize) -> impl Future<Output = Result<TakenIn, StoreError>> + Send;
 
     /// Returns the time of the tenant's event at a position, or `None` if that event was deleted. The event at the position of each
@@ -68,13 +70,13 @@ pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
         position: u64,
     ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
 
-    /// Returns the stored position of the event consumer as a cursor, which starts at `begin` for a new consumer. Returns `None` for a log
-    /// without a consumer.
+    /// Returns the event consumer's cursor, which starts at the consumer's stored position. The cursor of a new consumer starts at `begin`.
+    /// Returns `None` for a log without a consumer.
     fn cursor(&self, begin: u64)
     -> impl Future<Output = Result<Option<Cursor>, StoreError>> + Send;
 }
 
-/// Returns the number with which a store saves an event kind.
+/// Returns the number that represents an event kind in the table `ux_events`.
 pub(in crate::store) const fn kind(kind: EventKind) -> i16 {
     match kind {
         EventKind::Created => 0,
@@ -83,7 +85,7 @@ pub(in crate::store) const fn kind(kind: EventKind) -> i16 {
     }
 }
 
-/// Returns the event kind of a stored number, or `None` for an unknown one.
+/// Returns the event kind that a number in the table `ux_events` represents, or `None` for an unknown number.
 pub(in crate::store) const fn kind_of(kind: i64) -> Option<EventKind> {
     match kind {
         0 => Some(EventKind::Created),
@@ -159,8 +161,8 @@ pub(in crate::store) async fn subscribe<L: Log>(
         .delivering_after(delivered_to))
 }
 
-/// Returns the position of the tenant's oldest event after `time`, or the end of `positions` if no event is later. The times of events grow
-/// with their positions.
+/// Returns the position of the tenant's oldest event after `time`. Searches the range `positions`, and returns the end of this range if all
+/// its events are older. The times of events grow with their positions.
 async fn first_after<L: Log>(
     log: &L,
     positions: Range<u64>,
@@ -187,11 +189,12 @@ struct Subscriber<L> {
     poll_at: Instant,
     /// If `true`, the table `ux_inbox` had rows of the tenant when the subscription last read events.
     has_inbox: bool,
-    /// Time until which the subscription takes no rows from `ux_inbox`, because the last attempt failed or another subscriber takes them.
+    /// Time until which the subscription creates no breadcrumbs from the table `ux_inbox`. Set after a failed attempt, and while another
+    /// subscriber processes the rows of the table.
     inbox_at: Instant,
     next: u64,
-    /// Time of the newest event that the subscriber has received or acknowledged, or that precedes the subscription. A `Lagged` error
-    /// reports this time.
+    /// Time up to which a `Lagged` error reports the events as delivered. It is just before the newest delivered event, because the next
+    /// event can belong to the same commit. Without a delivered event, it comes from the start of the subscription.
     delivered_to: Option<Timestamp>,
     /// Events that the subscription has read and not delivered yet.
     read: VecDeque<(u64, Event)>,
@@ -272,7 +275,8 @@ impl<L: Log> Subscriber<L> {
 
     /// Creates breadcrumbs from rows of the table `ux_inbox`. Their events are read like all others.
     async fn take_in(&mut self) {
-        /// Pause after a failure to read `ux_inbox`, and maximum pause while another subscriber takes the rows.
+        /// Pause after a failed attempt to create breadcrumbs from the table `ux_inbox`. It is also the maximum pause while another
+        /// subscriber processes the rows of the table.
         const INBOX_PAUSE: Duration = Duration::from_secs(5);
         let now = Instant::now();
         if now < self.inbox_at {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// A breadcrumb or its tombstone, as a SQLite or PostgreSQL store has saved it.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Found<R = ()> {
-    /// Row ID of the breadcrumb in SQLite; PostgreSQL has `()`.
+    /// Row ID of the breadcrumb in SQLite, or `()` in PostgreSQL.
     #[cfg_attr(
         not(feature = "sqlite"),
         expect(dead_code, reason = "only the SQLite store reads it")
@@ -17,7 +17,7 @@ pub(in crate::store) struct Found<R = ()> {
     pub(in crate::store) deleted: bool,
 }
 
-/// Run that wrote a version of a breadcrumb: its executor and its lineage.
+/// Run that wrote a breadcrumb version: the run's executor and the run's lineage.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Writer {
     pub(in crate::store) executor: Arc<str>,
@@ -30,7 +30,7 @@ impl<R> Found<R> {
         !self.deleted && self.breadcrumb.ttl.is_none_or(|end| now < end)
     }
 
-    /// Returns the breadcrumb that was read from the store if it is neither deleted nor expired. Otherwise returns the error of a missing
+    /// Returns the breadcrumb in `found` unless the breadcrumb is deleted or expired. Otherwise returns the error of a missing
     /// breadcrumb.
     pub(in crate::store) fn living(
         found: Option<Self>,

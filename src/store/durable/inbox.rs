@@ -1,4 +1,5 @@
-//! Inbox of a SQLite or PostgreSQL store: rows that other programs insert with SQL, from which the store creates breadcrumbs.
+//! Inbox of a SQLite or PostgreSQL store: a table into which other programs insert rows with SQL. The store creates a
+//! breadcrumb from each row.
 
 use crate::error::Chain;
 use crate::model::{BreadcrumbId, NewBreadcrumb, parse_as};
@@ -69,7 +70,7 @@ pub(in crate::store) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the reason for the column `refused` of the inbox row, with all causes.
+    /// Returns the rejection reason with all causes, for the column `refused` of the inbox row.
     pub(in crate::store) fn text(&self) -> String {
         Chain(self).to_string()
     }

@@ -1,12 +1,13 @@
-//! Detection of jumps of the wall clock that a store reads.
+//! Detection of jumps of a store's wall clock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Minimum size of a jump of the wall clock. Smaller differences are corrections of the clock, or readings that waited for a lock.
+/// Minimum difference between wall time and monotonic time that counts as a jump of the wall clock. Smaller differences are corrections of
+/// the clock, or readings that waited for a lock.
 const LEAST: Duration = Duration::from_secs(60);
 
-/// Comparison of a store's wall clock with the monotonic clock of this process, which detects jumps.
+/// Detector of jumps of a store's wall clock. Compares the wall clock with the monotonic clock of this process.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Jumps(Mutex<State>);
 
@@ -28,7 +29,8 @@ struct Reading {
 }
 
 impl Jumps {
-    /// Compares a wall time in microseconds that was just read with the previous reading, and logs a jump.
+    /// Records a new reading of the wall clock, and logs a jump since the previous reading. `wall` is the wall time in microseconds since
+    /// 1970.
     pub(in crate::store) fn read(&self, store: &'static str, wall: i64) {
         let jump = {
             let mut state = self.state();
@@ -61,7 +63,8 @@ impl Jumps {
         }
     }
 
-    /// Returns `true` if this process has read the wall clock for at least `time`, and has seen no jump since.
+    /// Returns `true` if the wall clock has not jumped for at least `time`. The time before the first reading of the wall clock does not
+    /// count.
     pub(in crate::store) fn is_steady_for(&self, time: Duration) -> bool {
         let state = self.state();
         let since = state.steady_since;
@@ -87,8 +90,8 @@ impl State {
     }
 }
 
-/// Returns the wall time that passed between two readings minus the monotonic time that passed, in microseconds. Returns `None` for a small
-/// difference.
+/// Returns the size of a wall clock jump between two readings, in microseconds. The size is the elapsed wall time minus the elapsed
+/// monotonic time. Returns `None` for a small difference.
 fn jump(before: Reading, after: Reading) -> Option<i64> {
     let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     let passed = micros(after.at.saturating_duration_since(before.at));

@@ -59,13 +59,14 @@ impl Time {
 #[cfg(feature = "sqlite")]
 const AHEAD: i64 = 1_000;
 
-/// Maximum number of microseconds by which the store's clock is ahead of the wall clock: 7 days. A wall clock that was years ahead for a
+/// Maximum number of microseconds by which the store's clock is ahead of the wall clock (7 days). A wall clock that was years ahead for a
 /// moment must not stop all delays for years.
 #[cfg(feature = "sqlite")]
 const STANDS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 
-/// Returns the time of a store's clock, from the wall clock and [`Tenant::latest`]: the wall clock, unless it was set back. Then the
-/// store's clock stands still until the wall clock has reached the old time again. All values are in microseconds.
+/// Returns the time of a store's clock, calculated from the wall clock and [`Tenant::latest`]. The store's clock equals the wall clock
+/// unless the wall clock was set back. Then the store's clock stands still until the wall clock has reached the old time again. All values
+/// are in microseconds.
 ///
 /// If the wall clock was set back by more than twice [`STANDS`], the store's clock follows it. In between, the store's clock runs twice as
 /// fast as the wall clock until it has reached the old time, so it never leaps while the wall clock advances.
@@ -88,7 +89,7 @@ pub(in crate::store) struct Tenant {
     /// Time of the tenant's last commit of a breadcrumb, in microseconds. At least the time at which a row became due at once, less one
     /// microsecond.
     pub(in crate::store) latest: i64,
-    /// Last sequence number that the tenant assigned to a run. A run takes one when it is added, accepted, repeated or ended.
+    /// Last sequence number of the tenant's run ledger. A run takes a number when it is added, accepted, repeated or ended.
     pub(in crate::store) sequence: i64,
     /// Position of the tenant's newest event.
     pub(in crate::store) position: i64,
@@ -103,7 +104,7 @@ pub(in crate::store) struct Tenant {
 }
 
 impl Tenant {
-    /// Returns the row of a tenant without breadcrumbs and runs.
+    /// Returns the initial row of a new tenant.
     #[cfg(feature = "sqlite")]
     pub(in crate::store) fn new(id: i64) -> Self {
         Self {

@@ -20,19 +20,18 @@ use tokio::time::Instant;
 /// Maximum delay between two passes over the breadcrumbs without a vector while the embedder fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Maximum time between two passes over the breadcrumbs without a vector in a store in use. The passes embed breadcrumbs that
-/// other processes left without a vector.
+/// Maximum time between two passes over the breadcrumbs without a vector, while the store is in use. The passes embed breadcrumbs
+/// that other processes left without a vector.
 const PASS_EVERY: Duration = Duration::from_secs(60);
 
-/// A handle of one tenant on a store that saves the vectors of breadcrumbs.
+/// Store handle of one tenant, with methods that read and save the vectors of breadcrumbs.
 #[async_trait]
 pub(in crate::store) trait Vectors: BreadcrumbStore + Clone {
     /// Returns a function that creates another handle on the store. The function returns `None` after the store was closed, and
     /// does not keep the store open.
     fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static;
 
-    /// Returns at most `most` breadcrumbs that were written after `after` and have no vector of their current version, oldest
-    /// first.
+    /// Returns the oldest breadcrumbs whose current version has no vector, at most `most`. All of them were written after `after`.
     async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError>;
 
     /// Saves the vectors of those breadcrumbs whose embedded version is still the current one. Idempotent.
@@ -57,7 +56,7 @@ pub(in crate::store) struct Made {
     pub(in crate::store) vector: Option<Vec<f32>>,
 }
 
-/// The [`Keeper`]s of all tenants of a store, which maintain the vectors of the breadcrumbs.
+/// Vector maintenance of a store, with one [`Keeper`] for each tenant.
 #[derive(Debug)]
 pub(in crate::store) struct Keepers {
     config: EmbeddingConfig,
@@ -109,8 +108,8 @@ impl Keeper {
         }
     }
 
-    /// Registers a write of breadcrumbs before it starts. If the guard is dropped before the vectors are stored, it sets `behind`,
-    /// and the next [`catch_up`](Self::catch_up) starts a pass.
+    /// Returns a guard for a write of breadcrumbs that starts now. If the guard is dropped before the vectors are stored, it sets
+    /// `behind`, and the next [`catch_up`](Self::catch_up) starts a pass.
     pub(in crate::store) fn begin(self: &Arc<Self>) -> Keeping {
         Keeping {
             keeper: Arc::clone(self),
@@ -180,8 +179,8 @@ impl Keeper {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Embeds the breadcrumbs without a vector, from the time at which the last pass ended. Returns the number of breadcrumbs that
-    /// the embedder rejects, or `None` if the store was closed.
+    /// Runs one pass, which embeds the breadcrumbs without a vector. The pass skips breadcrumbs that were written up to the
+    /// time `until`. Returns the number of breadcrumbs that the embedder rejects, or `None` if the store was closed.
     async fn pass<S: Vectors>(
         self: &Arc<Self>,
         reopen: &(impl Fn() -> Option<S> + Send + Sync),
@@ -284,7 +283,7 @@ pub(in crate::store) fn deleted(writes: &[Write]) -> BTreeSet<BreadcrumbId> {
     deleted.collect()
 }
 
-/// Guard of a commit that can leave breadcrumbs without a vector, because it can fail or its future can be dropped.
+/// Guard of a commit that can leave breadcrumbs without a vector. The commit can fail, or its future can be dropped.
 pub(in crate::store) struct Keeping {
     keeper: Arc<Keeper>,
     is_done: bool,
@@ -322,7 +321,7 @@ impl Drop for Keeping {
     }
 }
 
-/// A background task that embeds the breadcrumbs without a vector. Its drop resets `going_on`, also if the tokio runtime drops the
+/// A background task that embeds the breadcrumbs without a vector. Its drop resets `going_on`, even if the tokio runtime drops the
 /// task.
 struct GoingOn(Arc<Keeper>);
 

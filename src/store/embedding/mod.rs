@@ -89,7 +89,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum size of the embedded text of a breadcrumb or a query in bytes: 4 KiB. The rest of a longer text is not embedded.
+/// Maximum size of the embedded text of a breadcrumb or a query in bytes (4 KiB). The rest of a longer text is not embedded.
 pub const MAX_TEXT_BYTES: usize = 4 << 10;
 
 /// A model that turns strings into vectors. Strings with a similar meaning have vectors of a similar direction.
@@ -223,7 +223,8 @@ impl EmbeddingConfig {
         self.embedder.dimensions()
     }
 
-    /// Returns an error if the stored vectors come from another model or have another number of dimensions than the embedder's.
+    /// Returns an error if the stored vectors do not match the embedder. They then come from another model, or have another number
+    /// of dimensions.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn check(&self, kept: &str, dimensions: usize) -> Result<(), EmbedError> {
         if kept == self.model() && dimensions == self.dimensions() {

@@ -6,8 +6,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// The breadcrumbs of a vector search that are most similar so far, up to the query's limit and with at least its minimum score.
-/// For equal scores, the newer breadcrumb comes first.
+/// The most similar breadcrumbs that a vector search has found so far. Contains at most as many as the query's limit, each with
+/// at least the query's minimum score. For equal scores, the newer breadcrumb comes first.
 pub(in crate::store) struct Nearest<'q> {
     query: &'q VectorQuery,
     found: BinaryHeap<Reverse<Found>>,

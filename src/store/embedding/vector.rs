@@ -1,4 +1,4 @@
-//! Unit vectors of embedded texts, and their similarity.
+//! Unit vectors of embedded strings, and their similarity.
 
 /// Normalizes a vector to length one. Returns `None` for a zero vector.
 pub(super) fn direction(mut vector: Vec<f32>) -> Option<Vec<f32>> {

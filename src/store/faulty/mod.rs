@@ -90,7 +90,7 @@ pub struct Injected {
 type Plan = Arc<dyn Fn(Operation, Moment) -> Fault + Send + Sync>;
 
 impl<S> Faulty<S> {
-    /// Delay before the next attempt in every injected error: 100 ms.
+    /// Delay before the next attempt in every injected error (100 ms).
     pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
     /// Wraps a store or an event source. `plan` decides about each call.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Position of a breadcrumb in the update order: update time, version and ID.
 pub(super) type OrderKey = (Timestamp, u64, BreadcrumbId);
 
-/// The run that wrote a breadcrumb version: its executor and lineage.
+/// The run that wrote a breadcrumb version: the run's executor and the run's lineage.
 #[derive(Clone, Debug)]
 pub(super) struct Writer {
     pub(super) executor: Arc<str>,

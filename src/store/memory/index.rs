@@ -7,7 +7,8 @@ use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of executors that remain in the index of due rows without a due row. They retain their memory for the next row.
+/// Number of executors in the index of due rows above which the index removes an executor without a due row. Other executors
+/// retain their memory for the next due row.
 const MOST_IDLE: usize = 1_000;
 
 #[derive(Debug, Default)]
@@ -120,7 +121,8 @@ impl Index {
         (due <= now).then_some(run)
     }
 
-    /// Returns the runs with the ordering key of a run, in their order, with their sequences.
+    /// Returns the runs with the same ordering key as `run`, each with its sequence. The runs are in the order of the ordering
+    /// key.
     pub(super) fn of_key(&self, run: &RunRef) -> impl Iterator<Item = (u64, &RunRef)> {
         let key = run.order.as_ref();
         let range = key.map(|key| {
@@ -153,9 +155,10 @@ impl Index {
         before.rev().map(|(_, run)| run)
     }
 
-    /// Returns the runs that were transferred to an executor version, and a second list of runs that any version can accept when
-    /// they are due. The runs of the second list were transferred to other versions and left the order of their ordering keys.
-    /// Both lists are in the order of the runs' sequences.
+    /// Returns two lists of transferred runs that an executor version can accept. The first list has the runs that were
+    /// transferred to this version. The second list has the runs that were transferred to other versions and left the order of
+    /// their ordering keys. A run of the second list can be accepted when it is due. Both lists are in the order of the runs'
+    /// sequences.
     pub(super) fn transferred<'i>(
         &'i self,
         version: &'i (Arc<str>, Arc<str>),

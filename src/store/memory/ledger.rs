@@ -258,7 +258,7 @@ impl RunLedger for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Returns the state of a run, and the time until it is due, or `None` for an unknown run.
+    /// Returns a run's state and the time until the run is due. Returns `None` for an unknown run.
     pub(in crate::store) fn state_of(&self, run: &RunRef) -> Option<(RunState, Duration)> {
         let now = self.now();
         let row = self.tenant.read().runs.row(run)?;
@@ -266,8 +266,8 @@ impl MemoryStore {
         Some((row.state, wait))
     }
 
-    /// Returns `true` if the ledger has all of these runs, so that adding them changes nothing. Several workers add each run, so
-    /// most calls end here and need no write lock.
+    /// Returns `true` if the ledger already has all runs in `runs`. Adding the runs then changes nothing. Several workers add
+    /// each run, so most calls end here and need no write lock.
     fn are_added(state: &State, runs: &[NewRun]) -> bool {
         runs.iter().all(|new| state.runs.is_added(&new.run))
     }

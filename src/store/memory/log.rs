@@ -18,7 +18,7 @@ const AT_ONCE: usize = 64;
 #[derive(Clone, Debug)]
 enum Logged {
     Shared(EventKind, Arc<Breadcrumb>),
-    /// An event that does not share its breadcrumb with the store, so that the log does not retain the breadcrumb in memory. The
+    /// An event without a reference to the stored breadcrumb, so that the log does not keep this breadcrumb in memory. The
     /// breadcrumb is larger than an event's context may be, or the log has dropped the context.
     Alone(Arc<Event>),
 }
@@ -121,8 +121,8 @@ impl Log {
         }
     }
 
-    /// Returns the position of the oldest event in the log after a time, or the position of the next event. The times of events
-    /// grow with their positions.
+    /// Returns the position of the oldest event in the log after `time`. Without such an event, returns the position that the
+    /// next event will have. The times of events grow with their positions.
     fn first_after(&self, time: Timestamp) -> u64 {
         let before = self
             .events
@@ -130,7 +130,7 @@ impl Log {
         self.first() + before as u64
     }
 
-    /// Adds at most [`AT_ONCE`] events of the log, from a position on, to `found`.
+    /// Adds up to [`AT_ONCE`] events of the log to `found`, starting with the event at `position`.
     ///
     /// # Errors
     /// The number of events from the position on that the log has dropped.
@@ -213,8 +213,8 @@ struct Subscriber {
     next: u64,
     /// Events that the subscriber has read from the log and not delivered yet. The first one is at position `next`.
     read: VecDeque<Logged>,
-    /// The time of the newest event that the subscriber has delivered, or that precedes the subscription. A `Lagged` error
-    /// reports this time.
+    /// Time up to which a `Lagged` error reports the events as delivered. It is just before the newest delivered event, because
+    /// the next event can belong to the same commit. Without a delivered event, it comes from the start of the subscription.
     delivered_to: Option<Timestamp>,
     returned: Arc<Nacked<Logged>>,
 }

@@ -289,7 +289,7 @@ impl Tenant {
         }
     }
 
-    /// Returns `true` if nothing was ever stored in this tenant, so that it equals a new tenant.
+    /// Returns `true` if nothing was ever stored in this tenant. Such a tenant equals a new tenant.
     fn is_unused(&self) -> bool {
         let state = self.read();
         state.latest == 0

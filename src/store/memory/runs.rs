@@ -78,8 +78,8 @@ impl Runs {
         rules::opens(self.rows.get(run).map(Box::as_ref), origin)
     }
 
-    /// Returns `true` if [adding](rules::enqueue) a run to the ledger changes nothing: its row exists, and has the origin of its
-    /// trigger.
+    /// Returns `true` if [adding](rules::enqueue) a run to the ledger changes nothing. The ledger then has the run's row, with the
+    /// origin of the run's trigger.
     pub(super) fn is_added(&self, run: &RunRef) -> bool {
         let row = self.rows.get(run);
         row.is_some_and(|row| row.lineage.is_some()) && !planted("no-key")
@@ -114,7 +114,7 @@ impl Runs {
         }
     }
 
-    /// Returns the first other ledger row with the ordering key of a run.
+    /// Returns the first ledger row in the order of the ordering key of `run`, not counting the row of `run` itself.
     fn first(&self, run: &RunRef) -> Option<First> {
         let mut rows = self.index.of_key(run).filter(|(_, other)| *other != run);
         let (sequence, first) = rows.next()?;
@@ -278,8 +278,8 @@ impl Runs {
         )
     }
 
-    /// Returns all ledger rows in `states`, and possibly further rows, which the caller must filter out. `on` limits the rows of
-    /// suspended runs to one trigger.
+    /// Returns all ledger rows in `states`. The result can contain further rows, which the caller must filter out. `on` limits the rows
+    /// of suspended runs to one trigger.
     fn in_states(
         &self,
         states: &[RunState],

@@ -1,4 +1,5 @@
-//! A commit to the store in memory: staged against the current state, then applied without a possible failure.
+//! A commit to the store in memory, in two steps. Staging the commit against the current state can fail. Applying the staged
+//! commit cannot fail.
 
 use super::entry::{Writer, lives};
 use super::{MemoryLimits, NAME, State};
@@ -75,7 +76,7 @@ pub(super) fn commit(
     let more = stage.growth + state_growth(end.as_ref(), row.as_ref());
     state.check_bytes(more, expired_bytes, limits.bytes)?;
     if let Some((_, RunEnd::Suspended { .. })) = &end {
-        // Later commits must have a later time than the suspension, also if this commit has no writes.
+        // Later commits must have a later time than the suspension, even if this commit has no writes.
         stage.next_time();
     }
     let (written, latest) = (stage.written, stage.latest);
@@ -232,7 +233,8 @@ impl<'s> Stage<'s> {
         self.written.push((kind, breadcrumb));
     }
 
-    /// Returns the time of a write, later than every earlier commit, so that the update order is the commit order.
+    /// Returns the time of a write. It is later than the time of every earlier commit, so the update order equals the commit
+    /// order.
     fn next_time(&mut self) -> Timestamp {
         self.latest = self.now.as_micros().max(self.latest + 1);
         Timestamp::from_micros(self.latest)

@@ -163,7 +163,7 @@ impl Table {
         self.vectors = Some(VectorTable::default());
     }
 
-    /// Returns a page of the breadcrumbs without a vector of their current version that were updated after a time.
+    /// Returns a page of the breadcrumbs whose current version has no vector. All of them were updated after `after`.
     pub(super) fn without_vector(&self, after: Timestamp, most: usize, until: Timestamp) -> Page {
         let missing = self.vectors.iter().flat_map(|table| table.missing(after));
         let mut found: Vec<_> = missing

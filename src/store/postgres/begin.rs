@@ -1,5 +1,5 @@
-//! First message of a PostgreSQL transaction: locks ordering keys of runs, and reads the tenant's row, the clock and the rows that its jobs
-//! need.
+//! First message of a PostgreSQL transaction. The message locks ordering keys of runs, and reads the tenant's row, the clock and the rows
+//! that the transaction's jobs need.
 
 use super::NAME;
 use super::column;
@@ -12,7 +12,8 @@ use crate::store::durable::tenant::{Tenant, Time};
 use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeSet;
 
-/// The server's answer to the first message of a PostgreSQL transaction: the tenant's row, the clock and the rows that its jobs need.
+/// The server's answer to the first message of a PostgreSQL transaction: the tenant's row, the clock and the rows for the transaction's
+/// jobs.
 pub(super) struct Begun {
     /// The tenant's row (counters and event positions) at the start of the transaction. Other transactions can change it until [`take`]
     /// locks it.
@@ -58,8 +59,8 @@ pub(super) fn statements() -> String {
     format!("{begin}; {take}; {lines}; {all}")
 }
 
-/// Begins a PostgreSQL transaction: locks ordering keys of runs, and reads the tenant's row, the clock and the rows that its jobs need. The
-/// plans are generic, because planning for each set of parameters would cost more than the execution.
+/// Begins a PostgreSQL transaction. Locks ordering keys of runs, and reads the tenant's row, the clock and the rows that the transaction's
+/// jobs need. The plans are generic, because planning for each set of parameters would cost more than the execution.
 pub(super) async fn begin(
     connection: &mut PgConnection,
     tenant: i64,

@@ -79,7 +79,7 @@ impl Decode<'_, Postgres> for Id {
     }
 }
 
-/// Escape character in names that PostgreSQL stores: the sequence with `0` is U+0000, and the sequence with `1` is the character itself.
+/// Escape character in names that PostgreSQL stores. The character represents U+0000 if `0` follows, and itself if `1` follows.
 const ESCAPE: char = '\u{1A}';
 
 /// Returns the form in which PostgreSQL stores a name, such as an executor ID. PostgreSQL text cannot contain U+0000, and different names
@@ -94,7 +94,7 @@ pub(super) fn name(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns an owned string with the form in which PostgreSQL stores a name.
+/// Returns the form in which PostgreSQL stores a name, as an owned string.
 pub(super) fn name_of(text: &str) -> String {
     name(text).into_owned()
 }

@@ -87,8 +87,8 @@ impl Connections {
         })
     }
 
-    /// Returns the PostgreSQL server's answer, or an I/O timeout after twice the `patience` of the settings. The server's own lock timeout
-    /// is shorter. A timeout also closes the idle connections, because they may be lost too and the network need not report that.
+    /// Waits for an answer of the PostgreSQL server, and fails with an I/O timeout after twice the time `patience`. The server's own lock
+    /// timeout is shorter. A timeout also closes the idle connections, because they may be lost too and the network need not report that.
     pub(super) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> sqlx::Result<T> {
         let limit = self.patience.saturating_mul(2);
         if let Ok(answer) = timeout(limit, answer).await {
@@ -102,8 +102,8 @@ impl Connections {
         )))
     }
 
-    /// Closes the pool's idle connections if an error means that the session is read-only, because a session retains that setting after the
-    /// server accepts writes again.
+    /// Closes the pool's idle connections if an error means that the session is read-only. A session stays read-only after the server
+    /// accepts writes again.
     pub(super) fn note(&self, error: &sqlx::Error) {
         if Class::of(error) == Class::ReadOnly {
             self.close_kept();
@@ -203,8 +203,8 @@ impl Connection<'_> {
         });
     }
 
-    /// Returns the SQL that executes a write statement, and first prepares it if this connection has not done so. Returns `None` if the
-    /// values do not fit into a message. After a failed message the caller must close the connection.
+    /// Returns the SQL that executes a write statement. The SQL first prepares the statement, unless this connection has prepared it
+    /// before. Returns `None` if the values do not fit into a message. After a failed message the caller must close the connection.
     pub(super) fn message(&mut self, statement: &Statement) -> Option<Vec<String>> {
         /// Maximum number of write statements that one PostgreSQL connection prepares. Commits have fewer combinations of optional parts.
         const MOST: usize = 128;
@@ -222,8 +222,8 @@ impl Connection<'_> {
         Some(vec![statement.prepare(&name), execute])
     }
 
-    /// Prepares the SQL statements of transactions and reads, unless the PostgreSQL connection has done so. They must be the same in each
-    /// call. Returns the connection's session.
+    /// Prepares the SQL statements of transactions and reads, unless this PostgreSQL connection has prepared them before. The statements
+    /// must be the same in each call. Returns the connection's session.
     pub(super) async fn prepare(
         &mut self,
         statements: impl FnOnce() -> String,

@@ -32,7 +32,7 @@ pub(super) struct Database {
     pub(super) name: Arc<str>,
     pub(super) settings: Arc<Settings>,
     pub(super) time: Time,
-    /// Event positions that consumers have acknowledged and the store has not saved yet.
+    /// Acknowledged event positions that the store has not saved yet, by tenant and event consumer.
     pub(super) acknowledged: Acknowledged,
     /// If `true`, a task stores acknowledged positions of event consumers.
     pub(super) storing: AtomicBool,
@@ -50,7 +50,7 @@ pub(super) struct Database {
     pub(super) notifying: Notifying,
     /// If `true`, a task listens for events of other processes.
     pub(super) listening: AtomicBool,
-    /// Counter that changes when there may be new events, which wakes the event subscribers.
+    /// Counter that wakes the event subscribers when it changes. It changes when there may be new events.
     pub(super) announced: watch::Sender<u64>,
     /// Number of times that other processes announced new events to this process.
     pub(super) others: Arc<AtomicU64>,
@@ -62,11 +62,11 @@ pub(super) struct Database {
     /// Jobs (store operations) that wait for a PostgreSQL transaction.
     pub(super) waiting: Waiting,
     pub(super) round_trip: RoundTrip,
-    /// Closes the receivers of [`open`](Self::open()) when the last reference to the database is dropped.
+    /// Sender that is dropped with the last reference to this state. The receivers of [`open`](Self::open()) then close.
     _open: watch::Sender<()>,
     open: watch::Receiver<()>,
-    /// Sender whose clones mark the running background tasks with a PostgreSQL connection. [`closed`](Self::closed) ends when all clones
-    /// are dropped.
+    /// Sender for the background tasks that have a PostgreSQL connection. Each of these tasks has a clone of the sender.
+    /// [`closed`](Self::closed) ends when all clones are dropped.
     pub(super) ends: watch::Sender<()>,
     ended: watch::Receiver<()>,
 }
@@ -144,9 +144,9 @@ impl Database {
         }
     }
 
-    /// Returns the maximum number of concurrent transactions of a tenant: 1 to 4, one more per millisecond of the network round trip,
-    /// and at most half of the connections. Several transactions help if they mostly wait for the network. Otherwise one larger
-    /// transaction costs the server less.
+    /// Returns the maximum number of concurrent transactions of a tenant. The number is 1 to 4: one more per millisecond of the network
+    /// round trip, and at most half of the number of connections. Several transactions help if they mostly wait for the network.
+    /// Otherwise one larger transaction costs the server less.
     pub(super) fn most_turns(&self) -> usize {
         const MOST: usize = 4;
         let half = self.settings.connections as usize / 2;

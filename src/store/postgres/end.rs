@@ -44,7 +44,7 @@ impl Broken {
 /// Results of the last message of a PostgreSQL transaction, which writes, commits and claims runs.
 #[derive(Default)]
 pub(super) struct Sent {
-    /// Place of the transaction's changes in the tenant's commit order, if the last message wrote any.
+    /// Place of the transaction's changes in the tenant's commit order, or `None` if the last message wrote no changes.
     pub(super) place: Option<Place>,
     /// Runs that the claims in the last message leased.
     pub(super) leased: Vec<Leased>,
@@ -114,7 +114,7 @@ pub(super) async fn end(
     }
 }
 
-/// Executes the write statement of a transaction with bound parameters, because its values do not fit into a message.
+/// Executes a transaction's write statement with bound parameters. Used if the statement's values do not fit into a message.
 async fn write_beside(
     connection: &mut PgConnection,
     before: Vec<String>,

@@ -31,7 +31,7 @@ pub enum PostgresError {
     UnsupportedParameter {
         /// Position of the unsupported parameter in the connection string's query, counted from 1.
         number: usize,
-        /// Name of the unsupported parameter, if it is a known one of other PostgreSQL clients.
+        /// Name of the unsupported parameter if it is a known parameter of other PostgreSQL clients, otherwise `None`.
         name: Option<&'static str>,
     },
     /// The name of the store's PostgreSQL schema is invalid: it must have 1 to 40 of the characters `a-z`, `0-9` and `_`, and must not

@@ -37,7 +37,7 @@ impl Wanted {
         self.runs.push(run.clone());
     }
 
-    /// Adds a run that the transaction enqueues, and its ordering key, which the transaction must lock.
+    /// Adds a run that the transaction enqueues. The transaction must lock the run's ordering key.
     pub(super) fn seen(&mut self, run: &RunRef) {
         if planted("no-key") {
             return self.run(run);
@@ -141,7 +141,8 @@ fn read_known(
     }
 }
 
-/// Reads the first other run with the run's ordering key from a row of the answer, or `None` if there is no such run.
+/// Reads the first run in the order of an ordering key, not counting the run whose facts the row contains. Returns `None` without such a
+/// run.
 fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<First>> {
     let Some(sequence) = found.try_get::<Option<i64>, _>(column)? else {
         return Ok(None);
@@ -167,7 +168,8 @@ pub(super) struct Stored {
     pub(super) oldest_key: Option<Timestamp>,
 }
 
-/// SQL that reads the ledger row, the trigger's origin and the ordering key's first other run of each run in a list.
+/// SQL that reads facts of the runs in a list: each run's ledger row, the origin of its trigger, and the first other run with its ordering
+/// key.
 ///
 /// `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. With either, the server looks up each run by its index. Otherwise a plan
 /// that was made while the tables were small would read all rows of the tenant. `$which` may omit runs. `$paused` is the time since which
@@ -287,7 +289,7 @@ pub(super) struct Known {
     pub(super) kept: Option<Kept>,
     /// Recorded origin of the run's trigger: the correlation ID and hops, or `Origin::Own` if the run's own executor wrote the trigger.
     pub(super) origin: Origin,
-    /// First other run with the run's ordering key.
+    /// First run in the order of the run's ordering key, not counting the run itself.
     pub(super) first: Option<First>,
     /// Time since which the run's executor is paused. Not read for a run to be enqueued.
     pub(super) paused: Option<Timestamp>,

@@ -1,5 +1,5 @@
-//! Detection of lost commits: events that this process has seen and the database no longer has, as after a restore from an older
-//! backup.
+//! Detection of lost commits. Commits are lost if the database lacks events that this process has seen, for example after a restore from an
+//! older backup.
 
 use super::NAME;
 use super::error::PostgresError;
@@ -25,19 +25,19 @@ pub(super) struct Seen {
     pub(super) of: (BreadcrumbId, u64),
 }
 
-/// Positions of a tenant's events in the database at the time of a read that started after the [`Mark`] was taken.
+/// Positions of a tenant's events in the database, from a read that started after the [`Mark`] was taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     /// Position of the tenant's oldest event in the database.
     pub(super) first: u64,
     /// Position of the tenant's newest event in the database.
     pub(super) last: u64,
-    /// Breadcrumb ID and version of the database's event at the position of the [`Mark`].
+    /// Breadcrumb ID and version of the event that the database has at the position of the [`Mark`]'s event.
     pub(super) at_mark: Option<(BreadcrumbId, u64)>,
 }
 
 impl Mark {
-    /// Updates the highest seen position and the newest seen event of the tenant from another mark.
+    /// Merges another mark into this mark. The result has the highest seen position and the newest seen event of both marks.
     pub(super) fn add(&mut self, other: Self) {
         self.head = self.head.max(other.head);
         let position = |event: Option<Seen>| event.map(|event| event.position);

@@ -18,8 +18,8 @@ pub(super) async fn is_filled(connection: &mut PgConnection, tenant: &str) -> sq
     is_filled.fetch_one(connection).await
 }
 
-/// Job that creates the breadcrumbs of at most `most` rows of the table `ux_inbox`, oldest first, and deletes these rows. A rejected row
-/// stays and gets the reason. Does nothing while another transaction takes in rows of the tenant, so the rows retain their order.
+/// Job that creates breadcrumbs from at most `most` rows of the table `ux_inbox`, oldest row first, and deletes these rows. A rejected
+/// row stays and gets the reason. Does nothing while another transaction takes in rows of the tenant, so the rows retain their order.
 pub(super) struct TakeIn {
     pub(super) most: usize,
 }
@@ -59,9 +59,9 @@ impl Job for TakeIn {
 }
 
 impl TakeIn {
-    /// Locks the tenant's oldest inbox rows that no other transaction has locked, and reads them up to a total size.
+    /// Locks and reads the tenant's oldest inbox rows, up to a total size. Skips rows that another transaction has locked.
     async fn first(&self, writing: &mut Writing<'_>) -> sqlx::Result<Vec<Inserted>> {
-        /// First key of the advisory lock on a tenant's inbox: `ux_i` in ASCII.
+        /// First key of the advisory lock on a tenant's inbox (`ux_i` in ASCII).
         const LOCK: i32 = 0x7578_5F69;
         let tenant = column::name(writing.name);
         let lock = "SELECT pg_try_advisory_xact_lock($1, hashtext(current_schema() || ' ' || $2))";
@@ -100,8 +100,8 @@ impl TakeIn {
     }
 }
 
-/// Returns the IDs that are already used, among the breadcrumb IDs that inbox rows chose. An ID is used if a breadcrumb or a tombstone of
-/// the tenant has it.
+/// Returns those chosen breadcrumb IDs of inbox rows that are already used. An ID is used if a breadcrumb or a tombstone of the tenant
+/// has it.
 async fn known(writing: &mut Writing<'_>, rows: &[Inserted]) -> sqlx::Result<Vec<BreadcrumbId>> {
     let chosen: Vec<Id> = rows.iter().filter_map(|row| row.id).map(Id::from).collect();
     if chosen.is_empty() {

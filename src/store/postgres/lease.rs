@@ -21,11 +21,11 @@ use std::sync::Arc;
 /// Parameters of a claim of due runs: executors, limits and the claim ID.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// Executors whose runs are claimed, and the maximum number of runs of each, in the order in which they take turns.
+    /// Executors whose runs are claimed, each with its maximum number of runs. The executors take turns in the order of this list.
     executors: Vec<(Arc<str>, usize)>,
     /// Maximum number of runs of all executors that one claim leases.
     most: usize,
-    /// ID that marks the leases of one claim, so that they can be found if the answer is lost.
+    /// ID that marks the leases of one claim. The store finds the leases by this ID if the answer to the claim is lost.
     pub(super) claim: ClaimId,
 }
 
@@ -106,7 +106,7 @@ pub(super) fn statement() -> String {
     )
 }
 
-/// Maximum size of a trigger's context for which a claim returns the trigger with its run, in bytes. A claim has up to 64 triggers.
+/// Maximum context size, in bytes, of a trigger that a claim returns with its run. A claim has up to 64 triggers.
 const MOST_AT_HAND: usize = 64 << 10;
 
 /// A run that a claim leased.
@@ -147,7 +147,7 @@ impl Leased {
         }
     }
 
-    /// Sorts the runs of a claim by their position in its order.
+    /// Sorts the runs of a claim in the order in which the claim selected the runs.
     pub(super) fn sort(leased: &mut [Self]) {
         leased.sort_by_key(|leased| leased.turn);
     }
@@ -172,7 +172,7 @@ pub(super) async fn due(
     Ok(leased)
 }
 
-/// Returns the runs that a claim leased although its answer was lost, without expired leases.
+/// Returns the runs that a claim leased although the answer to the claim was lost. Omits runs whose lease has expired.
 pub(super) async fn again(
     connection: &mut PgConnection,
     tenant: i64,

@@ -255,8 +255,8 @@ impl RunLedger for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Returns a copy of `run` with the run's ordering key. If `run` has no key, the key comes from the run's ledger row. Transactions lock
-    /// ordering keys before rows, which prevents deadlocks.
+    /// Returns a copy of `run` that includes the run's ordering key. If `run` has no key, the key comes from the run's ledger row.
+    /// Transactions lock ordering keys before rows, which prevents deadlocks.
     async fn with_key(&self, run: &RunRef) -> Result<RunRef, StoreError> {
         if run.order.is_some() {
             return Ok(run.clone());

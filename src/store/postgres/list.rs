@@ -12,7 +12,7 @@ use crate::store::run_page::Stored;
 use crate::store::{Run, RunFilter, RunQuery, RunRef, RunState};
 use sqlx::{AssertSqlSafe, PgConnection};
 
-/// Read of the runs that a filter selects, in the order of their due time, then of their addition.
+/// Read of the runs that a filter selects, ordered by due time, then by sequence.
 pub(super) struct List<'f> {
     pub(super) tenant: &'f Named,
     pub(super) filter: &'f RunFilter,
@@ -219,7 +219,7 @@ async fn those_selected(
     }
 }
 
-/// Returns the SQL condition for runs that have a state now. A run whose due time has passed is ready.
+/// Returns the SQL condition for runs whose current state is `state`. A run whose due time has passed is ready.
 fn test_of(state: RunState) -> String {
     let number = state.number();
     match state {

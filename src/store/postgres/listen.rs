@@ -53,7 +53,8 @@ async fn tell(database: &Database) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Starts to listen for other processes' notifications about new events, unless a task does already. The task ends with the last handle.
+/// Starts a task that listens for other processes' notifications about new events, unless such a task is running. The task ends with the
+/// last handle.
 pub(super) fn listen(database: &Arc<Database>) {
     if database.listening.swap(true, Ordering::SeqCst) {
         return;
@@ -100,7 +101,7 @@ struct Hearing {
 }
 
 impl Hearing {
-    /// Listens for event notifications over one connection, until it is lost or has reached its maximum age.
+    /// Listens for event notifications over one connection. Ends when the connection is lost or has reached its maximum age.
     async fn hear(&self, pool: &PgPool) {
         let heard = async {
             let mut listener = PgListener::connect_with(pool).await?;
@@ -130,8 +131,8 @@ impl Hearing {
         self.announced.send_modify(|times| *times += 1);
     }
 
-    /// Returns `true` if a notification comes from another process with new events in the same schema. Earlier versions of this crate send
-    /// only the schema.
+    /// Returns `true` if a notification reports new events that another process committed in the same schema. Earlier versions of this
+    /// crate send only the schema.
     fn is_of_another(&self, payload: &str) -> bool {
         let (schema, sender) = payload.split_once(' ').unwrap_or((payload, ""));
         schema == self.schema && sender != self.own

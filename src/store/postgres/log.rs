@@ -105,7 +105,7 @@ impl Read for IsStandby {
     }
 }
 
-/// Returns the newest event of a page as a [`Mark`] of the events that were seen.
+/// Returns the [`Mark`] of a page that was read: the newest event of the page, and the tenant's last event position.
 fn newest(page: &Page) -> Mark {
     let seen = page.events.back().map(|(position, event)| Seen {
         position: *position,

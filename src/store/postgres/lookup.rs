@@ -1,4 +1,4 @@
-//! Runs and breadcrumbs that jobs look up in a PostgreSQL transaction, with the changes of the jobs so far.
+//! Lookup of runs and breadcrumbs in a PostgreSQL transaction. The results include the changes of the transaction's jobs so far.
 
 use super::begin::lock_lines;
 use super::changes::Changes;
@@ -32,7 +32,7 @@ impl Writing<'_> {
         line_of(run).is_none_or(|line| self.lines.contains(&line))
     }
 
-    /// Returns a run's ledger row and related facts, with the changes of the transaction's jobs so far. Returns `None` if `locks` is
+    /// Returns a run's ledger row and related facts, including the changes of the transaction's jobs so far. Returns `None` if `locks` is
     /// `false` and enqueuing does not change the run's row.
     async fn known(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<Known>> {
         let name = row::name(run);
@@ -64,8 +64,8 @@ impl Writing<'_> {
         Ok(Some(known))
     }
 
-    /// Returns the first run of an ordering key, except the run `name`. The result includes the changes of the transaction's jobs so far.
-    /// `first` is the first row in the table.
+    /// Returns the first run in the order of an ordering key, not counting the run `name`. The result includes the changes of the
+    /// transaction's jobs so far. `first` is the first row in the table.
     fn first(&self, line: &Line, name: &Name, first: Option<First>) -> Option<First> {
         let has_joined = |changes: &Changes| changes.joined.contains(line);
         if !has_joined(&self.own) && !has_joined(&self.earlier) {
@@ -89,7 +89,7 @@ impl Writing<'_> {
         of_table.or(earliest)
     }
 
-    /// Returns the facts of a run that the rules of state transitions need, and the serial number of its ledger row. Locks the row.
+    /// Returns a run's facts for the rules of state transitions, and the serial number of the run's ledger row. Locks the ledger row.
     pub(super) async fn facts<'r>(
         &mut self,
         run: &'r RunRef,
@@ -156,7 +156,7 @@ impl Writing<'_> {
         Ok(Some(known))
     }
 
-    /// Returns a breadcrumb or its tombstone, after the changes of the transaction's jobs so far.
+    /// Returns a breadcrumb or its tombstone, including the changes of the transaction's jobs so far.
     pub(super) async fn breadcrumb(&mut self, id: BreadcrumbId) -> sqlx::Result<Option<Found>> {
         let changed = self
             .own

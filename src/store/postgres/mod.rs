@@ -187,7 +187,7 @@ impl PostgresStore {
 
     /// Returns an event source over this tenant's commits with a stored position for a named consumer.
     ///
-    /// A subscription continues after the last event up to which all events are acknowledged, also after a restart. The start position of
+    /// A subscription continues after the last event up to which all events are acknowledged, even after a restart. The start position of
     /// a subscription has an effect only for a new name. Acknowledgements are stored with a short delay, so a crash can cause a
     /// redelivery. Use one subscription for each name at a time, because a name has one position. A tenant has at most 1,000 names.
     #[must_use]
@@ -205,8 +205,9 @@ impl PostgresStore {
         self.database.read(Count(&self.tenant.name)).await
     }
 
-    /// Returns `true` if the store's PostgreSQL schema has tables for vectors: the server has the extension `vector` (pgvector), and the
-    /// extension existed or could be created. A store uses the tables only with an [embedder](PostgresBuilder::embeddings).
+    /// Returns `true` if the store's PostgreSQL schema has tables for vectors. The tables exist if the extension `vector` (pgvector)
+    /// existed, or if the store was able to create the extension. A store uses the tables only with an
+    /// [embedder](PostgresBuilder::embeddings).
     #[must_use]
     pub fn has_vectors(&self) -> bool {
         self.database.pgvector.is_some()
@@ -305,7 +306,8 @@ impl PostgresStore {
         }
     }
 
-    /// Returns the keeper of the tenant's vectors and the PostgreSQL extension for vectors, or `None` without vector search.
+    /// Returns the parts for vector search: the tenant's vector maintenance and the PostgreSQL extension for vectors. Returns `None`
+    /// without vector search.
     fn by_meaning(&self) -> Option<(&Arc<Keeper>, &Pgvector)> {
         self.keeper.as_ref().zip(self.database.pgvector.as_ref())
     }

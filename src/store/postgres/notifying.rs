@@ -23,7 +23,7 @@ impl Default for Notifying {
 impl Notifying {
     const IDLE: u8 = 0;
     const SENDING: u8 = 1;
-    /// A notification is being sent, and further events were committed since it was started.
+    /// A notification is being sent, and further events were committed after its start. A further notification must follow.
     const BEHIND: u8 = 2;
 
     /// Records that this process committed new events. Returns `true` if the caller must send a notification.

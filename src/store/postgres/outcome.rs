@@ -69,7 +69,8 @@ pub(super) struct Done {
     /// Places of the transaction's changes in the tenant's commit order. The list is in the order in which the transaction wrote the
     /// changes.
     pub(super) places: Vec<Place>,
-    /// Events of the changes at each place in the tenant's commit order, with the position of the last event.
+    /// Events of the transaction, with one entry for each place in the tenant's commit order. An entry has the position of its last event,
+    /// and its events.
     pub(super) events: Vec<(u64, Vec<Event>)>,
     /// Runs that were claimed after the commit. `None` if the answer of the claim was lost.
     pub(super) leased: Option<Vec<Leased>>,

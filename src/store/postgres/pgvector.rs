@@ -16,7 +16,7 @@ const MOST_DIMENSIONS: usize = 2_000;
 /// Interval at which to check whether another process has created the vector index.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// SQL that locks the creation of the PostgreSQL extension `vector`, which all stores of a database share.
+/// SQL that takes the lock for the creation of the PostgreSQL extension `vector`. All stores of a database share the extension.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('universal-executor vector', 0))";
 
 /// SQL that tries to lock the creation of a schema's vector index. Other processes poll instead of waiting for the lock: `CREATE INDEX
@@ -123,8 +123,8 @@ fn iterates(version: &str) -> bool {
     version >= (0, 8)
 }
 
-/// Returns the SQL that creates the tables for vectors: `ux_embedder` with the model of the vectors, and `ux_embeddings` with one vector
-/// for each breadcrumb and model. A vector is deleted with its breadcrumb, can be of an older version, and is NULL for a breadcrumb without
+/// Returns the SQL that creates the tables for vectors. `ux_embedder` has the model of the vectors, and `ux_embeddings` has one vector for
+/// each breadcrumb and model. A vector is deleted with its breadcrumb, can be of an older version, and is NULL for a breadcrumb without
 /// text to embed. All rows can be created again.
 fn tables(schema: &str) -> String {
     format!(
@@ -141,7 +141,8 @@ fn tables(schema: &str) -> String {
     )
 }
 
-/// Creation of a PostgreSQL index for vectors with a number of dimensions, unless it exists. Writes and deletions continue meanwhile.
+/// Creation of the PostgreSQL index for vectors with one number of dimensions. Does nothing if the index exists. Writes and deletions
+/// continue meanwhile.
 pub(super) struct Index<'p> {
     pub(super) pgvector: &'p Pgvector,
     pub(super) dimensions: usize,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct Transaction {
     pub(super) number: String,
-    /// Value of the table `ux_alive`, which changes with each crash of the server.
+    /// Identifier in the table `ux_alive`. It changes with each crash of the server.
     pub(super) since: String,
 }
 
@@ -70,7 +70,8 @@ pub(super) struct Last {
     pub(super) write: Statement,
     /// SQL statement that marks the first run of each changed ordering key as claimable (its head).
     pub(super) promote: Option<String>,
-    /// One of the transaction's events, by which the commit can be found.
+    /// Breadcrumb version of one of the transaction's events. The store finds the commit by this version if the answer to the commit is
+    /// lost.
     pub(super) witness: Option<Witness>,
     pub(super) events: Vec<Event>,
 }
@@ -89,8 +90,8 @@ pub(super) struct Ended {
     /// ID of the tenant of the transaction.
     pub(super) tenant: i64,
     pub(super) transaction: Transaction,
-    /// Places of the changes that the transaction has already written, in the tenant's commit order. Each place comes with the events of
-    /// its changes. The list is in the order of the writes.
+    /// Places, in the tenant's commit order, of the changes that the transaction has already written. Each place comes with the events
+    /// of its changes. The list is in the order of the writes.
     pub(super) places: Vec<(Place, Vec<Event>)>,
     /// Changes of the transaction that are not written yet.
     pub(super) last: Option<Last>,

@@ -53,7 +53,7 @@ impl Read for SavePositions {
     }
 }
 
-/// Read of the event position that was saved for each executor, in the order of the IDs.
+/// Read of the saved event position of each executor, in the order of `executors`.
 pub(super) struct Positions<'t> {
     pub(super) tenant: &'t Named,
     pub(super) executors: &'t [Arc<str>],

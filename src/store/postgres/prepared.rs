@@ -31,7 +31,8 @@ pub(super) async fn rows(
     Ok(rows)
 }
 
-/// First SQL statement of a message, which makes the server plan the later statements of the transaction once, for all parameters.
+/// SQL statement that makes the server plan each later statement of the transaction once, for all parameters. It is the first statement
+/// of a message.
 pub(super) const PLANNED_ONCE: &str = "SET LOCAL plan_cache_mode = force_generic_plan";
 
 /// Formats the SQL parameters `$2` and `$3` of [`clock`](super::tenant::clock). `$2` is the time at which a test has stopped the store's

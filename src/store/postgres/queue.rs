@@ -1,4 +1,4 @@
-//! SQL for the order in which runs are claimed (the first run of each ordering key), and for the extension of leases.
+//! SQL that marks the first run of each ordering key as claimable, and SQL that extends leases.
 
 use super::column::{self, Id};
 use super::prepared;
@@ -36,12 +36,13 @@ pub(super) fn held(lease: &Lease) -> Held {
     (row::name(&lease.run), lease.token, lease.epoch)
 }
 
-/// Applies `of` to each lease, and returns the values as one array for an SQL parameter.
+/// Returns one value of each lease as an array for an SQL parameter. `of` returns the value of a lease.
 fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
     leases.keys().map(of).collect()
 }
 
-/// Records in SQL that the owners of lost leases are alive, as [`Row::owner_lives`](crate::store::row::Row::owner_lives) does for one row.
+/// Records in the database that the owners of lost leases are alive. [`Row::owner_lives`](crate::store::row::Row::owner_lives) does the
+/// same for one ledger row.
 pub(super) async fn owners_live(
     connection: &mut PgConnection,
     tenant: i64,

@@ -20,7 +20,7 @@ pub(super) trait Read: Send + Sync {
     /// no caller any more.
     fn tenant(&self) -> Option<&str>;
 
-    /// Receives the PostgreSQL session of the read's next attempt if [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
+    /// Receives the PostgreSQL session of the read's next attempt. Called only if [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
     fn over(&self, _session: Session) {}
 
     /// Runs the read (or idempotent write) once over a PostgreSQL connection.

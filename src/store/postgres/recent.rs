@@ -33,7 +33,7 @@ impl Tenants {
 
 #[derive(Debug, Default)]
 struct Events {
-    /// If `false`, the tenant's events had no subscriber yet, and no events are retained in memory.
+    /// If `true`, the tenant's events have had a subscriber, and the store retains committed events in memory.
     is_read: bool,
     by_position: BTreeMap<u64, (Event, usize)>,
     bytes: usize,

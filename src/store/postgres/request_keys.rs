@@ -40,7 +40,7 @@ pub(super) fn read(tenant: i64, keys: &BTreeSet<Key>) -> String {
     )
 }
 
-/// Sets the record of each request key from the rows of the lookup.
+/// Sets the record of each request key in `keys` from `rows`, the result of the key lookup.
 pub(super) fn add(keys: &mut BTreeMap<Key, Option<Recorded>>, rows: &[PgRow]) -> sqlx::Result<()> {
     let mut found = BTreeMap::new();
     for row in rows {

@@ -15,9 +15,9 @@ use sqlx::Row as _;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// SQL that checks the tenant's oldest request keys: deletes keys without a run, and postpones the next check of the others. `LATERAL`
-/// looks up each row separately, independent of the server's statistics. A transaction that changes keys holds the lock on the tenant's
-/// row, so `ctid` values are stable.
+/// SQL that checks the tenant's oldest request keys. It deletes the keys without a run, and postpones the next check of each remaining key.
+/// `LATERAL` looks up each row separately, independent of the server's statistics. A transaction that changes keys holds the lock on the
+/// tenant's row, so `ctid` values are stable.
 const SWEEP: &str = "
     WITH old AS MATERIALIZED (SELECT o.row, r.has_run FROM (SELECT ctid AS row, executor, trigger_id, version
             FROM ux_requests WHERE tenant = $1 AND checked_at > 0 AND checked_at <= $2 ORDER BY checked_at LIMIT $4) AS o
@@ -37,8 +37,9 @@ pub(super) const SWEPT: usize = 1_024;
 pub(super) struct Request(pub(super) Checked);
 
 impl Job for Request {
-    /// The answer to the request, and a flag that is `true` if further breadcrumbs may have expired. The answer is an error if the tenant
-    /// has too many request keys. This error is part of the result, because the transaction must still commit the checks of old keys.
+    /// The answer to the request, and a flag that is `true` if the tenant may have more expired breadcrumbs. The answer is an error if the
+    /// tenant has too many request keys. This error is part of the result, because the transaction must still commit the checks of old
+    /// keys.
     type Answer = (Result<Requested, StoreError>, bool);
 
     fn wants(&self, wanted: &mut Wanted) {
@@ -110,8 +111,8 @@ impl Writing<'_> {
     }
 }
 
-/// Deletes old request keys without a run until a new key fits, at most once in a transaction. Stops after two seconds, because other
-/// transactions wait for the tenant's row.
+/// Deletes the tenant's old request keys without a run, until a new key fits below the limit. Runs at most once in a transaction. Stops
+/// after two seconds, because other transactions wait for the tenant's row.
 async fn make_room(writing: &mut Writing<'_>) -> sqlx::Result<()> {
     const LONG: Duration = Duration::from_secs(2);
     if std::mem::replace(&mut writing.has_swept_keys, true) {

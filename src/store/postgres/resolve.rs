@@ -140,7 +140,8 @@ async fn find(database: &Database, tenant: &Named, lost: &Lost) -> sqlx::Result<
     Ok(found)
 }
 
-/// Returns `true` if an error means that the server has not assigned a transaction ID yet, because it crashed and lost the transaction.
+/// Returns `true` if an error means that the server does not know the transaction ID. The server has then crashed and lost the
+/// transaction, and has not assigned the ID to a later transaction yet.
 fn is_unheard_of(error: &sqlx::Error) -> bool {
     const INVALID_PARAMETER: &str = "22023";
     let code = error.as_database_error().and_then(|said| said.code());

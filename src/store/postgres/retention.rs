@@ -1,4 +1,5 @@
-//! Retention: after a commit that exceeds a limit, the oldest events, tombstones and ended runs beyond the limits are deleted in batches.
+//! Retention: deletion of a tenant's oldest events, tombstones and ended runs beyond the limits. The deletion follows a commit that
+//! exceeds a limit, and runs in batches.
 
 use super::builder::PostgresLimits;
 use super::error::Fault;
@@ -28,7 +29,7 @@ const RUNS: &str = "
     DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
         WHERE tenant = $1 AND over IS NOT NULL ORDER BY over LIMIT $2 FOR UPDATE SKIP LOCKED)";
 
-/// Returns `true` if a tenant's events, tombstones or ended runs exceed their limit by more than a batch.
+/// Returns `true` if the number of a tenant's events, tombstones or ended runs exceeds its limit by more than a batch.
 pub(super) fn has_excess(tenant: &Tenant, limits: &PostgresLimits) -> bool {
     excess(tenant.events(), limits.events) > 0
         || excess(tenant.tombstones, limits.tombstones) > 0
@@ -73,8 +74,8 @@ async fn remove(writing: &mut Writing<'_>, sql: &'static str, bound: i64) -> sql
     Ok(removed.rows_affected().cast_signed())
 }
 
-/// Returns the number of rows that retention deletes: 0 unless the excess over the limit is larger than a batch, otherwise the excess, at
-/// most [`MOST`]. A batch is a sixteenth of the limit, at most 256 rows.
+/// Returns the number of rows that retention deletes. The number is 0 if the excess over the limit is at most a batch. Otherwise the
+/// number is the excess, at most [`MOST`]. A batch is a sixteenth of the limit, at most 256 rows.
 fn excess(kept: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let over = kept.saturating_sub(limit);

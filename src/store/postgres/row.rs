@@ -32,7 +32,7 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// Number of the columns of a run's row, and so the index of the first column after them.
+/// Number of columns of a run's row. It is also the index of the first column after the run's columns.
 pub(super) const COLUMNS: usize = 31;
 
 /// SQL that selects all columns of runs' rows.

@@ -76,7 +76,8 @@ impl Job for EnqueueAndClaim {
     }
 }
 
-/// Job that claims one run for a worker, and first ends the run that it supersedes, if there is one.
+/// Job that claims one run for a worker. If the run replaces another run, the job first ends the other run, whose lease is
+/// `instead_of`.
 pub(super) struct ClaimOne {
     pub(super) run: RunRef,
     pub(super) instead_of: Option<Lease>,
@@ -116,7 +117,8 @@ impl Job for ClaimOne {
     }
 }
 
-/// Job that completes the claim of runs that were added before their triggers existed: it records the origins of the triggers.
+/// Job that records the origins of triggers in the ledger rows of leased runs. These runs were added before their triggers
+/// existed.
 pub(super) struct LearnOrigins(pub(super) Vec<Lease>);
 
 impl Job for LearnOrigins {
@@ -235,7 +237,7 @@ impl Job for Redo {
     }
 }
 
-/// Job that ends a run as cancelled, unless it has ended already.
+/// Job that ends a run of the ledger as cancelled, unless the run has ended already.
 pub(super) struct Cancel(pub(super) RunRef);
 
 impl Job for Cancel {
@@ -253,7 +255,7 @@ impl Job for Cancel {
     }
 }
 
-/// Job that ends a run as cancelled, unless it has ended already. Adds a run that is not in the ledger first.
+/// Job that adds a missing run to the ledger, and ends the run as cancelled unless the run has ended already.
 pub(super) struct EnqueueCancelled(pub(super) RunRef);
 
 impl Job for EnqueueCancelled {

@@ -66,7 +66,8 @@ const FIRST: &str = "
     INSERT INTO ux_schema_version VALUES (0);
 ";
 
-/// Version 2 of the store's tables, which marks the period since the last crash of the server. A crash empties unlogged tables.
+/// Version 2 of the store's tables, which adds the unlogged table `ux_alive`. Its row identifies the period since the last crash of the
+/// server, because a crash empties unlogged tables.
 const SECOND: &str = "
     CREATE UNLOGGED TABLE ux_alive (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), since TEXT NOT NULL);
 ";
@@ -101,16 +102,16 @@ const SIXTH: &str = "
     );
 ";
 
-/// Version 7 of the store's tables, which moves the run state to the front of an index, so that only statements with a state can use it.
-/// While the tables were small, the server chose the old index to look up one run by its name: the estimated cost was the same, but it read
-/// all runs of the tenant.
+/// Version 7 of the store's tables, which moves the run state to the front of an index. Only statements with a condition on the run state
+/// can then use the index. While the tables were small, the server chose the old index to look up one run by its name: the estimated cost
+/// was the same, but it read all runs of the tenant.
 const SEVENTH: &str = "
     DROP INDEX ux_runs_by_state;
     CREATE INDEX ux_runs_by_state ON ux_runs (state, tenant, due, sequence);
 ";
 
-/// Version 8 of the store's tables, which adds the code of a run's failure, and the time when the run was added, which `enqueued_at` does
-/// not retain. Older rows have neither.
+/// Version 8 of the store's tables, which adds the code of a run's failure and the time at which the run was added. The column
+/// `enqueued_at` does not retain this time. Older rows have neither value.
 const EIGHTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN code TEXT, ADD COLUMN added_at BIGINT;
     -- A transferred run that ended kept its place before all others.
@@ -154,8 +155,8 @@ const TWELFTH: &str = "
     UPDATE ux_runs SET has_expired = TRUE WHERE abandoned > 0;
 ";
 
-/// Version 13 of the store's tables, which adds an index of suspended runs in page order, so that a worker can read a million of them page
-/// by page.
+/// Version 13 of the store's tables, which adds an index of suspended runs in page order. With the index, a worker can read a million
+/// suspended runs page by page.
 const THIRTEENTH: &str = "
     CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
 ";

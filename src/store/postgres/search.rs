@@ -1,4 +1,4 @@
-//! Queries for breadcrumbs in PostgreSQL: SQL selects candidates, newest first, and [`Query::selects`] checks each candidate.
+//! Queries for breadcrumbs in PostgreSQL. SQL selects candidates, newest first, and [`Query::selects`] checks each candidate.
 
 use super::column::Id;
 use super::connections::Connections;
@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// Maximum number of candidate breadcrumbs on one page of a query.
 const PAGE: usize = 256;
 
-/// Read of the breadcrumbs that a query selects, in its order. The result includes the number of expired breadcrumbs that were read.
+/// Read of the breadcrumbs that a query selects, in the order of the query. The result includes the number of expired breadcrumbs that
+/// were read.
 pub(super) struct Search<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q Query,
@@ -159,7 +160,7 @@ impl<'q> Asked<'q> {
         Ok(met)
     }
 
-    /// Returns the SQL that selects the newest candidate breadcrumbs, or those before a sort key.
+    /// Returns the SQL that selects the newest candidate breadcrumbs. With `has_key`, the SQL selects only candidates before a sort key.
     fn sql(&self, has_key: bool) -> String {
         let from = if planted("no-tenant") {
             "FROM ux_breadcrumbs AS b WHERE $1::bigint > 0 AND NOT b.deleted"
@@ -175,8 +176,8 @@ impl<'q> Asked<'q> {
         sql
     }
 
-    /// Returns the SQL conditions of a query on breadcrumbs `b`, with a sort key if `has_key` is `true`. The parameters are numbered after
-    /// `parameters` others.
+    /// Returns the SQL conditions of a query on breadcrumbs with the table alias `b`. If `has_key` is `true`, the conditions include a
+    /// sort key. The parameters are numbered after `parameters` others.
     pub(super) fn filter(&self, parameters: usize, has_key: bool) -> String {
         let (mut sql, mut place) = (String::new(), parameters);
         let mut next = || {

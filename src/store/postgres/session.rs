@@ -1,4 +1,5 @@
-//! Identity of a connection on the PostgreSQL server, by which the session of a lost connection can be ended over another connection.
+//! Identity of a connection's session on the PostgreSQL server. If the connection is lost, another connection can end the session by this
+//! identity.
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};

@@ -26,7 +26,7 @@ pub(super) struct Stage {
 }
 
 impl Job for Stage {
-    /// The breadcrumb versions that the commit wrote, and `true` if further breadcrumbs may have expired.
+    /// The breadcrumb versions that the commit wrote, and `true` if the tenant may have more expired breadcrumbs.
     type Answer = (Committed, bool);
 
     fn wants(&self, wanted: &mut Wanted) {
@@ -191,7 +191,7 @@ impl<'w, 't> Staged<'w, 't> {
         Ok(living?)
     }
 
-    /// Checks the total size of a breadcrumb, because its parts can be within their limits while their sum is not.
+    /// Checks the total size of a breadcrumb. Each part can be within its limit although the sum of the parts is too large.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.writing.limits.breadcrumb_bytes);
         if size > limit {

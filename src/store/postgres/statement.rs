@@ -1,4 +1,4 @@
-//! Builder of an SQL statement, which is executed with parameters, or as part of a message with its values as literals.
+//! Builder of an SQL statement. The statement is executed with bound parameters, or as part of a message with its values as literals.
 
 use super::column::{self, Id, literal};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -211,7 +211,7 @@ impl Statement {
         });
     }
 
-    /// Returns the SQL text with numbered parameters, which is equal for all statements of one form.
+    /// Returns the SQL text with numbered parameters. Statements that differ only in their values have the same text.
     pub(super) fn sql(&self) -> &str {
         &self.sql
     }

@@ -42,7 +42,7 @@ pub(super) type Tasks = Vec<Box<dyn Task>>;
 pub(super) struct Asked<J: Job> {
     job: J,
     done: Option<Result<J::Answer, StoreError>>,
-    /// Index in [`Done::places`] of this job's place. The place is that of the job's changes in the commit order.
+    /// Index in [`Done::places`] of the place that this job's changes have in the tenant's commit order.
     place: usize,
     reply: oneshot::Sender<Result<J::Answer, StoreError>>,
     working: Option<Working>,

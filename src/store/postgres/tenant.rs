@@ -116,7 +116,7 @@ impl Named {
         Ok(id.map(|id| *self.id.get_or_init(|| id)))
     }
 
-    /// Returns the tenant's ID, and first adds a missing row.
+    /// Returns the tenant's ID. If the tenant has no row, inserts the row first.
     pub(super) async fn id_or_new(&self, connection: &mut PgConnection) -> sqlx::Result<i64> {
         loop {
             if let Some(id) = self.id(connection).await? {
@@ -151,8 +151,8 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Tenant> {
 /// order. It consists of this bit and the number of the version within the transaction. No real time has the bit.
 pub(super) const OPEN_TIME: i64 = 1 << 60;
 
-/// Returns the number of a breadcrumb version within its transaction from the version's provisional (open) time. It is added to the `base`
-/// of the transaction.
+/// Returns the number of a breadcrumb version within its transaction. The number is part of the version's provisional (open) time, and is
+/// added to the `base` of the transaction.
 pub(super) fn open_time(time: Timestamp) -> i64 {
     time.as_micros() & !OPEN_TIME
 }

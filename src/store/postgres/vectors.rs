@@ -96,7 +96,7 @@ pub(super) struct Without<'t> {
     pub(super) most: usize,
 }
 
-/// SQL query for the next breadcrumbs after a time, each with a column that is true if it has no vector.
+/// SQL query for the next breadcrumbs after a time. A column is true if the breadcrumb's current version has no vector.
 const WITHOUT: &str = concat!(
     "SELECT ",
     clock!(),
@@ -201,8 +201,8 @@ impl Read for Put {
     }
 }
 
-/// Returns the SQL statement that stores vectors of breadcrumbs if the recorded model is the embedder's. It returns the recorded model. All
-/// vectors are concatenated in one parameter. A breadcrumb that another transaction deletes meanwhile gets no vector.
+/// Returns the SQL statement that stores vectors of breadcrumbs if the recorded model is the embedder's model. The statement returns the
+/// recorded model. All vectors are concatenated in one parameter. A breadcrumb that another transaction deletes meanwhile gets no vector.
 fn put(Pgvector { schema, .. }: &Pgvector) -> String {
     format!(
         "WITH put AS (

@@ -1,4 +1,4 @@
-//! PostgreSQL transactions: the jobs (store operations) of one tenant that wait at the same time are committed together. A rejected job
+//! PostgreSQL transactions. One transaction commits all jobs (store operations) of a tenant that wait at the same time. A rejected job
 //! does not affect the others. Results are sent once the commit is durable.
 
 use super::connections::Connection;
@@ -23,7 +23,7 @@ use sqlx::PgConnection;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Number of unique violations after which a transaction locks the tenant's row from the start.
+/// Number of unique violations caused by concurrent transactions after which a transaction locks the tenant's row from the start.
 const COLLISIONS: u32 = 3;
 
 /// PostgreSQL error code (SQLSTATE) of a deadlock between transactions.
@@ -60,7 +60,7 @@ impl Database {
 struct Turn {
     database: Arc<Database>,
     tenant: Arc<Named>,
-    /// If `true`, the tenant had no more jobs, and a later job starts another background task.
+    /// If `true`, the tenant's queue was empty and this background task has ended. A later job starts another background task.
     is_over: bool,
 }
 
@@ -152,7 +152,7 @@ async fn attempt(
     }
 }
 
-/// Deletes the rows of a tenant beyond its limits. With `checks_keys`, deletes old request keys as well.
+/// Deletes a tenant's oldest events, tombstones and ended runs beyond the limits. With `checks_keys`, deletes old request keys as well.
 async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
     let (reply, _answer) = oneshot::channel();
     let mut forget: Tasks = vec![Box::new(Asked::new(Forget { checks_keys }, reply, None))];

@@ -381,7 +381,7 @@ impl<'t> Writing<'t> {
         }
     }
 
-    /// Returns how many times the transaction has written changes, which is the index of the [`Place`] of later changes.
+    /// Returns how many times the transaction has written changes. This number is the index of the [`Place`] of later changes.
     pub(super) fn written_times(&self) -> usize {
         self.places.len()
     }
@@ -406,7 +406,7 @@ impl<'t> Writing<'t> {
         Timestamp::from_micros(self.tenant.latest)
     }
 
-    /// Returns `error`, the reason for rejecting a job, and records that a limit of the tenant is reached.
+    /// Records that a limit of the tenant is reached, and returns `error` as the reason for rejecting the job.
     pub(super) fn full(&mut self, error: StoreError) -> StoreError {
         if self.counters == Counters::Read {
             self.counters = Counters::Exceeded;

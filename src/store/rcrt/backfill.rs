@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use futures::TryStreamExt as _;
 use std::pin::pin;
 
-/// Maximum size in memory of the missed events that one query returns: 16 MiB. Events without contexts exceed it only with very
+/// Maximum size in memory of the missed events that one query returns (16 MiB). Events without contexts exceed it only with very
 /// large tags.
 const MAX_FOUND: usize = 16 << 20;
 
@@ -57,7 +57,7 @@ impl Backfill for Reader {
 }
 
 impl Reader {
-    /// Returns the IDs of the breadcrumbs that were changed after `after` and that `wanted` accepts.
+    /// Returns the IDs of the breadcrumbs that were changed after `after`. Omits breadcrumb versions that `wanted` does not accept.
     async fn changed(
         &self,
         after: Timestamp,

@@ -193,9 +193,9 @@ fn is_safe(
     }
 }
 
-/// Returns the breadcrumbs of a commit as the server stores them. The writes have succeeded at this point, so a breadcrumb that
-/// cannot be read, or has changed since, is returned as it was sent. Returns an error only if a breadcrumb was created for
-/// another owner and is invisible to this store.
+/// Returns the breadcrumbs that a commit wrote, as read from the server after the writes. The writes have succeeded at this
+/// point, so a breadcrumb that cannot be read, or has changed since, is returned as it was sent. Returns an error only if a
+/// breadcrumb was created for another owner and is invisible to this store.
 async fn written(reader: &Reader, done: Vec<Done>) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
     let read = |done| async move {
         let (id, new) = match done {

@@ -1,4 +1,5 @@
-//! Creation of a breadcrumb exactly once, on a server that answers a repeated idempotency key with 409 and without the breadcrumb.
+//! Creation of a breadcrumb exactly once. The RCRT server answers a repeated idempotency key with status 409 and without the
+//! breadcrumb.
 
 use super::creation_key::CreationKey;
 use super::error::{store_error, write_error};
@@ -15,14 +16,14 @@ use reqwest::header::HeaderName;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Maximum size of a server response that contains only an ID: 64 KiB.
+/// Maximum size of a server response that contains only an ID (64 KiB).
 pub(super) const MAX_ANSWER: usize = 64 << 10;
 
 /// Maximum number of idempotency keys for the creation of one breadcrumb. Each attempt starts with the first key, so it repeats
 /// all keys that earlier attempts used up.
 const MAX_KEYS: u32 = 64;
 
-/// Maximum number of attempts to create a breadcrumb that fail for another reason than a used idempotency key.
+/// Maximum number of failed attempts to create a breadcrumb. Attempts that fail because of a used idempotency key do not count.
 const TRIES: u32 = 3;
 
 /// Creates a breadcrumb, or finds the breadcrumb that an earlier attempt created with the same [`CreationKey`]. Returns its ID.

@@ -39,8 +39,8 @@ impl CreationKey {
         }
     }
 
-    /// Returns one of the idempotency keys of the creation. `epoch` is the number of earlier keys that the server has already seen, so
-    /// it starts at 0.
+    /// Returns the idempotency key with the number `epoch` for the creation. `epoch` is the number of earlier keys that the server has
+    /// already seen, so it starts at 0.
     pub(super) fn key(&self, epoch: u32) -> String {
         format!("{}:{epoch}", self.key)
     }
@@ -50,7 +50,7 @@ impl CreationKey {
         self.tags.first().map(String::as_str)
     }
 
-    /// Returns `true` if a breadcrumb with these tags comes from this creation. An attempt may have created another number of
+    /// Returns `true` if `tags` are the tags of a breadcrumb that this creation made. An attempt may have created another number of
     /// breadcrumbs, so that number is ignored.
     pub(super) fn is_on(&self, tags: &[String]) -> bool {
         let place = |tags| Place::of(tags).map(|(place, _)| place);
@@ -69,7 +69,8 @@ impl CreationKey {
     }
 }
 
-/// Returns a function that returns the keys of a commit's breadcrumb creations in order. `of` is the number of creations.
+/// Returns a function that yields the keys for the breadcrumb creations of a commit. Each call yields the key of the next creation.
+/// `of` is the number of creations.
 pub(super) fn creation_keys(
     end: Option<&(Lease, RunEnd)>,
     tenant: &str,

@@ -7,7 +7,7 @@ use crate::error::Retry;
 use crate::model::{BreadcrumbId, JsonError};
 use crate::store::StoreError;
 
-/// Maximum size of a request body that the RCRT server accepts: 2 MiB.
+/// Maximum size of a request body that the RCRT server accepts (2 MiB).
 pub(super) const MAX_BODY: usize = 2 << 20;
 
 /// Error of an update that would make an RCRT server panic. [`RcrtStore`](super::RcrtStore) rejects the update and sends nothing.

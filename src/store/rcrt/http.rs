@@ -112,7 +112,7 @@ impl Failure {
         }
     }
 
-    /// Returns `true` if the RCRT server can answer other requests while it always fails at this one.
+    /// Returns `true` if the failure may affect only this request, so that the RCRT server can answer other requests.
     pub(super) fn is_of_one_request(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 500..),

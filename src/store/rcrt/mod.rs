@@ -139,7 +139,7 @@ impl RcrtStore {
         RcrtBuilder::new(base_url.into(), owner.into())
     }
 
-    /// Returns a source of the events of all breadcrumbs that are created and updated on the server, by any writer. All clones of
+    /// Returns a source of events from the server. The events report all breadcrumbs that any client creates or updates. All clones of
     /// the store share one connection.
     #[must_use]
     pub fn events(&self) -> SseSource {

@@ -1,5 +1,5 @@
-//! Cache of the offsets at which searches of the server's breadcrumb lists stopped, so that the next search of a list need not
-//! start at the top.
+//! Cache of offsets in the server's breadcrumb lists. A search starts at the offset at which the last search of the list stopped,
+//! instead of at the top.
 
 use crate::model::Timestamp;
 use reqwest::Url;
@@ -13,19 +13,20 @@ const MOST: usize = 256;
 /// interval needs its own offset.
 const MOST_OF_LIST: usize = 8;
 
-/// Cached offsets by breadcrumb list, each with the update time of the row at the offset.
+/// Cached offsets of each breadcrumb list. Each offset comes with the update time of its row.
 #[derive(Debug, Default)]
 pub(super) struct Offsets(Mutex<HashMap<Url, Vec<(Timestamp, usize)>>>);
 
 impl Offsets {
-    /// Returns the cached offset at which a search of a list for rows up to the time `before` starts, or 0 without such an offset. The
-    /// row at the offset was newer than `before` when the offset was cached. Rows may have moved since.
+    /// Returns the cached offset at which a search of a list should start, or 0 without a suitable offset. The search is for rows that
+    /// are not newer than `before`. The row at the offset was newer than `before` when the offset was cached. Rows may have moved
+    /// since.
     pub(super) fn of(&self, list: &Url, before: Timestamp) -> usize {
         let known = self.known();
         known.get(list).map_or(0, |known| nearest(known, before))
     }
 
-    /// Records the update time of the row of a list at an offset.
+    /// Records an offset in a list, with the update time of the row at this offset.
     pub(super) fn note(&self, list: &Url, time: Timestamp, offset: usize) {
         let mut known = self.known();
         if known.len() >= MOST && !known.contains_key(list) {
@@ -39,7 +40,7 @@ impl Offsets {
     }
 }
 
-/// Returns the cached offset of the oldest row that is newer than `before`, or 0 if no cached row is newer.
+/// Returns the cached offset whose row is newer than `before` and closest to that time. Returns 0 if no cached row is newer.
 fn nearest(known: &[(Timestamp, usize)], before: Timestamp) -> usize {
     let newer = known.iter().filter(|(time, _)| *time > before);
     let last = newer.min_by_key(|(time, _)| *time);

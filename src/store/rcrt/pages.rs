@@ -20,7 +20,7 @@ pub(super) struct Pages<'r> {
     url: Url,
     size: usize,
     offset: usize,
-    /// If set, the first returned page starts near the first row that is not newer than this time.
+    /// Time and state of a search for the first row that is not newer than this time. The first returned page starts near this row.
     seek: Option<(Timestamp, Seek)>,
     /// If `true`, the next page is read without an overlap with the previous page.
     alone: bool,
@@ -32,7 +32,7 @@ pub(super) struct Pages<'r> {
     looked_at: usize,
     /// Number of rows of the list after which the search stops.
     enough: usize,
-    /// Number of consecutive rows in the second pass over the list that the first pass has already read. The second pass ends after
+    /// Number of consecutive rows in the second pass over the list that are known from the first pass. The second pass ends after
     /// [`FIRST_PAGE`] such rows. `None` during the first pass.
     known: Option<usize>,
     ended: bool,
@@ -48,8 +48,8 @@ impl Reader {
         Pages::new(self, url)
     }
 
-    /// Returns the list of all breadcrumbs with their versions and update times, without schemas and contexts, newest first, to
-    /// be read page by page.
+    /// Returns the list of all breadcrumbs, newest first, to be read page by page. The rows have versions and update times, but
+    /// neither schemas nor contexts.
     pub(super) fn changes(&self) -> Pages<'_> {
         Pages::new(self, self.link.url(&["breadcrumbs"]))
     }
@@ -84,8 +84,8 @@ impl<'r> Pages<'r> {
         self.alone = true;
     }
 
-    /// Moves the read position of the list towards the first row that is not newer than the time of [`seek`](Self::seek). Returns
-    /// `true` if the search for that row has ended at this page.
+    /// Moves the read position of the list towards the row that [`seek`](Self::seek) wants, the first row that is not newer than a
+    /// time. Returns `true` if the search for that row has ended at this page.
     async fn is_there(&mut self, rows: &[Row], count: usize) -> Result<bool, Failure> {
         let Some((before, mut seek)) = self.seek.take() else {
             return Ok(true);
@@ -133,7 +133,7 @@ impl<'r> Pages<'r> {
     /// Concurrent writes push rows down, so a row can come twice. Deletions pull rows up, so each page starts with the last row
     /// of the previous page. If that row is unknown, the search goes back.
     ///
-    /// The search ends at the maximum number of rows, also if every response is too large or no page starts with a known row.
+    /// The search ends at the maximum number of rows, even if every response is too large or no page starts with a known row.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Row>>, Failure> {
         while !self.ended {
             let overlap = usize::from(self.offset > 0 && !self.alone);
@@ -196,7 +196,7 @@ impl<'r> Pages<'r> {
         self.looked_at
     }
 
-    /// Returns the number of rows of the list that were read, if the maximum is reached.
+    /// Returns the number of rows of the list that were read if no more rows may be read, otherwise `None`.
     pub(super) fn too_far(&self) -> Option<usize> {
         (!self.has_room()).then_some(self.looked_at)
     }

@@ -15,7 +15,7 @@ use reqwest::Url;
 use std::future::ready;
 use std::sync::Arc;
 
-/// Maximum size of the server's response with one breadcrumb: 8 MiB.
+/// Maximum size of the server's response with one breadcrumb (8 MiB).
 const MAX_FULL: usize = 8 << 20;
 
 /// Maximum number of concurrent reads of breadcrumbs from the RCRT server.
@@ -74,7 +74,7 @@ impl Reader {
         // The error of the parser may quote the breadcrumb, so it must not appear in logs.
         let full = wire::full(&answer.text)
             .map_err(|_| Failure::Unreadable(format!("cannot parse breadcrumb {id}").into()))?;
-        // The server returns UUIDs in lower case, also if the owner was set in upper case.
+        // The server returns UUIDs in lower case, even if the owner was set in upper case.
         let is_own = |owner: &str| owner.eq_ignore_ascii_case(&self.owner);
         if !full.owner_id.as_deref().is_some_and(is_own) {
             self.foreign.note(id);
@@ -85,8 +85,8 @@ impl Reader {
         Ok(if lives { Look::Own(full) } else { Look::Gone })
     }
 
-    /// Returns the current versions of several breadcrumbs in the order of their IDs. Omits the breadcrumbs that are missing or
-    /// cannot be parsed.
+    /// Returns the current versions of several breadcrumbs, in the order of `ids`. Omits the breadcrumbs that are missing or cannot
+    /// be parsed.
     pub(super) async fn fulls(
         &self,
         ids: impl IntoIterator<Item = BreadcrumbId>,
@@ -95,7 +95,8 @@ impl Reader {
         self.each_full(ids).try_collect().await
     }
 
-    /// Returns several breadcrumbs like [`fulls`](Self::fulls), as a stream that holds only a few of them at a time.
+    /// Returns the current versions of several breadcrumbs as a stream, like [`fulls`](Self::fulls). The stream holds only a few
+    /// breadcrumbs at a time.
     pub(super) fn each_full(
         &self,
         ids: Vec<BreadcrumbId>,

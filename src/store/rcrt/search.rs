@@ -1,4 +1,4 @@
-//! Searches with the whole selector, on an RCRT server that filters only by one tag and one schema.
+//! Searches with a whole selector. The RCRT server filters only by one tag and one schema, so this module checks the other conditions.
 
 use super::NAME;
 use super::error::store_error;
@@ -69,7 +69,7 @@ pub(super) async fn search(
     Ok(in_order(query, newest))
 }
 
-/// Returns the whole or partial result of a query for an interval of time. Pure.
+/// Returns the result of a query for an interval of time, or [`StoreError::Partial`] if breadcrumbs of the interval are unread. Pure.
 fn of_interval(
     query: &Query,
     mut found: Found,
@@ -158,7 +158,8 @@ struct Found {
 }
 
 impl Found {
-    /// Reads a breadcrumb list until it certainly has the newest breadcrumbs that the query selects, or until a limit is reached.
+    /// Reads rows of a breadcrumb list until the newest breadcrumbs that the query selects have certainly been read. Ends early if a
+    /// limit is reached.
     async fn fill(
         &mut self,
         reader: &Reader,
@@ -208,8 +209,8 @@ impl Found {
         Ok(None)
     }
 
-    /// Reads the current versions of the breadcrumbs in those list rows that the query selects. Returns the update time of the first
-    /// unread row if the time limit was reached before all rows were read.
+    /// Reads the current versions of the breadcrumbs whose list rows match the query. Returns the update time of the first unread row
+    /// if the time limit was reached before all rows were read.
     async fn take(
         &mut self,
         reader: &Reader,
@@ -278,7 +279,8 @@ impl Found {
         Ok(())
     }
 
-    /// Returns the update time of the oldest of the `limit` newest breadcrumbs found, or `None` if there are fewer.
+    /// Returns the update time of the found breadcrumb with the number `limit`, counted from the newest one. Returns `None` if fewer
+    /// breadcrumbs were found.
     fn worst(&self, limit: usize) -> Option<Timestamp> {
         let mut times: Vec<_> = self.by_id.values().map(|one| one.updated_at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
@@ -312,7 +314,7 @@ fn just_after(time: Timestamp) -> Place {
     (next, 0, BreadcrumbId::NIL)
 }
 
-/// Returns the breadcrumbs that a vector search selects, without scores, the most similar to its text first.
+/// Returns the result of a vector search, without scores. The breadcrumb that is most similar to the search text comes first.
 pub(super) async fn nearest(
     reader: &Reader,
     wanted: &VectorQuery,

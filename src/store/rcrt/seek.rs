@@ -2,7 +2,7 @@
 //!
 //! A list is sorted newest first. While it is read, other clients add rows at the top and delete rows.
 
-/// Number of rows of the search's first step forward, and of its first step back towards the top of the list.
+/// Number of rows of a search's first step forward. A first step back towards the top of the list has the same length.
 const STEP: usize = 100;
 
 /// The next request of the search for a row of a breadcrumb list.
@@ -17,7 +17,7 @@ pub(super) enum Step {
     Gallop(Gallop),
 }
 
-/// A search that reads pages of a breadcrumb list until one has a wanted row.
+/// State of a search that reads pages of a breadcrumb list until a page contains a wanted row.
 #[derive(Debug)]
 pub(super) struct Seek {
     /// Number of rows to go back if the first row of a page is not newer than the wanted time.

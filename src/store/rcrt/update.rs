@@ -16,7 +16,7 @@ const TRIES: u32 = 3;
 
 /// Updates a breadcrumb on the RCRT server and returns its new version.
 ///
-/// A response with status 500 does not prove that the update failed, also if it races with another update. The function then
+/// A response with status 500 does not prove that the update failed, even if it races with another update. The function then
 /// reads the breadcrumb and compares it. After status 412, the update has failed, unless an earlier attempt may have succeeded.
 pub(super) async fn update(
     reader: &Reader,

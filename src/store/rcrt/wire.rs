@@ -93,8 +93,8 @@ pub(super) fn patch_body(patch: &Patch) -> Result<String, serde_json::Error> {
     serde_json::to_string(&patch)
 }
 
-/// Returns `true` if the RCRT server would panic at an update: it logs the first [`PREVIEW`] bytes of a longer context, and cuts
-/// the text without regard to character boundaries.
+/// Returns `true` if an update would make the RCRT server panic. The server logs the first [`PREVIEW`] bytes of a longer context, and
+/// cuts the text without regard to character boundaries.
 ///
 /// The server parses the body and serialises the context again. Some builds of the server sort the keys and others retain their
 /// order, so the body has sorted keys.
@@ -112,8 +112,8 @@ fn sorted(context: &Json) -> Value {
     context
 }
 
-/// Returns the name of the unsupported operation if an update sets the context or the hints of a breadcrumb to null, else `None`. The
-/// server would retain the old value.
+/// Returns the name of an operation that the server does not support: an update that sets the context or the hints of a breadcrumb to
+/// null. Returns `None` for any other update. The server would retain the old value.
 pub(super) fn cleared(patch: &Patch) -> Option<&'static str> {
     let is_null = |json: &Option<Json>| json.as_ref().is_some_and(|json| **json == Value::Null);
     if is_null(&patch.context) {

@@ -14,8 +14,8 @@ pub(in crate::store) fn held(row: Option<Row>, lease: &Lease) -> Result<Row, Sto
     })
 }
 
-/// Grants the lease of a due run to the claim with the ID `id`. `origin` is the origin of the run's trigger. A row without an origin
-/// gets this origin.
+/// Grants the lease of a due run to the claim `id`. `origin` is the origin of the run's trigger. A row without an origin gets this
+/// origin.
 pub(in crate::store) fn grant(
     mut row: Row,
     id: ClaimId,
@@ -36,7 +36,8 @@ pub(in crate::store) fn grant(
     (claimed, Change::of(row))
 }
 
-/// Records the origin of a run's trigger in the ledger row of the claimed run, if the row has no origin. Returns the claimed run.
+/// Records the origin of a claimed run's trigger in the run's ledger row, unless the row already has an origin. Returns the claimed
+/// run.
 #[cfg(feature = "postgres")]
 pub(in crate::store) fn learn(mut row: Row, origin: Origin) -> (Claimed, Change) {
     let is_own = matches!(origin, Origin::Own);
@@ -54,7 +55,8 @@ pub(in crate::store) fn learn(mut row: Row, origin: Origin) -> (Claimed, Change)
     (claimed, change)
 }
 
-/// Extends a lease by its length and returns `true`. If the lease is lost, records that its owner is alive and returns `false`.
+/// Extends a lease, so that the lease ends one lease duration after now, and returns `true`. If the lease is lost, records that its
+/// owner is alive and returns `false`.
 pub(in crate::store) fn heartbeat(
     row: Option<Row>,
     lease: &Lease,
@@ -141,8 +143,8 @@ pub(in crate::store) fn save(
     Ok(Change::of(row))
 }
 
-/// Changes the ledger row of a run to the result `end` of an attempt. The caller has checked with [`held`] that the attempt's lease is
-/// still valid. `written` are the breadcrumbs of the same commit.
+/// Applies `end`, the result of a run's attempt, to the run's ledger row. The caller has checked with [`held`] that the attempt's
+/// lease is still valid. `written` are the breadcrumbs of the same commit.
 pub(in crate::store) fn end(mut row: Row, end: End, written: &[BreadcrumbId], next: u64) -> Change {
     row.written.extend(written);
     match end {

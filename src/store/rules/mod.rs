@@ -65,7 +65,7 @@ pub(in crate::store) struct Change {
     pub(in crate::store) finished: i8,
     /// Number of the ledger's sequence numbers that the change uses.
     pub(in crate::store) sequences: u64,
-    /// If `true`, the row left its position in the order of its ordering key, so the row behind it may be the first now.
+    /// If `true`, the row left its position in the order of its ordering key. The next row in this order may then be the first row.
     pub(in crate::store) leaves: bool,
 }
 

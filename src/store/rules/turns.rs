@@ -3,8 +3,8 @@
 use crate::store::ExecutorLimits;
 use std::sync::Arc;
 
-/// Takes up to `n` due runs in turns: one of each executor with capacity, then one of each again. `next` returns the next item of
-/// an executor. An executor that is named twice has the capacity of both entries.
+/// Takes up to `n` due runs of several executors in turns. Each turn takes one run of each executor with free capacity. `next`
+/// returns the next item of an executor. An executor that is named twice has the capacity of both entries.
 pub(in crate::store) fn take_turns<T, E>(
     n: usize,
     of: &[ExecutorLimits],

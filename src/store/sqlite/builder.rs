@@ -87,7 +87,7 @@ pub(super) struct DatabaseSettings {
     /// Maximum size of the SQLite file in bytes; `None` without a limit.
     pub(super) file_bytes: Option<u64>,
     pub(super) is_read_only: bool,
-    /// If `false`, the database neither sends nor receives datagrams about commits to and from other processes. For tests.
+    /// If `false`, the database exchanges no datagrams about commits with other processes. For tests.
     pub(super) uses_datagrams: bool,
     /// If `false`, the store handle shares no connections and threads with other handles on the file. For tests.
     pub(super) is_shared: bool,

@@ -26,9 +26,9 @@ struct Kept {
     since: i64,
     /// Concatenated cached vectors, in the order in which searches added them.
     chunks: Vec<Vec<f32>>,
-    /// Number of numbers in all cached vectors.
+    /// Total number of elements of all cached vectors.
     numbers: usize,
-    /// Key, chunk index and offset of each cached vector, by the row of its breadcrumb.
+    /// Key, chunk index and offset of each cached vector, by the row ID of the vector's breadcrumb.
     places: HashMap<i64, (Key, usize, usize)>,
 }
 

@@ -95,8 +95,8 @@ fn must_be_a_file(path: &Path) -> Result<(), SqliteError> {
     })
 }
 
-/// Creates a missing SQLite file that only its owner can read, because it contains conversations. SQLite gives the write-ahead log the same
-/// mode.
+/// Creates a missing SQLite file. Only the file's owner can read it, because the file contains conversations. SQLite gives the write-ahead
+/// log the same mode.
 fn create(path: &Path) -> Result<(), SqliteError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

@@ -76,7 +76,7 @@ impl Guard {
         })
     }
 
-    /// Creates a guard that rejects all writes to the SQLite file at `path`, which was opened for reading.
+    /// Creates a guard for the SQLite file at `path` of a read-only store. The guard rejects all writes.
     pub(super) fn read_only(path: &Path) -> Self {
         let path = path.to_owned();
         let state = State {

@@ -22,8 +22,8 @@ pub(super) fn is_filled(connection: &Connection, tenant: &str) -> rusqlite::Resu
     connection.prepare_cached(IS_FILLED)?.exists([tenant])
 }
 
-/// Creates the breadcrumbs of at most `most` rows of the table `ux_inbox`, oldest first, and deletes these rows. A rejected row stays and
-/// gets the reason.
+/// Creates breadcrumbs from at most `most` rows of the table `ux_inbox`, oldest row first, and deletes these rows. A rejected row stays
+/// and gets the reason.
 pub(super) fn take_in(writing: &mut Writing<'_>, most: usize) -> Result<TakenIn, Fault> {
     // Expired breadcrumbs count towards the limit, so they are removed first, as in a commit.
     table::expire(writing, EXPIRED_AT_ONCE)?;

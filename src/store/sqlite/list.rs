@@ -8,7 +8,7 @@ use crate::store::{Run, RunFilter, RunQuery, RunState};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-/// Returns the runs that a filter selects, in the order of their due time, then of their addition.
+/// Returns the runs that a filter selects, ordered by due time, then by sequence.
 pub(super) fn list(
     connection: &Connection,
     tenant: i64,
@@ -57,7 +57,7 @@ fn those_selected(
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Returns the runs of one page of a query and one further run, each with its position, newest first.
+/// Returns the runs of one page of a query, newest first, and one further run. Each run comes with its position.
 pub(super) fn page(
     connection: &Connection,
     tenant: i64,

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-/// Number of checks of the SQLite file without a change after which the pause between them doubles. Waking a thread costs more than the
-/// check itself, so this halves the cost of an idle process.
+/// Number of checks of the SQLite file without a change after which the listener doubles the pause between two checks. Waking a thread
+/// costs more than the check itself, so this halves the cost of an idle process.
 const IDLE_AFTER: u32 = 50;
 
 /// Minimum time between two registrations of the socket that receives datagrams about commits of other processes. A registration can fail,
@@ -23,7 +23,7 @@ const REPAIR_AFTER: Duration = Duration::from_secs(10);
 
 /// Listener for other processes' commits to a SQLite database, which wakes this process's event subscribers.
 pub(super) struct Listener {
-    /// SQLite connection that only reads, so that `data_version` changes with every commit of another connection.
+    /// SQLite connection for reads only. Its `data_version` changes with every commit of another connection.
     pub(super) connection: Connection,
     pub(super) progress: Arc<Progress>,
     /// Pause between two checks of the SQLite file. It doubles while the file does not change.
@@ -31,7 +31,7 @@ pub(super) struct Listener {
     /// Sockets for datagrams about commits of other processes, or `None` if the database receives none.
     pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) jobs: mpsc::WeakSender<Box<dyn Job>>,
-    /// Receiver that changes with each new event subscription, and ends with the database.
+    /// Receiver that is notified of each new event subscription. It closes when the database is dropped.
     pub(super) subscribed: watch::Receiver<()>,
     /// SQLite's `data_version` at the last check of the file, or `None` if the check failed.
     pub(super) version: Option<i64>,

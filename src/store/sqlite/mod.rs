@@ -157,7 +157,7 @@ impl SqliteStore {
 
     /// Returns an event source over this tenant's commits with a stored position for a named consumer.
     ///
-    /// A subscription continues after the last event up to which all events are acknowledged, also after a restart. The start position of
+    /// A subscription continues after the last event up to which all events are acknowledged, even after a restart. The start position of
     /// a subscription has an effect only for a new name. Acknowledgements are stored with the next transaction or shortly after, so a
     /// crash can cause a redelivery. Use one subscription for each name at a time, because a name has one position. A tenant has at most
     /// 1,000 names.

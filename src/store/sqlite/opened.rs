@@ -1,4 +1,5 @@
-//! State of the store handles from one call of `open`: a database, and the settings that other handles of the file do not share.
+//! State of the store handles that come from one call of `open`. The state contains a database, and settings that other handles on the
+//! file do not share.
 
 use super::builder::{Settings, SqliteLimits};
 use super::database::Database;
@@ -24,7 +25,7 @@ pub(super) struct Opened {
     pub(super) time: Arc<Time>,
     /// Maintenance of the vectors of all tenants, or `None` without an embedder.
     pub(super) keepers: Option<Keepers>,
-    /// Sender that is dropped with the last store handle, so its receivers close then. The field comes after `database`, and Rust drops
+    /// Sender that is dropped with the last store handle. Its receivers close then. The field comes after `database`, and Rust drops
     /// fields in the order of declaration, so the handle has already released the database.
     handles: watch::Sender<()>,
 }

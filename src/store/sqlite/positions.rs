@@ -27,7 +27,7 @@ pub(super) fn save(writing: &Writing<'_>, positions: &[(Arc<str>, Vec<u8>)]) -> 
     Ok(())
 }
 
-/// Returns the event position that was saved for each executor, in the order of the IDs.
+/// Returns the saved event position of each executor, in the order of `executors`.
 pub(super) fn of(
     connection: &Connection,
     tenant: i64,

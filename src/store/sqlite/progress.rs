@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tokio::sync::watch;
 
-/// State of the SQLite writer's transactions, for callers that wait for one of them and for event subscribers.
+/// State of the SQLite writer's transactions. Event subscribers, and callers that wait for a transaction, read this state.
 #[derive(Debug)]
 pub(super) struct Progress {
     /// Number of the last transaction that the SQLite writer started.

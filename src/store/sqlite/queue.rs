@@ -67,8 +67,8 @@ pub(super) const TRANSFERRED: &str = "
     WHERE tenant = ?1 AND executor = ?2 AND reason = ?3 AND reason IS NOT NULL AND over IS NULL
     ORDER BY sequence LIMIT ?4";
 
-/// SQL query for an executor's due runs that were transferred to another version and left their position. Later runs with the same
-/// ordering key do not wait for such a run.
+/// SQL query for due runs of an executor that left the order of their ordering key after a transfer to another version. Later runs
+/// with the same ordering key do not wait for such a run.
 pub(super) const PASSED: &str = concat!(
     "SELECT sequence, serial FROM ux_runs INDEXED BY ux_runs_transferred
      WHERE tenant = ?1 AND executor = ?2 AND reason <> ?3 AND reason IS NOT NULL AND over IS NULL AND due <= ?5

@@ -69,8 +69,8 @@ impl Reader {
 }
 
 impl Drop for Place {
-    /// Closes the queue of reads when the last reader thread ends, also after a panic. Waiting callers then receive an error and do not
-    /// wait forever.
+    /// Closes the queue of reads when the last reader thread ends, even if this thread panicked. Waiting callers then receive an error and
+    /// do not wait forever.
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
         waiting.readers -= 1;

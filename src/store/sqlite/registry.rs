@@ -1,4 +1,4 @@
-//! Registry of the SQLite databases that this process has open, so that a second handle on a file shares the first one's database.
+//! Registry of the SQLite databases that this process has open. All handles on a file with the same settings share one database.
 
 use super::builder::DatabaseSettings;
 use super::connection;
@@ -18,8 +18,8 @@ struct Key {
     settings: DatabaseSettings,
 }
 
-/// The open database of a SQLite file and its settings, if there is one. A thread that opens it holds the lock, so other threads wait for
-/// that thread.
+/// Slot for the open database of a SQLite file with certain settings. The slot is empty if the database is closed. A thread that opens the
+/// database holds the lock of the slot, so other threads wait for that thread.
 type Slot = Mutex<Weak<Database>>;
 
 /// Registry of the open SQLite databases of this process, with a slot for each file and its settings.

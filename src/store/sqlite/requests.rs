@@ -10,7 +10,7 @@ use crate::store::request::{Checked, Recorded};
 use crate::store::{Requested, StoreError, Write};
 use rusqlite::OptionalExtension as _;
 
-/// SQL query for the tenant's oldest request keys, each with a column that is 1 if its run exists.
+/// SQL query for the tenant's oldest request keys. A column is 1 if the run of the key exists.
 pub(super) const OLD: &str = "
     SELECT q.executor, q.request_key, EXISTS (SELECT 1 FROM ux_runs AS r WHERE r.tenant = ?1
             AND r.executor = q.executor AND r.trigger_id = q.trigger_id AND r.trigger_version = q.version)

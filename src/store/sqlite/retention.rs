@@ -1,4 +1,5 @@
-//! Retention: a commit that exceeds a limit deletes the oldest events, tombstones or ended runs in batches, in its own transaction.
+//! Retention: deletion of a tenant's oldest events, tombstones and ended runs beyond the limits. A commit that exceeds a limit deletes a
+//! batch in its own transaction.
 
 use super::error::Fault;
 use super::tenant::Writing;

@@ -60,7 +60,7 @@ pub(super) fn enqueue_and_claim(
     Ok(Enqueued { claimed })
 }
 
-/// Claims one run for a worker, and first ends the run that it supersedes, if there is one.
+/// Claims one run for a worker. If the run replaces another run, the other run is ended first.
 pub(super) fn claim(
     writing: &mut Writing<'_>,
     run: &RunRef,
@@ -134,7 +134,7 @@ fn grant(writing: &mut Writing<'_>, kept: Kept, id: ClaimId) -> Result<Claimed, 
     Ok(claimed)
 }
 
-/// Extends leases of runs by their length from now. Returns the lost leases.
+/// Extends leases of runs, so that each lease ends one lease duration after now. Returns the lost leases.
 pub(super) fn heartbeat(writing: &mut Writing<'_>, leases: &[Lease]) -> Result<Vec<Lost>, Fault> {
     let mut lost = Vec::new();
     for lease in leases {
@@ -162,7 +162,7 @@ pub(super) fn change(
     retention::forget(writing)
 }
 
-/// Repeats a failed or skipped run, behind all other runs.
+/// Makes a failed or skipped run ready again, at the end of the order of its ordering key.
 pub(super) fn redo(writing: &mut Writing<'_>, run: &RunRef) -> Result<(), Fault> {
     check_room(writing, 1)?;
     let (serial, facts) = facts(writing, run)?;
@@ -170,7 +170,7 @@ pub(super) fn redo(writing: &mut Writing<'_>, run: &RunRef) -> Result<(), Fault>
     apply(writing, serial, &change)
 }
 
-/// Ends a run as cancelled, unless it has ended already.
+/// Ends a run of the ledger as cancelled, unless the run has ended already.
 pub(super) fn cancel(writing: &mut Writing<'_>, run: &RunRef) -> Result<Cancelled, Fault> {
     let (serial, row) = find(writing, run)?;
     let (cancelled, change) = rules::cancel(row, run, next(writing))?;
@@ -179,7 +179,7 @@ pub(super) fn cancel(writing: &mut Writing<'_>, run: &RunRef) -> Result<Cancelle
     Ok(cancelled)
 }
 
-/// Ends a run as cancelled, unless it has ended already. Adds a run that is not in the ledger first.
+/// Adds a missing run to the ledger, and ends the run as cancelled unless the run has ended already.
 pub(super) fn enqueue_cancelled(
     writing: &mut Writing<'_>,
     run: &RunRef,
@@ -212,9 +212,8 @@ pub(super) fn end(
     apply(writing, Some(kept.serial), &change)
 }
 
-/// Makes transferred runs due: the runs that were transferred to one of `versions`, given as pairs of executor ID and version. Also
-/// makes transferred runs of these executors due if the runs left their position and reached their time. Returns the number of these
-/// runs.
+/// Makes runs due that were transferred to one of `versions`, given as pairs of executor ID and version. Also makes transferred runs
+/// of these executors due if the runs left their position and reached their time. Returns the number of these runs.
 pub(super) fn accept_transfers(
     writing: &mut Writing<'_>,
     versions: &[(Arc<str>, Arc<str>)],

@@ -70,8 +70,8 @@ const FIRST: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Version 2 of the store's tables, which adds vectors, which are deleted with the version of their breadcrumb. All vectors come from one
-/// embedder. `since` gets another value each time all vectors are deleted.
+/// Version 2 of the store's tables, which adds the vectors of breadcrumbs. A vector is deleted with its breadcrumb version. All vectors
+/// come from one embedder. `since` gets another value each time all vectors are deleted.
 const VECTORS: &str = "
     CREATE TABLE ux_embedder (
         only INTEGER PRIMARY KEY CHECK (only = 1), model TEXT NOT NULL, dimensions INTEGER NOT NULL,
@@ -123,8 +123,8 @@ const LISTENERS: &str = "
     CREATE TABLE ux_listeners (id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 ";
 
-/// Version 8 of the store's tables. Adds the code of a run's failure, and the time when the run was added. `enqueued_at` does not
-/// retain this time, because claims and wake-ups overwrite it. Older rows have neither value.
+/// Version 8 of the store's tables, which adds the code of a run's failure and the time at which the run was added. The column
+/// `enqueued_at` does not retain this time, because claims and wake-ups overwrite it. Older rows have neither value.
 const PAGES: &str = "
     ALTER TABLE ux_runs ADD COLUMN code TEXT;
     ALTER TABLE ux_runs ADD COLUMN added_at INTEGER;
@@ -151,8 +151,8 @@ const REQUESTS: &str = "
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number, checked_at);
 ";
 
-/// Version 11 of the store's tables. Adds the number of request keys to the tenant's row, and an index of the request keys by
-/// `checked_at`, so that the keys are checked in the order of this time.
+/// Version 11 of the store's tables, which adds the number of request keys to the tenant's row. It also adds an index of the request keys
+/// by `checked_at`, so that the keys are checked in the order of this time.
 const KEYS: &str = "
     ALTER TABLE ux_tenants ADD COLUMN requests INTEGER NOT NULL DEFAULT 0;
     UPDATE ux_tenants SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = ux_tenants.id);
@@ -168,8 +168,8 @@ const EXPIRED: &str = "
     UPDATE ux_runs SET has_expired = 1 WHERE abandoned > 0;
 ";
 
-/// Version 13 of the store's tables, which adds an index of suspended runs in page order, so that a worker can read a million of them page
-/// by page.
+/// Version 13 of the store's tables, which adds an index of suspended runs in page order. With the index, a worker can read a million
+/// suspended runs page by page.
 const SUSPENDED: &str = "
     CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
 ";

@@ -1,5 +1,5 @@
-//! Queries for breadcrumbs in SQLite: the smallest index that contains all candidates yields them newest first, and [`Query::selects`]
-//! checks each candidate.
+//! Queries for breadcrumbs in SQLite. The smallest index that contains all candidates yields the candidates newest first, and
+//! [`Query::selects`] checks each candidate.
 
 use super::error::Fault;
 use super::table;
@@ -10,14 +10,14 @@ use rusqlite::{Connection, params_from_iter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum number of a query's alternative tags that the SQL covers. The SQL merges the index entries of these tags, or tests each
-/// candidate breadcrumb with one `IN` condition.
+/// Maximum number of a query's alternative tags that the SQL of a search covers. The SQL merges the index entries of these tags, or
+/// tests each candidate breadcrumb with one `IN` condition.
 const MERGED: usize = 64;
 /// Maximum number of a query's required tags that the SQL tests one by one for each candidate breadcrumb.
 const TESTED: usize = 16;
 
-/// Returns the breadcrumbs that a query selects, in its order, and the number of expired breadcrumbs that were read. Ends early with a
-/// partial result if the caller stops waiting.
+/// Returns the breadcrumbs that a query selects, in the order of the query, and the number of expired breadcrumbs that were read. Ends
+/// early with a partial result if the caller stops waiting.
 pub(super) fn search(
     connection: &Connection,
     tenant: i64,
@@ -47,7 +47,8 @@ pub(super) fn search(
     Ok((found, expired))
 }
 
-/// Passes the update time and the row of each candidate breadcrumb of a query to `take`, newest first, until `take` returns `false`.
+/// Passes the update time and the row ID of each candidate breadcrumb of a query to `take`, newest first. Ends early when `take`
+/// returns `false`.
 pub(super) fn each_candidate(
     connection: &Connection,
     tenant: i64,
@@ -94,7 +95,7 @@ enum Driver<'q> {
 /// index whose entries are further apart in time, because any period contains fewer of them.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Newest {
-    /// The index has only this number of entries, fewer than the limit.
+    /// The index has fewer entries than the limit. The value is the number of entries.
     All(i64),
     /// The index has at least as many entries as the limit. The oldest of them has this time.
     Since(i64),
@@ -174,7 +175,8 @@ impl<'q> Asked<'q> {
         }
     }
 
-    /// Returns the SQL that selects the update time and the row of each candidate breadcrumb, newest first, and its parameters.
+    /// Returns the SQL that selects the candidate breadcrumbs, newest first, and the SQL's parameters. A result row has the update
+    /// time and the row ID of a breadcrumb.
     fn candidates(
         &self,
         driver: Driver<'_>,

@@ -153,7 +153,7 @@ impl Stage<'_, '_> {
         })
     }
 
-    /// Checks the total size of a breadcrumb, because its parts can be within their limits while their sum is not.
+    /// Checks the total size of a breadcrumb. Each part can be within its limit although the sum of the parts is too large.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.writing.limits.breadcrumb_bytes);
         if size > limit {

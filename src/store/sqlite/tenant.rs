@@ -73,8 +73,8 @@ pub(super) struct Writing<'t> {
     /// Row of the job's tenant (counters and event positions). A changed row is written when the job has succeeded.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
-    /// If `true`, the wall clock has not jumped in the last 30 s ([`Worker::LIVE`]), so the age of a worker record is reliable. Only
-    /// then are old worker records deleted by their age.
+    /// If `true`, the wall clock has not jumped in the last 30 s ([`Worker::LIVE`]). The age of a worker record is then reliable, so
+    /// old worker records can be deleted.
     pub(super) is_clock_steady: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Queue for the SQLite writers of several processes, so that none waits long while another one commits repeatedly.
+//! Queue for the SQLite writers of several processes. The queue limits the wait of a writer while another writer commits repeatedly.
 //!
 //! A writer takes the lock *turn*, then the lock *write*, and releases *turn*. While it writes, only one other writer has the lock *turn*,
 //! so the next transaction belongs to that writer. The locks only decide the order. SQLite's own lock protects the file, also from
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// advantage.
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// Time for which a SQLite writer does not wait for its turn after a wait has timed out.
+/// Time after a timeout of the queue during which a SQLite writer does not wait for its turn.
 const STUCK: Duration = Duration::from_secs(1);
 
 /// Access of one SQLite writer to the queue of the writers of all processes.
@@ -25,8 +25,8 @@ pub(super) struct Turns {
     files: Option<Files>,
     /// Maximum time that the SQLite writer waits for its turn.
     patience: Duration,
-    /// End of the time in which the SQLite writer does not wait for its turn, after a timeout. The process that holds the lock may be
-    /// stopped.
+    /// End of the time during which the SQLite writer does not wait for its turn. Set when a wait times out. The process that holds the
+    /// lock may be stopped.
     stuck_until: Option<Instant>,
 }
 

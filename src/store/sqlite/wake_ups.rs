@@ -1,4 +1,5 @@
-//! Sending side of wake-ups: the sockets of other processes that receive a datagram after a transaction of the SQLite writer.
+//! Sending side of wake-ups. After a transaction of the SQLite writer with events, the sockets of other processes receive a
+//! datagram.
 
 use super::guard::Undone;
 use super::job::Job;
@@ -11,7 +12,7 @@ use uuid::Uuid;
 pub(super) struct WakeUps {
     /// Datagram sockets of the databases on the SQLite file, or `None` if the database sends no datagrams.
     sockets: Option<Arc<Sockets>>,
-    /// The datagram sockets of other processes to wake, if the current transaction wrote events.
+    /// The datagram sockets of other processes that the current transaction wakes. Empty if the transaction wrote no events.
     others: Vec<Uuid>,
     /// Datagram sockets that refused a datagram. The next transaction deletes their rows.
     dead: Vec<Uuid>,

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// run is executed again.
 const MAX_AGE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
-/// Maximum delay between two attempts to write a saved response, also if the store requests a longer delay.
+/// Maximum delay between two attempts to write a saved response, even if the store requests a longer delay.
 const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 /// The store with the breadcrumbs and the store with the ledger, for one call of [`WithLedger`](super::WithLedger).
@@ -24,7 +24,7 @@ pub(in crate::store) struct Joined<'s> {
     /// The store that contains the run ledger `ledger`. A commit to this store ends the run.
     pub(in crate::store) ledger_store: &'s dyn BreadcrumbStore,
     pub(in crate::store) ledger: &'s dyn RunLedger,
-    /// If `true`, the dead letters that commits to `ledger_store` write are deleted, because `store` has them already.
+    /// If `true`, a commit deletes the dead letters that it wrote to `ledger_store`, because `store` already has these dead letters.
     pub(in crate::store) deletes_letters: bool,
 }
 
@@ -161,7 +161,7 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// Wakes a suspended run with an answer that was committed between the run's own writes and its suspension.
+    /// Wakes a suspended run if its answer was committed before the suspension, but after the run's own writes.
     async fn catch_up(
         self,
         run: &RunRef,
@@ -244,9 +244,8 @@ impl Joined<'_> {
         Ok(Claim::Granted(claimed))
     }
 
-    /// Releases the lease of a run whose response is saved, so that no holder of this lease can write anything else. `counts` is
-    /// `true` after the attempt that executed the run. An error that a retry cannot fix is returned unchanged, and the lease
-    /// stays.
+    /// Releases the lease of a run whose response is saved. No worker can then write anything else under this lease. `counts` is
+    /// `true` after the attempt that executed the run. An error that a retry cannot fix is returned unchanged, and the lease stays.
     async fn defer(self, lease: &Lease, error: StoreError, counts: bool) -> StoreError {
         let Retry::After(pause) = error.retry() else {
             return error;
@@ -273,8 +272,8 @@ impl Joined<'_> {
     }
 }
 
-/// Converts the [`RunEnd`] of a run to the [`RunEnd`] that the breadcrumb store receives. A suspended run has not ended for the
-/// breadcrumb store, because the run may repeat its writes.
+/// Returns the [`RunEnd`] that a commit to the breadcrumb store receives, from the [`RunEnd`] of the run. A suspended run has not
+/// ended for the breadcrumb store, because the run may repeat its writes.
 fn seen_by_store(end: &RunEnd) -> RunEnd {
     match end {
         RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,

@@ -84,7 +84,7 @@ pub(super) fn response(lease: &Lease, state: &Json) -> Option<Response> {
     })
 }
 
-/// Rejects a state of a run that looks like a saved response, because a saved response is written without further checks.
+/// Returns an error if a run state looks like a saved response. A saved response is written without further checks.
 pub(super) fn check(state: &Json) -> Result<(), StoreError> {
     match is_one(state) {
         true => Err(StoreError::Forbidden {

@@ -12,7 +12,8 @@ use crate::model::{Breadcrumb, BreadcrumbId};
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// A store that combines the breadcrumbs of one store with the run ledger of another, for a store without a ledger.
+/// A store that combines the breadcrumbs of one store with the run ledger of a second store. Use it if the first store has no
+/// ledger.
 ///
 /// Breadcrumbs are read from and written to the first store. Runs are claimed and ended in the second store. The breadcrumbs of
 /// the second store and a ledger of the first store are not used.
@@ -47,7 +48,7 @@ use std::sync::Arc;
 ///
 /// A response that only creates breadcrumbs is executed once. The ledger saves the response, or the failure with its dead letter,
 /// before the store writes it. If the commit then fails for a transient reason, it returns [`StoreError::ResponseSaved`] and
-/// releases the lease. The run can then neither fail nor be executed again, also in its last attempt.
+/// releases the lease. The run can then neither fail nor be executed again, even in its last attempt.
 ///
 /// A later [`claim`](super::RunLedger::claim) writes the response, after delays of up to five minutes, and returns
 /// [`Claim::Done`](super::Claim::Done). If the store rejects the response permanently, or the writes have failed for three days,

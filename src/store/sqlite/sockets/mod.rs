@@ -33,7 +33,7 @@ const MOST_FILES: usize = 1_024;
 /// The datagram sockets of all databases on one SQLite file, and the name of this database's own socket.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    /// The SQLite file, whose owner must own the folder of the sockets too.
+    /// The SQLite file. The owner of this file must also own the folder of the sockets.
     database: PathBuf,
     folder: PathBuf,
     own: Uuid,
@@ -104,14 +104,15 @@ impl Sockets {
         Ok(())
     }
 
-    /// Deletes the socket file of a database whose row in the table `ux_listeners` cannot be deleted. Another process then deletes the row.
+    /// Deletes the file of the database's own datagram socket. Used if the socket's row in the table `ux_listeners` cannot be deleted.
+    /// Another process then deletes the row.
     pub(super) fn unlink(&self) {
         if self.is_bound() {
             drop(fs::remove_file(self.file(self.own)));
         }
     }
 
-    /// Splits datagram sockets into the sockets that no process reads from, and the others.
+    /// Splits datagram sockets into dead sockets, which no process reads from, and live sockets.
     pub(super) fn probe(&self, ids: Vec<Uuid>) -> (Vec<Uuid>, Vec<Uuid>) {
         if ids.is_empty() {
             return (Vec::new(), Vec::new());
@@ -177,8 +178,8 @@ impl Sockets {
         }
     }
 
-    /// Deletes the files of dead datagram sockets without a row, which are left from processes that were killed before they committed their
-    /// row.
+    /// Deletes the files of dead datagram sockets without a row. Such a file is left if a process was killed before it committed the
+    /// socket's row.
     fn remove_files_without_row(&self, known: &[Uuid]) {
         let (Ok(files), Ok(folder)) = (fs::read_dir(&self.folder), self.open()) else {
             return;
