@@ -5,8 +5,8 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, timeout};
 
-/// A clock that starts at the wall time of its creation and then follows tokio's clock. It is monotonic, and stops
-/// while a test has paused time.
+/// A clock that starts at the current wall time and then advances with tokio's clock. It is monotonic, and stops while a test has paused
+/// time.
 #[derive(Debug)]
 pub(crate) struct Clock {
     origin: i64,

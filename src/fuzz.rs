@@ -39,7 +39,7 @@ pub(crate) use wires::{CHUNK, SENT_CALL, SERVER_ANSWER, event_stream};
 
 use proptest::test_runner::Config;
 
-/// Number of cases per test if `FUZZ_CASES` is not set.
+/// Default number of generated cases for each fuzz test. The environment variable `FUZZ_CASES` overrides the number.
 const CASES: u32 = 1_000;
 
 /// Returns a configuration with the number of cases from the environment variable `FUZZ_CASES`.

@@ -20,8 +20,8 @@ pub(crate) fn client() -> ClientBuilder {
         .user_agent(concat!("universal-executor/", env!("CARGO_PKG_VERSION")))
 }
 
-/// Parses the base URL of a server, to which paths are added. The error describes the problem without the URL, which
-/// can contain credentials.
+/// Parses a server's base URL. Requests add their paths to the base URL. The error describes the problem without the URL, which can contain
+/// credentials.
 pub(crate) fn base_url(text: &str) -> Result<Url, &'static str> {
     let url = Url::parse(text.trim()).map_err(|_| "is not a valid URL")?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -49,7 +49,7 @@ pub(crate) fn warn_if_exposed(url: &Url) {
     }
 }
 
-/// Returns the host of an `http` URL, or `None` if the URL is encrypted or its host is a loopback address.
+/// Returns the host of a plain `http` URL, or `None` for an `https` URL and for a loopback host.
 fn exposed_host(url: &Url) -> Option<&str> {
     let host = url.host_str()?;
     let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
@@ -97,8 +97,7 @@ pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
     headers.get(name)?.to_str().ok()
 }
 
-/// Reads the body of an HTTP error response, at most `limit` bytes of it. Removes the token of the request from the
-/// text.
+/// Reads at most `limit` bytes of the body of an HTTP error response. Removes the token of the request from the text.
 #[cfg(feature = "rcrt")]
 pub(crate) async fn said(
     response: &mut reqwest::Response,
@@ -145,7 +144,7 @@ pub(crate) fn date(header: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// The time of the tests: 1994-11-06T08:49:37Z in microseconds since 1970-01-01T00:00:00Z.
+    /// The fixed time 1994-11-06T08:49:37Z of the HTTP date tests, in microseconds since 1970-01-01T00:00:00Z.
     const THEN: i64 = 784_111_777_000_000;
 
     #[test]

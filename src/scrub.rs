@@ -3,7 +3,7 @@
 /// Replacement for a credential in an error message.
 const HIDDEN: &str = "[hidden]";
 
-/// Names of HTTP headers whose value is a credential.
+/// Names of the HTTP headers that have a credential as their value.
 const HEADERS: [&str; 5] = [
     "api-key",
     "authorization",
@@ -15,7 +15,7 @@ const HEADERS: [&str; 5] = [
 /// Authentication schemes before the credential of an `Authorization` header (RFC 9110, section 11.6.2).
 const SCHEMES: [&str; 5] = ["apikey", "basic", "bearer", "digest", "token"];
 
-/// Names of parameters in URLs and connection strings whose value is a credential.
+/// Names of the parameters that have a credential as their value. The parameters occur in URLs and connection strings.
 const PARAMETERS: [&str; 9] = [
     "access_token",
     "api_key",
@@ -28,7 +28,7 @@ const PARAMETERS: [&str; 9] = [
     "token",
 ];
 
-/// Prefixes of API keys and tokens, by which scanners for leaked secrets recognize them.
+/// Prefixes of common API keys and tokens. Scanners for leaked secrets recognize API keys and tokens by these prefixes.
 const KEY_PREFIXES: [&str; 23] = [
     "AIza",
     "AKIA",
@@ -55,8 +55,8 @@ const KEY_PREFIXES: [&str; 23] = [
     "ya29.",
 ];
 
-/// Minimum length of a word in an error message that counts as an API key because of its prefix. Partly masked keys
-/// count too, because error messages of providers quote them.
+/// Minimum length in bytes of an API key in an error message. A shorter word does not count as an API key, even if it starts with one of
+/// the prefixes. Partly masked keys count too, because error messages of providers quote them.
 const SHORTEST_KEY: usize = 12;
 
 /// Replaces the credentials in an error message: user and password of each URL, the credentials in headers and after
@@ -117,7 +117,7 @@ fn shown(word: &str, expected: Expected) -> (String, Expected) {
     (without_keys(&without_parameters(word)), next)
 }
 
-/// Replaces each part of a word of an error message that has the form of an API key.
+/// Replaces each API key in one word of an error message.
 fn without_keys(word: &str) -> String {
     let is_in_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '*');
     let mut shown = String::with_capacity(word.len());
@@ -158,7 +158,7 @@ fn without_user_info(text: &str) -> String {
     shown
 }
 
-/// Replaces the values of URL parameters that are credentials in one word of an error message.
+/// Replaces the values of credential parameters, such as `api_key=..`, in one word of an error message.
 fn without_parameters(word: &str) -> String {
     const ENDS: [char; 8] = ['&', '#', '"', '\'', ',', ';', ')', '}'];
     let mut shown = String::with_capacity(word.len());

@@ -66,7 +66,7 @@ impl AgentExecutor {
         }
     }
 
-    /// Returns `true` if the agent may write text answers, that is `agent.response.v1`.
+    /// Returns `true` if the agent may answer with text, which requires the schema `agent.response.v1` in `responds_with`.
     pub(super) fn may_answer(&self) -> bool {
         let mut written = self.definition.responds_with.iter();
         written.any(|schema| schema == Self::RESPONSE)
@@ -99,8 +99,8 @@ impl AgentExecutor {
         Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
     }
 
-    /// Returns a breadcrumb by its ID, or `None` if the breadcrumb is missing or this agent did not write its current version. If the store
-    /// records writers, only the records count, because a `creator` can be forged.
+    /// Returns a breadcrumb by its ID. The result is `None` if the breadcrumb is missing, or if this agent did not write the breadcrumb's
+    /// current version. If the store records writers, only the records count, because a `creator` can be forged.
     async fn own(&self, id: BreadcrumbId) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
         let found = match self.store.get(id).await {
             Ok(found) => found,
@@ -193,10 +193,10 @@ impl AgentExecutor {
     }
 }
 
-/// A problem with the final answer of an agent's model, because of which the run does not accept the answer.
+/// The reason why an agent run rejects the final answer of the agent's model.
 #[derive(Debug)]
 pub(super) struct Objection {
-    /// The problem with the model's answer, as text from which the model can correct the answer.
+    /// The problem with the model's answer. The model receives this text to correct the answer.
     pub(super) problem: String,
     /// If `false`, a guardrail rejected the model's answer, so no error of the run may contain the answer.
     pub(super) may_be_shown: bool,

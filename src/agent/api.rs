@@ -146,7 +146,8 @@ impl ProviderSession for ApiSession {
     }
 }
 
-/// The conversation of an agent run with its model, without the messages of the task. The type does no I/O and reads no clock.
+/// The conversation of an agent run with its model, without the initial messages of the run's task. The type does no I/O and reads no
+/// clock.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Conversation {
     pub(super) said: Vec<ChatMessage>,
@@ -181,8 +182,8 @@ impl Conversation {
         }
     }
 
-    /// Converts a tool call of a model to a call of the run's state machine. The arguments of a truncated call count as unreadable even if
-    /// they are JSON, because `{}` may be all that remains of them.
+    /// Converts a model's tool call to the [`MachineCall`] for the run's state machine. The arguments of a truncated call count as
+    /// unreadable even if they are JSON, because `{}` may be all that remains of them.
     fn call(&self, call: &ModelCall, cut_off: bool) -> MachineCall {
         let unreadable = |problem: String| ToolArguments::Unreadable {
             text: call.arguments.text().to_owned(),

@@ -59,15 +59,16 @@ pub struct Agent {
     fence_key: Option<FenceKey>,
 }
 
-/// The model provider of an agent that is not yet bound to a store.
+/// The model provider that an agent builder uses, or the name of a registered model or provider.
 enum Chosen {
     Provider(Arc<dyn Provider>),
-    /// The name of a model or provider that is registered in the services of the runtime.
+    /// The name under which the services of the runtime contain the model or provider.
     Named(String),
 }
 
 impl Agent {
-    /// Starts to build an agent. `id` is its executor ID, which must be unique among the executors of a store.
+    /// Creates an agent builder from the agent ID and a model. The agent ID is also the executor ID, which must be unique among the
+    /// executors of a store.
     ///
     /// `model` is a [`ChatModel`](super::ChatModel), or the name of a model or provider in the [`Services`](crate::Services). An agent
     /// with a name needs [`RuntimeBuilder::services`](crate::runtime::RuntimeBuilder::services) or [`bind_with`](Self::bind_with). The
@@ -150,7 +151,7 @@ impl Agent {
         self.field("tools", names)
     }
 
-    /// Sets the schemas that the agent may write. Defaults to `agent.response.v1`.
+    /// Sets the schemas of the breadcrumbs that the agent may write. Defaults to `agent.response.v1`.
     pub fn responds_with<T: Into<String>>(self, schemas: impl IntoIterator<Item = T>) -> Self {
         self.field("responds_with", list(schemas))
     }
@@ -253,8 +254,8 @@ impl Agent {
         self.approval_tools(tools.collect())
     }
 
-    /// Adds a rule about the calls of a tool that need the [approval of a person](crate::agent#people). The rules in the
-    /// [settings of the tool](crate::tool::ToolSettings::approvals) apply, too.
+    /// Adds a rule that selects the calls of one tool that need the [approval of a person](crate::agent#people). The rules in the [settings
+    /// of the tool](crate::tool::ToolSettings::approvals) apply, too.
     ///
     /// A condition in code cannot be part of a definition. Give a rule with [`Approval::when`] to the tool instead.
     pub fn approval_rule(mut self, tool: impl Into<String>, rule: Approval) -> Self {
@@ -274,8 +275,8 @@ impl Agent {
         self.approval("by", people.into())
     }
 
-    /// Sets the timeouts of requests to people, to other agents and to a model that receives requests as breadcrumbs. Defaults to one day,
-    /// one hour and ten minutes.
+    /// Sets the timeouts of an agent run's requests to people, to other agents, and to a model of another service. Defaults to one day, one
+    /// hour and ten minutes.
     pub fn wait_seconds(self, wait: WaitSeconds) -> Self {
         self.field("wait_seconds", wait)
     }
@@ -302,9 +303,9 @@ impl Agent {
         self
     }
 
-    /// Sets the secret key of the marks that enclose data in the model's input. The marks separate data from instructions, and authors of
-    /// data cannot predict the marks. Workers with the same key send the same bytes and share a prompt cache. Defaults to a random key for
-    /// each process.
+    /// Sets the secret key from which the marks around data in the model's input are derived. The marks separate data from instructions,
+    /// and authors of data cannot predict the marks. Workers with the same key send the same bytes and share a prompt cache. Defaults to a
+    /// random key for each process.
     pub fn fence_key(mut self, key: FenceKey) -> Self {
         self.fence_key = Some(key);
         self
@@ -391,7 +392,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Sets a field of the agent definition that the builder creates.
+    /// Sets a field of the builder's agent definition.
     fn field(mut self, name: &'static str, value: impl Serialize) -> Self {
         match json(name, &value) {
             Ok(value) => {
@@ -404,7 +405,7 @@ impl Agent {
         self
     }
 
-    /// Adds an item to a list in the agent definition that the builder creates.
+    /// Adds an item to a list in the builder's agent definition.
     fn push(mut self, name: &'static str, item: impl Serialize) -> Self {
         let mut items = match self.fields.remove(name) {
             Some(Value::Array(items)) => items,
@@ -419,7 +420,7 @@ impl Agent {
         self.field(name, items)
     }
 
-    /// Adds another agent to the list `use`, `handoff` or `delegate` of the agent definition.
+    /// Adds another agent to the list `use`, `handoff` or `delegate` of the builder's agent definition.
     pub(crate) fn agent_in(
         self,
         list: &'static str,

@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Maximum size in bytes of the summary that replaces old messages of a conversation.
 const SUMMARY: usize = 64 << 10;
 
-/// Maximum sizes in bytes of the first and of the last messages in the transcript that a model summarises. The first ones have the task and
-/// an earlier summary, and the last ones matter most to the next turn.
+/// Maximum sizes of the two parts of a transcript in bytes: its first messages, and its last messages. A model summarises the transcript.
+/// The first ones have the task and an earlier summary, and the last ones matter most to the next turn.
 const BEGINNING: usize = 128 << 10;
 const END: usize = 384 << 10;
 
-/// Estimated number of tokens of one image or file in a conversation.
+/// Estimated number of tokens of each image or file, in the estimate of a conversation's size.
 const MEDIA_TOKENS: usize = 1_000;
 
 const ASKED: &str = "Sum up the conversation in the section \"conversation\" for an assistant that continues it: what was wanted, what was \
@@ -33,7 +33,7 @@ pub(crate) struct Compactor {
     keep: usize,
     /// The model that summarises the omitted messages of the conversation, or `None` to omit them without a summary.
     model: Option<Arc<dyn ChatModel>>,
-    /// The result of shortening the conversation that was not yet reported to the caller.
+    /// The last result of shortening the conversation, until the result is reported to the caller.
     untold: Mutex<Option<Shortened>>,
     /// The size of the model request in tokens when a summary of the conversation last failed.
     failed_at: Mutex<Option<u64>>,
@@ -150,8 +150,8 @@ pub(crate) enum SummaryError {
 }
 
 impl SummaryError {
-    /// Logs that a conversation could not be summarised, with only the code of the error, because the text of a model or a guardrail can
-    /// quote the conversation.
+    /// Logs that the summary of a conversation failed. The log has only the error code, because the error text of a model or a guardrail
+    /// can quote the conversation.
     pub(crate) fn log(&self) {
         let (code, guardrail) = match self {
             Self::Denied(denied) => ("denied", Some(&*denied.guardrail)),

@@ -21,7 +21,7 @@ pub enum AgentError {
     UnknownField {
         /// The path of the unknown field in the context of the definition.
         path: DefinitionPath,
-        /// The name of the unknown field and the known fields with similar names.
+        /// The problem with the field: its unknown name, and the known fields with similar names.
         problem: String,
     },
     /// A part of the field `approval` of the agent definition cannot be read.
@@ -69,7 +69,8 @@ pub enum AgentError {
         /// The error [`NotRegistered`](crate::runtime::definitions::NotRegistered) with the unknown model name and the registered names.
         source: BoxError,
     },
-    /// The agent definition names a tool that is not registered, or `approval` or `return_to_user` names a tool that is not in `tools`.
+    /// The agent definition names a tool that the agent cannot call: the tool is not registered, or `approval` or `return_to_user` names a
+    /// tool that is missing in `tools`.
     #[error(
         "agent {agent:?} names tool {tool:?}, which is not registered or not listed in \"tools\"; registered: {known}"
     )]
@@ -145,7 +146,7 @@ pub enum AgentRunError {
         "the agent used its budget of {limit} {budget} without a final answer; raise \"budgets\" of its definition"
     )]
     BudgetUsedUp {
-        /// The name of the budget that the run used up: `tokens`, `calls` or `seconds`.
+        /// The budget that the run used up, one of `tokens`, `calls` or `seconds`.
         budget: &'static str,
         /// The limit of the budget that the run used up.
         limit: u64,

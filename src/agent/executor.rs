@@ -29,7 +29,7 @@ pub struct AgentExecutor {
     pub(super) definition: AgentDefinition,
     pub(super) provider: Arc<dyn Provider>,
     pub(super) store: Arc<dyn BreadcrumbStore>,
-    /// The tools that the agent may call, and no others.
+    /// The registry with only those tools that the agent may call.
     pub(super) tools: ToolRegistry,
     /// The tools, agents and outputs that the agent's model may call, by their names for the model.
     pub(super) offer: Offer,
@@ -39,12 +39,12 @@ pub struct AgentExecutor {
     pub(super) observer: Option<Observer>,
     pub(super) profile: Profile,
     budget: ContextBudget,
-    /// The secret key of the marks that enclose data in the model's input. If `None`, the random key of this process applies.
+    /// The secret key from which the marks around data in the model's input are derived. If `None`, the random key of this process applies.
     fences: Option<FenceKey>,
 }
 
 impl AgentExecutor {
-    /// The schema of agent responses: `agent.response.v1`.
+    /// Schema name of agent responses, `agent.response.v1`.
     pub const RESPONSE: &'static str = agents::RESPONSE;
 
     /// Creates the executor of an agent without tools on a store. The model is reached through an [`ApiProvider`].
@@ -167,8 +167,8 @@ impl AgentExecutor {
         self
     }
 
-    /// Sets a callback that receives each effect of a run's state machine, in order, when the run executes it. Use it for monitoring.
-    /// The callback must not block.
+    /// Sets a callback that receives each effect of a run's state machine. The run calls the callback when it executes the effect. Use it
+    /// for monitoring. The callback must not block.
     #[must_use]
     pub fn observed_by(
         mut self,
@@ -213,9 +213,9 @@ impl AgentExecutor {
         self
     }
 
-    /// Sets the secret key of the marks that enclose data in the model's input. The marks separate data from instructions, and authors of
-    /// data cannot predict the marks. Workers with the same key send the same bytes and share a prompt cache. Defaults to a random key for
-    /// each process.
+    /// Sets the secret key from which the marks around data in the model's input are derived. The marks separate data from instructions,
+    /// and authors of data cannot predict the marks. Workers with the same key send the same bytes and share a prompt cache. Defaults to a
+    /// random key for each process.
     #[must_use]
     pub fn with_fence_key(mut self, key: FenceKey) -> Self {
         self.fences = Some(key);

@@ -136,7 +136,7 @@ impl AgentExecutor {
         }
     }
 
-    /// Returns the breadcrumbs whose current version was written by `by`, according to the store's records.
+    /// Returns the breadcrumbs with `by` as the recorded writer of their current version.
     async fn written(
         &self,
         mut found: Vec<Arc<Breadcrumb>>,

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 /// All tools, agents and outputs that one agent's model may call.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
-    /// The descriptions of all tools, agents and outputs for the model that may call them.
+    /// The descriptions of all tools, agents and outputs that the model may call. The model receives the descriptions.
     pub(super) specs: Vec<ToolSpec>,
     /// The other agents and the additional outputs that the model may call, by name.
     others: BTreeMap<String, Other>,
 }
 
-/// The target of a model's call that is not a tool of the registry: another agent or an additional output.
+/// Another agent or an additional output that a model calls like a tool.
 #[derive(Debug)]
 pub(super) enum Other {
     Agent {

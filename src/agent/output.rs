@@ -62,8 +62,8 @@ pub(super) fn extract(text: &str) -> Result<Json, String> {
     }
 }
 
-/// Replaces the escapes in the JSON value of a model's text by their characters, except escapes of control characters, quotes and
-/// backslashes. The value stays the same. A text without a JSON value is returned unchanged.
+/// Decodes the escapes in the JSON value of a model's text. Escapes of control characters, quotes and backslashes remain. The value stays
+/// the same. A text without a JSON value is returned unchanged.
 pub(super) fn without_escapes(text: String) -> String {
     if !text.contains("\\u") && !text.contains("\\/") {
         return text;
@@ -79,7 +79,8 @@ pub(super) fn without_escapes(text: String) -> String {
     }
 }
 
-/// Replaces JSON string escapes by their characters, as far as a JSON string may contain these characters.
+/// Replaces JSON string escapes by their characters. Escapes of control characters, quotes and backslashes remain, because a JSON string
+/// must escape these characters.
 fn decode_escapes(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;
@@ -105,7 +106,8 @@ fn decode_escapes(text: &str) -> String {
     decoded
 }
 
-/// Returns the character of the JSON escape, such as `\u0073`, or of the surrogate pair at the start of a text, and the length in bytes.
+/// Decodes the JSON escape at the start of a text, such as `\u0073`, or the surrogate pair. Returns the character, if the escape is valid,
+/// and the length of the escape in bytes.
 fn unicode_escape(text: &str) -> (Option<char>, usize) {
     let unit = |from: usize| {
         let digits = text

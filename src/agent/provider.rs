@@ -117,7 +117,7 @@ pub trait ProviderSession: Send {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProviderTask {
-    /// The ID of the agent run, which is the same in each attempt.
+    /// The ID of the agent run. All attempts of the run have the same ID.
     pub run: RunId,
     /// The name of the agent's model at the provider, or `None` for the provider's default.
     pub model: Option<String>,
@@ -137,7 +137,8 @@ pub struct ProviderTask {
     pub guardrails: Guardrails,
     /// The store from which the images and files of the messages are read. `None` unless an agent's executor created the task.
     pub(in crate::agent) media: Option<MediaSource>,
-    /// The events of a chat turn, if its client may see the answer while the model writes it.
+    /// The buffer of events for the client of a chat turn. `None` if there is no such client, or if the client may not see an answer that
+    /// the model is still writing.
     pub(in crate::agent) turn_events: Option<Arc<TurnEvents>>,
 }
 
@@ -183,7 +184,7 @@ impl ProviderTask {
         self.messages.iter().chain(said).cloned().collect()
     }
 
-    /// Returns the model request with these messages and the settings of the task.
+    /// Returns a model request with the passed messages and the settings of the task.
     pub(super) fn asking(&self, messages: Vec<ChatMessage>) -> ChatRequest {
         let mut request = ChatRequest::new(messages);
         request.model.clone_from(&self.model);

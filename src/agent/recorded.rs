@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A [`ChatModel`] for tests that records the answers of another model in a file, or replays them from it.
+/// A [`ChatModel`] for tests that records the answers of another model in a file, or replays the answers in such a file.
 ///
 /// Each line of the file is a JSON object with the key, which is a hash of the request, the request and the response. Only
 /// answers are recorded; errors pass through. The file contains no credentials, because requests have none, but it contains the
@@ -54,7 +54,7 @@ enum Mode {
 /// A recorded model request with its responses.
 struct Recorded {
     request: BTreeMap<String, String>,
-    /// The recorded responses to the request that are not yet replayed.
+    /// The recorded responses that remain for a replay of the request.
     responses: VecDeque<ChatResponse>,
     /// The number of times that the request was received in replay.
     given: usize,
@@ -68,10 +68,10 @@ struct Line<R, A> {
 }
 
 impl RecordedModel {
-    /// Maximum size of a file with recorded model answers that is replayed, in bytes: 64 MiB.
+    /// Maximum size of a recording file for a replay: 64 MiB, in bytes.
     pub const MAX_BYTES: u64 = 64 << 20;
 
-    /// Records a model: sends requests to it and appends each answer to a file. Creates the file if it does not exist.
+    /// Creates a model that sends each request to another model and appends the answer to a file. Creates the file if it does not exist.
     ///
     /// # Errors
     /// [`ModelError::Recording`] if the file cannot be opened.
@@ -85,7 +85,7 @@ impl RecordedModel {
         })
     }
 
-    /// Replays the recorded model answers in a file, without a model. A request that is not in the file fails with
+    /// Creates a model that replays the recorded answers in a file, without another model. A request that is not in the file fails with
     /// [`ModelError::NotRecorded`].
     ///
     /// # Errors
@@ -136,8 +136,8 @@ impl ChatModel for RecordedModel {
         }
     }
 
-    /// Streams a model answer. In recording mode the answer is written at the end of the stream, so a stream that is dropped before its end
-    /// is not recorded.
+    /// Streams the answer of the recorded model, or a recorded answer. In recording mode the answer is written at the end of the stream, so
+    /// a stream that is dropped before its end is not recorded.
     async fn stream(
         &self,
         request: &ChatRequest,

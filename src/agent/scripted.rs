@@ -57,8 +57,8 @@ impl ScriptedModel {
         })
     }
 
-    /// Creates a model that calls a tool once in each conversation, and answers with `text` when the request contains the result. The
-    /// model has no state of its own, so it also continues conversations of an earlier process.
+    /// Creates a model that calls a tool once in each conversation, and answers with `text` once the request contains the result of a tool
+    /// call. The model has no state of its own, so it also continues conversations of an earlier process.
     #[must_use]
     pub fn calling(
         tool: impl Into<String>,

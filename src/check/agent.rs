@@ -70,7 +70,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
     }
 }
 
-/// Returns an agent definition with an empty list of subscriptions, so that an error in them hides no error in another field.
+/// Returns an agent definition with an empty list of subscriptions. An error in the subscriptions then hides no error in another field.
 fn without_subscriptions(value: &Value) -> Value {
     let mut value = value.clone();
     if let Value::Object(fields) = &mut value {

@@ -1,4 +1,4 @@
-//! Checks for all kinds of definitions: subscriptions, known fields and syntax.
+//! Checks that apply to all kinds of definitions: subscriptions, unknown fields and syntax errors.
 
 use super::related::shadows;
 use crate::model::{
@@ -13,7 +13,7 @@ use serde_json::Value;
 pub(super) struct Context<'v> {
     /// The whole document under check: a breadcrumb, or the context of one.
     pub(super) document: &'v Value,
-    /// The definition itself, which is the context of a breadcrumb.
+    /// The definition itself, for example the context of a breadcrumb.
     pub(super) value: &'v Value,
     /// The path of the definition in the document under check.
     pub(super) prefix: DefinitionPath,
@@ -21,7 +21,7 @@ pub(super) struct Context<'v> {
     pub(super) found: Findings,
 }
 
-/// The known fields of the breadcrumb that contains a definition, in the JSON of a server or a store.
+/// The known fields of a breadcrumb that contains a definition, as servers and stores write the breadcrumb in JSON.
 static ENVELOPE: KnownFields<'static> = KnownFields {
     names: &[
         "checksum",
@@ -97,7 +97,7 @@ impl<'v> Context<'v> {
         self.value.get(field).and_then(Value::as_str)
     }
 
-    /// Adds a finding for each unknown field of a value at `place` in the definition, if the value is an object.
+    /// Adds a finding for each unknown field of the object at `place` in the definition. Does nothing if the value is not an object.
     pub(super) fn check_fields(
         &mut self,
         known: &KnownFields<'_>,

@@ -7,20 +7,20 @@ use serde_json::Value;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Kind {
-    /// Definition of an agent: `agent.def.v1`.
+    /// Definition of an agent, with the schema `agent.def.v1`.
     Agent,
-    /// Definition of a tool that a registered function serves: `tool.v1`.
+    /// Definition of a tool that a registered function serves. Its schema is `tool.v1`.
     Tool,
-    /// Definition of a tool whose code runs on an RCRT server: `tool.code.v1`.
+    /// Definition of a tool with code that runs on an RCRT server. Its schema is `tool.code.v1`.
     RemoteTool,
-    /// Definition of a breadcrumb schema with hints for its display: `schema.def.v1`.
+    /// Definition of a breadcrumb schema with hints for its display. Its schema is `schema.def.v1`.
     Schema,
-    /// Definition of a workflow: `workflow.def.v1`, or a file with `flows` or `agents`. A workflow can also answer messages as a
-    /// [workload](crate::workload).
+    /// Definition of a workflow, either a breadcrumb with the schema `workflow.def.v1`, or a file with `flows` or `agents`. A workflow can
+    /// also answer messages as a [workload](crate::workload).
     Workflow,
-    /// Subscriptions without an executor.
+    /// A list of subscriptions that is not part of a definition.
     Subscriptions,
-    /// A breadcrumb whose schema is not the schema of a definition.
+    /// A breadcrumb that is not a definition, by its schema.
     Other,
     /// JSON that is not a definition.
     Unknown,
@@ -40,7 +40,7 @@ impl Kind {
         StoredDefinitions::WORKFLOW,
     ];
 
-    /// Returns the name of the kind in reports: `agent`, `remote tool`.
+    /// Returns the name of the kind in reports, such as `agent` or `remote tool`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

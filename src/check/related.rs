@@ -7,14 +7,14 @@ use crate::model::{
 use crate::runtime::graph::{Declared, Graph};
 use std::collections::BTreeSet;
 
-/// The ID, subscriptions and written schemas of an executor, as its definition declares them.
+/// The ID and the subscriptions of an executor, and the schemas of the breadcrumbs that it writes, as its definition declares them.
 #[derive(Debug)]
 pub(super) struct Declaration {
     pub(super) id: String,
     pub(super) kind: &'static str,
     pub(super) subscriptions: Subscriptions,
-    /// The schemas that the executor writes. `None` if the executor may create every schema, except protected schemas such as definitions,
-    /// and schemas that start with `tool.`, `user.` or `system.`.
+    /// The schemas of the breadcrumbs that the executor writes. `None` if the executor may create every schema, except protected schemas
+    /// such as definitions, and schemas that start with `tool.`, `user.` or `system.`.
     pub(super) writes: Option<Vec<String>>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn check(declared: &[Declaration]) -> Findings {
     found
 }
 
-/// Returns the subscriptions that another subscription makes superfluous or contradicts, with the problem of each.
+/// Returns the index and the problem of each subscription that conflicts with an earlier one, or that an earlier one makes superfluous.
 pub(super) fn shadows(all: &[Subscription]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, one) in all.iter().enumerate() {
@@ -80,7 +80,7 @@ pub(super) fn shadows(all: &[Subscription]) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns `true` if one selector certainly selects everything that another selector selects.
+/// Returns `true` if the selector `wide` is sure to select every breadcrumb that the selector `narrow` selects.
 fn covers(wide: &Selector, narrow: &Selector) -> bool {
     let any_schema = wide.schema_name().is_none_or(|schema| schema == "*");
     (any_schema || wide.schema_name() == narrow.schema_name())

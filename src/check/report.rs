@@ -20,9 +20,9 @@ pub struct Checked {
     pub source: String,
     /// The kind of the checked definition.
     pub kind: Kind,
-    /// The ID of the agent or workflow, the name of the tool, or the defined schema, if the definition can be read.
+    /// The ID of the agent or workflow, the name of the tool, or the name of the defined schema. `None` if the definition cannot be read.
     pub id: Option<String>,
-    /// The problems of the definition: at most 100, and one more with the number of omitted problems.
+    /// The problems of the definition, at most 100. If there are more, one further finding has the number of omitted problems.
     pub findings: Vec<Finding>,
 }
 
@@ -52,7 +52,7 @@ impl Report {
         self.count(Severity::Error) > 0
     }
 
-    /// Returns the names of the tools whose code runs on an RCRT server and not in this crate.
+    /// Returns the names of the checked tools that run as code on an RCRT server.
     pub fn remote_tools(&self) -> impl Iterator<Item = &str> {
         let remote = self.definitions.iter();
         let remote = remote.filter(|checked| checked.kind == Kind::RemoteTool);

@@ -104,7 +104,7 @@ impl Parsed<'_> {
         }
     }
 
-    /// Returns the line and column of a path in a text, or `None` for a breadcrumb.
+    /// Returns the line and column of a definition path in the source text, or `None` if the source is a breadcrumb.
     pub(super) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         match self {
             Self::Text(document) => document.locate(place),

@@ -119,7 +119,7 @@ fn of_warning(warning: &WorkflowWarning, mode: Severity) -> Finding {
     finding
 }
 
-/// Checks that the workload has a flow or an agent with which a run starts.
+/// Checks the entry of the workload: the flow or the agent that a request starts.
 fn check_entry(
     context: &mut Context<'_>,
     place: &DefinitionPath,

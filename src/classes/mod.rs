@@ -15,10 +15,10 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of errors in a chain of sources that are inspected for a class. A longer chain may be a cycle.
+/// Maximum length of an error chain, in errors, in the search for a class. A longer chain may be a cycle.
 const DEPTH: usize = 16;
 
-/// Returns the retry class of an error: the class of the error itself, or of its first source with a class.
+/// Returns the retry class of an error: its own class, or the class of the first source that has one.
 ///
 /// The decision and the code can come from different errors of the chain, because an [`ErrorNode`] can have only one of the two.
 /// An error without a class is transient and has the code `error`. Inspects the error and up to 15 sources.
@@ -41,7 +41,7 @@ pub(crate) fn decided(error: &(dyn Error + 'static)) -> Option<Verdict> {
     find(error).0
 }
 
-/// Returns the first retry decision and the first code of an error and its sources.
+/// Searches an error chain from the outermost error, and returns the first retry decision and the first code.
 fn find(error: &(dyn Error + 'static)) -> (Option<Verdict>, Option<&'static str>) {
     let (mut verdict, mut code) = (None, None);
     let mut link = Some(error);

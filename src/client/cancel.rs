@@ -1,4 +1,4 @@
-//! Cancellation of runs by a client, also of runs that no worker has received.
+//! Cancellation of runs by a client, even of runs that no worker has received.
 
 use super::{Client, ClientError, creator_of};
 use crate::executor::session_of_turn;
@@ -20,8 +20,8 @@ pub enum Cascade {
 /// Maximum number of runs that one call of [`Client::cancel`] ends.
 const MOST_CANCELLED: usize = 10_000;
 
-/// Maximum number of breadcrumbs in the search for the writes of a run that is missing in the ledger. The search starts with the newest
-/// breadcrumb.
+/// Maximum number of breadcrumbs that are read to find a breadcrumb of a run that is missing in the ledger. The search starts with the
+/// newest breadcrumb.
 const MOST_ANSWERS: usize = 20;
 
 impl Client {
@@ -80,7 +80,7 @@ impl Client {
         }
     }
 
-    /// Cancels a run that the ledger has. Returns `None` for a run that the ledger does not have.
+    /// Cancels a run that is in the ledger. Returns `None` for a run that the ledger does not have.
     pub(super) async fn cancel_known(
         &self,
         run: &RunRef,
@@ -92,8 +92,9 @@ impl Client {
         }
     }
 
-    /// Cancels a run that the ledger does not have: a worker has not received its trigger, or the ledger has deleted the row of a run
-    /// that is over. Returns `true` if this call ended it. If a worker enqueues it at the same time, one of the two adds the row.
+    /// Cancels a run that the ledger does not have. Either a worker has not received the run's trigger, or the run has ended and the ledger
+    /// has deleted its row. Returns `true` if this call ended the run. If a worker enqueues the run at the same time, one of the two adds
+    /// the row.
     async fn cancel_unknown(&self, run: &RunRef) -> Result<bool, ClientError> {
         let no_trigger = |found: Option<u64>| ClientError::NoTrigger {
             run: run.clone(),
@@ -190,7 +191,7 @@ impl Client {
     }
 }
 
-/// Returns the reference to a run on a trigger, as a worker adds the run to the ledger. The lease and the ordering key of the executor's
+/// Returns the reference under which a worker would add a run for a trigger to the ledger. The lease and the ordering key of the executor's
 /// profile are missing, because only a worker knows the profile.
 fn received(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     let version = run.trigger_version;

@@ -32,7 +32,8 @@ pub enum ClientError {
         /// The breadcrumb that triggered the run of the earlier request.
         earlier: BreadcrumbId,
     },
-    /// No live worker has the executor with subscriptions that match the breadcrumb.
+    /// No live worker would answer the request. Either no live worker has the executor, or the executor's subscriptions do not match the
+    /// breadcrumb.
     #[error(
         "no live worker would answer a request to executor {executor:?}: {reason}; start a worker, or send without require_listener"
     )]
@@ -59,7 +60,7 @@ pub enum ClientError {
         /// The length of the invalid session ID in bytes.
         size: usize,
     },
-    /// No turn of the session has this cursor or request ID, or the turn was deleted.
+    /// The session has no turn with the cursor or request ID that the caller passed, or the turn was deleted.
     #[error(
         "session {session:?} has no turn with the cursor or request ID {turn:?}: the turn belongs to another session, or was deleted; \
          pass an Envelope::cursor or a request ID of this session"
@@ -75,7 +76,7 @@ pub enum ClientError {
         "the store of the client does not record writers, which chat sessions need; use a memory, SQLite or PostgreSQL store"
     )]
     NoSessions,
-    /// The workload log with the ID of a deleted chat session cannot be deleted.
+    /// The workload log of a deleted chat session cannot be deleted. The log has the same ID as the session.
     #[error("cannot delete the workload log of a deleted chat session; see the cause")]
     SessionLog(#[from] SessionError),
     /// The client's store failed, or refused the operation.
@@ -88,7 +89,7 @@ pub enum ClientError {
 #[error("cannot {operation}{}", remedy(source))]
 #[non_exhaustive]
 pub struct StoreFailure {
-    /// The operation of the client that failed, with its value, such as `read breadcrumb 01980f..`.
+    /// The failed operation of the client with its argument, such as `read breadcrumb 01980f..`.
     pub operation: String,
     /// The error of the client's store.
     pub source: StoreError,

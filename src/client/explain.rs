@@ -1,4 +1,4 @@
-//! Reports on the executors that a breadcrumb triggers, with the reasons why it does not trigger others.
+//! Reports on a breadcrumb: the executors that it triggers, and the reasons why it does not trigger the other executors.
 
 use super::{Client, ClientError};
 use crate::error::Chain;
@@ -46,7 +46,7 @@ pub struct ExecutorReport {
     pub run: Option<Run>,
 }
 
-/// Creates the report on a breadcrumb for the executors of all workers.
+/// Creates a report on one breadcrumb, with the executors of all workers.
 pub(super) async fn explain(
     client: &Client,
     id: BreadcrumbId,
@@ -141,7 +141,7 @@ fn explanation_or_error<S: Serializer>(
     }
 }
 
-/// Describes the subscriptions in a worker's record that cannot be read, without credentials.
+/// Returns the error text for subscriptions that cannot be read from a worker's record. The text contains no credentials.
 fn unreadable(error: &DefinitionError) -> String {
     format!(
         "its subscriptions cannot be read, a worker with another version of this crate wrote them: {}",

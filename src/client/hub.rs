@@ -36,7 +36,7 @@ struct Waits {
     has_task: bool,
 }
 
-/// Maximum number of a client's waits that events wake. Further waits only poll their run.
+/// Maximum number of a client's waits for runs that store events can wake. Any further wait only polls its run.
 const MOST: usize = 10_000;
 
 /// Idle time after which the client closes its event subscription. A request within this time uses the open subscription.

@@ -82,7 +82,8 @@ impl Client {
         Self::on(Arc::new(store.clone()), store.event_source())
     }
 
-    /// Creates a client that receives events from `source` and not from the store. The store handle is cloned.
+    /// Creates a client of a store that receives its events from the event source `source`, instead of from the store. The store handle is
+    /// cloned.
     #[must_use]
     pub fn on_source<B>(store: &B, source: impl EventSource) -> Self
     where
@@ -106,7 +107,7 @@ impl Client {
         NewClientRequest::new(self.clone(), executor.into(), breadcrumb)
     }
 
-    /// Returns the handle of a request that this or another process sent, by its [ID](RequestHandle::id).
+    /// Returns the handle of an earlier request by its [request ID](RequestHandle::id). This or another process can have sent the request.
     ///
     /// The store is not read. Anyone can build the ID of a run from a trigger and an executor, even if no request was sent. A service
     /// must therefore check that the caller may see and cancel the request: the ID is neither a secret nor a permission.
@@ -128,7 +129,8 @@ impl Client {
         page.map_err(|error| ClientError::of_store("list runs", error))
     }
 
-    /// Returns a run from the ledger, or `None` if no worker has enqueued it yet or the store has deleted its row.
+    /// Returns a run from the ledger. The result is `None` if no worker has enqueued the run yet, or if the store has deleted the run's
+    /// row.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`].
@@ -140,8 +142,8 @@ impl Client {
         Ok(found.into_iter().find(|found| found.run == *run))
     }
 
-    /// Repeats a run that failed, or that was skipped because its executor did not match the trigger. The run gets fresh attempts and
-    /// a new idempotency key.
+    /// Repeats a failed run, or a run that was skipped because its executor did not match the trigger. The run gets fresh attempts and a
+    /// new idempotency key.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`]; [`ClientError::Store`] if the run is unknown or in another state.
@@ -159,8 +161,8 @@ impl Client {
         workers.map_err(|error| ClientError::of_store("list the workers", error))
     }
 
-    /// Reports if a breadcrumb triggers the executors of the workers. For each executor, the report has the result of every
-    /// subscription, and the state of the run.
+    /// Returns a report on the executors that a breadcrumb triggers, and on the executors that it does not trigger. For each executor, the
+    /// report has the result of every subscription, and the state of the run.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`]; [`ClientError::Store`] if the breadcrumb does not exist or a store operation fails.
@@ -168,7 +170,7 @@ impl Client {
         explain::explain(self, breadcrumb).await
     }
 
-    /// Returns the questions to people that agents, flows and chats have asked on this store.
+    /// Returns the questions to people that the agents, flows and chats of the client's store have asked.
     #[must_use]
     pub fn questions(&self) -> Questions {
         Questions::new(self.clone())

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The questions to people of agents, flows and chats on one store. Created by [`Client::questions`].
+/// The questions to people that the agents, flows and chats of one store have asked. Created by [`Client::questions`].
 ///
 /// The service authenticates people and passes a [`Principal`]. The answer of a run never counts as the answer of a person.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl Questions {
         Self { client }
     }
 
-    /// Lists the open questions to people, the newest first, of the newest 1,000 questions.
+    /// Lists the open ones of the newest 1,000 questions to people, the newest first.
     ///
     /// # Errors
     /// [`ClientError`] if the store fails.
@@ -177,7 +177,7 @@ impl Questions {
             .await
     }
 
-    /// Approves a tool call with other arguments than those in the question: [`QuestionView::arguments`] has the arguments of the model.
+    /// Approves a tool call with other arguments than those in the question. [`QuestionView::arguments`] has the arguments of the model.
     ///
     /// The arguments must fit [`QuestionView::arguments_schema`] and have at most 64 KiB. The person must be permitted by each rule of
     /// the tool whose condition holds for the changed arguments, and before the rule's time since the question is over; a condition
@@ -227,7 +227,7 @@ impl Questions {
             .await
     }
 
-    /// Answers a question to a person that does not ask for the approval of a tool call.
+    /// Answers a question to a person, other than a question about the approval of a tool call.
     ///
     /// # Errors
     /// As [`approve`](Self::approve).
@@ -343,7 +343,7 @@ fn store_time(run: &Run) -> Timestamp {
     }
 }
 
-/// Returns `true` if the run is not suspended, or if an answer to the question would wake the suspended run.
+/// Returns `true` unless the run is suspended and an answer to the question would not wake the run.
 fn waits_for(run: &Run, question: &QuestionView) -> bool {
     let answer = NewBreadcrumb::new(human::RESPONSE).tag(request_tag(&question.id));
     let answer = answer.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);

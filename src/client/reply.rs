@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 pub struct Reply {
     run: RunRef,
     written: Vec<Arc<Breadcrumb>>,
-    /// ID of the last breadcrumb that the run wrote, which is the response.
+    /// ID of the response: the last breadcrumb that the run wrote.
     response: Option<BreadcrumbId>,
 }
 
@@ -45,7 +45,7 @@ impl Reply {
     }
 }
 
-/// The first and the longest pause between two reads of a run that a client waits for. A run that writes nothing ends without an event.
+/// The first and the maximum pause between two reads of the run that a client waits for. A run that writes nothing ends without an event.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Waits until the run of a request has ended, and returns its reply.
@@ -75,10 +75,10 @@ pub(super) async fn wait(
     })
 }
 
-/// Maximum duration of each read of the store after the timeout of a wait for a run.
+/// Maximum duration of each store read that a wait for a run makes after its timeout.
 const LAST_READ: Duration = Duration::from_secs(2);
 
-/// Returns the answer of a read of the store, or `None` if it takes too long.
+/// Returns the result of a store read, or `None` if the read takes longer than `most`.
 async fn timed<T>(
     most: Duration,
     read: impl Future<Output = Result<Option<T>, ClientError>>,

@@ -53,7 +53,7 @@ pub enum ReplyError {
         after: Duration,
         /// The state of the run. `None` if no worker has enqueued it.
         state: Option<RunState>,
-        /// The open question to a person whose answer the run waits for.
+        /// The open question to a person, if the run waits for the person's answer.
         question: Option<Box<QuestionView>>,
     },
     /// The run of the request cannot be read from the store.

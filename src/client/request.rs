@@ -112,7 +112,7 @@ impl RequestHandle {
         Self { client, run }
     }
 
-    /// Returns the ID of the request, a string without secrets. It is valid as long as the store has the run.
+    /// Returns the ID of the request. The ID contains no secrets, and is valid as long as the store has the run.
     #[must_use]
     pub fn id(&self) -> String {
         let RunRef {
@@ -139,7 +139,7 @@ impl RequestHandle {
         self.client.cancel(&self.run, Cascade::Children).await
     }
 
-    /// Waits until the run of the request has ended, and returns the breadcrumbs that it wrote.
+    /// Waits until the run of the request has ended, and returns the breadcrumbs that the run wrote.
     ///
     /// Requires a tokio runtime with time enabled.
     ///

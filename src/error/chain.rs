@@ -5,7 +5,7 @@ use crate::scrub::without_credentials;
 use std::error::Error;
 use std::fmt;
 
-/// Displays an error and its sources on one line, for log messages: `error: source: source`.
+/// Displays an error and its sources on one line, for log messages. The format is `error: source: source`.
 ///
 /// The line has at most 1,000 bytes. Control characters and line separators become spaces. [`without_credentials`] removes
 /// credentials.

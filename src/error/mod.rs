@@ -52,7 +52,7 @@ pub enum Retry {
 }
 
 impl Retry {
-    /// Maximum delay before a retry that an error can request: one hour. A longer delay would park a run without a visible failure.
+    /// Maximum retry delay that an error can request: one hour. A longer delay would park a run without a visible failure.
     pub(crate) const MAX_DELAY: Duration = Duration::from_secs(60 * 60);
 
     /// Returns a retry after `delay`, shortened to [`MAX_DELAY`](Self::MAX_DELAY).

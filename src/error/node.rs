@@ -11,7 +11,7 @@ pub struct ErrorClass {
 }
 
 impl ErrorClass {
-    /// The code for logs and metrics of an error without a class.
+    /// The code of an error without a class, for logs and metrics.
     pub(crate) const UNKNOWN: &'static str = "error";
 
     /// Returns the decision about a retry of the failed operation, with the minimum delay.
@@ -99,14 +99,14 @@ impl ErrorNode {
         self.verdict
     }
 
-    /// Returns the retry decision of this wrapper, or `None` if the wrapper has only a code and the inner error decides.
+    /// Returns the retry decision of this wrapper. The result is `None` if the wrapper has only a code; then the inner error decides.
     #[must_use]
     pub fn retry(&self) -> Option<Retry> {
         let retry = |verdict| ErrorClass { verdict, code: "" }.retry();
         self.verdict.map(retry)
     }
 
-    /// Returns the code of this wrapper, or `None` if the wrapper has only a retry decision and the inner error has the code.
+    /// Returns the code of this wrapper. The result is `None` if the wrapper has only a retry decision; then the inner error has the code.
     #[must_use]
     pub fn code(&self) -> Option<&'static str> {
         match (self.code, self.verdict) {

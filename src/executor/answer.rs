@@ -91,7 +91,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         answer.map_err(|error| (error, started.into_inner()))
     }
 
-    /// Serves the requests that a run's context sends, and writes the events of its chat turn, until this future is dropped.
+    /// Serves the requests of the run's execution context, and writes the events of the run's chat turn, until this future is dropped.
     async fn serve(&self, handle: &RunHandle, holder: Holder<'_>) {
         let serve = handle.asks.serve(holder);
         match &handle.turn_events {
@@ -160,7 +160,8 @@ pub(super) async fn execute_and_respond<E: UniversalExecutor + ?Sized>(
     response.map_err(ExecutorError::Respond)
 }
 
-/// Converts the result of `execute_and_respond` to an [`Answer`]: an `execute` error that is a [`Suspension`] counts as an answer.
+/// Converts the result of `execute_and_respond` to an [`Answer`]. If `execute` returned a [`Suspension`] as its error, the result is an
+/// answer.
 fn answer_of(response: Result<Response, ExecutorError>) -> Result<Answer, ExecutorError> {
     match response {
         Ok(response) => Ok(Answer::Response(response)),
@@ -172,7 +173,7 @@ fn answer_of(response: Result<Response, ExecutorError>) -> Result<Answer, Execut
     }
 }
 
-/// Returns the output of `execute`, or an error if it nests so deep that recursive code would overflow the stack.
+/// Returns the output of `execute`, or an error if the output nests so deep that recursive code would overflow the stack.
 fn flat_enough(output: Value) -> Result<Value, ExecutorError> {
     let Err(unfit) = size_within(&output, MAX_DEPTH) else {
         return Ok(output);

@@ -68,7 +68,8 @@ pub(super) async fn assemble<E: UniversalExecutor + ?Sized>(
     ))
 }
 
-/// Returns the key of the trigger subscription that a breadcrumb matches, or `None` without a key or a match.
+/// Returns the key of the trigger subscription that a breadcrumb matches. The result is `None` if no subscription matches, or the matching
+/// one has no key.
 fn alias<E: UniversalExecutor + ?Sized>(executor: &E, trigger: &Breadcrumb) -> Option<String> {
     let subscriptions = executor.subscriptions();
     let kind = if trigger.version > 1 {
@@ -141,7 +142,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Omits items of the optional context sources until the context fits: the lowest priority first, then the oldest.
+    /// Omits items of optional context sources until the context fits its maximum size. Items of the lowest priority are omitted first, and
+    /// the oldest items first within a priority.
     fn fit(&mut self, trigger: &Breadcrumb, limit: usize) -> Result<(), ExecutorError> {
         let size = |source: &Source| {
             source
@@ -375,7 +377,7 @@ async fn newest(
     })
 }
 
-/// Returns the text of a breadcrumb: `message`, else `content`, else the JSON of its context.
+/// Returns the text in a breadcrumb's context: the field `message`, else the field `content`, else the JSON of the whole context.
 pub(super) fn own_text(breadcrumb: &Breadcrumb) -> String {
     let text = ["message", "content"]
         .into_iter()

@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub(crate) enum Share {
     /// The part of the run may write only these schemas.
     Listed(Arc<[String]>),
-    /// The part of the run may write all schemas except those of requests, answers and other records that the run itself writes.
+    /// The part of the run may write all schemas except reserved ones, such as requests and answers. Only the run itself writes these.
     Unreserved,
 }
 
@@ -46,12 +46,12 @@ impl Share {
     }
 }
 
-/// The schemas that a write of a run may have: the limit of the executor, and the limit of the part of the run that writes.
+/// The schemas that one write of a run may have. The executor limits them, and so does the part of the run that writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Allowed<'a> {
     /// Schemas that the executor may write, or `None` for all schemas.
     pub(super) executor: Option<&'a [String]>,
-    /// Schemas that the writing part of the run may write, or `None` for no further limit.
+    /// Schemas that the part of the run may write, or `None` if only the executor limits the schemas.
     pub(super) share: Option<&'a Share>,
 }
 
@@ -116,8 +116,8 @@ pub(super) async fn admit(
     Ok(Ok(admitted))
 }
 
-/// Returns the reason why a write of a run is refused, or `None` if both the new schema and the schema of a changed or deleted
-/// breadcrumb are allowed.
+/// Returns the reason why a write of a run is refused. The result is `None` if the write's new schema and the schema of the changed or
+/// deleted breadcrumb are both allowed.
 async fn refusal(
     write: &Write,
     allowed: Allowed<'_>,

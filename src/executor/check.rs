@@ -63,7 +63,8 @@ pub enum InvalidExecutor {
         /// The problem of the executor's subscriptions.
         source: DefinitionError,
     },
-    /// The executor runs at most once, calls tools at most once, or waits for agents or tools, and its store has no run ledger.
+    /// The executor needs a run ledger, and its store has none. At-most-once runs, at-most-once tools, and waits for agents or tools need a
+    /// ledger.
     #[error(
         "the store of executor {executor:?} has no run ledger, which at-most-once runs, at-most-once tools and waits for agents or tools \
          need; use a store with a run ledger, or add a ledger with WithLedger"
@@ -121,7 +122,7 @@ impl InvalidExecutor {
     }
 }
 
-/// Returns the name of the executor builder's method that takes subscriptions of a role: `on` or `reads`.
+/// Returns the name of the executor builder's method that takes subscriptions of a role, either `on` or `reads`.
 const fn method(role: Role) -> &'static str {
     match role {
         Role::Trigger => "on",
@@ -129,7 +130,7 @@ const fn method(role: Role) -> &'static str {
     }
 }
 
-/// Checks that an executor can work on its store: its ID, its limits, and the store's capabilities that it needs.
+/// Checks that an executor can work on its store: the executor ID, the limits, and the capabilities that the store needs for the executor.
 ///
 /// A [`Runtime`](crate::Runtime) calls this function for every executor. The syntax of the subscriptions is not checked here, but by
 /// [`Subscriptions::new`](crate::Subscriptions::new).
@@ -179,7 +180,7 @@ const MAX_ID_BYTES: usize = Breadcrumb::MAX_TAG_BYTES;
 /// Maximum length of the excerpt of an executor ID in an [`InvalidExecutor`] error, in bytes.
 const SHOWN_BYTES: usize = 64;
 
-/// Checks an executor ID: 1 to 256 bytes without control characters.
+/// Checks that an executor ID has 1 to 256 bytes and no control characters.
 ///
 /// # Errors
 /// Returns the problem with the ID.

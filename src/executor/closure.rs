@@ -105,7 +105,7 @@ impl<S> ExecutorBuilder<S> {
         self.profile(|profile| profile.attempts(attempts))
     }
 
-    /// Executes the runs of triggers with an equal ordering key one at a time, in the order of their events. Defaults to no order.
+    /// Executes runs one at a time if their triggers have the same ordering key, in the order of the runs' events. Defaults to no order.
     pub fn ordered_by(self, key: OrderingKey) -> Self {
         self.profile(|profile| profile.ordering(key))
     }
@@ -279,7 +279,7 @@ impl UniversalExecutor for BoundExecutor {
         serde_json::to_value(response).map_err(permanent)
     }
 
-    /// Converts the JSON that [`execute`](Self::execute) returned back to a [`Response`].
+    /// Converts the output of [`execute`](Self::execute) from JSON back to a [`Response`].
     async fn respond(&self, _: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
         serde_json::from_value(output).map_err(permanent)
     }

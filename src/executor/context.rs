@@ -60,11 +60,11 @@ pub struct ExecutionContext {
 }
 
 impl ExecutionContext {
-    /// Maximum age of cached schema hints in a runtime: 10 seconds. The cache expires because the event that announces a change of
+    /// Maximum age of cached schema hints in a runtime. It is 10 seconds. The cache expires because the event that announces a change of
     /// the hints may be delivered to another worker.
     pub const HINTS_AGE: Duration = schema_hints::MAX_AGE;
 
-    /// Creates an execution context without sources that belongs to no run, for unit tests of `execute`.
+    /// Creates an execution context for unit tests of `execute`. The context has no sources, and belongs to no run.
     #[must_use]
     pub fn for_trigger(trigger: impl Into<Arc<Breadcrumb>>) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl ExecutionContext {
         self
     }
 
-    /// Adds a context source of one item. The item has no schema and no hints.
+    /// Adds a context source with a single item. The item has no schema and no hints.
     #[must_use]
     pub fn with(self, key: impl Into<String>, context: impl Into<Json>) -> Self {
         let items = vec![self.example(context.into())];
@@ -130,8 +130,8 @@ impl ExecutionContext {
         self.with_source(key.into(), items, false)
     }
 
-    /// Sets the hints of a schema, as if its definition had them. [`for_model`](Self::for_model) applies them to breadcrumbs of the
-    /// schema without `llm_hints`. As in a run, invalid hints withhold these breadcrumbs from the model.
+    /// Sets the hints of a schema, as if they came from the schema's definition. [`for_model`](Self::for_model) applies them to breadcrumbs
+    /// of the schema without `llm_hints`. As in a run, invalid hints withhold these breadcrumbs from the model.
     #[must_use]
     pub fn with_schema_hints(mut self, schema: impl Into<String>, hints: impl Into<Json>) -> Self {
         let hints = Hints::from_json(&hints.into()).map(Some);
@@ -147,7 +147,7 @@ impl ExecutionContext {
         self
     }
 
-    /// Sets the saved state that the run resumes with, and the breadcrumb that woke the run, if any.
+    /// Sets the saved state from which the run resumes. `with` is the breadcrumb that woke the run, or `None`.
     #[must_use]
     pub fn with_resumed(mut self, state: impl Into<Json>, with: Option<Arc<Breadcrumb>>) -> Self {
         let resumed = Resumed {
@@ -284,7 +284,7 @@ impl ExecutionContext {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Returns the hints of schemas: set by a test, or read from the schema definitions in the store.
+    /// Returns the hints of schemas. A test can set the hints; otherwise they come from the schema definitions in the store.
     pub(super) async fn hints_of(
         &self,
         mut schemas: Vec<String>,
@@ -374,7 +374,7 @@ impl ExecutionContext {
         self.run().resumed.as_ref()
     }
 
-    /// Returns a handle of a store whose commits are part of this run.
+    /// Returns a store handle whose commits are part of this run.
     ///
     /// The handle stamps each write with its creator, and refuses schemas that the executor may not write. With a run ledger,
     /// commits fail once the lease of the run is lost. Committed writes remain if the run is retried.
@@ -383,8 +383,8 @@ impl ExecutionContext {
         super::bound::bind(store, self.run(), self.writes.as_ref())
     }
 
-    /// Returns the execution context for a part of the run, such as one tool, that may write only a share of the executor's
-    /// schemas.
+    /// Returns an execution context for one part of the run, such as a tool. The part may write only some of the schemas that the executor
+    /// may write.
     #[cfg(feature = "agents")]
     pub(crate) fn writing_only(&self, share: Share) -> Self {
         Self {

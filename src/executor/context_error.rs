@@ -62,10 +62,10 @@ pub enum ContextError {
     /// A run's wait for a breadcrumb failed, for example after its timeout.
     #[error("the run's wait for a breadcrumb failed; see the cause")]
     Wait(#[source] WaitError),
-    /// The trigger, a required source or an answer is withheld from the model, because its hints cannot be applied.
+    /// The trigger, a required source or an answer is withheld from the model, because the hints of its breadcrumb cannot be applied.
     #[error("context item {key:?} is withheld from the model: {cause}")]
     Withheld {
-        /// The withheld part of the context: `trigger`, the key of a required source, or the schema of an answer.
+        /// The withheld part of the context. It is `trigger`, the key of a required source, or the schema of an answer.
         key: String,
         /// The hints that withhold the breadcrumb, and the reason why they cannot be applied.
         cause: Arc<WithheldBy>,

@@ -8,9 +8,9 @@ use crate::error::Verdict;
 use crate::store::FailureClass;
 use std::time::Duration;
 
-/// Number of workers lost in a row from which a run counts as the suspected cause of the losses, even if its crash limit is higher. See
-/// [`is_suspect`]. Otherwise a run with a high limit could kill a worker that executes runs with the default limit, and use up the limit
-/// of these other runs.
+/// Number of consecutive lost workers at which a run counts as the suspected cause, even if the run's crash limit is higher. See
+/// [`is_suspect`]. Otherwise a run with a high limit could kill a worker that executes runs with the default limit, and use up the limit of
+/// these other runs.
 const SUSPECT_AFTER: u32 = 2;
 
 /// Next state of a run after the error of an attempt: retried or failed.
@@ -40,9 +40,9 @@ pub(super) struct Start {
     pub(super) attempt: u32,
     /// The number of workers in a row that died during the run.
     pub(super) abandoned: u32,
-    /// If `true`, an earlier owner of the run may have executed it.
+    /// If `true`, a worker that held the run's lease earlier may have executed the run.
     pub(super) may_have_executed: bool,
-    /// The number of runs in the chain that led to the trigger.
+    /// The number of runs in the chain that led to the trigger: each run wrote the trigger of the next one.
     pub(super) hops: u32,
     /// If `true`, the trigger of the run is a dead letter.
     pub(super) is_dead_letter: bool,

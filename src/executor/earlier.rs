@@ -1,4 +1,4 @@
-//! Search for the responses that earlier processes wrote, on a store whose run ledger is in the memory of this process.
+//! Search for responses that earlier processes wrote. It is needed on a store whose run ledger is only in the memory of this process.
 
 use super::UniversalExecutor;
 use super::error::ExecutorError;
@@ -10,8 +10,8 @@ use crate::model::{Event, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, Claim, Commit, Query, RunEnd, RunRef, answered, run_tag};
 use std::time::Duration;
 
-/// Completes the claim of an ended run with the breadcrumbs of the run's response. The breadcrumbs are read from the store, because the
-/// in-memory ledger does not record them.
+/// Adds the response breadcrumbs to the claim of an ended run. The breadcrumbs are read from the store, because the in-memory ledger does
+/// not record them.
 ///
 /// Returns any other claim unchanged, and also a claim whose breadcrumbs cannot be read now.
 pub(super) async fn with_written(store: &dyn BreadcrumbStore, run: &RunRef, claim: Claim) -> Claim {

@@ -307,7 +307,7 @@ pub(crate) fn never_ended(attempts: u32) -> String {
     format!("the run was started {attempts} times and never ended")
 }
 
-/// Returns `true` if this worker no longer holds the lease of the run after this error.
+/// Returns `true` if the error means that this worker no longer holds the lease of the run.
 const fn is_released(error: &ExecutorError) -> bool {
     matches!(
         error,
@@ -315,7 +315,7 @@ const fn is_released(error: &ExecutorError) -> bool {
     )
 }
 
-/// Returns `true` if the store refused an operation of the execution because the run was cancelled, or another worker has the run.
+/// Returns `true` if the store refused an operation because the run's lease is lost: the run was cancelled, or another worker has the run.
 fn has_lost_lease(error: &ExecutorError, run: &RunRef) -> bool {
     /// Maximum number of causes of an error that are checked for a lost lease.
     const DEPTH: usize = 32;
@@ -352,7 +352,7 @@ fn few_tags(stamp: &Stamp) -> Vec<String> {
     short.take(MOST).cloned().collect()
 }
 
-/// Returns a sentence with the reason for a run's failure without an error, such as a crash loop.
+/// Returns a sentence with the reason for a failure that no attempt returned as an error, such as a crash loop.
 fn reason(class: FailureClass, profile: &Profile) -> String {
     match class {
         FailureClass::HopLimit => format!(
@@ -374,7 +374,8 @@ fn reason(class: FailureClass, profile: &Profile) -> String {
     }
 }
 
-/// Returns the position of a retry delay within its range, in `0.0..1.0`: different for each run, constant for one attempt.
+/// Returns the position of a retry delay between zero and its maximum, in `0.0..1.0`. The position differs between runs, but is
+/// constant for one attempt.
 fn chance(run: &RunRef, attempt: u32) -> f64 {
     let key = run.key("", attempt);
     let digits = key

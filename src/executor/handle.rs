@@ -38,7 +38,8 @@ pub(super) struct RunHandle {
     pub(super) attempt: u32,
     /// The time at which `execute` of the run times out. Set when `execute` is called.
     pub(super) deadline: OnceLock<Timestamp>,
-    /// The time of the `execute` call, by the store's clock and by the monotonic clock of this process. Set together with `deadline`.
+    /// The time of the `execute` call, read from the store's clock and from the monotonic clock of this process. Set together with
+    /// `deadline`.
     pub(super) began: OnceLock<(Timestamp, Instant)>,
     pub(super) resumed: Option<Resumed>,
     pub(super) cancellation: Cancellation,
@@ -52,10 +53,10 @@ pub(super) struct RunHandle {
     pub(super) keeper: Option<Arc<dyn KeepState>>,
     /// The outer run of a run within a run, or `None` for an outer run.
     pub(super) outer: Option<Arc<Self>>,
-    /// If `true`, the trigger of a run within a run contains the words of a user.
+    /// If `true`, the trigger of the inner run contains text that a user wrote.
     #[cfg(feature = "agents")]
     pub(super) for_user: bool,
-    /// Cached answer of `is_from_user`: `true` if the trigger contains the words of a user.
+    /// Cached answer of `is_from_user`, which is `true` if the trigger contains text that a user wrote.
     #[cfg(feature = "agents")]
     pub(super) from_user: OnceLock<bool>,
 }
@@ -123,7 +124,7 @@ impl RunHandle {
         self.asks.save(state).await
     }
 
-    /// Returns the writer of this version of a breadcrumb, or `None` if the store does not record writers.
+    /// Returns the recorded writer of a breadcrumb's version, or `None` if the store does not record writers.
     pub(super) async fn written_by(
         &self,
         found: &Breadcrumb,
@@ -169,7 +170,7 @@ pub(super) struct Cancellation {
 }
 
 impl Cancellation {
-    /// Returns a future that resolves when the run is over, for tasks that its executor spawned.
+    /// Returns a future that resolves when the run is over, for tasks that the run's executor spawned.
     pub(super) fn wait(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let token = self.token.get_or_init(CancellationToken::new).clone();
         // `cancel` sets the flag before it reads the token, so either this load sees the flag or `cancel` sees the token.
@@ -187,7 +188,8 @@ impl Cancellation {
     }
 }
 
-/// Guard that, when it is dropped, signals the end of the run to spawned tasks and refuses further requests of the context.
+/// Guard that signals the end of a run when it is dropped. Spawned tasks receive the signal, and the execution context refuses further
+/// requests.
 #[derive(Debug)]
 pub(super) struct CancelGuard(pub(super) Arc<RunHandle>);
 

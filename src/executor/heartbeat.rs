@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// Error of a run's lease that was lost, or that could not be extended for so long that it counts as lost.
+/// Error of a run whose lease is lost. A lease that cannot be extended in time counts as lost.
 #[derive(Debug)]
 pub(super) struct Lost;
 
-/// The lease of a run, with the time at which it was last known to hold, by the monotonic clock of this process.
+/// The lease of a run, with the last time at which this process held it for certain, by the monotonic clock of this process.
 pub(super) struct Kept<'l> {
     ledger: &'l dyn RunLedger,
     lease: &'l Lease,

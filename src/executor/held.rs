@@ -24,7 +24,7 @@ pub(super) struct Held<'e, E: ?Sized> {
     pub(super) lineage: Lineage,
     pub(super) saved: Option<Saved>,
     pub(super) claimed: Instant,
-    /// Time at which the lease of the run was last known to hold.
+    /// Last time at which this process held the lease of the run for certain.
     kept: Mutex<Instant>,
     /// If `true`, the executor of the run itself wrote the trigger.
     pub(super) is_own: bool,
@@ -94,8 +94,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
     }
 
-    /// Waits for a store operation while the lease of the run is certain to hold. If the operation takes longer, the lease counts
-    /// as lost: another worker may have the run, and only the ledger records whether the operation took effect.
+    /// Waits for a store operation until the lease of the run could expire. If the operation takes longer, the lease counts as lost:
+    /// another worker may have the run, and only the ledger records whether the operation took effect.
     pub(super) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, StoreError>>,
@@ -109,7 +109,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         })
     }
 
-    /// Returns the lease of the run with the time at which it was last known to hold, for heartbeats.
+    /// Returns the lease of the run for heartbeats, with the last time at which this process held it for certain.
     pub(super) fn kept(&self) -> Kept<'_> {
         Kept::new(self.store.ledger(), &self.lease, &self.kept)
     }

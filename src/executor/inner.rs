@@ -13,6 +13,6 @@ pub(crate) struct Inner {
     pub(crate) resumed: Option<Resumed>,
     /// Saves the state of the inner run as part of the outer run's state.
     pub(crate) keeper: Arc<dyn KeepState>,
-    /// If `true`, the trigger of the inner run contains the words of the user that the outer run answers.
+    /// If `true`, the trigger of the inner run contains text of the user whose message the outer run answers.
     pub(crate) for_user: bool,
 }

@@ -21,7 +21,7 @@ pub(super) struct Asks {
 #[derive(Debug)]
 enum Queue {
     Open(Vec<Ask>),
-    /// The run has ended, so further requests of its context are refused.
+    /// The state after the end of the run: further requests of its execution context are refused.
     Closed,
 }
 
@@ -45,10 +45,10 @@ enum Ask {
     Written(Answer<Option<HashSet<BreadcrumbId>>>),
 }
 
-/// The holder of a run's lease, with the store and ledger that it uses.
+/// The holder of a run's lease, with the store and the ledger of the run.
 pub(super) struct Holder<'h> {
     pub(super) store: &'h dyn BreadcrumbStore,
-    /// The run ledger, if it outlives the process.
+    /// The run ledger, or `None` if the ledger is only in the memory of this process.
     pub(super) ledger: Option<&'h dyn RunLedger>,
     pub(super) lease: &'h Lease,
     /// Schema hints of the runtime that processes the run, or `None` outside a runtime.

@@ -169,7 +169,7 @@ use std::sync::Arc;
 /// `ERROR` line for each dead letter.
 #[async_trait]
 pub trait UniversalExecutor: Send + Sync {
-    /// Returns the executor ID: 1 to 256 bytes without control characters, and unique among the executors on one store.
+    /// Returns the executor ID. It has 1 to 256 bytes and no control characters, and is unique among the executors on one store.
     fn id(&self) -> &str;
 
     /// Returns the trigger and context subscriptions of the executor.

@@ -107,7 +107,7 @@ pub(super) fn is_ordered<E: UniversalExecutor + ?Sized>(executor: &E, tags: &[St
     executor.profile().ordering != OrderingKey::None || is_turn_of(executor.id(), tags)
 }
 
-/// Returns the ordering key of a trigger: by the ordering of the profile, else the session tag of a chat message.
+/// Returns the ordering key of a trigger: the key by the profile's ordering, or otherwise the session tag of a chat message.
 pub(super) fn key_of<E: UniversalExecutor + ?Sized>(
     executor: &E,
     trigger: &Breadcrumb,

@@ -29,10 +29,10 @@ pub enum Outcome {
         /// The breadcrumbs that the ended run wrote.
         written: Vec<BreadcrumbId>,
     },
-    /// The run cannot start now: another worker has the run, the run waits for its next attempt, or an earlier run with the same ordering
-    /// key is not over. Process the event again later instead of acknowledging the event.
+    /// The run cannot start now, for one of three reasons: another worker has the run, the run waits for its next attempt, or an earlier
+    /// run with the same ordering key is not over. Process the event again later instead of acknowledging the event.
     InProgress {
-        /// The end of the other worker's lease, or of the run's wait. The other worker can extend its lease.
+        /// The time until which the other worker holds the lease, or until which the run waits. The other worker can extend its lease.
         until: Timestamp,
     },
     /// The run is suspended: it waits for a breadcrumb or a time.

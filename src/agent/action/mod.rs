@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 /// A breadcrumb write that an agent's model requests in its answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
-    /// The model's answer requests that no breadcrumb is written.
+    /// The model's answer requests no breadcrumb write.
     None,
     Create(Draft),
     Update(Target, Draft),
@@ -201,7 +201,8 @@ fn tags_of(tags: Value) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// Returns `true` if a model may not set a tag, because the tag relates a breadcrumb to others or is the crate's own.
+/// Returns `true` if a tag is reserved, so that a model may not set it. Such a tag relates a breadcrumb to other breadcrumbs, or has a
+/// meaning for the crate.
 fn is_reserved(tag: &str) -> bool {
     let belongs = [
         "parent:",
@@ -214,8 +215,8 @@ fn is_reserved(tag: &str) -> bool {
     is_reserved_tag(tag) || belongs.iter().any(|prefix| tag.starts_with(prefix))
 }
 
-/// Returns `true` if the JSON object in a model's answer is a breadcrumb to create: it has a schema name, or a context and only fields of
-/// breadcrumbs.
+/// Returns `true` if the JSON object in a model's answer is a breadcrumb to create. Such an object has a schema name, or it has a context
+/// and only the fields of breadcrumbs.
 fn is_bare(fields: &Map<String, Value>) -> bool {
     const KNOWN: [&str; 17] = [
         "context",
@@ -241,7 +242,7 @@ fn is_bare(fields: &Map<String, Value>) -> bool {
         || (fields.get("context").is_some_and(Value::is_object) && known())
 }
 
-/// Returns `true` if a model's answer that is not one JSON object looks like a malformed action, so that it does not count as prose.
+/// Returns `true` if the text of a model's answer looks like a malformed action. The text is then an error, and not prose.
 fn is_meant(text: &str) -> bool {
     let has = |name: &str| text.contains(&format!("{name:?}"));
     let is_named = || has("breadcrumb") || ACTIONS.into_iter().any(has);

@@ -188,10 +188,10 @@ impl Rules<'_> {
 
 const TITLE: &str = "Agent Response";
 const TAG: &str = "agent:response";
-/// Prefixes of schemas that an agent without a list of schemas may not create, because they control other services: tools, their
-/// configurations and code, and messages of users and of the system.
+/// Prefixes of the schemas that an agent without a list of schemas may not create. Breadcrumbs of these schemas control other services:
+/// tools, tool configurations, tool code, and messages of users and of the system.
 const CLOSED: [&str; 3] = ["tool.", "user.", "system."];
-/// The end of an error text for the model, which describes the schemas that an agent without a list of schemas may create.
+/// The end of an error text for the model. It describes the schemas that an agent without a list of schemas may create.
 const OPEN: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
                     \"user.\" or \"system.\"";
 

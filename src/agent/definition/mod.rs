@@ -30,7 +30,7 @@ use std::num::NonZeroU32;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AgentDefinition {
-    /// The agent's name and executor ID: 1 to 256 bytes without control characters.
+    /// The agent's name and executor ID. The name has 1 to 256 bytes and no control characters.
     pub agent_id: String,
     /// The name of the agent's model at its provider, or `None` for the provider's default.
     pub model: Option<String>,
@@ -43,12 +43,13 @@ pub struct AgentDefinition {
     pub system_prompt: String,
     /// The triggers and the context sources of the agent.
     pub subscriptions: Subscriptions,
-    /// The format in which the agent's model receives the trigger and the context: `context_format`, `"markdown"` (the default) or `"xml"`.
+    /// The format in which the agent's model receives the trigger and the context. The field `context_format` is `"markdown"` (the default)
+    /// or `"xml"`.
     pub context_format: Format,
-    /// The maximum size of the trigger and the context in the input of the agent's model: `context_budget` with `tokens`, `bytes` and
-    /// `items_per_source`. The defaults are those of [`ContextBudget`].
+    /// The maximum size of the trigger and the context in the input of the agent's model. The field `context_budget` has `tokens`, `bytes`
+    /// and `items_per_source`. The defaults are those of [`ContextBudget`].
     pub context_budget: ContextBudget,
-    /// The schemas that the agent may write. Defaults to `agent.response.v1`.
+    /// The schemas of the breadcrumbs that the agent may write. Defaults to `agent.response.v1`.
     pub responds_with: Vec<String>,
     /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Protected schemas, such as definitions and
     /// requests, and schemas that start with `tool.`, `user.` or `system.` are excluded. Only the
@@ -57,12 +58,13 @@ pub struct AgentDefinition {
     /// If `true`, an answer that is an [action](crate::agent#actions) may request tools in `tool_requests`. Only the
     /// [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
     pub requests_tools: bool,
-    /// If `true`, the agent may call every tool that the service registers for this agent, because its definition has no `tools`. Only the
-    /// [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
+    /// If `true`, the agent may call every tool that the service registers for the agent, because the agent definition has no field
+    /// `tools`. Only the [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
     pub uses_any_tool: bool,
     /// The breadcrumb writes that an answer may make as an [action](crate::agent#actions). If `None`, every answer is text.
     pub capabilities: Option<AgentCapabilities>,
-    /// The schemas with private data, the schemas with untrusted content, and the schemas whose breadcrumbs leave the system: `trust`.
+    /// The schemas with private data, the schemas with untrusted content, and the schemas whose breadcrumbs leave the system. They are in
+    /// the field `trust`.
     pub trust: Trust,
     /// The names of the tools that the agent may call. Defaults to none.
     pub tools: Vec<String>,
@@ -72,11 +74,12 @@ pub struct AgentDefinition {
     pub budgets: Budgets,
     /// The JSON Schema of the agent's answers, or `None` for any text.
     pub output_schema: Option<Json>,
-    /// The way in which the agent calls its tools: `tool_calls`, `"in_process"` (the default) or `"breadcrumbs"`, that is by
+    /// The way in which the agent calls its tools. The field `tool_calls` is `"in_process"` (the default) or `"breadcrumbs"`, that is by
     /// `tool.request.v1`. A tool with the setting [`over_breadcrumbs`](crate::tool::ToolSettings::over_breadcrumbs) is always called by
     /// breadcrumbs.
     pub tool_calls: ToolCalls,
-    /// The tools whose results are the answer of the run, unless the model calls other tools in the same turn: `return_to_user`.
+    /// The tools whose results are the answer of the run, unless the model calls other tools in the same turn. They are in the field
+    /// `return_to_user`.
     pub return_to_user: Vec<String>,
     /// The agents that the agent may call as tools. Their answers are the results of the calls: `use`.
     pub uses: Vec<AgentRef>,
@@ -84,13 +87,15 @@ pub struct AgentDefinition {
     pub handoff: Vec<AgentRef>,
     /// The agents to which the agent may delegate the rest of the run. Their answer is the answer of the run: `delegate`.
     pub delegate: Vec<AgentRef>,
-    /// The outputs that the agent submits in addition to its answer: `outputs`, each with `name`, `description`, `schema` and `required`.
+    /// The outputs that the agent submits in addition to its answer. They are in the list `outputs`, each with `name`, `description`,
+    /// `schema` and `required`.
     pub outputs: Vec<OutputSlot>,
     /// The maximum number of reminders of a missing required output in one run. Defaults to 1.
     pub reminders: u32,
-    /// The agent's tool calls that need the approval of a person: `approval`.
+    /// The agent's tool calls that need the approval of a person. They are in the field `approval`.
     pub approval: Approvals,
-    /// The timeouts of the agent's requests to people, to other agents and to a model by breadcrumbs: `wait_seconds`.
+    /// The timeouts of an agent run's requests to people, to other agents, and to a model of another service. They are in the field
+    /// `wait_seconds`.
     pub wait_seconds: WaitSeconds,
     pub(super) warnings: Vec<Finding>,
     pub(super) text: String,

@@ -18,7 +18,8 @@ pub enum ToolCalls {
 }
 
 impl ToolCalls {
-    /// Returns the default way to call tools: by breadcrumbs for an agent that may call any tool of an RCRT server, in-process for others.
+    /// Returns the default way to call tools: by breadcrumbs for an agent that may call any tool of an RCRT server, and in the process of
+    /// the run for any other agent.
     pub(super) fn by_default(uses_any_tool: bool) -> Self {
         match uses_any_tool {
             true => Self::Breadcrumbs,
@@ -34,7 +35,7 @@ impl ToolCalls {
 pub struct AgentRef {
     /// The ID of the other agent.
     pub agent: String,
-    /// A description of the other agent for the model, which decides when to call the agent.
+    /// A description of the other agent. The calling agent's model reads it to decide when to call the other agent.
     pub description: Option<String>,
 }
 
@@ -109,17 +110,18 @@ fn any_object() -> Json {
     serde_json::json!({"type": "object"}).into()
 }
 
-/// Timeouts of an agent run's requests in seconds. After a timeout of people or agents the model receives an error.
+/// Timeouts in seconds of an agent run's requests to people, to other agents, and to a model of another service. After a timeout of people
+/// or agents, the model receives an error.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct WaitSeconds {
-    /// The timeout of an agent's requests to people in seconds. Defaults to one day.
+    /// The timeout in seconds of an agent's requests to people. Defaults to one day.
     pub people: NonZeroU32,
-    /// The timeout of an agent's requests to other agents in seconds. Defaults to one hour.
+    /// The timeout in seconds of an agent's requests to other agents. Defaults to one hour.
     pub agents: NonZeroU32,
-    /// The timeout of an agent's requests to a model by breadcrumbs in seconds, after which the request counts as failed. Defaults to ten
-    /// minutes.
+    /// The timeout in seconds of an agent's requests to a model of another service. After the timeout, the request counts as failed.
+    /// Defaults to ten minutes.
     pub model: NonZeroU32,
 }
 

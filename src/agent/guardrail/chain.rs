@@ -160,7 +160,7 @@ impl fmt::Debug for Guardrails {
 pub struct Denied {
     /// The name of the guardrail that denied the value.
     pub guardrail: String,
-    /// The kind of the denied value: `input`, `output`, `tool call` or `tool result`.
+    /// The kind of the denied value, one of `input`, `output`, `tool call` or `tool result`.
     pub what: &'static str,
     /// The reason of the guardrail for its denial, for the model or the requester, truncated to 1,024 bytes. If the guardrail failed, the
     /// reason contains no details.
@@ -226,7 +226,7 @@ impl Denied {
     }
 }
 
-/// The failure of a guardrail that made no decision.
+/// The reason why a guardrail made no decision: an error, a panic, a timeout, or a replacement that is too large.
 enum Failure {
     Error(BoxError),
     Panicked,

@@ -85,7 +85,7 @@ pub trait Guardrail: Send + Sync {
         Ok(Decision::Allow)
     }
 
-    /// Checks the final text of an agent, and each output that its model submits, as JSON.
+    /// Checks the final text of an agent, and the JSON text of each output that the agent's model submits.
     ///
     /// JSON in `text` has no escapes except those of control characters, quotes and backslashes.
     ///

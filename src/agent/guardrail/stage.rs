@@ -7,11 +7,11 @@ use crate::machine::{Answer, MachineLimits};
 use crate::model::{Json, size_within};
 use futures::future::BoxFuture;
 
-/// Maximum size in bytes of a value by which a guardrail replaces another, except the messages of a model request.
+/// Maximum size in bytes of a guardrail's replacement for a value, except for the messages of a model request.
 const MOST_BYTES: usize = Json::MAX_BYTES;
 
-/// Maximum size in bytes of the messages by which a guardrail replaces the messages of a model request. The limit is higher than
-/// [`MOST_BYTES`], because the messages contain a whole conversation.
+/// Maximum size in bytes of a guardrail's replacement for the messages of a model request. The limit is higher than [`MOST_BYTES`], because
+/// the messages contain a whole conversation.
 const MOST_INPUT_BYTES: usize = 4 * MOST_BYTES;
 
 /// A kind of value that guardrails check.
@@ -28,7 +28,7 @@ pub(super) trait Stage: Sync {
         value: &'a Self::Value,
     ) -> BoxFuture<'a, Result<Decision<Self::Value>, BoxError>>;
 
-    /// Returns `true` if a value by which a guardrail replaces another is within the size limits.
+    /// Returns `true` if a guardrail's replacement for a value is within the size limits.
     fn takes(value: &Self::Value) -> bool;
 }
 

@@ -30,7 +30,7 @@ impl ToolCall {
     }
 }
 
-/// The arguments of a tool call: the string that the model wrote, and its JSON if it is valid.
+/// The arguments of a tool call: the string that the model wrote, and the parsed JSON if the string is valid JSON.
 ///
 /// A string that is not JSON is retained unchanged, so that an error can quote it to the model. An empty string counts as
 /// `{}`, because models write an empty string for a tool without arguments.

@@ -32,7 +32,7 @@ pub enum ModelError {
     /// The model did not connect, answer or continue its answer within the timeout.
     #[error("timed out while waiting for the model to {to}")]
     TimedOut {
-        /// The operation of the model that took too long: `connect`, `answer` or `continue`.
+        /// The operation of the model that took too long, one of `connect`, `answer` or `continue`.
         to: &'static str,
     },
     /// The request is larger than the context window of the model.
@@ -75,7 +75,7 @@ pub enum ModelError {
         /// The problem in the provider's response, without text of the response.
         problem: String,
     },
-    /// The model's answer, or the images and files of the model request, exceed a limit on their size or number.
+    /// A model answer, or the media of a model request, exceeds a limit on size or number.
     #[error("the model request or answer is too large: {what} exceeds the maximum of {limit}")]
     TooLarge {
         /// The quantity that exceeds its limit, with its unit, such as `the size of the answer in bytes`.
@@ -83,7 +83,7 @@ pub enum ModelError {
         /// The limit that the model's answer or request exceeds, in the unit of `what`.
         limit: usize,
     },
-    /// An image or a file of a chat message cannot be read, or its content does not match the reference.
+    /// An image or a file of a chat message cannot be read, or its content does not match the reference in the message.
     #[error(
         "cannot read {path:?} of breadcrumb {breadcrumb} as {media_type:?} for the model: {reason}"
     )]
@@ -105,7 +105,8 @@ pub enum ModelError {
         /// The number of the request for which the script has no answer, from 1.
         number: usize,
     },
-    /// The recording of a [`RecordedModel`](crate::agent::RecordedModel) has no answer to the model request, or no further answer.
+    /// The recording of a [`RecordedModel`](crate::agent::RecordedModel) has no answer to the model request, or all its answers to the
+    /// request were replayed.
     #[error(
         "the recording of the RecordedModel has no answer to the request: {difference}; record the request again"
     )]
@@ -124,7 +125,7 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// Creates the error of a model that accepts no more requests for `retry_after`.
+    /// Creates the error of a model that accepts no more requests until the delay `retry_after` has passed.
     #[must_use]
     pub const fn rate_limited(retry_after: Duration) -> Self {
         Self::RateLimited {

@@ -13,7 +13,7 @@ pub enum ChatEvent {
     ToolCall(ToolCallDelta),
     /// The next piece of the model's reasoning before its answer.
     Reasoning(Reasoning),
-    /// State of the provider, such as the signature of a thought, complete in one event.
+    /// Opaque state of the model's provider, such as the signature of a thought. One event contains the complete state.
     Opaque(Opaque),
     /// The token usage of the streamed model answer. The last such event counts.
     Usage(Usage),
@@ -70,7 +70,7 @@ pub(in crate::agent) struct Collector {
     bytes: usize,
 }
 
-/// A part of a streamed model answer, to which later events can add.
+/// A collected part of a streamed model answer. Later events can extend it.
 #[derive(Debug)]
 enum Piece {
     Whole(Part),
@@ -125,7 +125,7 @@ impl Collector {
         })
     }
 
-    /// Adds text to the last part of the collected answer if that is text, else as a new part.
+    /// Adds text to the collected answer: to its last part if that part is text, otherwise as a new part.
     fn text(&mut self, text: String) -> Result<(), ModelError> {
         match self.pieces.last_mut() {
             Some(Piece::Whole(Part::Text(so_far))) => {
@@ -233,7 +233,7 @@ impl ChatResponse {
     }
 }
 
-/// Returns the events of a streamed answer that equals this response.
+/// Returns this response as the events of a streamed model answer.
 fn pieces(response: ChatResponse) -> Vec<ChatEvent> {
     let mut events = Vec::with_capacity(3 + 2 * response.parts.len());
     let mut calls = 0;

@@ -12,7 +12,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-/// The store that an agent reads images and files from.
+/// The store from which an agent reads images and files.
 #[derive(Clone)]
 pub(in crate::agent) struct MediaSource {
     store: Arc<dyn BreadcrumbStore>,
@@ -42,7 +42,7 @@ impl fmt::Debug for MediaSource {
 }
 
 impl ChatRequest {
-    /// Maximum size of all images and files of a model request together, in bytes: 16 MiB.
+    /// Maximum total size of the images and files of one model request, in bytes. The limit is 16 MiB.
     pub const MAX_MEDIA_BYTES: u64 = 16 << 20;
 
     /// Reads the images and files of the messages from a store, for the next model request.
@@ -58,7 +58,7 @@ impl ChatRequest {
         self.load(store, None).await
     }
 
-    /// Returns the references to images (`true`) and files (`false`) in all messages of a model request.
+    /// Returns the references to images and files in all messages of a model request, each with `true` for an image and `false` for a file.
     pub(in crate::agent) fn media(&self) -> impl Iterator<Item = (&Media, bool)> {
         let parts = self.messages.iter().flat_map(|message| &message.parts);
         parts.filter_map(|part| match part {
@@ -146,7 +146,7 @@ async fn shown(
 }
 
 impl Media {
-    /// Maximum size of one image or file in bytes: 768 KiB. In base64 this is the maximum size of a breadcrumb's [`Json`].
+    /// Maximum size of one image or file, in bytes. The limit is 768 KiB. In base64, this is the maximum size of a breadcrumb's [`Json`].
     pub const MAX_BYTES: u64 = 768 << 10;
 
     /// Checks a reference to an image or a file before its content is read.
@@ -180,7 +180,7 @@ impl Media {
         }
     }
 
-    /// Checks that the content of an image or a file is base64 and has the size in the reference.
+    /// Checks that the content of an image or a file is base64, and that its decoded size equals the size in the reference.
     fn check_size(&self, text: &str) -> Result<(), ModelError> {
         match decoded_size(text) {
             None => Err(self.unusable("the string is not standard base64 with padding")),

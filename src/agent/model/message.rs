@@ -7,7 +7,7 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// One message of a conversation with a model: a speaker and parts.
+/// One message of a conversation with a model: the role that wrote the message, and the message parts.
 ///
 /// ```
 /// use universal_executor::agent::{ChatMessage, Media, Part};
@@ -48,10 +48,10 @@ pub enum Speaker {
 }
 
 impl ChatMessage {
-    /// The section name in the marks that enclose the data of a chat message.
+    /// The section name in the marks around the data of a chat message.
     pub(in crate::agent) const SECTION: &str = "earlier";
 
-    /// Creates a chat message with these parts.
+    /// Creates a chat message from a role and message parts.
     #[must_use]
     pub fn new(speaker: Speaker, parts: impl IntoIterator<Item = Part>) -> Self {
         Self {
@@ -175,8 +175,8 @@ impl ChatMessage {
         parts.any(|part| matches!(part, Part::Image(_) | Part::File(_)))
     }
 
-    /// Returns the chat message for an agent's program: with a description instead of each image and file, and without reasoning and
-    /// provider state.
+    /// Returns the chat message for an agent's program. A description replaces each image and file, and reasoning and provider state are
+    /// omitted.
     #[cfg(feature = "cli")]
     pub(in crate::agent) fn for_program(self) -> Self {
         let parts = self.parts.into_iter();
@@ -206,7 +206,7 @@ impl ChatMessage {
         sizes.fold(0, usize::saturating_add)
     }
 
-    /// Returns the reasoning parts of the chat message from one provider and model, in order.
+    /// Returns the reasoning parts of the chat message that one model of one provider wrote, in order.
     pub(in crate::agent) fn reasoning<'m>(
         &'m self,
         origin: &'m PartOrigin,
@@ -224,8 +224,8 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the provider state in the chat message from one provider and model, in order. With `call_id`, the result is the state of
-    /// that tool call. Without `call_id`, the result is the state of the whole message.
+    /// Returns the provider state of the chat message that one model of one provider wrote, in order. With `call_id`, the result is the
+    /// state of that tool call. Without `call_id`, the result is the state of the whole message.
     pub(in crate::agent) fn opaque<'m>(
         &'m self,
         origin: &'m PartOrigin,

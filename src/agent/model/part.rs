@@ -78,7 +78,7 @@ pub struct Opaque {
     pub field: String,
     /// The state of the model provider, as JSON.
     pub value: Json,
-    /// The ID of the tool call that the provider state belongs to, or `None` if it belongs to the whole message.
+    /// The ID of the tool call with this provider state, or `None` if the state belongs to the whole message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
     /// The provider and the model that wrote the state.
@@ -93,13 +93,13 @@ pub struct Opaque {
 pub struct Media {
     /// The breadcrumb that contains the image or file.
     pub breadcrumb: BreadcrumbId,
-    /// The path of a string in the context of the breadcrumb: the bytes of the image or file in standard base64.
+    /// The path of a string in the breadcrumb's context. The string contains the bytes of the image or file in standard base64.
     pub path: String,
     /// The media type of the image or file, such as `image/png`.
     pub media_type: String,
     /// The size of the image or file in bytes. Content of another size is an error.
     pub size: u64,
-    /// The file name of the image or file that the model receives, or `None`.
+    /// The file name that the model receives for the image or file, or `None` for no name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -128,8 +128,8 @@ impl Reasoning {
 }
 
 impl Opaque {
-    /// Maximum nesting depth of the JSON value of provider state. A saved conversation adds a few levels, and JSON in a store has at most
-    /// 64.
+    /// Maximum nesting depth of the JSON value that contains the provider state. A saved conversation adds a few levels, and JSON in a
+    /// store has at most 64.
     pub const MAX_DEPTH: usize = 32;
 
     /// Creates provider state of a whole message, from a field of the provider's protocol.
@@ -174,7 +174,7 @@ impl Media {
         }
     }
 
-    /// Sets the file name of the image or file that the model receives.
+    /// Sets the file name that the model receives for the image or file.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -183,7 +183,7 @@ impl Media {
 }
 
 impl Part {
-    /// Returns the size of all strings and values in the message part in bytes.
+    /// Returns the size in bytes of all strings and JSON values in the message part.
     pub(crate) fn size(&self) -> usize {
         let origin = |origin: &PartOrigin| {
             origin.provider.len() + origin.model.as_ref().map_or(0, String::len)
@@ -208,7 +208,7 @@ impl Part {
         }
     }
 
-    /// Returns `true` for message parts with reasoning or provider state, which only the provider that wrote them receives.
+    /// Returns `true` for message parts with reasoning or provider state. Only the provider that wrote such a part receives it.
     pub(crate) fn is_private(&self) -> bool {
         match self {
             Self::Reasoning(_) | Self::Opaque(_) => true,

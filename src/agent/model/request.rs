@@ -25,7 +25,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ChatRequest {
-    /// The name of the model at the provider, or `None` for the default of the [`ChatModel`](super::ChatModel).
+    /// The name of the model at the provider, or `None` for the default model of the [`ChatModel`](super::ChatModel).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The messages of the conversation with the model, oldest first.
@@ -140,7 +140,7 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// The required form of a model's answer: JSON that matches a schema.
+/// The JSON Schema that a model's answer must match.
 ///
 /// Not every provider supports schemas, so the answer must be checked in any case.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -156,7 +156,7 @@ pub struct ResponseSchema {
 }
 
 impl ResponseSchema {
-    /// Creates the schema of a model's answer that the provider must enforce.
+    /// Creates a strict schema for a model's answer: the provider must enforce the schema.
     #[must_use]
     pub fn new(name: impl Into<String>, schema: impl Into<Json>) -> Self {
         Self {

@@ -9,14 +9,14 @@ use std::borrow::Cow;
 pub struct ChatResponse {
     /// The parts of the model's answer: text, tool calls, reasoning and provider state.
     pub parts: Vec<Part>,
-    /// The token usage of the request and the answer, or zero if the provider does not report it.
+    /// The token usage of the request and the answer. The numbers are zero if the provider does not report them.
     pub usage: Usage,
     /// The reason why the model ended its answer.
     pub stop: StopReason,
 }
 
 impl ChatResponse {
-    /// Maximum size of all parts of a model answer together, in bytes: 4 MiB.
+    /// Maximum total size of the parts of one model answer, in bytes. The limit is 4 MiB.
     pub const MAX_BYTES: usize = 4 << 20;
 
     /// Maximum number of tool calls in one model answer.
@@ -93,7 +93,7 @@ pub enum StopReason {
     ToolCalls,
     /// The model reached its token limit, so the text or the last call may be incomplete.
     MaxTokens,
-    /// The provider reported another reason for the end of the model's answer, or none.
+    /// The provider reported another reason for the end of the model's answer, or no reason.
     Other,
 }
 

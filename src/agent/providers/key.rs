@@ -29,7 +29,7 @@ impl Key {
         Self::Asked(Arc::new(move || ask().boxed()))
     }
 
-    /// Logs a warning if there is an API key and a request to this URL would expose it.
+    /// Logs a warning if requests to this URL would send the API key without encryption.
     pub(super) fn warn_if_exposed(&self, url: &Url) {
         match self {
             Self::Absent => {}
@@ -54,7 +54,7 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// Reads the API key from the environment variable, if one is named, and checks a fixed key.
+    /// Returns the API key: a fixed key after a check, or the key in the named environment variable.
     pub(super) fn found(self) -> Result<Key, ProviderError> {
         let key = match self {
             Self::Key(key) => key,

@@ -1,4 +1,4 @@
-//! Shared parts of model providers over HTTP: the client, its limits, and the errors of statuses and connections.
+//! Shared parts of model providers over HTTP: the HTTP client, its limits, and the model errors for HTTP statuses and failed connections.
 
 use super::ProviderError;
 use super::completions::failure::Failed;
@@ -52,7 +52,8 @@ pub(super) fn base_url(text: &str) -> Result<Url, ProviderError> {
     http::base_url(text).map_err(|problem| ProviderError::BadUrl { problem })
 }
 
-/// Returns the name of a model endpoint in saved conversations: its host and a digest of its URL, because a path can contain a secret.
+/// Returns the name of a model endpoint in saved conversations: the host and a digest of the URL. The URL itself is omitted, because its
+/// path can contain a secret.
 pub(super) fn endpoint_name(url: &Url) -> String {
     let digest = Sha256::digest(url.as_str().trim_end_matches('/'));
     let digest = hex(digest.get(..8).unwrap_or_default());
@@ -68,8 +69,8 @@ pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) ->
     failed
 }
 
-/// Returns the error of a connection to a model provider that failed or timed out, without the URL. `to` is the operation for the timeout
-/// error.
+/// Returns the model error for a failed or timed out connection to a model provider. The error does not contain the URL. `to` is the
+/// operation for the timeout error.
 pub(super) fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
     let origin = error
         .url()

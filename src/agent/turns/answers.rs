@@ -39,7 +39,7 @@ impl Run<'_> {
         human::hash(&all)
     }
 
-    /// Processes the received answers to the run's requests, and the requests that expired.
+    /// Processes the run's requests that have an answer or have expired.
     pub(super) async fn hear_answers(&mut self) -> Result<(), BoxError> {
         if self.progress.waits.is_empty() {
             return Ok(());
@@ -214,7 +214,8 @@ impl Run<'_> {
         is_answer
     }
 
-    /// Closes the provider session and returns the suspension of the run until an answer arrives, with the requests to write.
+    /// Closes the provider session and returns the suspension of the run until an answer arrives. The suspension contains the requests to
+    /// write.
     pub(super) async fn suspend(&mut self) -> Result<BoxError, BoxError> {
         self.touch();
         self.close().await;
@@ -244,7 +245,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns the first valid reply to a request that the run waits for, with the ID of the reply's breadcrumb.
+/// Returns the first valid reply to a request of the run, with the ID of the breadcrumb that contains the reply.
 async fn reply_to(
     (agent, tool): (&AgentExecutor, &str),
     context: &ExecutionContext,
@@ -284,7 +285,7 @@ async fn reply_to(
     Ok(None)
 }
 
-/// Returns the answer to a request of the run in a breadcrumb, reduced to the contents that a model may see.
+/// Reads the answer to a request of the run from a breadcrumb, reduced to the contents that a model may see.
 async fn shown_answer(
     agent: &AgentExecutor,
     context: &ExecutionContext,
@@ -302,8 +303,8 @@ async fn shown_answer(
     })
 }
 
-/// Returns `true` if the approver of a tool call may replace the arguments in the question by `arguments`. Arguments equal to those in the
-/// question are not a change.
+/// Returns `true` if the approver of a tool call may change the call's arguments to `arguments`. Arguments equal to those in the question
+/// are not a change.
 fn may_change(
     agent: &AgentExecutor,
     tool: &str,
@@ -343,8 +344,8 @@ fn may_change(
     may
 }
 
-/// Checks the answer of an agent to which this run was delegated, as the answer of the run. Returns the result of the call, and the final
-/// text if the answer meets the requirements.
+/// Checks the answer of another agent to which the run was delegated. The requirements are those for an answer of the run's own model.
+/// Returns the result of the call, and the final text if the answer meets the requirements.
 async fn last_word(
     agent: &AgentExecutor,
     answer: Answer,

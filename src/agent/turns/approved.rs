@@ -11,7 +11,7 @@ pub(super) struct Approved {
     pub(super) call: CallId,
     /// The digest of the approved tool call.
     pub(super) digest: String,
-    /// The arguments of the tool call that the person approved.
+    /// The approved arguments of the tool call.
     pub(super) arguments: Json,
     /// If `true`, the person changed the arguments that the model wrote for the tool call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -28,7 +28,7 @@ pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
     }
 }
 
-/// Returns the answer to a tool call for the model. If a person changed the arguments of the call, the answer contains the changed
+/// Returns the tool call's result that the model receives. If a person changed the arguments of the call, the result contains the changed
 /// arguments.
 pub(super) fn told(approved: &[Approved], call: &CallId, answer: &Answer) -> Answer {
     match changed(approved, call) {

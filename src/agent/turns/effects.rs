@@ -12,8 +12,7 @@ use std::mem;
 const MOST_AT_ONCE: usize = 16;
 
 impl Run<'_> {
-    /// Processes finished work on a tool call, together with all other work that has finished by now, so that the progress is saved only
-    /// once.
+    /// Processes all work on tool calls that has finished, starting with `done`. The run's progress is saved only once for all this work.
     pub(super) async fn take_results(&mut self, done: Option<Done>) -> Result<(), BoxError> {
         let mut effects = done.map_or_else(Vec::new, |done| self.take(done));
         while let Some(Some(done)) = self.running.next().now_or_never() {
@@ -36,7 +35,7 @@ impl Run<'_> {
         }
     }
 
-    /// Executes the effects that the run's state machine requests, and the effects of their results.
+    /// Executes effects that the run's state machine requests. Also executes the further effects that follow from their results.
     pub(super) async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<(), BoxError> {
         let mut effects = VecDeque::from(effects);
         loop {
@@ -138,7 +137,7 @@ impl Run<'_> {
         }
     }
 
-    /// Ends the run with the tool results as its answer, if they are for the user and pass the output guardrails.
+    /// Ends the run with tool results as the answer, if the results are for the user and the output guardrails permit them.
     async fn return_to_user(&mut self, results: &[ToolResult]) -> Result<Vec<Effect>, BoxError> {
         let Some(results) = self.progress.returned(results) else {
             return Ok(Vec::new());
@@ -155,7 +154,8 @@ impl Run<'_> {
     }
 }
 
-/// Returns the kind of an input that the run's state machine rejected, without the IDs in it, which a model or a program chose.
+/// Returns the kind of an input that the run's state machine rejected. The name contains no call ID, because a model or a program chose the
+/// ID.
 fn name(anomaly: &MachineAnomaly) -> &'static str {
     match anomaly {
         MachineAnomaly::UnknownCall { .. } => "unknown_call",

@@ -30,7 +30,7 @@ impl Run<'_> {
         }));
     }
 
-    /// Adds an event for the client: the run requests another model answer, because the last answer was invalid.
+    /// Adds an event for the client of the chat turn: the last answer was invalid, so the run requests another model answer.
     pub(super) fn note_repair(&mut self) {
         if self.context.turn_events().is_some() {
             self.unsent.push(Record::Repeated);

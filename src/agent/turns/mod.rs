@@ -60,7 +60,7 @@ pub(super) struct Run<'r> {
     /// The session of the model provider, or `None` until it is needed.
     session: Option<Box<dyn ProviderSession>>,
     running: FuturesUnordered<Work<'r>>,
-    /// Work on tool calls that starts when running work has ended.
+    /// Guardrail checks and tool calls that wait for the end of running ones.
     queue: VecDeque<Work<'r>>,
     /// The handles to abort running and queued work, by tool call.
     aborts: HashMap<CallId, AbortHandle>,
@@ -202,7 +202,7 @@ impl<'r> Run<'r> {
         self.progress.may_hear() && (is_at_work || is_settled)
     }
 
-    /// Reads the tool requests of a model answer, if the rules of the definition let answers request tools.
+    /// Reads the tool requests of a model answer, if the agent definition lets answers request tools.
     fn requests_in(&self, text: &str) -> Option<Vec<ToolRequest>> {
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         let may_request = self.agent.definition.requests_tools && self.agent.output.is_none();
@@ -257,7 +257,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Saves the progress of the run for another attempt, without requests that are not yet written as breadcrumbs.
+    /// Saves the progress of the run for another attempt. The saved progress omits requests that are not yet written as breadcrumbs.
     async fn save(&mut self) -> Result<(), BoxError> {
         if let Some(session) = &self.session {
             self.progress.session = Some(session.save()?);

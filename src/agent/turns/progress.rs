@@ -30,18 +30,18 @@ pub(super) struct Progress {
     repairs: u32,
     /// The requests of the run that wait for answers.
     pub(super) waits: Vec<Wait>,
-    /// The update time of the newest checked breadcrumb that answers no request of the run. Breadcrumbs up to this time do not wake the run
-    /// again.
+    /// The update time of the newest breadcrumb that was checked and answers no request of the run. Breadcrumbs up to this time do not wake
+    /// the run again.
     pub(super) since: Option<Timestamp>,
     /// The number of model requests that the run sent as breadcrumbs.
     asked: u32,
-    /// The tool calls that a person approved and that may have started.
+    /// The approved tool calls that may have started.
     pub(super) approved: Vec<Approved>,
-    /// The additional outputs that the model submitted, by name, as changed by the guardrails.
+    /// The additional outputs that the model submitted, by output name. Guardrails may have changed them.
     handed_in: BTreeMap<String, Json>,
     /// The final answer of the run, or `None` if it has none yet.
     ended: Option<Ended>,
-    /// The tool calls of the turn with their tool names, if all their results are for the user.
+    /// The tool calls of the current turn with their tool names, if all results of the turn are for the user. Otherwise `None`.
     direct: Option<Vec<(CallId, String)>>,
     /// The tool requests of the last model answer, until the model receives their results.
     #[serde(default)]
@@ -76,7 +76,7 @@ struct Ended {
     delegated: bool,
     /// If `true`, the run's answer consists of tool results.
     returned: bool,
-    /// If `true`, a model answer requested these tools in `tool_requests`.
+    /// If `true`, the model requested the tools with these results in the field `tool_requests` of its answer.
     #[serde(default)]
     requested: bool,
 }
@@ -88,7 +88,7 @@ pub(super) enum Heard {
     Effects(Vec<Effect>),
     /// The run sends the model this message, because its answer does not meet the requirements.
     Repair(String),
-    /// The run sends a model request by breadcrumb. `number` counts these requests from 1.
+    /// The run sends a model request as a breadcrumb. `number` counts these requests from 1.
     Ask {
         tool: String,
         input: Json,
@@ -248,8 +248,8 @@ impl Progress {
         Ok(self.receive(calls.collect(), is_direct))
     }
 
-    /// Removes the results of the requested tools from a list and returns them as a message to the model, or `None` if no tools were
-    /// requested.
+    /// Removes the results of requested tools from a list of tool results, and returns them as one message to the model. The result is
+    /// `None` if no tools were requested.
     pub(super) fn results_of_requests(&mut self, results: &mut Vec<ToolResult>) -> Option<String> {
         let requested = std::mem::take(&mut self.requested);
         (!requested.is_empty()).then(|| requests::message(&requested, results))
@@ -298,8 +298,8 @@ impl Progress {
         })
     }
 
-    /// Returns the tool results that are the run's answer, with the names of their tools, if all calls of the turn return to the user and
-    /// none failed.
+    /// Returns the tool results that are the run's answer, with their tool names. The result is `None` unless all calls of the turn return
+    /// to the user and succeeded.
     pub(super) fn returned(&mut self, results: &[ToolResult]) -> Option<Vec<(String, Json)>> {
         let output = |id: &CallId| {
             results.iter().find_map(|result| match &result.answer {
@@ -410,7 +410,8 @@ impl Progress {
         Ok(Value::Object(response))
     }
 
-    /// Calls `work` with the progress, without the waits for requests that are not yet written. These waits are restored afterwards.
+    /// Calls `work` with the progress, but without the requests that are not yet written. The progress contains these requests again
+    /// afterwards.
     pub(super) fn without_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
         let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);

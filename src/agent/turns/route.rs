@@ -74,8 +74,8 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Checks an additional output that the model submitted against its schema, and by the output guardrails, because it is part of the
-    /// response.
+    /// Checks an additional output that the model submitted: against the output's JSON Schema, and by the output guardrails. The guardrails
+    /// check it because it is part of the response.
     fn check_output(
         &mut self,
         call: MachineCall,
@@ -187,8 +187,8 @@ impl<'r> Run<'r> {
         self.queue.push_back(work.map(Result::ok).boxed());
     }
 
-    /// Returns the schemas that a tool may write: the schemas of the agent's answers, but not of its requests. Otherwise a tool that
-    /// writes model text could send requests in the agent's name.
+    /// Returns the schemas of the breadcrumbs that a tool may write: the schemas of the agent's answers, without the agent's request
+    /// schemas. Otherwise a tool that writes model text could send requests in the agent's name.
     fn written_by_tool(&self, tool: &str) -> Vec<String> {
         let mut schemas = self.agent.definition.responds_with.clone();
         let settings = self.agent.tools.get(tool).map(tool::Tool::settings);
@@ -316,7 +316,7 @@ impl<'r> Run<'r> {
         });
     }
 
-    /// Adds the request whose answer resolves a deferred tool call.
+    /// Adds the request of a deferred tool call. The answer to the request becomes the result of the call.
     pub(super) fn defer(&mut self, call: CallId, action: Deferral) -> Vec<Effect> {
         let can_wait = self.agent.store.ledger().is_some();
         match action {

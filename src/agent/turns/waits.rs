@@ -17,7 +17,7 @@ pub(super) struct Wait {
     pub(super) request_id: String,
     /// The time until which an answer to the request counts. Set when the request is written.
     pub(super) until: Timestamp,
-    /// The time at which the request was written, or `None` before.
+    /// The time at which the request was written, or `None` if it is not written yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asked_at: Option<Timestamp>,
     pub(super) awaited: Awaited,
@@ -42,7 +42,7 @@ impl fmt::Debug for Unwritten {
     }
 }
 
-/// The answer to a request that an agent run waits for.
+/// The kind of answer that a request of an agent run expects.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Awaited {
@@ -86,7 +86,7 @@ impl Wait {
         }
     }
 
-    /// Returns the request of this wait as a [`Pending`], which recognises and parses the answers to the request.
+    /// Returns the request as a [`Pending`]. The [`Pending`] recognises and parses the answers to the request.
     pub(super) fn pending(&self) -> Pending<'_> {
         let expected = match &self.awaited {
             Awaited::Tool { tool, .. } => Expected::Tool { tool },
@@ -104,8 +104,9 @@ impl Wait {
         }
     }
 
-    /// Reads the reply to this request from a breadcrumb, or returns `None` if the breadcrumb is not a valid reply. `correlation_id` is the
-    /// correlation ID of the run. The contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see.
+    /// Reads the reply to the agent run's request from a breadcrumb, or returns `None` if the breadcrumb is not a valid reply.
+    /// `correlation_id` is the correlation ID of the run. The contents of the reply come from `shown`, the part of the breadcrumb's context
+    /// that a model may see.
     pub(super) fn reply(
         &self,
         found: &Breadcrumb,
@@ -135,7 +136,7 @@ impl Wait {
     }
 }
 
-/// Returns the wake condition of a run with these waits: an answer to one of them, or the first timeout.
+/// Returns the wake condition of a run that waits for requests: an answer to one of the requests, or the first timeout.
 pub(super) fn wake(waits: &[Wait], since: Timestamp) -> Wake {
     let mut wake = Wake::default().since(since);
     let selectors = waits.iter().map(|wait| wait.pending().selector());

@@ -83,8 +83,8 @@ fn permitted(
     }
 }
 
-/// Returns the error for a written answer that the run does not accept: it was late, or its author may not answer the question. The error
-/// names the author that the store recorded. This author can differ from the person.
+/// Returns the error for an answer that was written but has no effect: the answer was late, or its author may not answer the question. The
+/// error names the author that the store recorded. This author can differ from the person.
 pub(super) fn refused(question: &QuestionView, written: &Breadcrumb) -> AnswerError {
     let (id, terms) = (question.id.clone(), &question.terms);
     let changed = written.context.get("arguments");

@@ -56,12 +56,12 @@ pub enum AnswerError {
         /// does not permit the person.
         allowed: Vec<String>,
     },
-    /// The question's deadline for this answer has passed. Changed arguments of a tool call can have an earlier deadline.
+    /// The deadline for the person's answer has passed. Changed arguments of a tool call can have an earlier deadline.
     #[error("question {:?} expired at {at}", excerpt(id, 80))]
     Expired {
         /// ID of the expired question.
         id: String,
-        /// The deadline for this answer to the question.
+        /// The deadline that the person's answer missed.
         at: Timestamp,
     },
     /// The answer does not fit the schema of the question, or the changed arguments do not fit the input schema of the tool.
@@ -72,7 +72,8 @@ pub enum AnswerError {
         /// The problem with a person's answer, with the path of the invalid value in the answer or in the changed tool arguments.
         problem: String,
     },
-    /// The caller used a method for another kind of question, such as `approve` for a question that is not a tool approval.
+    /// The caller used a method of `Questions` that does not answer this kind of question, such as `approve` for a question that is not a
+    /// tool approval.
     #[error(
         "question {:?} cannot be answered with the called method of Questions; use {expected}",
         excerpt(id, 80)

@@ -30,8 +30,8 @@ pub enum QuestionState {
     },
     /// The question is closed: its run stopped waiting for an answer, for a reason other than the question's deadline.
     Closed {
-        /// The state of the run that asked the question: `failed` if the run was cancelled, `suspended` if the run waits for something
-        /// else.
+        /// The state of the run that asked the question. It is `failed` if the run was cancelled, `suspended` if the run waits for
+        /// something else.
         run: RunState,
     },
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// A person who answers questions, with name and roles, as the authentication of the service knows the person.
+/// The name and the roles of a person for the answers to questions. The service authenticates the person.
 ///
 /// ```
 /// use universal_executor::client::Principal;
@@ -27,7 +27,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Creates a person who answers questions, without roles.
+    /// Creates a person with this name and without roles.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -64,15 +64,15 @@ impl From<&str> for Principal {
     }
 }
 
-/// The kind of a question to a person, which decides the methods that answer it.
+/// The kind of a question to a person. Each kind of question is answered with different methods.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QuestionKind {
-    /// A tool call that needs an approval: [`approve`](super::Questions::approve), [`approve_with`](super::Questions::approve_with)
-    /// and [`reject`](super::Questions::reject) answer it.
+    /// A tool call that needs an approval. [`approve`](super::Questions::approve), [`approve_with`](super::Questions::approve_with) and
+    /// [`reject`](super::Questions::reject) answer it.
     Approval,
-    /// A question to a person that is not a tool approval: [`answer`](super::Questions::answer) answers it.
+    /// A question to a person, other than a tool approval. [`answer`](super::Questions::answer) answers it.
     Question,
 }
 
@@ -82,7 +82,7 @@ pub enum QuestionKind {
 pub struct QuestionView {
     /// The ID of the question, the same in all processes.
     pub id: String,
-    /// The kind of the question, which decides the methods that answer it.
+    /// The kind of the question. The kind decides which methods answer the question.
     pub kind: QuestionKind,
     /// The text of the question to the person.
     pub question: String,
@@ -90,7 +90,7 @@ pub struct QuestionView {
     pub tool: Option<String>,
     /// The description of the tool whose call needs the approval.
     pub description: Option<String>,
-    /// The arguments of the tool call, as the run will make it. Characters that reorder text are shown as escapes.
+    /// The arguments with which the run will make the tool call. Characters that reorder text are shown as escapes.
     pub arguments: Option<Json>,
     /// The answers from which the person can choose; any answer if empty.
     pub options: Vec<String>,
@@ -99,7 +99,7 @@ pub struct QuestionView {
     /// Further approver lists, if several rules of a tool name approvers. A person must be in [`allowed`](Self::allowed) and in each of
     /// these lists.
     pub also_allowed: Vec<Vec<String>>,
-    /// The ID of the executor that asks the question, such as an agent or a flow, as the run has stamped it.
+    /// The ID of the executor that asks the question, such as an agent or a flow. The run recorded the ID when it wrote the question.
     pub asked_by: String,
     /// The time at which the run asked the question.
     pub asked_at: Timestamp,

@@ -1,10 +1,10 @@
-//! Position in the events of a turn of a chat session.
+//! Cursors into the events of a chat session's turn.
 
 use crate::executor::Segment;
 use crate::model::Timestamp;
 use std::fmt;
 
-/// A position after an event of a turn of a chat session.
+/// A cursor into the events of a chat session's turn: the position after one event.
 ///
 /// Its text has five numbers: the update time of an earlier segment in microseconds, the lease token, the segment, the number of
 /// events read from the segment, and 1 if the lease has settled.
@@ -19,10 +19,10 @@ pub(super) struct Cursor {
     pub(super) is_settled: bool,
 }
 
-/// Relation of a segment of a turn's events to a cursor.
+/// The result of a comparison of a cursor with a segment of the turn's events: which events of the segment follow the cursor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Next {
-    /// The events of the segment from this index on follow the cursor.
+    /// The events of the segment that start at this index follow the cursor.
     Events(usize),
     /// All events of the segment follow the cursor. They repeat the events of an earlier lease, which ended without a result.
     Restart,

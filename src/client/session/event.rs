@@ -6,11 +6,11 @@ use crate::store::RunState;
 use serde::Serialize;
 use std::fmt;
 
-/// An event of a turn of a chat session, with the cursor after it.
+/// An event of a chat session's turn, with the cursor after the event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Envelope {
-    /// The position after this event of the turn: [`Session::resume`](super::Session::resume) continues there.
+    /// The cursor after this event of the turn. [`Session::resume`](super::Session::resume) continues at the cursor.
     pub cursor: String,
     /// The event of the turn.
     pub event: TurnEvent,
@@ -43,7 +43,7 @@ pub enum TurnEvent {
         /// If `true`, the result of the tool call is an error.
         is_error: bool,
     },
-    /// Events of the turn were omitted, because the store was too slow for them. [`End`](Self::End) has the whole answer.
+    /// Some events of the turn were omitted, because the store was too slow. [`End`](Self::End) has the whole answer.
     Missed,
     /// The turn waits for the answer of a person. After [`Session::resume`](super::Session::resume) an open question is repeated.
     Question(Box<QuestionView>),
@@ -86,7 +86,7 @@ pub enum TurnEnd {
     /// The turn ended without an answer. The message was changed or deleted before the answer, the executor does not accept the message,
     /// or the ledger no longer has the turn's run.
     Unanswered {
-        /// The state of the turn's run: `skipped` or `superseded`.
+        /// The state of the turn's run, either `skipped` or `superseded`.
         state: RunState,
         /// The reason why the turn has no answer, such as `unmatched`, `gone` or `run_missing`.
         reason: Option<String>,

@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// Continues to receive the events of a turn after a [cursor](Envelope::cursor), also in another process. A process without a cursor
+    /// Continues to receive the events of a turn after a [cursor](Envelope::cursor), even in another process. A process without a cursor
     /// finds the turn with [`open_turns`](Self::open_turns).
     ///
     /// # Errors

@@ -7,17 +7,17 @@ use crate::model::{Breadcrumb, Selector};
 use crate::store::{Query, Run, RunEnd, RunRef};
 use std::sync::Arc;
 
-/// Number of messages in one page that is searched for open turns of a session.
+/// Number of messages in one page of the search for open turns of a session.
 const PAGE: usize = 100;
 
-/// Maximum number of later messages to check for an ended turn, the newest first. A turn without a run in the ledger counts as ended if a
-/// later turn has ended.
+/// Maximum number of later messages that are checked for an ended turn, the newest first. A turn without a run in the ledger counts as
+/// ended if a later turn has ended.
 const LATER: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.
 const MOST_MESSAGES: usize = 1_000;
 
-/// The stage of a turn of a chat session, as its run shows it.
+/// The stage of a turn of a chat session, according to the turn's run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
     Open,

@@ -31,8 +31,8 @@ pub struct PastTurn {
     pub at: Timestamp,
     /// The state of the turn's run. `None` if no worker has enqueued it, or if the store retains it no more.
     pub state: Option<RunState>,
-    /// The outcome of the turn: the answer, or the reason for its absence. `None` if the turn has not ended, or if the store retains its
-    /// run no more.
+    /// The outcome of the turn: the answer, or the reason why the turn has no answer. `None` if the turn has not ended, or if the store has
+    /// deleted the turn's run.
     pub end: Option<TurnEnd>,
 }
 
@@ -98,7 +98,7 @@ impl Client {
 }
 
 impl Session {
-    /// Returns the newest 100 turns of the session, the oldest first. A turn that has not ended has its message and no outcome;
+    /// Returns the newest 100 turns of the session, the oldest of them first. A turn that has not ended has its message and no outcome;
     /// [`open_turns`](Self::open_turns) follows it.
     ///
     /// # Errors
@@ -107,7 +107,8 @@ impl Session {
         self.history_before(None).await
     }
 
-    /// Returns the newest 100 turns of the session before one of its turns, the oldest first. `None` starts with the newest turn.
+    /// Returns the newest 100 turns of the session before the turn `turn`, the oldest first. If `turn` is `None`, returns the
+    /// newest turns.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`]; [`ClientError::NoTurn`] if the turn is not one of this session, or was deleted.
@@ -202,7 +203,7 @@ impl Session {
 
     /// Deletes the requests, questions and answers of a run in a deleted session, and of the run's child runs.
     async fn delete_written(&self, run: &RunRef) -> Result<u64, ClientError> {
-        /// Maximum number of runs of one turn whose breadcrumbs are deleted with the session.
+        /// Maximum number of runs in the deletion of one turn's breadcrumbs: the run of the turn, and its child runs.
         const MOST_RUNS: usize = 1_000;
         let mut deleted = 0;
         // Children first: a request leads to its child, so a call that continues after an error needs the requests that are left.
@@ -313,7 +314,7 @@ fn is_said(found: &Breadcrumb, run: &RunRef) -> bool {
         && creator_of(found).as_ref() == Some(run)
 }
 
-/// Selectors for the requests and for the answers with one tag or one request ID.
+/// Selectors of the requests, and of the answers to them, with the same request tag or request ID.
 struct Replies {
     requests: Selector,
     answers: Selector,
@@ -343,8 +344,8 @@ fn replies_to(request: &Breadcrumb, asks: &str, answers: &str) -> Vec<Replies> {
     }]
 }
 
-/// Returns `true` if an answer names the breadcrumb ID of `request`, or `None` if the answer names no breadcrumb. The ID is the trigger
-/// ID in the answer's `creator` or, without a creator, the answer's `question`.
+/// Returns `true` if an answer names the ID of the breadcrumb `request`, and `false` if it names another ID. The result is `None` if the
+/// answer names no breadcrumb. The ID is the trigger ID in the answer's `creator` or, without a creator, the answer's `question`.
 fn names(answer: &Breadcrumb, request: BreadcrumbId) -> Option<bool> {
     let creator = answer.context.get("creator");
     let trigger = creator.and_then(|creator| creator.get("trigger_id"));

@@ -36,9 +36,9 @@ pub struct Turn {
     question: Option<String>,
     pause: Duration,
     has_ended: bool,
-    /// If `true`, the last read of the turn's events failed, and the next one waits.
+    /// If `true`, the last read of the turn's events failed, and the next read starts after a pause.
     has_failed: bool,
-    /// The time of the first read that found no run of this turn, while the turn of a later message had ended.
+    /// The time of the first read that found no run of this turn although the turn of a later message had ended.
     passed_at: Option<Instant>,
 }
 
@@ -51,10 +51,12 @@ const GRACE: Duration = Duration::from_secs(60);
 /// Number of segments of a turn's events in one read.
 const PAGE: usize = 200;
 
-/// Maximum number of segments of a turn that are read at once. The oldest segments beyond it are omitted, which is an event.
+/// Maximum number of segments of a turn's events that are read together. If there are more, the oldest segments are omitted, and an event
+/// reports the omission.
 const MOST_SEGMENTS: usize = 20_000;
 
-/// Maximum size of the events of a turn that are read at once, in bytes. The oldest segments beyond it are omitted, which is an event.
+/// Maximum total size in bytes of a turn's events that are read together. If they are larger, the oldest segments are omitted, and an event
+/// reports the omission.
 const MOST_BYTES: usize = 8 << 20;
 
 impl Turn {
@@ -141,7 +143,7 @@ impl Turn {
         self.request.cancel().await
     }
 
-    /// Waits for a store event about the turn's run, at most for the current pause. The wait is limited because the end of a run that
+    /// Waits for a store event about the turn's run, or until the current pause is over. The wait is limited because the end of a run that
     /// writes nothing causes no event.
     async fn wait(&mut self) {
         let next = later(Instant::now(), self.pause);

@@ -1,11 +1,11 @@
-//! Shortening of chat messages for the log of a session.
+//! Removal of contents from chat messages, for the saved log of a workload's session.
 
 use super::{ChatMessage, Part, ToolCall};
 use crate::error::excerpt;
 use serde_json::Value;
 
 impl ChatMessage {
-    /// Removes the tool calls of a chat message for which `keep` returns `false`, with their provider state.
+    /// Removes from a chat message each tool call for which `keep` returns `false`, with the call's provider state.
     pub(crate) fn retain_calls(&mut self, mut keep: impl FnMut(&ToolCall) -> bool) {
         let mut removed = Vec::new();
         self.parts.retain(|part| match part {

@@ -45,7 +45,7 @@ struct Said {
     content: Option<Content>,
     tool_calls: Option<Vec<Called>>,
     tool_call_id: Option<String>,
-    /// The reasoning and the provider state of an earlier model answer.
+    /// The reasoning and the provider state of an earlier model answer, which the requester sends back in the assistant message.
     opaque_parts: Option<Vec<Part>>,
 }
 

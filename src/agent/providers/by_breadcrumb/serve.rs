@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Creates a tool that serves a model, so that agents of other services can send it requests as breadcrumbs.
+/// Creates a tool that serves a model. Agents of other services can then send model requests to the tool as breadcrumbs.
 ///
 /// The input is a chat completion request: `messages`, and optionally `model`, `temperature`, `max_tokens`, `stop`, `tools`,
 /// `tool_choice` and `response_format`. Other fields have no effect. The output has `content`, `finish_reason` and `usage`. If the model
@@ -105,7 +105,7 @@ pub(super) fn output_of(answer: &ChatResponse) -> Value {
     json!({"choices": [choice], "usage": usage})
 }
 
-/// Adds the reasoning and the provider state of a model answer to its message, so that the requester sends them back with its next request.
+/// Adds the reasoning and the provider state of a model answer to the answer's message. The requester sends them back in the next request.
 fn add_private(message: &mut Value, private: &[&Part]) {
     if let (Value::Object(fields), false) = (message, private.is_empty()) {
         fields.insert(PARTS.to_owned(), json!(private));

@@ -17,7 +17,7 @@ pub enum CliError {
         /// The reason why the program cannot be started.
         source: io::Error,
     },
-    /// The agent's program exited with another code than 0, or by a signal.
+    /// The agent's program exited with a code other than 0, or was ended by a signal.
     #[error(
         "the agent's program ended with {status}; its standard error is logged at the DEBUG level"
     )]
@@ -66,7 +66,7 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// Returns [`Retry::After`] if starting the agent's program again could succeed.
+    /// Returns [`Retry::After`] if a new start of the agent's program can succeed, and [`Retry::Never`] otherwise.
     #[must_use]
     pub fn retry(&self) -> Retry {
         let is_permanent = match self {
@@ -87,7 +87,7 @@ impl CliError {
     }
 }
 
-/// The usual exit code of programs with wrong arguments.
+/// The exit code with which most programs report invalid command line arguments.
 const WRONG_USAGE: i32 = 2;
 
 /// The output of an agent's program. `Debug` prints only the size.

@@ -13,10 +13,11 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::{select, time};
 
-/// Maximum time to read the output of an agent's program after the program has ended, if its own child processes keep the pipes open.
+/// Maximum time to read the output of an agent's program after the end of the program. Child processes of the program can keep the pipes
+/// open.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The environment variables of this process that a program receives.
+/// The environment variables that an agent's program inherits from this process.
 const INHERITED: [&str; 3] = ["PATH", "HOME", "LANG"];
 
 /// The running program of an agent. Dropping this kills the program.
@@ -69,7 +70,8 @@ impl Program {
         })
     }
 
-    /// Waits for the program's answer, or kills the program when `stop` fires. The program has ended when this returns.
+    /// Waits for the program's answer, or kills the program when `stop` receives a signal. The program has ended when this function
+    /// returns.
     pub(super) async fn answer(
         mut self,
         task: Vec<u8>,

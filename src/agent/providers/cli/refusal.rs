@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Maximum number of unanswered tool calls of one agent program.
 pub(super) const MAX_CALLS: usize = 64;
 
-/// Maximum time to read the head of an HTTP request of an agent's program, or its body.
+/// Maximum time to read the head of an HTTP request from an agent's program. The same limit applies to the request's body.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why an HTTP request of an agent's program gets an error response instead of the result of a tool call.

@@ -1,4 +1,5 @@
-//! Values that must not be printed: the token of a session, and the environment variables set for its program.
+//! Values that must not be printed: the token of a session with an agent's program, and the environment variables that are set for the
+//! program.
 
 use crate::hex::hex;
 use sha2::{Digest, Sha256};

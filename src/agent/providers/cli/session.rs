@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A session with an agent's program, which is started again for each message to it.
+/// A session with an agent's program. The session starts the program again for each message to it.
 pub(super) struct CliSession {
     settings: Arc<Settings>,
     task: ProviderTask,
@@ -141,7 +141,8 @@ fn misused(problem: &'static str) -> BoxError {
     CliError::Misused { problem }.into()
 }
 
-/// The HTTP clients of an agent's program that wait for tool results, by call ID. A call that was sent again has several clients.
+/// The waiting HTTP clients of an agent's program, by call ID. Each client waits for a tool result. A call that was sent again has several
+/// clients.
 #[derive(Default)]
 struct Callers(HashMap<CallId, Vec<Caller>>);
 

@@ -13,12 +13,12 @@ const LINE_BYTES: usize = 1 << 10;
 /// Maximum number of logged bytes of one program's standard error. Later output is read and discarded, so that the program does not block.
 const LOGGED_BYTES: usize = 64 << 10;
 
-/// Maximum size in bytes of the last line of standard error in the error of a failed program.
+/// Maximum size in bytes of the standard error line that the error of a failed program quotes. It is the last line.
 const LAST_WORDS_BYTES: usize = 256;
 
 pub(super) struct Stderr {
     secrets: Arc<Secrets>,
-    /// The start of a line of standard error whose end is not yet read.
+    /// The unfinished line of standard error: its end is not read yet.
     line: Vec<u8>,
     last_words: String,
     logged: usize,
@@ -42,7 +42,7 @@ impl Stderr {
         }
     }
 
-    /// Returns the last line of the program's standard error that is not blank.
+    /// Returns the last non-blank line of the program's standard error.
     pub(super) fn last_words(mut self) -> String {
         self.end_line();
         self.last_words

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// Maximum size in bytes of the call ID and of the tool name in a tool call of an agent's program.
+/// Maximum size in bytes of a call ID, and of a tool name, that an agent's program sends in a tool call.
 const MAX_NAME_BYTES: usize = 256;
 
 /// Maximum size in bytes of the JSON parse error in the response to a malformed tool call.
@@ -49,7 +49,7 @@ struct Document<'a> {
     message: Option<&'a str>,
 }
 
-/// The earlier starts of the program in this run, as part of the program's input.
+/// The part of a program's input about its earlier starts in this run: their number, the last answer, and the finished tool calls.
 #[derive(Serialize)]
 struct Resumed<'a> {
     runs: u64,

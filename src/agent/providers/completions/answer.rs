@@ -90,28 +90,28 @@ struct Tokens {
 #[derive(Debug)]
 pub(in crate::agent) struct AnswerReader {
     names: Names,
-    /// The API key that was sent with the request, to remove it from errors that repeat it.
+    /// The API key of the model request. It is removed from provider errors that repeat it.
     secret: Option<Secret>,
     calls: Vec<Slot>,
     thoughts: Thoughts,
     refusal: String,
     stop: Option<StopReason>,
-    /// The number of bytes of the model answer that were received.
+    /// The number of received bytes of the model answer.
     bytes: usize,
 }
 
-/// A tool call of a model answer whose first piece was received.
+/// A collected tool call of a model answer: at least the first piece of the call was received.
 #[derive(Debug)]
 struct Slot {
     /// The provider's index of the tool call.
     index: Option<u64>,
     /// The provider's ID of the tool call.
     id: Option<String>,
-    /// The ID of the tool call in this crate, which is created if the provider sends none.
+    /// The ID of the tool call in this crate. It is generated if the provider sends no ID.
     own_id: String,
 }
 
-/// Maximum number of retained bytes of the text with which a model refuses a request.
+/// Maximum size in bytes of a model's refusal text; the rest is discarded.
 const MAX_REFUSAL: usize = 1024;
 
 impl AnswerReader {
@@ -233,9 +233,9 @@ impl AnswerReader {
         }
     }
 
-    /// Returns the position of the tool call that a piece of the answer continues, or `None` if the piece starts a call. A piece continues
-    /// the call with the same index, or without an index and name, the last call. A new ID always starts a call, because some endpoints
-    /// give all calls the same index.
+    /// Returns the index of the collected tool call that a piece of the answer continues, or `None` if the piece starts a call. A piece
+    /// continues the call with the same index, or without an index and name, the last call. A new ID always starts a call, because some
+    /// endpoints give all calls the same index.
     fn begun(&self, piece: &Call) -> Option<usize> {
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let has_id = is_given(&piece.id);

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// would repeat it without end.
 const LEAST_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Delay before a model request is retried after a rate limit for which the provider states no delay: ten seconds.
+/// Default delay before a retry after a rate limit, if the provider states no delay: ten seconds.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// A response of a model provider that is an error.

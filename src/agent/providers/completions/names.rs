@@ -1,7 +1,7 @@
 use crate::agent::{ChatMessage, ChatRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tool names in requests to a model provider, where a name has at most 64 letters, digits, `_` and `-`.
+/// Tool names in requests to a model provider. The provider permits at most 64 letters, digits, `_` and `-` in a tool name.
 ///
 /// Other names are replaced by unique valid names in the request, and restored in the answer.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Names {
         self.there.get(name).map_or(name, String::as_str)
     }
 
-    /// Returns the tool name for a name that the provider's answer contains.
+    /// Returns the original tool name for a tool name in the provider's answer.
     pub(in crate::agent) fn back(&self, name: String) -> String {
         self.back.get(&name).cloned().unwrap_or(name)
     }
@@ -65,8 +65,8 @@ fn plain_or_underscore(c: char) -> char {
     }
 }
 
-/// Returns candidate `number` in the search for a unique valid tool name, truncated to the maximum length. The candidates after the first
-/// end with their number.
+/// Returns the candidate with a number in the search for a unique valid tool name, truncated to the maximum length. The candidates after
+/// the first end with their number.
 fn numbered(base: &str, number: usize) -> String {
     let ending = match number {
         1 => String::new(),

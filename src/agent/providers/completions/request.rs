@@ -8,13 +8,13 @@ use crate::agent::{
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// Parameters of the JSON body of a model request that depend on the endpoint and the model.
+/// Settings for the JSON body of a model request. They depend on the endpoint and the model.
 pub(in crate::agent) struct Form<'a> {
     pub(in crate::agent) names: &'a Names,
     /// The model that receives the request. The request contains only reasoning and provider state of this origin.
     pub(in crate::agent) origin: &'a PartOrigin,
     pub(in crate::agent) default_model: Option<&'a str>,
-    /// The name of the field with the token limit: `max_completion_tokens` or `max_tokens`.
+    /// The name of the field with the token limit, either `max_completion_tokens` or `max_tokens`.
     pub(in crate::agent) max_tokens_field: &'static str,
     pub(in crate::agent) streams: bool,
     /// If `true`, consecutive messages of the role `user` are sent as one.

@@ -1,5 +1,5 @@
-//! Reasoning and provider state in the chat completions protocol: fields of a message and of its tool calls that only the
-//! endpoint which wrote them understands.
+//! Reasoning and provider state in the chat completions protocol. They are fields of a message and of its tool calls, and only the endpoint
+//! that wrote them understands them.
 
 use crate::agent::{ChatEvent, ChatMessage, ModelError, Opaque, PartOrigin, Reasoning};
 use serde_json::{Map, Value};
@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 /// The fields of a chat completions message with the text of the model's reasoning.
 const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
-/// The field of a chat completions message with a list of thoughts, which can be encrypted or signed.
+/// The field of a chat completions message with a list of thoughts. A thought can be encrypted or signed.
 const DETAILS: &str = "reasoning_details";
 
-/// The field of a chat completions message with reasoning and provider state, from a model that is served as a tool.
+/// The field with reasoning and provider state in a message of a tool that serves a model.
 pub(in crate::agent) const PARTS: &str = "opaque_parts";
 
-/// The fields of a tool call in the chat completions protocol that are not provider state.
+/// The standard fields of a tool call in the chat completions protocol. All other fields are provider state.
 const KNOWN: [&str; 4] = ["id", "index", "type", "function"];
 
 /// The text fields of an entry in `reasoning_details`. A streamed answer contains the text of these fields in pieces.
 const IN_PIECES: [&str; 3] = ["text", "summary", "data"];
 
-/// The fields with reasoning and provider state of a chat completions message, or of a piece of one.
+/// The fields with reasoning and provider state in a chat completions message, or in one piece of a streamed message.
 #[derive(Default)]
 pub(super) struct Fields {
     pub(super) reasoning_content: Option<Value>,
@@ -55,7 +55,7 @@ pub(super) fn size_of(value: Option<&Value>) -> usize {
     })
 }
 
-/// Collector of the provider state of a model answer, which arrives whole or in pieces.
+/// Collector of the provider state of one model answer. The answer arrives whole or in pieces.
 #[derive(Debug)]
 pub(super) struct Thoughts {
     origin: PartOrigin,

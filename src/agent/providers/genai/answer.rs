@@ -25,10 +25,11 @@ const REASONING: &str = "reasoning";
 /// The field name of a thought's signature in saved conversations with `genai` models.
 pub(super) const SIGNATURE: &str = "thought_signature";
 
-/// The field name of the signatures of the thoughts behind a tool call, in saved conversations with `genai` models.
+/// The field name, in saved conversations with `genai` models, for the signatures of the thoughts that led to a tool call.
 pub(super) const SIGNATURES: &str = "thought_signatures";
 
-/// The field name, in saved conversations, of an answer part that `genai` passes on unchanged, such as a redacted thought.
+/// The field name, in saved conversations with `genai` models, for an answer part such as a redacted thought. `genai` passes such a part on
+/// unchanged.
 pub(super) const CUSTOM: &str = "custom";
 
 /// A model answer that is being received through `genai`. Text becomes events immediately, and tool calls at the end.
@@ -38,11 +39,12 @@ pub(super) struct Answer {
     meter: Arc<Meter>,
     names: Names,
     origin: PartOrigin,
-    /// The API key that was sent with the request, to remove it from errors that repeat it.
+    /// The API key of the model request. It is removed from provider errors that repeat it.
     secret: Option<Secret>,
-    /// The number of bytes of the model answer that were received.
+    /// The number of received bytes of the model answer.
     bytes: usize,
-    /// The events of the model answer that are not yet returned. They come from one event of `genai`, so its size limits them.
+    /// The next events of the model answer, in the order in which they will be returned. They come from one event of `genai`, so its size
+    /// limits them.
     ready: VecDeque<ChatEvent>,
 }
 

@@ -35,7 +35,7 @@ impl GenaiModelBuilder {
         }
     }
 
-    /// Sets the base URL of the provider, to which the paths of the protocol are added, for example `https://api.anthropic.com/v1`.
+    /// Sets the provider's base URL, for example `https://api.anthropic.com/v1`. Requests add the paths of the protocol to the base URL.
     /// Defaults to the provider's own endpoint.
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.base_url = Some(url.into());
@@ -54,8 +54,8 @@ impl GenaiModelBuilder {
         self
     }
 
-    /// Sets a function that returns the API key before each request, for keys that change. An error of the function becomes the source
-    /// of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain the key.
+    /// Sets a function that returns the API key before each request. Use it for an API key that changes. An error of the function becomes
+    /// the source of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain the key.
     pub fn key_from<F, T>(mut self, ask: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,

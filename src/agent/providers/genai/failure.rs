@@ -81,7 +81,7 @@ fn of_status(status: u16, headers: &HeaderMap, body: &str, secret: Option<&Secre
     classify(&web::failed(status, delay, body).without(secret))
 }
 
-/// Converts a provider's error that an event of the stream contains instead of an answer.
+/// Converts a provider's error in a stream event to a model error. The stream contains the error instead of an answer.
 fn of_event(body: &Value, meter: &Meter, secret: Option<&Secret>) -> ModelError {
     match body.get("error") {
         Some(error) => classify(&Failed::in_answer(error).without(secret)),

@@ -4,14 +4,14 @@ use crate::agent::providers::web::MAX_EVENT_BYTES;
 use ::genai::chat::{ChatFrameSink, FrameCtx, RawFrameRef};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Counter of the bytes that were read of a model answer. `genai` passes each event to the counter before it parses the event.
+/// Counter of the received bytes of one model answer. `genai` passes each event to the counter before it parses the event.
 #[derive(Debug)]
 pub(super) struct Meter {
     read: AtomicUsize,
     limit: usize,
-    /// Size in bytes of an event of the provider that is larger than [`MAX_EVENT_BYTES`] and not yet logged, or 0.
+    /// Size in bytes of a provider event that exceeds [`MAX_EVENT_BYTES`], until the event is logged. Otherwise 0.
     oversized: AtomicUsize,
-    /// If `true`, the provider reported that it blocked the prompt, which `genai` does not pass on.
+    /// If `true`, the provider reported that it blocked the prompt. `genai` does not pass this report on.
     blocked: AtomicBool,
 }
 
@@ -57,7 +57,7 @@ impl Meter {
         }
     }
 
-    /// Returns the pending operation of the model, for error messages. The operation is `answer` until the model's answer starts, and
+    /// Returns the name of the pending model operation, for error messages. The operation is `answer` until the model's answer starts, and
     /// `continue` after.
     pub(super) fn awaited(&self) -> &'static str {
         match self.has_begun() {

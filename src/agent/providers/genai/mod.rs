@@ -75,9 +75,9 @@ use tracing::instrument::WithSubscriber;
 pub struct GenaiModel {
     client: Client,
     provider: AdapterKind,
-    /// The name of the provider in saved conversations, with the endpoint if it is not the provider's own.
+    /// The name of the provider in saved conversations, followed by the endpoint if `base_url` was set.
     name: String,
-    /// The endpoint of the model, or `None` for the provider's own.
+    /// The endpoint of the model, or `None` for the default endpoint of the provider.
     endpoint: Option<Endpoint>,
     key: Key,
     model: String,

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{self, Instant};
 
-/// Maximum number of events of a model answer that are read before the caller takes them.
+/// Maximum number of events of a model answer in the channel from the thread to the caller.
 const MAX_READY: usize = 16;
 
 type Item = Result<ChatEvent, ModelError>;
@@ -60,7 +60,7 @@ impl Reader {
 /// A model answer that the thread reads.
 struct Reading {
     events: mpsc::Receiver<Item>,
-    /// The time at which reading the model answer times out, or `None` if the clock cannot represent it.
+    /// The deadline for reading the whole model answer, or `None` if the clock cannot represent the deadline.
     deadline: Option<Instant>,
     meter: Arc<Meter>,
     task: AbortHandle,

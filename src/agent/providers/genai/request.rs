@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Returns the feature of a model request that `genai` would silently omit for this provider, or `None`.
+/// Returns the first feature of a model request that `genai` does not support for this provider, and would omit without an error. The
+/// result is `None` if all features are supported.
 pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
     let calls = request
         .messages
@@ -44,7 +45,8 @@ pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'
     is_strict.then_some("a strict response schema")
 }
 
-/// Returns a description of the images and files of a model request that `genai` would silently omit for this provider, or `None`.
+/// Returns a description of images and files that `genai` does not support for this provider, and would omit without an error. The result
+/// is `None` if it supports all of the request's images and files.
 fn lacking_media(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
     let mut messages = request.messages.iter();
     if messages.any(|one| one.speaker != Speaker::User && one.has_media()) {
@@ -259,8 +261,8 @@ fn call(call: &ToolCall, names: &Names, signatures: Option<Vec<String>>) -> Cont
     })
 }
 
-/// Returns the ID of a tool call with `_` in place of each character that some protocols reject. Only ASCII letters, digits, `_` and `-`
-/// stay, because an earlier call can be from another provider.
+/// Returns a tool call ID in which `_` replaces each character that some protocols reject. Only ASCII letters, digits, `_` and `-` stay,
+/// because an earlier call can be from another provider.
 fn id_there(id: &str) -> String {
     let is_taken = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
     id.replace(|one| !is_taken(one), "_")

@@ -42,8 +42,8 @@ impl OpenAiCompatibleBuilder {
         self
     }
 
-    /// Sets a function that returns the API key before each request, for keys that change. An error of the function becomes the source
-    /// of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain the key.
+    /// Sets a function that returns the API key before each request. Use it for an API key that changes. An error of the function becomes
+    /// the source of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain the key.
     pub fn key_from<F, T>(mut self, ask: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,
@@ -53,7 +53,7 @@ impl OpenAiCompatibleBuilder {
         self
     }
 
-    /// Sets the model for requests that name none. Defaults to no model name in the request.
+    /// Sets the model name for requests without a model name. By default, such requests contain no model name.
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = Some(model.into());
         self
@@ -101,7 +101,7 @@ impl OpenAiCompatibleBuilder {
         self.build_at(&["chat", "completions"])
     }
 
-    /// Builds an HTTP client for one path below the base URL, such as that of chat completions or embeddings.
+    /// Builds a client for one API of the endpoint, such as chat completions or embeddings. `path` is the API's path below the base URL.
     pub(super) fn build_at(self, path: &[&str]) -> Result<OpenAiCompatible, ProviderError> {
         let key = self.key.found()?;
         let client = self.timeouts.client()?;

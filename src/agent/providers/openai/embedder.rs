@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// An [`Embedder`] for endpoints with the embeddings API of OpenAI: OpenAI, Ollama, vLLM, llama.cpp and others (feature `openai`).
+/// An [`Embedder`] for endpoints with OpenAI's embeddings API, such as OpenAI, Ollama, vLLM and llama.cpp (feature `openai`).
 ///
 /// Create one with [`OpenAiCompatible::builder`], which sets keys, timeouts and limits. The embedder makes no retries; the store that
 /// uses it does. Fields that hints exclude are not sent.
@@ -50,7 +50,8 @@ impl OpenAiEmbedder {
         }
     }
 
-    /// Makes the embedder send the number of dimensions to the endpoint. Only models that can shorten their vectors accept it.
+    /// Makes the embedder request vectors with its number of dimensions from the endpoint. Only models that can shorten their vectors
+    /// accept the number.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         self.asks_for_dimensions = true;

@@ -19,8 +19,8 @@ use reqwest::Url;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// A [`ChatModel`] for endpoints with the chat completions API of OpenAI: OpenAI, OpenRouter, Ollama, vLLM, llama.cpp and most others
-/// (feature `openai`).
+/// A [`ChatModel`] for endpoints with OpenAI's chat completions API, such as OpenAI, OpenRouter, Ollama, vLLM and llama.cpp (feature
+/// `openai`).
 ///
 /// The model supports tools, JSON answers that match a schema, and streaming. A tool name that the protocol does not permit, such as
 /// `a.b`, is replaced in the request and restored in the answer. The client makes no retries, follows no redirects, and reads at
@@ -85,7 +85,7 @@ impl OpenAiCompatible {
         PartOrigin::new(provider, model)
     }
 
-    /// Sends a model request, and returns the body of the answer and the reader for it.
+    /// Sends a model request, and returns the response body and the reader of the model answer.
     async fn ask(
         &self,
         request: &ChatRequest,
@@ -164,7 +164,7 @@ struct Answer {
     /// The reader of the model answer, or `None` once the answer has ended.
     reader: Option<AnswerReader>,
     frames: Frames,
-    /// The events of the model answer that were read and not yet returned. They come from one chunk, so its size limits them.
+    /// The next events of the model answer, in the order in which they will be returned. They come from one chunk, so its size limits them.
     ready: VecDeque<Result<ChatEvent, ModelError>>,
 }
 
