@@ -81,7 +81,7 @@ impl Agent {
         Self::of(id.into(), provider)
     }
 
-    /// Starts to build an agent on any [`Provider`], such as an external program or another service. A program (`CliProvider`, feature
+    /// Creates an agent builder with any [`Provider`], such as an external program or another service. A program (`CliProvider`, feature
     /// `cli`) calls its tools over HTTP. Another service receives the model requests as breadcrumbs
     /// ([`BreadcrumbModel`](super::BreadcrumbModel)).
     pub fn with_provider(id: impl Into<String>, provider: impl Provider + 'static) -> Self {

@@ -111,7 +111,7 @@ struct Slot {
     own_id: String,
 }
 
-/// Maximum size in bytes of a model's refusal text; the rest is discarded.
+/// Maximum length of a model's refusal text in characters. The rest of the text is discarded.
 const MAX_REFUSAL: usize = 1024;
 
 impl AnswerReader {
