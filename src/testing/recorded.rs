@@ -73,15 +73,15 @@ impl<E> Recorded<E> {
     }
 }
 
-/// The contexts that a [`Recorded`] executor has received: one for each attempt, with its trigger, sources and resumed state. A clone is
-/// another handle on the same contexts.
+/// The contexts that a [`Recorded`] executor has received, one for each attempt. Each context has the attempt's trigger, sources and
+/// resumed state. A clone is another handle on the same contexts.
 ///
 /// The methods of a context that need its run, such as `save` and `for_model`, return an error once the run has ended.
 #[derive(Clone, Debug, Default)]
 pub struct Contexts(Arc<Mutex<VecDeque<ExecutionContext>>>);
 
 impl Contexts {
-    /// Maximum number of recorded contexts of attempts. A further context replaces the oldest one.
+    /// Maximum number of contexts that a [`Recorded`] executor retains. A further context replaces the oldest one.
     pub const MOST: usize = 1_000;
 
     /// Returns the contexts of the recorded attempts, the oldest first.

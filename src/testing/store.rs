@@ -68,8 +68,8 @@ impl TestStore {
         Self::on(MemoryStore::default())
     }
 
-    /// Creates a test store on an existing store, for example with other limits, another tenant or embeddings. Pauses tokio's time as
-    /// [`new`](Self::new) does.
+    /// Creates a test store on an existing memory store. The memory store can have its own limits, tenant or embeddings. Pauses tokio's
+    /// time as [`new`](Self::new) does.
     ///
     /// # Errors
     /// [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
@@ -104,23 +104,24 @@ impl TestStore {
         }
     }
 
-    /// Sets the maximum time until a runtime under test is idle, by tokio's clock. Defaults to one hour, and to 30 s in real time.
+    /// Sets the maximum time, measured by tokio's clock, in which a runtime under test must become idle. Defaults to one hour, and to 30 s
+    /// in real time.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.limits.time = limit;
         self
     }
 
-    /// Sets the maximum time until a runtime under test is idle, by the machine's clock. Defaults to 60 s. This limit ends a test whose
-    /// tasks never wait, because tokio then never moves a paused clock.
+    /// Sets the maximum time, measured by the machine's clock, in which a runtime under test must become idle. Defaults to 60 s. This limit
+    /// ends a test whose tasks never wait, because tokio then never moves a paused clock.
     #[must_use]
     pub fn real_time_limit(mut self, limit: Duration) -> Self {
         self.limits.real_time = limit;
         self
     }
 
-    /// Returns a handle on the data of the test store whose calls fail as `faults` decides. Build a runtime on this handle. The executors
-    /// of the runtime must use the same handle.
+    /// Returns a handle on the data of the test store. `faults` decides which calls through this handle fail. Build a runtime on this
+    /// handle. The executors of the runtime must use the same handle.
     #[must_use]
     pub fn with_faults(&self, faults: &Faults) -> Faulty<Self> {
         let faults = faults.clone();
@@ -135,7 +136,8 @@ impl TestStore {
         self.memory().now()
     }
 
-    /// Advances tokio's clock, and with it the test store's clock, all leases, timeouts, retries and waits.
+    /// Advances tokio's clock, which is also the test store's clock. Leases, timeouts, retry delays and waits that end in this period
+    /// expire.
     ///
     /// This method runs no executor: call [`run_until_idle`](Self::run_until_idle) afterwards. One call advances the clock by at most
     /// 30 years.
@@ -152,8 +154,8 @@ impl TestStore {
         Ok(())
     }
 
-    /// Returns the time until the next waiting run is due: a retry, or the end of a suspension. Returns `None` if no run waits for a
-    /// later time. Runs that are already due do not count.
+    /// Returns the time until the next waiting run is due, because its retry delay or its suspension ends. Returns `None` if no run waits
+    /// for a later time. Runs that are already due do not count.
     ///
     /// # Errors
     /// [`TestError::Store`] if the store cannot be read.
@@ -166,7 +168,7 @@ impl TestStore {
         Ok(due.min().map(|due| due.since(now)))
     }
 
-    /// Runs a runtime until it is idle, then stops it and returns the report of this call. The runtime can run again afterwards.
+    /// Runs a runtime until it is idle, stops the runtime, and returns the report of this period. The runtime can run again afterwards.
     ///
     /// A runtime is idle if it has handled every event of the store and none of its executors has a run that is due or running. These
     /// runs are idle:
@@ -204,8 +206,8 @@ impl TestStore {
         }
     }
 
-    /// Runs a runtime until its worker crashes at the call set with [`Faults::crash_at`], and drops its running work. The worker's
-    /// leases remain until they expire.
+    /// Runs a runtime until its worker crashes at the store call that [`Faults::crash_at`] selects, and drops the runs in flight. The
+    /// worker's leases remain until they expire.
     ///
     /// # Errors
     /// [`TestError::NoCrash`] if the runtime becomes idle before the crash, and the errors of
@@ -226,7 +228,7 @@ impl TestStore {
         }
     }
 
-    /// Checks that a runtime uses this test store, also through a handle with faults.
+    /// Checks that a runtime uses this test store, either directly or through a handle with faults.
     fn check_store(&self, runtime: &Runtime) -> Result<(), TestError> {
         let store = self.identity();
         let mut used = runtime.store_ids().into_iter();
@@ -236,7 +238,7 @@ impl TestStore {
         }
     }
 
-    /// Returns the memory store without the count of calls.
+    /// Returns the inner memory store, whose calls are not counted in `activity`.
     fn memory(&self) -> &MemoryStore {
         self.observed.inner()
     }

@@ -61,7 +61,8 @@ pub(super) async fn execute(
     }
 }
 
-/// Returns `true` if the run of a tool call is retried or suspended after an error, so the error is not the answer.
+/// Returns `true` if an error leads to a retry or a suspension of the tool call's run. The error is then not the answer to the tool
+/// request.
 fn goes_on_later(error: &BoxError, again: bool) -> bool {
     if error.is::<Suspension>() {
         return true;
@@ -114,7 +115,7 @@ pub(super) fn failure(tool: &str, trigger: &Breadcrumb, failure: &Failure, once:
     response(tool, trigger, fields(answer.into(), None))
 }
 
-/// Returns the response to a tool request, with the fields of `outcome`.
+/// Returns the response to a tool request. The fields of the call's `outcome` become fields of the response.
 pub(super) fn response(tool: &str, trigger: &Breadcrumb, outcome: Value) -> Response {
     let request_id = request_id(trigger);
     let now = Timestamp::from_micros(clock::wall_micros());

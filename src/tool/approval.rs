@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The prefix of a role in a list of people who may approve a tool call.
 pub(crate) const ROLE: &str = "role:";
 
-/// Returns the entry of a role in a list of approvers: `role:finance` for the role `finance`.
+/// Returns a role as an entry in a list of approvers, for example `role:finance` for the role `finance`.
 ///
 /// ```
 /// use universal_executor::tool::role;
@@ -29,7 +29,8 @@ pub fn role(name: impl AsRef<str>) -> String {
 
 type Predicate = dyn Fn(&Value) -> bool + Send + Sync;
 
-/// Rule that selects the calls of a tool that need the approval of a person, with the approvers and the time limit of the question.
+/// Rule that selects the tool calls that a person must approve. The rule also sets the approvers, and the time limit of the question to
+/// them.
 ///
 /// A tool can have several rules, and an agent definition can add more. A call needs an approval if the condition of at least one
 /// rule holds. The approver must then be permitted by every rule whose condition holds, and the question expires after the
@@ -64,7 +65,7 @@ type Predicate = dyn Fn(&Value) -> bool + Send + Sync;
 #[derive(Clone)]
 #[must_use = "a rule has no effect until a tool or an agent has it"]
 pub struct Approval {
-    /// A Rust function that returns `true` for arguments that need an approval, or `None` if the rule has no such function.
+    /// A Rust function that returns `true` for arguments that need an approval. The field is `None` for a rule without such a function.
     predicate: Option<Arc<Predicate>>,
     /// Serializable conditions on the arguments of a call. The rule applies to a call only if all conditions hold and `predicate`, if
     /// set, returns `true`.
@@ -84,7 +85,7 @@ impl Approval {
         }
     }
 
-    /// Creates an approval rule for the tool calls for whose arguments a function returns `true`.
+    /// Creates an approval rule with a Rust function. The function returns `true` for the arguments of a call that needs an approval.
     ///
     /// Calls whose arguments are not an object or do not deserialize to `T` also need the approval. The function can run several
     /// times for one call.
@@ -174,7 +175,7 @@ impl Approval {
         }
     }
 
-    /// Returns the approvers of the approval rule, or `others` if the rule has none.
+    /// Returns the approvers of the approval rule, or the list `others` if the rule names no approvers.
     fn people<'p>(&'p self, others: &'p [String]) -> &'p [String] {
         match self.by.is_empty() {
             true => others,
@@ -240,13 +241,13 @@ impl NeededApproval {
     }
 }
 
-/// Permission of people to answer an approval question: a person must be in each of these lists of names and roles. Without a list,
+/// Lists of the people with the right to answer an approval question. A person must be in each list, by name or by role. Without a list,
 /// everyone may answer.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(from = "WrittenPeople", into = "WrittenPeople")]
 pub(crate) struct People(Vec<Vec<String>>);
 
-/// The saved form of the lists of permitted people: one list, or several.
+/// The serialised form of [`People`]. A single list of names and roles can be written without an outer list.
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
 enum WrittenPeople {
@@ -255,7 +256,7 @@ enum WrittenPeople {
 }
 
 impl People {
-    /// Adds a list of permitted people: a person must also be in this list. An empty list restricts nothing.
+    /// Adds a list of permitted people. A person must then be in this list and in all earlier lists. An empty list restricts nothing.
     pub(crate) fn restrict_to(&mut self, list: &[String]) {
         let is_within = |one: &[String], other: &[String]| {
             let mut people = one.iter();
@@ -268,7 +269,7 @@ impl People {
         self.0.push(list.to_vec());
     }
 
-    /// Returns the lists of names and roles that a permitted person must all be in.
+    /// Returns the lists of names and roles. A permitted person is in every list.
     #[cfg(feature = "agents")]
     pub(crate) fn lists(&self) -> &[Vec<String>] {
         &self.0

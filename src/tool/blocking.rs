@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 type Function = dyn Fn(Value, ToolContext) -> Result<Value, BoxError> + Send + Sync;
 
-/// A tool whose function blocks its thread: a function that reads files, computes for long, or calls a library without async
+/// A tool whose function blocks its thread. Such a function reads files, computes for a long time, or calls a library without async
 /// support.
 ///
 /// The function runs on a [`BlockingPool`]. The time for which a call waits for a slot of the pool counts towards the timeout of the
@@ -23,7 +23,7 @@ pub struct BlockingTool {
     pool: BlockingPool,
 }
 
-/// Creates a tool from a blocking function over JSON.
+/// Creates a tool from a blocking function whose input and output are JSON values.
 ///
 /// The function runs on [`BlockingPool::shared`], unless [`on`](BlockingTool::on) sets another pool. The function can call
 /// `tokio::runtime::Handle::current().block_on(..)` to wait for async work, such as a write to [`ToolContext::store`].

@@ -98,8 +98,8 @@ impl ToolContext {
         &self.context
     }
 
-    /// Returns the trigger of the run in which the tool is called: the tool request, or another breadcrumb that the subscriptions
-    /// select.
+    /// Returns the trigger of the run in which the tool is called. The trigger is the tool request, or another breadcrumb that the
+    /// executor's subscriptions select.
     #[must_use]
     pub fn trigger(&self) -> &Breadcrumb {
         self.context.trigger()
@@ -115,7 +115,8 @@ impl ToolContext {
         }
     }
 
-    /// Returns the name of the tool's requester, or `None` if the name is missing or, in a request, longer than 512 bytes.
+    /// Returns the name of the tool's requester, or `None` if the name is missing. A name of more than 512 bytes in a request counts as
+    /// missing.
     ///
     /// The author of a request can write any name, so the name proves nothing.
     #[must_use]
@@ -126,7 +127,8 @@ impl ToolContext {
         }
     }
 
-    /// Returns the workspace tag of the tool response: the workspace tag of the trigger, or `workspace:tools` without one.
+    /// Returns the workspace tag of the tool response. This is the trigger's workspace tag, or `workspace:tools` for a trigger without a
+    /// workspace tag.
     #[must_use]
     pub fn workspace(&self) -> &str {
         workspace(self.trigger())
@@ -151,8 +153,8 @@ impl ToolContext {
         &*self.store
     }
 
-    /// Waits for the first breadcrumb that matches a selector and is announced after this call. See [`ExecutionContext::wait_for`].
-    /// The wait counts towards the timeout of the tool call.
+    /// Waits for the first breadcrumb that matches a selector. Only breadcrumbs that are announced after this method call count. See
+    /// [`ExecutionContext::wait_for`]. The wait counts towards the timeout of the tool call.
     ///
     /// # Errors
     /// The errors of [`ExecutionContext::wait_for`].

@@ -25,7 +25,7 @@ pub fn handoff(agent: impl Into<String>, prompt: impl Into<String>) -> BoxError 
     })
 }
 
-/// Returns an error with which a tool asks a person. The answer of the person becomes the result of the call.
+/// Returns an error with which a tool asks a person a question. The answer of the person becomes the result of the call.
 ///
 /// The error is a deferral of the kind `question`, with the payload `{"question": text, "options": [..]}`. Like [`handoff`], it
 /// works only if an agent calls the tool.
@@ -81,7 +81,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Creates a question to a person without options, which can have any answer.
+    /// Creates a question to a person without a list of options. The person can give any answer.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self {

@@ -39,7 +39,7 @@ static FIELDS: KnownFields<'static> = KnownFields {
     ],
 };
 
-/// The fields of `definition` in a tool definition, which a catalog shows to models.
+/// The known fields of the object `definition` in a tool definition. Tool catalogs show these fields to models.
 static SCHEMAS: KnownFields<'static> = KnownFields {
     names: &["inputSchema", "outputSchema"],
     aliases: &[

@@ -262,7 +262,7 @@ impl UniversalExecutor for ToolDispatcher {
     }
 }
 
-/// The tool dispatcher with the profile of the requested tool, for one request.
+/// Executor for one tool request: the tool dispatcher, with the profile of the requested tool.
 struct Serving<'d> {
     dispatcher: &'d ToolDispatcher,
     profile: Profile,

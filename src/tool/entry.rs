@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(super) struct Entry {
     pub(super) tool: Arc<dyn Tool>,
-    /// The tool as the service registered it, without the name and description that a definition gives it.
+    /// The tool with the name and description with which the service registered it, even if a definition renames the tool.
     #[cfg(feature = "agents")]
     pub(super) registered: Arc<dyn Tool>,
     /// The source location of the tool's registration.
@@ -115,8 +115,8 @@ impl Entry {
         })
     }
 
-    /// Calls the tool, and checks its input before and its output after the call. This is the only function that refuses a call without
-    /// a needed approval.
+    /// Calls the tool. Checks the input before the call and the output after the call. This is the only function that refuses a call
+    /// without a needed approval.
     ///
     /// `time` is the timeout of the call. The caller enforces it.
     pub(super) async fn work(

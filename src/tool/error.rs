@@ -7,7 +7,7 @@ use std::panic::Location;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
-    /// The tool name is not 1 to 64 characters of `a-z`, `0-9`, `.`, `_` and `-`.
+    /// The tool name is empty, longer than 64 characters, or has characters other than `a-z`, `0-9`, `.`, `_` and `-`.
     #[error(
         "{name:?} is not a valid tool name; use 1 to 64 characters of a-z, 0-9, '.', '_' and '-'"
     )]
@@ -53,7 +53,7 @@ pub enum ToolError {
         /// The name of the remote tool.
         name: String,
     },
-    /// The tool definition has another name than the tool that was passed with it.
+    /// The tool name in the definition differs from the name of the tool that was passed with the definition.
     #[error(
         "the definition is for tool {defined:?}, but the function is tool {name:?}; use the same name"
     )]

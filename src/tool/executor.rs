@@ -71,7 +71,7 @@ impl ToolExecutor {
         Self::from_read_definition(&ToolDefinition::from_json(definition)?, tool, store)
     }
 
-    /// Creates an executor for a tool with a tool definition that was read before, for example with options.
+    /// Creates an executor for a tool from an already read tool definition, for example one that was read in strict mode.
     ///
     /// # Errors
     /// The errors of [`with_subscriptions`](Self::with_subscriptions), and [`ToolError::OtherTool`] if the definition has the name of
@@ -158,7 +158,7 @@ impl ToolExecutor {
         self
     }
 
-    /// Replaces the profile of the tool's executor, except its kind, definition and schemas.
+    /// Replaces the profile of the tool's executor. The executor retains its kind, definition and schemas.
     ///
     /// The new profile also replaces the timeout and the retries that the settings of the tool require. To change only some values,
     /// start with the current [`profile`](UniversalExecutor::profile).

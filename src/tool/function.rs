@@ -9,7 +9,7 @@ use std::fmt;
 type Function =
     dyn Fn(Value, ToolContext) -> BoxFuture<'static, Result<Value, BoxError>> + Send + Sync;
 
-/// A tool with an async function over JSON, created by [`json_tool`].
+/// A tool with an async function whose input and output are JSON values. [`json_tool`] creates such a tool.
 pub struct JsonTool {
     name: String,
     description: String,
@@ -18,7 +18,8 @@ pub struct JsonTool {
     function: Box<Function>,
 }
 
-/// Creates a tool from an async function over JSON, with a JSON Schema of its input.
+/// Creates a tool from an async function whose input and output are JSON values. The tool's input schema is a JSON
+/// Schema.
 pub fn json_tool<F, R>(
     name: impl Into<String>,
     description: impl Into<String>,

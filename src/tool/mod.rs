@@ -1,4 +1,4 @@
-//! Tools: functions that answer requests in breadcrumbs, and that agents can call.
+//! Tools: functions that agents call, and that executors call to answer request breadcrumbs.
 //!
 //! A tool consists of a name, a description, an input schema and a function. A [`ToolExecutor`] adds subscriptions and a store, and
 //! answers each request with a `tool.response.v1` that has a `status`, also after an error.
@@ -109,10 +109,10 @@ use async_trait::async_trait;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A tool: a function with a name, a description, an input schema and settings, which requests and agents can call.
+/// A function with a name, a description, an input schema and settings. Agents and request breadcrumbs can call a tool.
 #[async_trait]
 pub trait Tool: Send + Sync {
-    /// Returns the tool name: 1 to 64 characters of `a-z`, `0-9`, `.`, `_` and `-`. Requests and calls must use the exact name.
+    /// Returns the tool name, which has 1 to 64 characters of `a-z`, `0-9`, `.`, `_` and `-`. Requests and calls must use the exact name.
     fn name(&self) -> &str;
 
     /// Returns the description of the tool, by which a model selects it.

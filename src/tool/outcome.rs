@@ -17,7 +17,7 @@ pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;
 /// Maximum length in bytes of the error message that a tool returns.
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// Returns the outcome of a tool call that is an error of this crate, not of the tool.
+/// Returns an error outcome of a tool call. This crate reports the error, not the tool's function.
 pub(super) fn error(code: impl Into<String>, message: impl Into<String>) -> ToolOutcome {
     Answer::error(code, message).into()
 }
@@ -61,7 +61,8 @@ pub(crate) fn unknown() -> Answer {
     Answer::error("outcome_unknown", message)
 }
 
-/// Returns the error answer that replaces a tool's answer if `llm_hints` withhold all contents of the response.
+/// Returns the error answer that replaces a tool's answer if the `llm_hints` of the tool response exclude its whole context or cannot be
+/// used.
 pub(crate) fn withheld() -> Answer {
     Answer::error(
         "withheld",

@@ -38,7 +38,7 @@ pub struct RemoteTool {
     settings: ToolSettings,
 }
 
-/// Creates a tool that another service serves, with its name, its description and the JSON Schema of its input.
+/// Creates a tool that another service serves, from the tool's name, its description and the JSON Schema of its input.
 ///
 /// ```
 /// use serde_json::json;
@@ -167,7 +167,7 @@ impl Asking<'_> {
         self.context.wait_for(response, within)
     }
 
-    /// Searches for a tool response to the request that an earlier attempt wrote.
+    /// Searches for a tool response to this call's request, which an earlier attempt may have written.
     async fn answered(&self) -> Result<Option<Answer>, BoxError> {
         let responses = self.tagged(wire::RESPONSE).order(Order::OldestFirst);
         let responses = self.context.store().search(&responses).await?;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Name, description and approval rule of a tool in the workflow definition that uses it.
+/// Name, description and approval rule with which a workflow definition uses a tool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renaming<'n> {
     pub(crate) name: &'n str,

@@ -57,7 +57,7 @@ pub struct ToolSettings {
 pub(super) enum Place {
     /// This process serves the tool.
     Here,
-    /// Another service serves the tool, and answers the requests for it.
+    /// Another service serves the tool, and answers the tool requests.
     Elsewhere,
 }
 
@@ -79,9 +79,9 @@ pub enum RetrySafety {
     /// shuts down may also be called again.
     #[default]
     Once,
-    /// An interrupted tool call is not retried, as with [`Once`](Self::Once). In contrast to `Once`, a request is also not executed
-    /// again after [`retry_after`](crate::retry_after) or a shutdown of the runtime. Only a tool that [suspends](crate::suspend) the
-    /// run of its request is called again, to resume. Needs a store with a run ledger.
+    /// An interrupted tool call is not retried. Unlike with [`Once`](Self::Once), a request is also not executed again after
+    /// [`retry_after`](crate::retry_after) or a shutdown of the runtime. Only a tool that [suspends](crate::suspend) the run of its request
+    /// is called again, to resume. Needs a store with a run ledger.
     AtMostOnce,
 }
 

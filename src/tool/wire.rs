@@ -15,7 +15,7 @@ pub(super) const REQUEST: &str = "tool.request.v1";
 /// Schema of a response to a tool request.
 pub(super) const RESPONSE: &str = "tool.response.v1";
 
-/// The workspace tag of a tool request without one.
+/// The default workspace tag, for a tool request without a workspace tag.
 const WORKSPACE: &str = "workspace:tools";
 /// Maximum length in bytes of a request ID or a requester name that a tool response repeats.
 const ID_BYTES: usize = 512;
@@ -46,8 +46,8 @@ pub(crate) fn request(
     tagged(request, request_id)
 }
 
-/// Returns the answer in a tool response to a request, or `None` if the response has another request ID, names another tool, or has
-/// no final status.
+/// Returns the answer in a tool response. Returns `None` if the response has another request ID or tool name than the request, or no final
+/// status.
 ///
 /// Other implementations may write fewer fields than this crate. A response without a request ID in its context is recognised by its
 /// tag. A response without a tool name is accepted. An error may be a string, an object with a `message`, or missing.
@@ -116,13 +116,13 @@ pub(super) fn request_id(trigger: &Breadcrumb) -> String {
     named_request(trigger).map_or_else(|| trigger.id.to_string(), str::to_owned)
 }
 
-/// Returns the request ID in the context of a tool request, or `None` if it is missing or has more than 512 bytes, because each
-/// answer repeats the ID.
+/// Returns the request ID in the context of a tool request, or `None` if the ID is missing or longer than 512 bytes. The limit exists
+/// because each answer repeats the ID.
 pub(crate) fn named_request(request: &Breadcrumb) -> Option<&str> {
     first_text(request, ["requestId", "request_id"]).filter(|id| id.len() <= ID_BYTES)
 }
 
-/// Returns the ID of the request that a tool response answers, from its context, else from its tag.
+/// Returns the ID of the request that a tool response answers. The ID is in the response's context, or otherwise in a tag.
 #[cfg(feature = "agents")]
 pub(crate) fn answered_request(response: &Breadcrumb) -> Option<&str> {
     let named = first_text(response, ["request_id", "requestId"]);
@@ -130,7 +130,7 @@ pub(crate) fn answered_request(response: &Breadcrumb) -> Option<&str> {
     named.filter(|id| id.len() <= ID_BYTES)
 }
 
-/// Returns the requester name of a tool's trigger, or `None` if it is missing or has more than 512 bytes.
+/// Returns the requester name in a tool's trigger, or `None` if the name is missing or longer than 512 bytes.
 pub(super) fn requested_by(trigger: &Breadcrumb) -> Option<&str> {
     first_text(trigger, ["requestedBy", "requested_by"]).filter(|name| name.len() <= ID_BYTES)
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     pub(super) description: Option<String>,
-    /// Name in `schemas` of the schema that the flow's input must match.
+    /// Name of the schema that the flow's input must match, in the section `schemas` of the definition.
     pub(super) input: Option<String>,
-    /// Name in `schemas` of the schema that the flow's output must match.
+    /// Name of the schema that the flow's output must match, in the section `schemas` of the definition.
     pub(super) output: Option<String>,
     pub(super) body: Body,
 }
@@ -73,7 +73,7 @@ pub(super) enum Work {
         until: Option<Test>,
         body: Block,
     },
-    /// An `if` or `match`, which runs the first arm whose test holds. `on` is the value of a `match`, or `None` for an `if`.
+    /// An `if` or `match`, which runs the first arm whose condition holds. `on` is the value of a `match`, or `None` for an `if`.
     Choose {
         on: Option<Expression>,
         arms: Vec<Arm>,
@@ -153,7 +153,7 @@ pub(super) struct Arm {
     pub(super) body: Block,
 }
 
-/// A compiled escalation of a step: the action for a step result that meets a condition.
+/// A compiled escalation of a step. If the step's result meets the condition, the handler runs.
 #[derive(Clone, Debug)]
 pub(super) struct Escalation {
     pub(super) when: Test,
@@ -168,7 +168,7 @@ pub(super) enum Handler {
     Continue(Expression),
     /// Fails the escalated step with this message.
     Abort(Expression),
-    /// Runs these steps, whose result becomes the result of the escalated step.
+    /// Runs these steps. The result of the last step becomes the result of the escalated step.
     Steps(Block),
 }
 

@@ -17,20 +17,20 @@ pub struct WorkflowLoadError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadProblem {
-    /// The text of the definition is not valid JSON or YAML, has a duplicate key in an object, or uses YAML features that JSON does not
-    /// have.
+    /// The text of the definition cannot be parsed as JSON or YAML. This includes duplicate keys in an object, and YAML features without an
+    /// equivalent in JSON.
     #[error("{reason}")]
     Syntax {
         /// Message of the JSON or YAML parser.
         reason: String,
     },
-    /// The lists and objects of the definition nest too deep.
+    /// The lists and objects of the definition are nested too deeply.
     #[error("nesting deeper than {MAX_DEPTH} levels is not allowed")]
     TooDeep,
     /// The definition has more items, such as steps or bytes, than a limit allows.
     #[error("{found} {what} where at most {most} are allowed")]
     TooMany {
-        /// Kind of the counted items, in the plural: `steps`, `bytes`.
+        /// Kind of the counted items in the plural, such as `steps` or `bytes`.
         what: &'static str,
         /// Number of the counted items in the definition.
         found: usize,
@@ -51,7 +51,7 @@ pub enum LoadProblem {
         /// Description of the values that are valid for the missing field.
         expected: String,
     },
-    /// The definition has a field that does not exist.
+    /// The definition has an unknown field.
     #[error("unknown field{}", did_you_mean(nearest.as_deref()))]
     UnknownField {
         /// Name of the known field that is closest to the unknown field.
@@ -60,7 +60,7 @@ pub enum LoadProblem {
     /// The definition refers to a name that it does not define.
     #[error("unknown {what} {name:?}{}", or_write_it(what, nearest.as_deref()))]
     UnknownName {
-        /// Kind of the item with the unknown name: `agent`, `tool`, `variable`.
+        /// Kind of the item with the unknown name, such as `agent`, `tool` or `variable`.
         what: &'static str,
         /// The unknown name in the definition.
         name: String,
@@ -95,7 +95,7 @@ pub enum LoadProblem {
     /// Flows, agents or steps of the definition refer to each other in a cycle.
     #[error("{what} form a cycle: {}; remove one of the references", names.join(" -> "))]
     Cycle {
-        /// Kind of the items on the cycle, in the plural: `flows`, `agents`, `steps`.
+        /// Kind of the items on the cycle in the plural, such as `flows`, `agents` or `steps`.
         what: &'static str,
         /// Names of the items on the cycle. The first name is repeated at the end.
         names: Vec<String>,
@@ -188,8 +188,8 @@ fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or(String::new(), |name| format!("; did you mean {name:?}?"))
 }
 
-/// Returns the remedy for an unknown name: the closest name, or the section to which to add an entry. An entry is needed even if the
-/// services register the name.
+/// Returns the remedy for an unknown name in a definition: a suggestion of the closest name, or the section that lacks an entry. An entry
+/// is needed even if the services register the name.
 fn or_write_it(what: &str, nearest: Option<&str>) -> String {
     const SECTIONS: [&str; 6] = ["agent", "flow", "model", "prompt", "schema", "tool"];
     match nearest {
@@ -238,7 +238,7 @@ impl WorkflowWarning {
 pub enum Oddity {
     /// An entry of the definition, such as a tool, is unused: no other part refers to it.
     Unused {
-        /// Kind of the unused entry: `agent`, `tool`.
+        /// Kind of the unused entry, such as `agent` or `tool`.
         what: &'static str,
         /// Name of the unused entry.
         name: String,
@@ -252,7 +252,7 @@ pub enum Oddity {
         /// Name of the variable that is hidden.
         name: String,
     },
-    /// The definition has a field that does not exist, which has no effect. In strict mode this is an error.
+    /// The definition has an unknown field. The unknown field has no effect. In strict mode this is an error.
     UnknownField {
         /// Name of the unknown field.
         name: String,

@@ -48,11 +48,12 @@ impl Policies {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StepRetry {
-    /// Maximum number of attempts at a step: `attempts`, 1 to 100. Defaults to 1.
+    /// Maximum number of attempts at a step, from 1 to 100, which the field `attempts` sets. Defaults to 1.
     pub attempts: u32,
-    /// Delay before the second attempt at a step: `base_seconds`. Each further delay is twice as long. Defaults to 1 s.
+    /// Delay before the second attempt at a step, which the field `base_seconds` sets. Each further delay is twice as long. Defaults to
+    /// 1 s.
     pub base: Duration,
-    /// Maximum delay between two attempts at a step: `cap_seconds`. Defaults to 60 s.
+    /// Maximum delay between two attempts at a step, which the field `cap_seconds` sets. Defaults to 60 s.
     pub cap: Duration,
 }
 
@@ -125,8 +126,8 @@ pub struct Compaction {
 pub enum CompactionMethod {
     /// Removes the old messages of the conversation.
     Truncate,
-    /// A model summarises the old messages of the conversation, which it receives as JSON lines with their roles. The summary is data, not
-    /// a user message.
+    /// A model summarises the old messages of the conversation. The model receives the messages as JSON lines with their roles. The summary
+    /// is data, not a user message.
     Summarise,
 }
 

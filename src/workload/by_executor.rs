@@ -21,14 +21,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Maximum delay before a turn checks its inner executor run again, if another worker holds that run or it is paused.
+/// Maximum delay before a turn checks its inner executor run again. The inner run is suspended, paused, or held by
+/// another worker.
 const LOOKS: Duration = Duration::from_secs(5);
 
-/// Maximum wait of an inner executor run for which the turn stays active. A run that yields to another attempt waits
-/// for less. For a longer wait, the turn is suspended too. Clocks may differ by about this much.
+/// Maximum time for which a turn stays active while its inner executor run waits. A run that yields to another attempt
+/// waits for less. For a longer wait, the turn is suspended too. Clocks may differ by about this much.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Minimum delay before an inner executor run that yielded continues within the turn.
+/// Minimum delay before a turn continues its inner executor run after this run has yielded.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Version of the trigger breadcrumb that a workload run writes for its inner executor.
@@ -133,8 +134,8 @@ impl fmt::Debug for ExecutorDefinition {
 }
 
 impl WorkloadMessage {
-    /// Returns the workload's message as the trigger breadcrumb of an executor: an object as it is, anything else as
-    /// `message`.
+    /// Returns the workload's message as the trigger breadcrumb of an executor. An object is the breadcrumb's context;
+    /// any other content is the context's field `message`.
     pub(super) fn breadcrumb(&self, schema: &str) -> NewBreadcrumb {
         let context = match &*self.content {
             Value::Object(_) => self.content.clone(),
@@ -304,7 +305,7 @@ impl ByExecutor {
         })
     }
 
-    /// Returns the last event of a workload run whose inner executor run wrote these breadcrumbs.
+    /// Returns the last event of a workload run. `written` lists the breadcrumbs that the inner executor run wrote.
     async fn end_of(
         &self,
         cx: &RunCx,

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Maximum number of bytes of one tool result that a session saves for later turns.
+/// Maximum size in bytes of one saved tool result. A session saves tool results for its later turns.
 const RESULT: usize = 16 << 10;
 
 /// Maximum size in bytes of the saved tool calls and results of a running agent. The newest are retained. They are
@@ -34,7 +34,8 @@ pub(super) struct Talk {
     session: Conversation,
     cx: RunCx,
     assembly: Arc<Assembly>,
-    /// The path of the step whose messages form the session's conversation, if there is one.
+    /// The path of the agent step that takes part in the session's conversation, if there is one. The messages of this
+    /// agent are the messages of the session.
     speaker: Option<StepPath>,
     /// The digest that identifies the turn in session logs.
     turn: String,
@@ -63,7 +64,8 @@ impl Talk {
         self.speaker.as_ref() == Some(path)
     }
 
-    /// Returns the earlier messages for an agent: the session's conversation, then its own, limited by `history`.
+    /// Returns the earlier messages that an agent receives: the session's conversation, then the agent's own
+    /// conversation. `history` limits their number.
     async fn shown(&self, path: &StepPath, history: History) -> Result<Vec<ChatMessage>, BoxError> {
         let most = match history {
             History::None => return Ok(Vec::new()),
@@ -217,7 +219,8 @@ impl Provider for Remembering {
     }
 }
 
-/// The saved state of a provider session with the tool calls of its agent and their results.
+/// The saved state of a `Remembered` provider session: the state of the inner session, and the messages with the
+/// agent's tool calls and their results.
 #[derive(Deserialize, Serialize)]
 struct Saved {
     inner: Json,

@@ -26,7 +26,7 @@ pub struct WorkloadMessage {
     /// If `true`, the progress of the run that the message starts is stored as breadcrumbs.
     #[serde(skip)]
     pub(super) tells: bool,
-    /// The text that the user wrote, if the message content has more than this text.
+    /// The text that the user wrote, if the message content consists of more than this text.
     #[serde(skip)]
     pub(super) words: Option<String>,
 }
@@ -167,8 +167,8 @@ impl RunCx {
         EventStream::new(self.outlet.clone(), work)
     }
 
-    /// Stores the tool calls of the run and their results for the session, which contains them between the message and
-    /// the answer.
+    /// Stores the run's tool calls and their results, to be saved in the session between the user's message and the
+    /// answer.
     pub(super) fn keep(&self, messages: Vec<agent::ChatMessage>) {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = messages;
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct WorkloadEvent {
     /// The name of the workload run that emitted the event.
     pub run: Arc<str>,
-    /// The name of the outer run, if the run that emitted the event is within another one.
+    /// The name of the outer run, if the workload run that emitted the event runs within an outer run.
     pub parent: Option<Arc<str>>,
     /// Path of the event's step, or an empty path for the run itself. For an agent that another agent called, the names
     /// of the called agents follow.
@@ -82,12 +82,13 @@ pub enum WorkloadEventKind {
     },
     /// A conversation was too long and was shortened. The shortened form is saved.
     Compacted {
-        /// Number of omitted turns, or number of omitted messages if a running agent shortened its own turn.
+        /// Number of turns that were omitted from the conversation. If a running agent shortened its own turn, this is the number of
+        /// omitted messages.
         left_out: u64,
         /// If `true`, a summary replaces the omitted part of the conversation.
         summed_up: bool,
     },
-    /// Details of the run were dropped, because the reader of its event stream is slow.
+    /// Events with details of the run were dropped, because the reader of the run's event stream is too slow.
     Missed {
         /// Number of events that were dropped from the run's event stream.
         events: u64,
@@ -104,9 +105,9 @@ pub enum WorkloadEventKind {
         /// The decision whether and when the run is retried.
         retry: MayRetry,
     },
-    /// The workload run waits for a breadcrumb or a time, or is due at once for [another
-    /// attempt](crate::workflow#what-a-driver-does). The run continues when the workload runs again with a context that
-    /// is [resumed](crate::ExecutionContext::with_resumed) with this state.
+    /// The workload run is suspended. The run waits for a breadcrumb or a time, or is due at once for
+    /// [another attempt](crate::workflow#what-a-driver-does). The run continues when the workload runs again with a context that is
+    /// [resumed](crate::ExecutionContext::with_resumed) with this state.
     Suspended {
         /// The breadcrumbs or the time that the suspended run waits for.
         wake: Wake,
@@ -159,7 +160,7 @@ impl WorkloadEventKind {
         Self::Error { failure, retry }
     }
 
-    /// Returns the event for the client of a chat turn, or `None` for an event that such a client does not receive.
+    /// Returns the event for the client of a chat turn, or `None` if chat clients do not receive this kind of event.
     pub(super) fn into_record(self) -> Option<Record> {
         match self {
             Self::Text(text) => Some(Record::Text(text)),

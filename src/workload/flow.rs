@@ -26,13 +26,14 @@ pub struct FlowDefinition {
     workflow: Arc<Workflow>,
     /// The names of the flows that a request can start.
     entries: Arc<BTreeSet<String>>,
-    /// Path of the agent step whose messages form the session's conversation, if the run starts with an agent.
+    /// Path of the agent step that takes part in the session's conversation, if the run starts with an agent.
     speaker: Option<StepPath>,
 }
 
 impl FlowDefinition {
-    /// Returns the workload that starts with the default entry of a workflow: the flow `main`, the flow `default`, the agent `main`, the
-    /// agent `default`, the only flow, or the only agent of a workflow without flows.
+    /// Returns the workload that starts with the default entry of a workflow. The default entry is the first existing entry in this order:
+    /// the flow `main`, the flow `default`, the agent `main`, the agent `default`, the only flow, the only agent of a workflow without
+    /// flows.
     ///
     /// # Errors
     /// Returns an [`EntryError`] if the workflow has no default entry.

@@ -141,7 +141,7 @@ impl Workload for Native {
     }
 }
 
-/// Error of a workload's closure, whose text can contain secrets. The response to a trigger has only this message. The
+/// Error of a workload's closure. The text of the closure's error can contain secrets. The response to a trigger has only this message. The
 /// log and the dead letter also have the source.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -153,8 +153,8 @@ struct ClosureFailed {
 }
 
 impl Native {
-    /// Returns the last event of a run that the error of the closure ended. An error that is not retried is the closure's own outcome;
-    /// any other is returned to the executor of the run, with its source.
+    /// Returns the last event of a run whose closure failed with an error. An error that is not retried is the closure's own outcome; any
+    /// other is returned to the executor of the run, with its source.
     fn ended_by(&self, cx: &RunCx, error: BoxError) -> WorkloadEventKind {
         match class_of(error.as_ref()).retry() {
             Retry::Never => WorkloadEventKind::of_error(&error),

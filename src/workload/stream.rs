@@ -20,7 +20,7 @@ use tokio::task::coop;
 /// are dropped.
 pub(super) const ROOM: usize = 1_024;
 
-/// Maximum size in bytes of the text event that results from joining text events in a full buffer.
+/// Maximum size in bytes of a text event that joins several text events in a full buffer.
 const TEXT: usize = 64 << 10;
 
 /// Stream of the events of one workload run.
@@ -31,7 +31,7 @@ pub struct EventStream<'w> {
     outlet: Outlet,
     /// The work of the workload run, or `None` once it has ended.
     work: Option<BoxFuture<'w, WorkloadEventKind>>,
-    /// If `true`, the work of the run has returned `Pending` and the reader has received an event since.
+    /// If `true`, the reader has received an event after the work of the run returned `Pending`.
     yields: bool,
 }
 

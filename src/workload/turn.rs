@@ -32,7 +32,7 @@ pub struct TurnOutcome {
     pub not_closed: Option<CloseError>,
     /// The error that ended the turn's run, or `None` if the workload itself reported the end.
     pub(super) cause: Option<BoxError>,
-    /// The panic of the workload that ended the turn's run.
+    /// The panic with which the workload ended the turn's run.
     pub(super) panic: Option<Panic>,
 }
 
@@ -41,7 +41,7 @@ pub struct TurnOutcome {
 pub(super) struct Panic(Mutex<Box<dyn Any + Send>>);
 
 impl Panic {
-    /// Panics again with the panic of a workload, so that the caller handles this panic as its own.
+    /// Resumes the panic of a workload in the caller of the turn.
     pub(super) fn resume(self) -> ! {
         resume_unwind(self.0.into_inner().unwrap_or_else(PoisonError::into_inner))
     }

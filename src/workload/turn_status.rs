@@ -55,8 +55,8 @@ impl TurnStatus {
         Self::of_error(&error.into())
     }
 
-    /// Logs that the end of a failed turn could not be saved in the session, with the code of the save error. The
-    /// message of the error is not logged.
+    /// Logs that the session could not save the end of a failed turn. The log event has the code of the error of the
+    /// save. The message of the error is not logged.
     #[cfg(feature = "workloads")]
     pub(super) fn log_unsaved(&self, run: &str) {
         let code = match self {

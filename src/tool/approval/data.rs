@@ -1,4 +1,4 @@
-//! Approval rules as data: in questions to people, in definitions, and in the digests of approvals.
+//! JSON form of approval rules, for questions to people, agent definitions and the digests of approvals.
 
 use super::Approval;
 use crate::model::sorted_text;
@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 impl Approval {
-    /// Returns the approval rule that applies after a person changes the arguments of a call. Returns `None` if the rule has neither
-    /// approvers nor a time limit.
+    /// Returns the approval rule for tool calls whose arguments an approver changes. Returns `None` if the rule has neither approvers nor a
+    /// time limit.
     ///
     /// A condition in code is omitted, because a client cannot evaluate it, so the rule then applies to all arguments. The time limit
     /// is in whole seconds, as in a question.
@@ -22,13 +22,14 @@ impl Approval {
         })
     }
 
-    /// Returns the fields of the approval rule in an agent definition, or `None` if the rule has a condition in code.
+    /// Returns the JSON fields of the approval rule for an agent definition. Returns `None` if a Rust function decides, because a
+    /// definition cannot contain it.
     pub(crate) fn into_fields(self) -> Option<Map<String, Value>> {
         self.predicate.is_none().then(|| self.data())
     }
 
-    /// Returns the approval rule as text for the digest of an approval, or `None` if the rule has no conditions, approvers or time
-    /// limit. All conditions in code have the same text.
+    /// Returns the approval rule as JSON text, for the digest of an approval. Returns `None` if the rule has no conditions, approvers or
+    /// time limit. All conditions in code have the same text.
     pub(crate) fn text(&self) -> Option<String> {
         let mut data = self.data();
         if self.predicate.is_some() {
@@ -37,7 +38,7 @@ impl Approval {
         (!data.is_empty()).then(|| sorted_text(&data.into()))
     }
 
-    /// Returns the approval rule as data for a question to a person, without a condition in code.
+    /// Returns the JSON fields of the approval rule for a question to a person. The fields omit a Rust function.
     pub(crate) fn data(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         if !self.conditions.is_empty() {

@@ -85,7 +85,8 @@ impl BlockingPool {
         self
     }
 
-    /// Returns the number of slots of the pool: the maximum number of concurrent calls without replacements for stuck calls.
+    /// Returns the number of slots of the pool, which is the maximum number of concurrent calls. Replacements for the slots of stuck calls
+    /// do not count.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.0.slots
@@ -178,8 +179,9 @@ impl Inner {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the start of a blocking call, and returns two guards. The guard [`Slot`] releases the permit on drop, after the function
-    /// has returned. The guard [`Waiting`] records on drop that no caller waits for the call.
+    /// Records the start of a blocking call. Returns a guard for the call's slot, and a guard for the caller that waits. The guard [`Slot`]
+    /// releases the permit on drop, after the function has returned. The guard [`Waiting`] records on drop that no caller waits for the
+    /// call.
     fn begin(self: &Arc<Self>, tool: &str, permit: OwnedSemaphorePermit) -> (Slot, Waiting) {
         let call = self.calls().start(tool);
         let slot = Slot {

@@ -96,7 +96,7 @@ impl ToolRegistry {
         Some(Arc::clone(&entry.registered))
     }
 
-    /// Calls a tool like [`call`](Self::call), for a call that a person approved or that needs no approval.
+    /// Calls a tool like [`call`](Self::call). The call needs no approval, or a person has approved the call.
     pub(crate) async fn call_approved(
         &self,
         call: MachineCall,

@@ -1,4 +1,4 @@
-//! Checks that a JSON Schema is within limits and uses only supported keywords, before it is compiled.
+//! Checks of a JSON Schema before its compilation: the schema must be within limits and use only supported keywords.
 
 use crate::error::excerpt;
 use crate::model::size_within;

@@ -69,7 +69,7 @@ impl Checker {
     }
 }
 
-/// Placeholder for a compiled JSON Schema without the feature `validate`, which accepts every schema and value.
+/// Placeholder that accepts every JSON Schema and every value. Replaces the compiled schema in builds without the feature `validate`.
 #[cfg(not(feature = "validate"))]
 #[derive(Clone, Debug)]
 pub(crate) struct Checker;

@@ -18,11 +18,11 @@ pub(super) fn of_schema(error: &ValidationError<'_>) -> String {
     described(error)
 }
 
-/// The message for a value whose schema violations would need too much memory to be collected.
+/// The message for an invalid value whose list of schema violations would need too much memory.
 pub(super) const WITHHELD: &str = "the value does not fit its schema, and is too large to name the violations; send \
                                    fewer items or fields";
 
-/// Describes the first schema violation of a value with too many possible violations to collect all of them.
+/// Describes only the first schema violation of a value, because a list of all violations could need too much memory.
 pub(super) fn of_first(error: &ValidationError<'_>) -> String {
     let first = described(error);
     format!("{first}; further violations are not listed, because the value is too large")

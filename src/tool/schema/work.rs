@@ -15,9 +15,9 @@ const MAX_LEVELS: usize = 128;
 const BYTES_PER_STEP: usize = 16;
 /// Number of names, enum values or array items that a schema keyword compares in one step of a check.
 const NAMES_PER_STEP: usize = 8;
-/// Maximum memory in bytes of the errors of one schema check, because `jsonschema` collects all errors before it returns one.
+/// Maximum memory in bytes of all errors of one schema check. `jsonschema` collects all errors before it returns the first one.
 pub(super) const MAX_ERROR_BYTES: usize = 16 << 20;
-/// Memory of one schema violation's error in bytes, without the strings and values that it copies.
+/// Memory in bytes of one schema violation's error, not counting the strings and values that the error copies.
 const ERROR_BYTES: usize = 512;
 /// Length in bytes of an array index in the path of a schema violation's error.
 const INDEX_BYTES: usize = 8;
@@ -76,7 +76,7 @@ const NOT_COPIED: [&str; 9] = [
 pub(super) enum Reportable {
     All,
     First,
-    /// Not even the first error can be reported: it contains the errors of all alternatives and can be too large.
+    /// No error, because the first error contains the errors of all alternatives and can be too large.
     Nothing,
 }
 
@@ -86,7 +86,7 @@ struct Step<'v> {
     part: &'v Value,
     value: &'v Value,
     level: usize,
-    /// Length in bytes of the path to the value of this step. Each error contains the path.
+    /// Length in bytes of the path to the value that this step of the check reads. Each error contains the path.
     path_bytes: usize,
     /// If `true`, the errors of this step are part of the error of an `anyOf` or a `oneOf`.
     in_choice: bool,
@@ -124,7 +124,7 @@ struct Cost {
     error_bytes: usize,
 }
 
-/// Measures the work and memory of the check of a value against its JSON Schema, before the check.
+/// Measures the work and memory that the check of a value against its JSON Schema would need. Returns how many errors the check can report.
 ///
 /// # Errors
 /// Returns a message if the check needs too many steps or levels.
@@ -311,7 +311,7 @@ fn text_steps(fields: &Map<String, Value>, text: &str) -> usize {
     usize::from(reads) * text.len() / (BYTES_PER_STEP * NAMES_PER_STEP)
 }
 
-/// Adds to `open` the steps for the subschemas that apply to the value of `step` itself.
+/// Adds the steps for the subschemas that apply to the value of `step` itself to the pending steps in `open`.
 fn same<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<'v>>) {
     for word in SAME {
         let in_choice = CHOICES.contains(&word);
@@ -330,7 +330,7 @@ fn same<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<
     }
 }
 
-/// Adds to `open` the steps for the subschemas that apply to the items or fields in the value of `step`.
+/// Adds the steps for the subschemas that apply to the items or fields in the value of `step` to the pending steps in `open`.
 fn children<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<'v>>) {
     let each = EACH.iter().filter_map(|word| fields.get(*word));
     let patterns = fields.get("patternProperties").and_then(Value::as_object);

@@ -68,8 +68,7 @@ pub(super) fn emit(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError> {
     })
 }
 
-/// Refuses variables in the schema name of an `emit` or `wait_for` step, so that the definition lists all schemas that its flows read and
-/// write.
+/// Refuses variables in the schema name of an `emit` or `wait_for` step. A definition thus lists all schemas that its flows read and write.
 fn check_schema_name(schema: &str, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
     if schema.contains("${") {
         let reason = "a schema name cannot contain variables; write the name itself";

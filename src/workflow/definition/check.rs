@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum depth of nested steps in a flow, including the steps of inner flows.
 const DEPTH: usize = 48;
 
-/// Maximum length of a chain of a workflow's agents, each of which calls or delegates to the next one. Each agent of the chain holds a
+/// Maximum number of agents in a chain in which each agent calls or delegates to the next one. Each agent of the chain holds a
 /// conversation.
 const CHAIN: usize = 16;
 

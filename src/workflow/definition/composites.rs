@@ -27,7 +27,7 @@ impl Compiler<'_> {
         Ok(Work::Parallel { branches, join })
     }
 
-    /// Compiles a branch of a `parallel` step: a single step, or a list of steps with a separate ID and input.
+    /// Compiles a branch of a `parallel` step. A branch is a single step, or a list of steps with its own ID and input.
     fn branch(&mut self, at: usize, written: &Written<'_>) -> Result<Branch, WorkflowLoadError> {
         let step = syntax::Step::read(written)?;
         let syntax::Step::Steps(branch) = step else {

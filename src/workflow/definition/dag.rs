@@ -63,7 +63,8 @@ fn check_kind(step: &syntax::Step, place: &DefinitionPath) -> Result<(), Workflo
     Err(WorkflowLoadError::fields(place.clone(), reason))
 }
 
-/// Returns the positions of the steps on which a step of a graph depends: by `depends_on`, or because its input uses their results.
+/// Returns the positions of the steps on which a step of a graph depends. These steps are listed in `depends_on`, or the step's input uses
+/// their results.
 fn dependencies(
     step: &Step,
     place: &DefinitionPath,
@@ -119,7 +120,8 @@ fn refuse_circle(written: &[Node]) -> Result<(), WorkflowLoadError> {
     ))
 }
 
-/// Sorts the steps of a graph topologically, and otherwise keeps the order of the definition. The graph must be acyclic.
+/// Sorts the steps of a graph topologically. Steps that do not depend on each other retain the order of the definition where possible. The
+/// graph must be acyclic.
 fn in_order(written: Vec<Node>) -> Vec<GraphNode> {
     let mut left: Vec<(usize, Node)> = written.into_iter().enumerate().collect();
     let mut positions: BTreeMap<usize, usize> = BTreeMap::new();

@@ -38,7 +38,8 @@ impl<'t> Document<'t> {
         yaml::read(text).map(Self::Yaml).map_err(unread)
     }
 
-    /// Parses the text of a definition as JSON if it starts with `{`, otherwise as YAML if the feature `yaml` is enabled.
+    /// Parses the text of a definition as YAML if the feature `yaml` is enabled and the text does not start with `{`. Parses any other text
+    /// as JSON.
     ///
     /// # Errors
     /// Returns the problem with its position.
@@ -58,7 +59,8 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Returns the line and column of a value in the definition's text, or of the innermost existing value on the path to a missing one.
+    /// Returns the line and column of a value in the definition's text. For a missing value, returns the position of the innermost existing
+    /// value on its path.
     pub(crate) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         match self {
             Self::Json { text, .. } => Some(locate::locate(text, place)),

@@ -2,7 +2,8 @@
 
 use crate::model::{DefinitionPath, DefinitionPathPart, Position};
 
-/// Returns the line and column of a value in a JSON text, or of the innermost existing value on the path to a missing one.
+/// Returns the line and column of a value in a JSON text. For a missing value, returns the position of the innermost existing value on its
+/// path.
 pub(super) fn locate(text: &str, place: &DefinitionPath) -> Position {
     let mut at = skip_blanks(text, 0);
     for part in place.parts() {

@@ -171,7 +171,8 @@ impl Workflow {
         Ok(workflow)
     }
 
-    /// Adds a flow to the workflow under the name of an agent. The only step of the flow runs this agent with the input of the flow.
+    /// Adds a flow with the name of an agent to the workflow, so that a run can start with this agent. The only step of the flow runs this
+    /// agent with the input of the flow.
     ///
     /// # Errors
     /// Returns a [`WorkflowLoadError`] if the workflow has no agent with this name.
@@ -226,7 +227,7 @@ impl Workflow {
         &self.warnings
     }
 
-    /// Returns the SHA-256 of the workflow definition in hex, which does not depend on the order of keys.
+    /// Returns the SHA-256 hash of the workflow definition in hex. The order of keys in the definition does not change the hash.
     ///
     /// A run continues only with the definition with which it began, which this hash identifies.
     #[must_use]

@@ -13,7 +13,7 @@ use serde_json::Value;
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct ModelSpec {
-    /// Registered name of the model or provider in the program's `Services`. Defaults to the default model of the `Services`.
+    /// Name with which the model or provider is registered in the program's `Services`. Defaults to the default model of the `Services`.
     pub provider: Option<String>,
     /// Model name that each request sends to the provider.
     pub model: Option<String>,
@@ -33,7 +33,7 @@ pub struct ModelSpec {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct WorkflowToolSpec {
-    /// Registered name of the tool in the program's `Services`. Defaults to the tool name in the workflow.
+    /// Name with which the tool is registered in the program's `Services`. Defaults to the tool name in the workflow.
     pub tool: Option<String>,
     /// Description of the tool for models. Defaults to the description with which the tool is registered.
     pub description: Option<String>,
@@ -63,19 +63,19 @@ pub struct AgentSpec {
     /// Agents to which this agent can delegate the rest of its work.
     #[serde(default)]
     pub delegate: Vec<String>,
-    /// Agents that this agent can call like tools: `use`.
+    /// Agents that this agent can call like tools, listed in the field `use`.
     #[serde(default, rename = "use")]
     pub uses: Vec<String>,
     /// Name in `schemas` of the schema of the agent's answers. Without a schema, an answer can be any text.
     pub output: Option<String>,
-    /// Earlier messages that the agent receives with a request: `all`, `none`, or the number of the last messages. Defaults to `all`.
+    /// Earlier messages that the agent receives with a request, as `all`, `none`, or the number of the newest messages. Defaults to `all`.
     #[serde(default)]
     #[cfg_attr(
         feature = "schema",
         schemars(schema_with = "crate::workflow::syntax::history")
     )]
     pub history: History,
-    /// Permissions of the agent beyond the calls of its tools.
+    /// Additional permissions of the agent: schemas that it can write, and tools that need an approval.
     #[serde(default)]
     pub permissions: AgentPermissions,
 }
@@ -122,10 +122,10 @@ fn prompt<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum History {
-    /// All earlier messages of the session and of the agent's own conversation: `"all"`.
+    /// All earlier messages of the session and of the agent's own conversation, written as `"all"`.
     #[default]
     All,
-    /// Only the request to the agent, without earlier messages: `"none"`.
+    /// Only the request to the agent, without earlier messages, written as `"none"`.
     None,
     /// Only the newest earlier messages, at most this number of them.
     Last(u64),
@@ -147,7 +147,7 @@ impl<'de> Deserialize<'de> for History {
     }
 }
 
-/// Permissions of an agent beyond the calls of its tools.
+/// Additional permissions of an agent: schemas that it can write, and tools that need an approval.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
@@ -155,7 +155,7 @@ pub struct AgentPermissions {
     /// Schemas of the breadcrumbs that the agent can write. Defaults to none.
     #[serde(default)]
     pub writes: Vec<String>,
-    /// Names of tools that need the approval of a person for each call by the agent.
+    /// Names of the tools that the agent can call only with the approval of a person for each call.
     #[serde(default)]
     pub approval: Vec<String>,
 }

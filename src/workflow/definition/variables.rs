@@ -1,4 +1,4 @@
-//! Checks of the variables in the flows of a workflow definition: a variable that no step sets is an error, and one that hides an outer
+//! Checks of the variables in the flows of a workflow definition. A variable that no step sets is an error. A variable that hides an outer
 //! variable is a warning.
 
 use super::MATCHED;
@@ -155,7 +155,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks the steps of a branch, which has separate variables, and adds a warning for each variable that hides an outer one.
+    /// Checks the steps of a branch, which has separate variables. Adds a warning for each variable of the branch that hides an outer
+    /// variable.
     fn branch(
         &mut self,
         block: &Block,
@@ -181,7 +182,7 @@ impl Checker<'_> {
         checked
     }
 
-    /// Calls `check` while the variables `names` are visible to expressions. The interpreter sets these variables.
+    /// Calls the function `check` while expressions can use the variables in `names`. The interpreter sets these variables.
     fn within(
         &mut self,
         names: &[&'static str],

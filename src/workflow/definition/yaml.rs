@@ -79,7 +79,8 @@ impl Document {
         self.0.value.to_value()
     }
 
-    /// Returns the line and column of a value in the YAML text, or of the innermost existing value on the path to a missing one.
+    /// Returns the line and column of a value in the YAML text. For a missing value, returns the position of the innermost existing value
+    /// on its path.
     pub(super) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         let mut at = &self.0;
         for part in place.parts() {

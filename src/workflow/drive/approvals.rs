@@ -37,7 +37,7 @@ impl Assembly {
 }
 
 impl Step<'_> {
-    /// Writes a question to a person whether the step may call its tool, and waits for the answer.
+    /// Asks a person to approve the step's tool call, and waits for the answer.
     pub(super) async fn ask_approval(
         &self,
         tool: &str,

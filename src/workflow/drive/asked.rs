@@ -56,7 +56,7 @@ impl Step<'_> {
         })
     }
 
-    /// Runs an agent of the step, or an agent that another agent called, until it answers or waits.
+    /// Runs one agent until it answers or waits. The agent is the agent of the step, or an agent that another agent called.
     ///
     /// The function recurses for each agent that an agent calls. These calls form no cycles, so the depth is at most the number of
     /// agents.
@@ -168,8 +168,8 @@ impl Step<'_> {
         agent.execute(trigger, &context).await
     }
 
-    /// Saves the state of a suspended agent, writes its requests, and returns the condition that wakes it. A request to an agent of this
-    /// workflow is added to `agents` instead.
+    /// Saves the state of a suspended agent, and writes the agent's requests. Returns the condition that wakes the agent. A request to an
+    /// agent of this workflow is added to `agents` instead.
     ///
     /// `fed` is the called agent whose answer this agent has received. Its removal is part of the same save: an agent that fails before
     /// the save receives the answer again, and an agent ignores an answer that it has processed.
@@ -219,7 +219,8 @@ impl Step<'_> {
         Ok(Ok(wake))
     }
 
-    /// Returns the ID and the content of a request to an agent of this workflow, or `None` if the new breadcrumb is not such a request.
+    /// Returns the ID and the content of an agent's request to another agent of this workflow. Returns `None` if the agent's new breadcrumb
+    /// is not such a request.
     fn request_of(&self, new: &NewBreadcrumb, by: &str) -> Option<(String, AtWork)> {
         if new.schema_name.as_deref() != Some(agents::REQUEST) {
             return None;
@@ -303,7 +304,7 @@ impl Step<'_> {
         asked.first_version(trigger.id, trigger.updated_at)
     }
 
-    /// Saves an agent's output in the run's conversation store, and writes the breadcrumbs in the output, except for the response itself.
+    /// Saves the output of an agent in the run's conversation store. Writes the breadcrumbs in the output, but not the response breadcrumb.
     async fn answered(
         &self,
         agent: &AgentExecutor,
@@ -360,7 +361,7 @@ fn result_of(answer: &Json) -> StepOutcome {
     StepOutcome::success(agents::said(answer))
 }
 
-/// Returns the question ID in the first selector of answers by people. `None` if no selector selects answers by people.
+/// Returns the ID of the question that the first selector of people's answers waits for. `None` if no selector selects answers by people.
 fn question_in(selectors: &[Selector]) -> Option<&str> {
     let mut of_people = selectors
         .iter()

@@ -11,7 +11,7 @@ pub enum AssemblyError {
     /// The workflow names a tool, model or guardrail that is not registered, or an agent that it does not define.
     #[error("no {what} named {name:?} is registered{}", instead(nearest.as_deref(), known))]
     NotRegistered {
-        /// Kind of the missing item: `tool`, `model`, `guardrail`; `agent` for an unknown agent of the workflow.
+        /// Kind of the missing item, which is `tool`, `model` or `guardrail`, or `agent` for an unknown agent of the workflow.
         what: &'static str,
         /// Name of the missing item in the definition.
         name: String,
@@ -26,12 +26,12 @@ pub enum AssemblyError {
          Services::default_model"
     )]
     NoDefaultModel {
-        /// Kind of the definition entry without a model name: `agent`, `model` or `compaction`.
+        /// Kind of the definition entry without a model name, which is `agent`, `model` or `compaction`.
         what: &'static str,
         /// Name of the agent or model entry without a model name, or `summarise` for the compaction policy.
         name: String,
     },
-    /// A step or the compaction policy uses a registered provider as its model. Only agents can use providers.
+    /// A step or the compaction policy uses a registered provider as its model, but only agents can use providers.
     #[error(
         "model {name:?} is used by a step or for summaries, but is registered as a provider, which only agents can use; register a chat \
          model in its place"
@@ -51,7 +51,7 @@ pub enum AssemblyError {
          maximum with Services::limits"
     )]
     OverLimit {
-        /// Name of the limit: `steps`, `items`, `value_bytes` or `total_bytes`.
+        /// Name of the limit, which is `steps`, `items`, `value_bytes` or `total_bytes`.
         limit: &'static str,
         /// Value of the limit in the definition, or its default.
         found: u64,
@@ -66,7 +66,7 @@ pub enum AssemblyError {
         /// Name of the protected schema.
         schema: String,
     },
-    /// The definition renames a tool of another service. Requests to another service must contain the tool's registered name.
+    /// The definition gives a new name to a tool of another service. Requests to this service must contain the tool's registered name.
     #[error(
         "tool {tool:?} belongs to another service and cannot be renamed to {name:?}; use the name {tool:?} in \"tools\""
     )]
@@ -107,7 +107,7 @@ impl AssemblyError {
     }
 }
 
-/// Returns the error for an unknown name in a workflow definition, with the keys of `known` as the registered names.
+/// Returns the error for an unknown name in a workflow definition. The keys of the map `known` are the registered names.
 pub(super) fn unknown<T>(
     what: &'static str,
     name: &str,

@@ -50,7 +50,7 @@ pub(super) struct Drive<'d> {
     pub(super) queue: VecDeque<StepPath>,
     pub(super) running: FuturesUnordered<BoxFuture<'d, Done>>,
     pub(super) aborts: BTreeMap<StepPath, AbortHandle>,
-    /// Conditions that wake the suspended agents, by the path of their step.
+    /// Conditions that wake the suspended agents of steps, by the path of the step.
     pub(super) asleep: BTreeMap<StepPath, Wake>,
     /// Handle with which running steps request that the run's state is saved.
     pub(super) saver: Saver,
@@ -62,8 +62,8 @@ pub(super) struct Drive<'d> {
     pub(super) has_unkept: bool,
     /// Senders that report the next save of the run to the steps that requested it.
     pub(super) unheard: Vec<oneshot::Sender<()>>,
-    /// Steps started since the last save of the run, each with its driver state before the start. Their futures are not polled before the
-    /// next save.
+    /// Paths of the steps that started after the last save of the run. Each path has the driver state of its step from before the start.
+    /// The futures of these steps are not polled before the next save.
     pub(super) unsaved: Vec<(StepPath, Kept)>,
     pub(super) stores_progress: bool,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
@@ -71,7 +71,7 @@ pub(super) struct Drive<'d> {
     pub(super) user_message: Option<Arc<str>>,
     /// Events of the run that are not stored as breadcrumbs yet.
     pub(super) untold: Vec<FlowEvent>,
-    /// Position up to which the store was polled for answers and control orders to the run.
+    /// Progress of the polls for answers and control orders to the run, from which the next poll continues.
     pub(super) looked: Looked,
     /// Breadcrumbs of the run's ended steps: the steps wrote or received these breadcrumbs.
     pub(super) lines: Lines,

@@ -50,7 +50,7 @@ impl Drive<'_> {
         }
     }
 
-    /// Returns `true` if the steps that still run have to be stopped, because the failed attempt has waited for them long enough.
+    /// Returns `true` if the attempt failed and the grace period of its running steps is over. The driver then stops these steps.
     pub(super) fn has_waited_enough(&self) -> bool {
         match &self.leaving.how {
             Some(Leave::Fails { until, .. }) => Instant::now() >= *until,

@@ -6,11 +6,11 @@ use serde_json::json;
 /// Control order to a run of a flow, written as a `workflow.control.v1` breadcrumb.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Control {
-    /// Ends the run and stops its steps in flight: `cancel`.
+    /// Ends the run and stops its steps in flight (the action `cancel`).
     Cancel,
-    /// Prevents further steps of the run from beginning. Steps in flight can end: `pause`.
+    /// Prevents further steps of the run from beginning (the action `pause`). Steps in flight can end.
     Pause,
-    /// Lets steps of a paused run begin again: `resume`.
+    /// Lets steps of a paused run begin again (the action `resume`).
     Resume,
 }
 

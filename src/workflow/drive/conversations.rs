@@ -5,7 +5,7 @@ use crate::workflow::{History, StepPath};
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// Saves the conversations of the agents in a flow run, and provides them to later turns.
+/// Store of the conversations of the agents in a flow run. Later turns of the session continue these conversations.
 #[async_trait]
 pub(crate) trait Conversations: Send + Sync {
     /// Wraps an agent's provider, so that each request also contains the agent's earlier messages. `path` is the step path of the agent.

@@ -149,7 +149,7 @@ fn find<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
     None
 }
 
-/// Returns the outcome of a step that exceeds its timeout while it runs, or while it waits for a tool.
+/// Returns the outcome of a step that took longer than its timeout. A running step and a step that waits for a tool can time out.
 pub(super) fn timed_out(task: &StepTask, assembly: &Assembly) -> StepOutcome {
     let StepTask::Tool { tool, .. } = task else {
         return StepOutcome::TimedOut;

@@ -36,7 +36,7 @@ pub struct StepEvent {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum StepEventKind {
-    /// Event of the flow itself: a step or the run started, ended, was retried, suspended or paused.
+    /// Event of the flow itself: the start, end, retry, suspension or pause of a step or of the run.
     Flow {
         /// Number of the [`FlowEvent`], the same in each process. Of two events with the same number, the later one counts.
         sequence: u64,

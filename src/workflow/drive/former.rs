@@ -1,5 +1,5 @@
-//! Workflow definitions saved in the store, so that a run can continue with its definition after the workflow was replaced by another
-//! version.
+//! Saved workflow definitions in the store. A run continues with the definition with which it began, even after a new version replaced the
+//! workflow.
 
 use super::Assembly;
 use crate::error::{Chain, Retry, excerpt};
@@ -17,9 +17,10 @@ const KEPT: &str = "workflow.kept.v1";
 /// Maximum size in bytes of a workflow definition that is saved in the store.
 const KEPT_BYTES: usize = Json::MAX_BYTES / 2;
 
-/// Number of saved workflow definitions per query of the store, and maximum number of these queries. Any client can write breadcrumbs with
-/// the tag of a hash, so the hash of the content decides. Many wrong ones must not hide the right one.
+/// Number of saved workflow definitions in one query of the store.
 const AT_ONCE: usize = 64;
+/// Maximum number of store queries for one saved workflow definition. Any client can write breadcrumbs with the tag of a hash, so the hash
+/// of the content decides. Many breadcrumbs with a wrong definition must not hide the right definition.
 const MOST_LOOKS: usize = 64;
 
 impl Assembly {
@@ -52,7 +53,8 @@ impl Assembly {
         self.store.create(new).await.map(drop)
     }
 
-    /// Returns an assembly of the definition with which a run began and the services that are registered now.
+    /// Returns an assembly for a run whose definition was replaced. The assembly has the run's original definition, and the services that
+    /// are registered now.
     ///
     /// # Errors
     /// Returns errors of the store. A definition that is missing or cannot be used is the inner error.

@@ -35,7 +35,7 @@ pub(super) struct Saving<'s> {
     pub(super) lines: &'s Lines,
 }
 
-/// Position up to which the store was polled for answers and control orders to a flow run.
+/// Progress of a flow run's polls for answers and control orders, from which the next poll continues.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Looked {
     /// Time up to which answers and control orders have been read.
@@ -60,10 +60,10 @@ pub(super) struct Kept {
     /// If `true`, this attempt at the step has begun and may have had effects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) begun: bool,
-    /// Digest of the step's tool call that a person approved.
+    /// Digest of the tool call that a person approved for the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) approved: Option<String>,
-    /// Input of the step's tool call that an approver changed. Replaces the input of the step.
+    /// Changed input for the step's tool call, written by the approver. Replaces the input of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) changed: Option<Json>,
     /// Number of approvals of the step's tool call in this attempt.
@@ -107,7 +107,7 @@ pub(super) struct AtWork {
 }
 
 impl Kept {
-    /// Returns a lower bound of the size in bytes of the step's saved state: the size of the values of the step's agents.
+    /// Returns the size in bytes of the values of the step's agents. The saved state of the step has at least this size.
     pub(super) fn least_size(&self) -> usize {
         let agents = self.agents.all();
         let values = agents.values().flat_map(|agent| {
@@ -121,8 +121,8 @@ impl Kept {
         values.fold(0, usize::saturating_add)
     }
 
-    /// Returns the state of the step for its next attempt: the agents with their conversations and the results of their calls, so that no
-    /// call is repeated.
+    /// Returns the state with which the step's next attempt starts. The step's agents retain their conversations and the results of their
+    /// calls, so that no call is repeated.
     pub(super) fn for_another_attempt(self) -> Self {
         Self {
             attempt: self.attempt,
@@ -242,11 +242,12 @@ impl KeepState for Keeper {
     }
 }
 
-/// Error of the state of a flow run, which cannot be saved or read.
+/// Error of a flow run whose state cannot be saved or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowStateError {
-    /// The state of the flow run is larger than a saved state can be. Its variables and the conversations of its agents count.
+    /// The state of the flow run is larger than the maximum size of a saved state. The run's variables and the conversations of its agents
+    /// count.
     #[error(
         "cannot save the state of the flow run, which has {size} bytes where at most {limit} are allowed; store less in variables"
     )]

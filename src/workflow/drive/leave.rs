@@ -11,7 +11,8 @@ use futures::stream::FuturesUnordered;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Maximum time for running steps to end after a store error in one of them, and for a failed attempt to save its outcomes.
+/// Maximum time for the other running steps to end after a store error in one step. Also the maximum time for a failed attempt to save its
+/// outcomes.
 pub(super) const SIBLINGS: Duration = Duration::from_secs(60);
 
 /// Reason why an attempt at a flow run ends before the flow does.
@@ -36,13 +37,14 @@ pub(super) struct Leaving {
     pub(super) how: Option<Leave>,
 }
 
-/// Time limits within an attempt at a flow run, in fifths of the time until the attempt's deadline. After the first fifth the attempt
-/// yields as soon as no step is running, so a step that begins alone has the other four fifths. After the fourth fifth no step begins.
+/// Times at which an attempt at a flow run can yield or starts no more steps. The time until the attempt's deadline is divided into five
+/// parts. After the first fifth the attempt yields as soon as no step is running, so a step that begins alone has the other four fifths.
+/// After the fourth fifth no step begins.
 struct Time {
     fifth: Duration,
     /// Time from which the attempt can yield to the next one.
     early: Timestamp,
-    /// Time from which no step begins for a while, so that the running steps can end and the attempt can yield.
+    /// Time from which no step begins until the attempt yields, or until the attempt gives up waiting for its running steps.
     waits: Timestamp,
     /// Time from which no further step begins in the attempt.
     late: Timestamp,
@@ -101,8 +103,8 @@ impl Leaving {
         }
     }
 
-    /// Returns [`Leave::Yields`] if the attempt yields to the next one, so that lost workers and long flows do not use up the attempts
-    /// and the time of the run.
+    /// Returns [`Leave::Yields`] if the attempt ends now and another attempt continues the run. Lost workers and long flows thus do not use
+    /// up the run's attempts and time.
     ///
     /// An attempt yields only after a step has ended in it. A run that always loses its worker at the same step therefore exhausts its
     /// attempts.

@@ -17,8 +17,8 @@ const MOST: usize = 32;
 pub(super) struct Mark {
     /// Update time of the breadcrumb when the step wrote or received it.
     at: Timestamp,
-    /// Time when a step wrote the breadcrumb, if a step did. Breadcrumbs up to this time do not answer later steps, even if the marked
-    /// breadcrumb was changed since.
+    /// Time when a step wrote the breadcrumb, or `None` if no step wrote it. Breadcrumbs up to this time do not answer later steps, even if
+    /// the marked breadcrumb was changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     own: Option<Timestamp>,
 }
@@ -34,7 +34,7 @@ impl Mark {
     }
 }
 
-/// Breadcrumbs of one schema that steps wrote or received, tracked for later `wait_for` steps.
+/// Breadcrumbs of one schema that the steps of a run wrote or received. They decide which breadcrumbs can answer later `wait_for` steps.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct Known {
     /// Time after which breadcrumbs of the schema can answer a `wait_for` step.
@@ -114,7 +114,8 @@ impl Lines {
         }
     }
 
-    /// Moves the recorded breadcrumbs of ended steps to the path of the innermost enclosing step in flight, for its later steps.
+    /// Moves the breadcrumbs of ended steps to the innermost enclosing step that is in flight. The later steps inside the enclosing step
+    /// use these breadcrumbs.
     pub(super) fn fold(&mut self, progress: &Progress) {
         let over = |path: &&StepPath| !path.as_str().is_empty() && !progress.is_under_way(path);
         let over: Vec<StepPath> = self.0.keys().filter(over).cloned().collect();
@@ -173,8 +174,8 @@ impl Lines {
         schemas.entry(schema).or_default().merge(known);
     }
 
-    /// Returns the breadcrumbs that the earlier steps in the sequence of a step wrote or received, for one schema or for all. Excludes
-    /// steps that run side by side with it.
+    /// Returns the breadcrumbs that the earlier steps in the sequence of this step wrote or received, with the schema `of` or with any
+    /// schema. Excludes the breadcrumbs of steps that run side by side with this step.
     fn known(&self, progress: &Progress, path: &StepPath, of: Option<&str>) -> Known {
         let around = progress.around(path).filter(|(_, is_line)| *is_line);
         let line = around.map(|(outer, _)| outer);

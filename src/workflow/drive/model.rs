@@ -97,7 +97,7 @@ impl Step<'_> {
 enum Objection {
     /// A guardrail denies the answer of the model.
     Denied(Denied),
-    /// The model can correct the answer, which has this problem.
+    /// The answer has this problem, and the model can correct the answer.
     Mend(String),
 }
 

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep_until};
 /// notifies of new breadcrumbs.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest interval between two polls of the store for a flow run that a runtime notifies of new breadcrumbs, because a notification can be
-/// lost.
+/// Longest interval between two polls of the store for a flow run that receives notifications. A poll is needed because a notification can
+/// be lost.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Shortest interval between two polls of the store for a flow run. Limits the number of queries when many steps start to wait one after
@@ -34,7 +34,7 @@ impl NextCheck {
         }
     }
 
-    /// Sets the time of the next poll to the usual interval from now, without a runtime that reports answers and orders.
+    /// Schedules the next poll after the usual interval, and no longer waits for notifications of a runtime.
     pub(super) fn reset(&mut self) {
         *self = Self::new();
     }
@@ -44,7 +44,7 @@ impl NextCheck {
         self.announced = announced;
     }
 
-    /// Schedules the next poll for answers soon, because a step has begun to wait and its answer may already exist.
+    /// Schedules the next poll for answers soon. A step has just begun to wait, and the answer to this step may already exist.
     pub(super) fn soon(&mut self) {
         self.announced = None;
         self.at = self.at.min(Instant::now() + MIN_POLL_INTERVAL);

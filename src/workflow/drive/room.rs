@@ -11,7 +11,7 @@ enum Room {
     Fits(Json),
     /// The state of the run is too large: it has at least this number of bytes.
     TooLarge(usize),
-    /// The part of this step in the state of the run nests too deep.
+    /// This step's part of the run's state is nested too deeply.
     TooDeep(StepPath),
 }
 
@@ -65,8 +65,8 @@ impl Drive<'_> {
         })
     }
 
-    /// Fails the steps in flight with the largest parts of the run's state, or lets other steps begin if no step is in flight. Returns
-    /// `true` if the run was paused and continues for that.
+    /// Reduces the size of the run's state. Fails the steps in flight with the largest parts of the state. If no step is in flight, lets
+    /// other steps begin. Returns `true` if the run was paused and continues for that.
     ///
     /// # Errors
     /// Returns [`FlowStateError::TooLarge`] if no step is left that can fail or begin.
@@ -125,7 +125,8 @@ impl Drive<'_> {
         self.tell(path, outcome);
     }
 
-    /// Returns a step in flight whose part of the run's state nests too deep at its position in the state, two levels below the top.
+    /// Returns a step in flight whose part of the run's state is nested too deeply to be saved. This part is two levels below the top of
+    /// the state.
     fn too_deep(&self) -> Option<StepPath> {
         let is_too_deep = |path: &&StepPath| {
             let kept = self.kept.get(*path).map(serde_json::to_string);

@@ -29,9 +29,9 @@ pub(super) struct Step<'d> {
     pub(super) ready: Arc<Ready>,
     /// If `true`, a lost worker may have done part of the step's work.
     pub(super) again: bool,
-    /// Digest of the step's tool call that a person approved.
+    /// Digest of the tool call that a person approved for the step.
     pub(super) approved: Option<String>,
-    /// Input of the step's tool call that an approver changed. Replaces the input of the step.
+    /// Changed input for the step's tool call, written by the approver. Replaces the input of the step.
     pub(super) changed: Option<Json>,
     /// Number of earlier approvals of the step's tool call.
     pub(super) approvals: u32,
@@ -276,8 +276,8 @@ impl Step<'_> {
         self.post(new.tag(&*tag), &tag).await
     }
 
-    /// Writes a breadcrumb that a tag identifies, unless a lost worker or an earlier attempt has written it. Returns the time when it was
-    /// written.
+    /// Writes a breadcrumb, unless a lost worker or an earlier attempt has written a breadcrumb with the same identifying tag. Returns the
+    /// time when it was written.
     pub(super) async fn post(&self, new: NewBreadcrumb, tag: &str) -> Result<Timestamp, BoxError> {
         let schema = new.schema_name.clone().unwrap_or_default();
         let written = match self.may_have_begun() && !tag.is_empty() {

@@ -27,7 +27,7 @@ pub(super) struct Wait {
 pub(super) enum Awaited {
     /// The step waits for a breadcrumb that matches its `wait_for`.
     Event,
-    /// The step waits for a person's answer to its question or to a question of its tool.
+    /// The step waits for a person's answer. The step or the tool of the step asked the question.
     Person {
         of: Vec<String>,
         /// The schema of the answer, from the question of a tool.
@@ -90,7 +90,7 @@ impl Wait {
         self.pending(task)?.reply(found, shown, None)
     }
 
-    /// Returns an error answer for a waiting step, used if hints withhold the contents of the real answer.
+    /// Returns the error answer for a waiting step whose actual answer a model may not see.
     pub(super) fn withheld(&self, cause: Option<&ContextError>, task: &StepTask) -> Answer {
         let is_approval = matches!(self.on, Awaited::Approval { .. });
         match cause.filter(|_| !is_approval) {

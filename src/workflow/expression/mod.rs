@@ -1,4 +1,4 @@
-//! Expressions in workflow definitions: JSON values with `${path}` references, and conditions on variables.
+//! Expressions of workflow definitions. An expression is a JSON value with `${path}` references, or a condition on variables.
 
 mod reference;
 mod test;
@@ -31,13 +31,13 @@ pub(super) enum Expression {
 pub(super) trait Variables {
     fn get(&self, name: &str) -> Option<Json>;
 
-    /// Counts the work to search a value by a JSONPath against the budget, before the search.
+    /// Charges the work of a JSONPath search in a value to the budget, before the search.
     ///
     /// # Errors
     /// Returns [`Unresolved::Searches`] if the search takes too many steps.
     fn search(&self, path: &Path, value: &Value) -> Result<(), Unresolved>;
 
-    /// Counts the work to compile a regular expression that has variables in it against the budget.
+    /// Charges the compilation of a regular expression with variables to the budget.
     ///
     /// # Errors
     /// Returns [`Unresolved::Patterns`] if the run has compiled too many.

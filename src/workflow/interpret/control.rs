@@ -85,7 +85,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Returns the index of the first arm of an `if` or `match` whose test holds, or `None` if no arm matches.
+    /// Returns the index of the first arm of an `if` or `match` whose condition holds, or `None` if no condition holds.
     fn chosen(
         &self,
         on: Option<&Expression>,

@@ -1,4 +1,4 @@
-//! Interprets the steps of a flow run that run side by side: `parallel`, `for_each` and graphs.
+//! Interprets steps that run side by side, in `parallel` steps, `for_each` steps and graphs.
 
 use super::path::StepPath;
 use super::progress::{BodyState, Cursor, Node, Produced, Settled, Vars};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-/// The branches of a `parallel` step, or the items of a `for_each` step, that run side by side.
+/// The parts of a step that run side by side: the branches of a `parallel` step, or the items of a `for_each` step.
 enum Fan<'r> {
     Branches(&'r [Branch]),
     Items { each: &'r ForEach, list: Json },
@@ -208,8 +208,8 @@ impl<'r> Walk<'r> {
         Ok(Vars::from([("input".to_owned(), input)]))
     }
 
-    /// Returns the end of a `parallel` or `for_each` step once all branches have ended: their results in order, or the first failure in
-    /// this order.
+    /// Returns the end of a `parallel` or `for_each` step once all branches have ended. The step succeeds with the branches' results in
+    /// order, or fails with the first failure in this order.
     fn joined(&mut self, count: usize, path: &StepPath) -> Walked {
         let most = self.workflow.policies.limits.value_bytes;
         let Some((_, settled)) = self.fan_state(path) else {

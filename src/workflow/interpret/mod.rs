@@ -38,7 +38,7 @@ pub struct FlowRun {
     progress: Progress,
     /// Maximum number of steps that begin in one state transition of the run.
     stride: u64,
-    /// If `true`, the last state transition stopped at the maximum number of started steps, and further steps can begin.
+    /// If `true`, further steps can begin, because the last state transition stopped at its maximum number of started steps.
     goes_on: bool,
 }
 
@@ -62,7 +62,7 @@ pub enum RunError {
         /// Names of the flows that requests can start.
         entries: Vec<String>,
     },
-    /// The input of the flow is larger than `policies.limits.value_bytes` or nests too deep.
+    /// The input of the flow is larger than `policies.limits.value_bytes`, or nested too deeply.
     #[error(
         "the input of the flow is larger than {most} bytes or nests too deep; pass a smaller input"
     )]
@@ -86,7 +86,7 @@ pub enum RunError {
         /// Reason why the run cannot continue with that definition.
         reason: String,
     },
-    /// The saved run began with another definition than the given one.
+    /// The given definition is not the definition with which the saved run began.
     #[error(
         "the flow run began with definition {began} and cannot continue with definition {found}; load the original definition"
     )]
@@ -201,7 +201,7 @@ impl FlowRun {
         }
     }
 
-    /// Returns `true` if the last state transition stopped at the maximum number of started steps, and further steps can begin.
+    /// Returns `true` if further steps can begin, because the last state transition stopped at its maximum number of started steps.
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on && self.progress.finished.is_none()
     }
@@ -292,7 +292,8 @@ impl FlowRun {
         walk.next
     }
 
-    /// Returns the steps of the run that were handed to the driver and have not ended, with [`again`](Ready::again) set.
+    /// Returns the steps of the run that the driver has received and that have not ended. [`again`](Ready::again) is `true` in each of
+    /// them.
     ///
     /// A driver calls this method after a restart. [`waiting`](Self::waiting) returns the suspended steps. The run does not change.
     #[must_use]
@@ -300,7 +301,7 @@ impl FlowRun {
         self.handed_out(|phase| *phase == Phase::Doing)
     }
 
-    /// Returns the suspended steps of the run, with [`again`](Ready::again) set. The run does not change.
+    /// Returns the suspended steps of the run. [`again`](Ready::again) is `true` in each of them. The run does not change.
     #[must_use]
     pub fn waiting(&self) -> Vec<Ready> {
         self.handed_out(|phase| matches!(phase, Phase::Suspended { .. }))

@@ -51,7 +51,7 @@ impl Walk<'_> {
         Some(node)
     }
 
-    /// Starts a step of the run with this state, unless the step has already started.
+    /// Starts a step of the run with the state `node`, unless the step has already started.
     pub(super) fn enter(&mut self, path: &StepPath, node: Node) -> Result<(), Walked> {
         if self.progress.nodes.contains_key(path) {
             return Ok(());

@@ -3,7 +3,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Path of a step in a run: `main/3/review#2` is the second iteration of `review` in the step at position 3 of `main`.
+/// Path of a step in a run, for example `main/3/review#2` for the second iteration of `review` in the step at position 3 of `main`.
 ///
 /// The parts of a path are the IDs of steps and branches, or positions counted from 0 for steps without an ID. The name of a flow comes
 /// before its steps, and `then`, `else`, `case0`, `try`, `on_failure` or `escalation0` before the steps of such a list. The same step of
@@ -40,7 +40,7 @@ impl StepPath {
         Self(format!("{}#{number}", self.0).into())
     }
 
-    /// Returns the two ranges of step paths that contain exactly the paths below this one.
+    /// Returns two ranges of step paths. Together they contain exactly the paths of the steps inside this step.
     pub(super) fn below(&self) -> [(Bound<Self>, Bound<Self>); 2] {
         // `$` follows `#` and `0` follows `/` in byte order, so they end the ranges of the paths that continue with `#` or `/`.
         [("#", "$"), ("/", "0")].map(|(first, end)| {

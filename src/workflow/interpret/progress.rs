@@ -111,8 +111,8 @@ impl Progress {
         })
     }
 
-    /// Returns the approximate size in bytes of the values that belong only to a step's own sequence of steps. The sum covers the enclosing
-    /// steps from the inside out, and stops before an enclosing step that runs its steps side by side.
+    /// Returns the approximate size in bytes of the values of the steps that enclose a step. The sum covers the enclosing steps from the
+    /// inside out, and stops before an enclosing step that runs its steps side by side.
     pub(in crate::workflow) fn part_of(&self, path: &StepPath) -> usize {
         let line = self.around(path).take_while(|(_, is_line)| *is_line);
         let nodes = line.filter_map(|(outer, _)| self.nodes.get(&outer));
@@ -131,7 +131,7 @@ impl Progress {
         paths.fold(self.bytes_in_state(), usize::saturating_add)
     }
 
-    /// Returns the size in bytes of the values in the saved state of the run, which does not contain the inputs of steps.
+    /// Returns the size in bytes of the values in the saved state of the run. The inputs of steps are not part of the saved state.
     fn bytes_in_state(&self) -> usize {
         let nodes = self.nodes.values().map(|node| match node {
             Node::Leaf(_) => 0,
@@ -251,7 +251,7 @@ impl Produced {
     }
 }
 
-/// Outcome of a branch of a `parallel` step or an item of a `for_each` step that has ended.
+/// Outcome of an ended branch of a `parallel` step, or of an ended item of a `for_each` step.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Settled {

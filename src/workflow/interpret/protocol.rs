@@ -15,7 +15,7 @@ pub struct Next {
     pub events: Vec<FlowEvent>,
     /// End of the flow run, if this call ended the run.
     pub finished: Option<Finish>,
-    /// Reason why the call of the [`FlowRun`](super::FlowRun) was ignored, if it did not match the state of the run.
+    /// Reason why the [`FlowRun`](super::FlowRun) ignored the call, or `None` if the call matched the state of the run.
     pub anomaly: Option<FlowAnomaly>,
 }
 
@@ -24,7 +24,8 @@ pub struct Next {
 pub struct Ready {
     /// Path of the step to execute.
     pub path: StepPath,
-    /// Idempotency key of the step for external systems: run ID and path. It is the same in each attempt and after each restart.
+    /// Idempotency key for the step's calls to external systems. The key consists of the run ID and the step path, and is the same in each
+    /// attempt and after each restart.
     pub idempotency_key: String,
     /// Number of the attempt at the step, counted from 1.
     pub attempt: u32,
@@ -39,7 +40,7 @@ pub struct Ready {
     pub task: StepTask,
 }
 
-/// Task of a step of a flow, with the values of its variables.
+/// Task of a step in a flow, in which the variables are replaced by their values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepTask {
     /// Run an agent, whose answer is the result of the step.
@@ -216,7 +217,7 @@ pub enum Finish {
 pub struct FlowEvent {
     /// Number of the event in the run, counted from 1 without gaps. An event that is reported again after a crash has the same number.
     pub sequence: u64,
-    /// Path of the step of the event, or of the flow for an event of the whole run.
+    /// Path of the step to which the event belongs. For an event of the whole run, this is the path of the flow.
     pub path: StepPath,
     /// Kind of the event, with the data of this kind.
     pub kind: FlowEventKind,

@@ -26,7 +26,7 @@ macro_rules! objects {
     )+};
 }
 
-/// Declares an enum for an object of a workflow definition that has several kinds, such as a step. A kind is a field and the struct of the
+/// Declares an enum for objects that have several kinds in a workflow definition, such as steps. A kind is a field and the struct of the
 /// objects that have this field.
 macro_rules! kinds {
     (

@@ -19,7 +19,7 @@ type Part = (
     fn(&Written<'_>) -> Result<(), WorkflowLoadError>,
 );
 
-/// Names of the fields of steps and conditions that can have any JSON, also null. Other fields that are null are absent.
+/// Names of the fields of steps and conditions that can have any JSON value, even null. Other fields that are null are absent.
 const NULL_IS_A_VALUE: [&str; 7] = [
     "continue", "for_each", "input", "is", "match", "return", "value",
 ];
@@ -38,7 +38,7 @@ pub(in crate::workflow) struct Written<'v> {
     pub(in crate::workflow) value: &'v Value,
     pub(in crate::workflow) path: DefinitionPath,
     unknown: &'v UnknownFields,
-    /// Names of fields in the object that are read into another struct. They do not count as unknown fields.
+    /// Names of the object's fields that another struct reads. They do not count as unknown fields.
     apart: Names,
 }
 
@@ -56,13 +56,13 @@ impl<'v> Written<'v> {
         }
     }
 
-    /// Returns the value of a field of the object, or `None` if it is absent or null.
+    /// Returns the value of a field of the object, or `None` if the field is absent or null.
     pub(in crate::workflow) fn field(&self, name: &str) -> Option<Self> {
         let value = self.value.get(name).filter(|value| !value.is_null())?;
         Some(Self::new(value, self.path.field(name), self.unknown))
     }
 
-    /// Returns the items of a list in a field of the object, or none if the field is absent.
+    /// Returns the items of the list in a field of the object, or an empty list if the field is absent.
     pub(in crate::workflow) fn list(&self, name: &str) -> Result<Vec<Self>, WorkflowLoadError> {
         let Some(list) = self.field(name) else {
             return Ok(Vec::new());
@@ -75,7 +75,7 @@ impl<'v> Written<'v> {
         Ok(items.collect())
     }
 
-    /// Returns the object with the fields `apart` marked as known, because another struct reads these fields.
+    /// Returns the object with the fields in `apart` marked as known. Another struct reads these fields.
     pub(super) fn apart(&self, apart: Names) -> Self {
         Self {
             apart,
@@ -183,7 +183,7 @@ impl<'v> Written<'v> {
         object.ok_or_else(|| self.shape("an object"))
     }
 
-    /// Converts an error of serde to an error with the path and the value to fix.
+    /// Converts a serde error to an error of the definition with the path and the value to fix.
     fn error(
         &self,
         error: &serde_path_to_error::Error<serde_json::Error>,
@@ -311,7 +311,7 @@ impl<'de> Deserializer<'de> for Fields<'de, '_> {
     }
 }
 
-/// Returns the description of a valid value from an error message of serde, which ends with this description.
+/// Returns the description of a valid value, which is the end of a serde error message.
 fn expected(message: &str) -> String {
     let expected = message.rsplit_once(", expected ");
     let expected = match expected.map_or(message, |(_, expected)| expected) {

@@ -1,4 +1,4 @@
-//! The JSON Schema of workflow definitions, generated from the types of their syntax.
+//! The JSON Schema of workflow definitions, generated from the Rust types of the syntax.
 
 use super::steps::{AgentStep, Branch, FlowStep, ModelStep, Step, ToolStep};
 use super::values::YEAR_SECONDS;
@@ -9,10 +9,10 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-/// The pattern of the names of fields that are comments in every object of a workflow definition.
+/// The pattern for names of fields that count as comments. Every object of a workflow definition can have such fields.
 const COMMENTS: &str = r"^(comment|metadata|\$schema|x-.*|.*_comment)$";
 
-/// Returns the JSON Schema of workflow definitions, whose top-level type is `T`.
+/// Returns the JSON Schema of workflow definitions. The Rust type of a whole definition is `T`.
 pub(in crate::workflow) fn json_schema<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(finish));
     settings.into_generator().into_root_schema_for::<T>()
@@ -119,7 +119,7 @@ pub(super) fn variables(generator: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// Returns the JSON Schema of the branches of a `parallel` step: each a step, or several steps with an input.
+/// Returns the JSON Schema of the branches of a `parallel` step. Each branch is a step, or several steps with an input.
 pub(super) fn branches(generator: &mut SchemaGenerator) -> Schema {
     let branch = json!([
         generator.subschema_for::<Step>(),
@@ -169,7 +169,8 @@ pub(super) fn schema_name(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "string", "not": {"pattern": r"\$\{"}}))
 }
 
-/// Returns the JSON Schema of the context of an emitted breadcrumb: an object, or a string with a variable whose value is an object.
+/// Returns the JSON Schema of the context of an emitted breadcrumb. The context is an object, or a string with a variable that has an
+/// object as its value.
 pub(super) fn context(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": ["object", "string"]}))
 }

@@ -1,4 +1,4 @@
-//! Syntax of the kinds of steps of a workflow definition, and the parts of steps that contain other steps.
+//! Syntax of the kinds of steps in a workflow definition, and of branches, cases and escalations.
 
 #![expect(
     dead_code,
@@ -49,7 +49,7 @@ kinds! {
 }
 
 kinds! {
-    /// An escalation of a step: an action for a result that meets a condition.
+    /// An escalation of a step, which takes an action if the step's result meets a condition.
     Escalation {
         "return" => Return(ReturnEscalation),
         "continue" => Continue(ContinueEscalation),
@@ -60,10 +60,10 @@ kinds! {
 
 // The JSON Schema of an inline struct is a part of the schema of its enum.
 objects! {
-    /// A case that matches if the value of the `match` step equals another value.
+    /// A case that matches if the value of the `match` step equals the value in `is`.
     #[cfg_attr(feature = "schema", schemars(inline))]
     EqualCase {
-        /// The other value, which the value of the `match` step must equal.
+        /// The value that the value of the `match` step must equal.
         is: Value,
         /// The steps that run if the case matches.
         then: Nested<Vec<Step>>,
@@ -147,7 +147,7 @@ pub(in crate::workflow) enum Join {
     First,
 }
 
-/// The fields that several kinds of steps have, and that the compiler reads from all of them.
+/// The common fields of several kinds of steps, which the compiler reads together.
 #[derive(Debug, Deserialize)]
 pub(in crate::workflow) struct Common {
     pub(in crate::workflow) id: Option<String>,
@@ -173,7 +173,8 @@ macro_rules! steps {
     (@composite $head:tt $($field:tt)*) => {
         steps! { @every $head
             $($field)*
-            /// Escalations of the step: actions for results that meet a condition. The first action whose condition holds is taken.
+            /// Escalations of the step, which take an action if the step's result meets a condition. Only the first escalation whose
+            /// condition holds applies.
             #[serde(default)]
             escalate: Nested<Vec<Escalation>>,
         }
@@ -252,13 +253,13 @@ steps! {
 
     /// A step that runs other steps for each item of a list.
     composite ForEachStep {
-        /// List of items. The steps run once for each item.
+        /// The list whose items the steps process. The steps run once for each item.
         for_each: Value,
         /// Name of the variable that has the current item. Defaults to `item`.
         #[serde(default)]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::item"))]
         item: Option<String>,
-        /// Maximum number of items of the list in flight. Defaults to 8.
+        /// Maximum number of items of the list that are in flight at the same time. Defaults to 8.
         #[serde(default = "at_once", deserialize_with = "whole::<1, 256, _, _>")]
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 256)))]
         at_once: usize,
@@ -295,7 +296,7 @@ steps! {
     composite MatchStep {
         /// The value with which the cases are compared.
         r#match: Value,
-        /// Cases in order. Only the first case that matches runs.
+        /// The cases of the `match` step, which are tested in order. Only the first case that matches runs.
         #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
         cases: Nested<Vec<Case>>,
         /// The steps that run if no case matches.

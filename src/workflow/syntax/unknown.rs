@@ -16,12 +16,12 @@ pub(in crate::workflow) struct UnknownFields {
     count: Cell<usize>,
 }
 
-/// An unknown field of a workflow definition, which has no effect.
+/// An unknown field of a workflow definition. The field has no effect.
 #[derive(Debug)]
 pub(super) struct UnknownField {
     pub(super) path: DefinitionPath,
     pub(super) name: String,
-    /// The known fields that the author can mean instead of the unknown one.
+    /// The known fields that the author may have meant instead of the unknown field.
     pub(super) nearest: Vec<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! Functions for `#[serde(deserialize_with = "..")]` that read values of a workflow definition and reject values outside of limits.
+//! Functions for `#[serde(deserialize_with = "..")]`. They read values of a workflow definition, and reject values that exceed limits.
 
 #[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -123,5 +123,5 @@ pub(in crate::workflow) fn seconds<'de, D: Deserializer<'de>>(
     }
 }
 
-/// Maximum number of seconds in a field of a workflow definition: 366 days.
+/// Maximum number of seconds in a field of a workflow definition, which is 366 days.
 pub(super) const YEAR_SECONDS: u32 = 366 * 24 * 60 * 60;

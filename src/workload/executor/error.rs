@@ -32,7 +32,8 @@ pub enum WorkloadError {
     Entry {
         /// The ID of the workflow that has no flow or agent to start with.
         workflow: String,
-        /// The reason why no flow or agent can start a run, with the names of the flows and agents.
+        /// The reason why no flow or agent can start a run. The error lists the names of the workflow's flows and
+        /// agents.
         source: EntryError,
     },
     /// The workflow in the definition breadcrumb cannot be read.

@@ -42,8 +42,8 @@ impl WorkloadExecutor {
         Self::made(id.into(), form, definition, services, store, subscriptions)
     }
 
-    /// Creates an executor that runs `definition` for each `workflow.request.v1` breadcrumb whose field `workflow` is `id`. The store
-    /// handle is cloned.
+    /// Creates an executor that runs `definition` for each request to the workflow `id`. A request is a `workflow.request.v1` breadcrumb
+    /// with `id` in its field `workflow`. The store handle is cloned.
     ///
     /// # Errors
     /// Returns the errors of [`new`](Self::new).
@@ -88,10 +88,9 @@ impl WorkloadExecutor {
         Self::on_requests(id, Arc::new(definition), services, store)
     }
 
-    /// Creates the executor that a `workflow.def.v1` breadcrumb, or its context, defines. The fields are `workflow_id`,
-    /// `definition` (the workflow as an object, or as a string in JSON or, with the feature `yaml`, in YAML), and
-    /// optionally `flow` (the only flow that a run can start with) and `subscriptions` (the triggers; defaults to
-    /// [requests](Self::REQUEST)).
+    /// Creates the executor that a `workflow.def.v1` breadcrumb defines. `definition` is this breadcrumb or its context. The fields are
+    /// `workflow_id`, `definition` (the workflow as an object, or as a string in JSON or, with the feature `yaml`, in YAML), and optionally
+    /// `flow` (the only flow that a run can start with) and `subscriptions` (the triggers; defaults to [requests](Self::REQUEST)).
     ///
     /// An unknown field has no effect, and a warning names it.
     ///
@@ -108,8 +107,7 @@ impl WorkloadExecutor {
         Self::from_definition_with(definition, services, store, &DefinitionOptions::default())
     }
 
-    /// Creates the executor of a workflow definition with options, for example in [strict](DefinitionOptions::strict)
-    /// mode.
+    /// Creates the executor of a workflow definition that is read with `options`, for example in [strict](DefinitionOptions::strict) mode.
     ///
     /// # Errors
     /// Returns the errors of [`from_definition`](Self::from_definition). In strict mode, every unknown field is an

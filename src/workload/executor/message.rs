@@ -100,7 +100,7 @@ fn without_creator(trigger: &Breadcrumb, shown: &Json) -> Json {
     context
 }
 
-/// Returns the rest of the trigger's first tag with this prefix.
+/// Finds the trigger's first tag that starts with a prefix, and returns the part of the tag after the prefix.
 pub(super) fn tag_of<'b>(trigger: &'b Breadcrumb, prefix: &str) -> Option<&'b str> {
     let mut tags = trigger.tags.iter();
     tags.find_map(|tag| tag.strip_prefix(prefix))

@@ -115,7 +115,7 @@ pub struct WorkloadExecutor {
 }
 
 impl WorkloadExecutor {
-    /// The schema of requests to a workflow: `workflow` (its ID), and optionally `flow`, `input` and `progress`.
+    /// The schema of requests to a workflow. The fields are `workflow` (the workflow ID), and optionally `flow`, `input` and `progress`.
     pub const REQUEST: &'static str = "workflow.request.v1";
 
     /// The schema of responses to requests to a workflow.
@@ -124,8 +124,8 @@ impl WorkloadExecutor {
     /// The schema of a workload's responses to messages.
     pub const RESULT: &'static str = WORKLOAD_RESULT;
 
-    /// Lets tools and closures of the workload write further schemas than its definition names. No tool of a step can
-    /// write requests, answers and other records of the run, even if they are listed here.
+    /// Lets tools and closures of the workload write schemas that the workload definition does not name. No tool of a step can write
+    /// requests, answers and other records of the run, even if they are listed here.
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         // Without a list, all schemas are allowed.

@@ -51,8 +51,8 @@ impl WorkloadManagerBuilder {
         self
     }
 
-    /// Adds the usual workload folders of an application: `agents` in the project folder, then `<app>/agents` in the
-    /// user's configuration folder (`$XDG_CONFIG_HOME`, otherwise `~/.config`).
+    /// Adds the usual workload folders of an application. These are `agents` in the project folder, then `<app>/agents` in the user's
+    /// configuration folder (`$XDG_CONFIG_HOME`, otherwise `~/.config`).
     pub fn usual_roots(self, project: &Path, app: &str) -> Self {
         let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
         let config = config.filter(|folder| folder.is_absolute());
@@ -115,7 +115,7 @@ impl WorkloadManagerBuilder {
         self
     }
 
-    /// Sets the behavior for a workload name whose file cannot be loaded. Defaults to [`BrokenPolicy::Fail`].
+    /// Sets the behavior for a workload name if the file with this workload cannot be loaded. Defaults to [`BrokenPolicy::Fail`].
     pub fn broken(mut self, policy: BrokenPolicy) -> Self {
         self.manager.broken = policy;
         self

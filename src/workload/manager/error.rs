@@ -41,8 +41,8 @@ impl ManagerError {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Tried {
-    /// The searched location: a file, a folder, a breadcrumb as `store:<id>`, `store`, `code`, or `this name` for an
-    /// invalid identifier.
+    /// The searched location. This is the path of a file or folder, `store:<id>` for a breadcrumb, `store`, `code`, or
+    /// `this name` for an invalid identifier.
     pub path: String,
     /// Line and column of the problem in the workload definition, counted from 1, if known.
     pub position: Option<(usize, usize)>,
@@ -73,7 +73,7 @@ impl Tried {
         }
     }
 
-    /// Returns the searched location of a workload in a store that cannot be read.
+    /// Returns the searched location for a store that could not be read.
     pub(super) fn unread(path: impl Into<String>, error: &StoreError) -> Self {
         Self {
             retry: error.retry(),
@@ -81,7 +81,8 @@ impl Tried {
         }
     }
 
-    /// Returns the searched location of an invalid workload definition, with the messages of all causes.
+    /// Returns the searched location for an invalid workload definition. The reason contains the messages of the error
+    /// and its causes.
     pub(super) fn broken(path: impl Into<String>, error: &BoxError) -> Self {
         if let Some(error) = error.downcast_ref::<workflow::WorkflowLoadError>() {
             let reason = format!("{}: {}", error.path(), error.problem());

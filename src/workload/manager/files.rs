@@ -1,12 +1,13 @@
-//! Search for workload files below root folders, in an order that does not depend on the file system, with limits on
-//! count, depth and size.
+//! Search for workload files below root folders. The order of the files does not depend on the file system, and the
+//! number, depth and size of the files are limited.
 
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Maximum depth of a folder below a root of the workload search, and maximum number of files and folders to check.
+/// Maximum depth of a folder below a root of the workload search.
 const DEPTH: usize = 16;
+/// Maximum number of files and folders that one workload search checks.
 const MOST: usize = 10_000;
 
 /// Maximum size of a workload definition file in bytes.
@@ -96,8 +97,8 @@ impl Roots {
         }
     }
 
-    /// Returns the sorted file and folder names in a folder without the excluded ones, and the number of checked
-    /// entries. The exclusions do not apply to the root itself.
+    /// Returns the sorted names of the files and folders in a folder, and the number of checked entries. Excluded names
+    /// are omitted. The exclusions do not apply to the root itself.
     fn names(&self, folder: &Path) -> io::Result<(Vec<String>, usize)> {
         let (mut names, mut looked) = (Vec::new(), 0);
         for entry in fs::read_dir(folder)?.take(MOST + 1) {

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 pub enum WorkloadOrigin {
     /// The workload is defined in the file with this path.
     File(PathBuf),
-    /// The workload is defined in the breadcrumb with this ID, and is loaded as `store:<id>`, and not by its name.
+    /// The workload is defined in the breadcrumb with this ID. The workload manager loads it as `store:<id>`, and not
+    /// by its name.
     Store(BreadcrumbId),
     /// The workload is registered in code.
     Code,
@@ -37,7 +38,7 @@ pub struct Listed {
     pub description: Option<String>,
     /// The location and the error of the workload, if it cannot be loaded.
     pub error: Option<Tried>,
-    /// If `true`, an earlier workload has the same name, and the name loads that one.
+    /// If `true`, the name of this workload loads an earlier workload in the list, which has the same name.
     pub is_hidden: bool,
 }
 

@@ -33,7 +33,7 @@ pub struct LoaderSource<'s> {
 }
 
 impl LoaderSource<'_> {
-    /// Returns the workload definition for a workflow that was read from the text.
+    /// Returns the workload definition for a workflow that the loader has read.
     ///
     /// # Errors
     /// Returns an [`EntryError`](crate::workload::EntryError) if the start of a run cannot be determined.

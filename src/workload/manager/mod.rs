@@ -66,7 +66,7 @@ pub struct WorkloadManager {
     cache: Cache,
 }
 
-/// Behavior for a workload name whose file cannot be loaded.
+/// Behavior for a workload name if the file with this workload cannot be loaded.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum BrokenPolicy {

@@ -9,8 +9,9 @@ use crate::workload::Definition;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Maximum number of listed workload definitions of a store, and number of definitions in one query.
+/// Maximum number of workload definitions that are listed from a store.
 const MOST: usize = 500;
+/// Number of workload definitions in one query of the store.
 const PAGE: usize = 50;
 
 impl WorkloadManager {

@@ -82,17 +82,20 @@ impl Conversation {
         }
     }
 
-    /// Returns `true` for a session, and `false` for the conversation of an agent in it.
+    /// Returns `true` if this is the conversation of a whole session, and `false` if it is the conversation of one
+    /// agent in a session.
     pub(super) fn is_whole(&self) -> bool {
         self.scope.as_str().is_empty()
     }
 
-    /// Returns the ID of the session log that an agent's conversation belongs to, or `None` for a session.
+    /// Returns the ID of the session log to which this agent's conversation belongs. Returns `None` for the
+    /// conversation of a whole session.
     pub(super) fn part_of(&self) -> Option<BreadcrumbId> {
         self.held.filter(|_| !self.is_whole())
     }
 
-    /// Returns the session of an agent's conversation, as a handle that is not bound to the log of a turn.
+    /// Returns a handle to the session of an agent's conversation. The handle is not bound to the session log of a
+    /// turn.
     pub(super) fn whole(&self) -> Self {
         Self {
             scope: StepPath::new(""),

@@ -32,7 +32,7 @@ pub enum LogEntry {
         /// The messages of the turn, in order.
         messages: Vec<ChatMessage>,
     },
-    /// A suspended turn, which can continue while this is the last entry.
+    /// A suspended turn. The turn can continue while this entry is the last entry of the session log.
     Suspended {
         /// The message of the suspended turn.
         message: workload::WorkloadMessage,
@@ -52,9 +52,9 @@ pub(super) struct About {
     pub(super) began: Option<BreadcrumbId>,
     /// Number of entries that were ever added to the session log.
     pub(super) entries: u64,
-    /// Number of the first session log entry that is still read.
+    /// Number of the first session log entry that is read. Compaction has removed or summarised the earlier entries.
     pub(super) since: u64,
-    /// Summary of the session log entries before `since`.
+    /// Summary of the session log entries whose number is less than `since`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) summary: Option<String>,
 }
@@ -111,7 +111,8 @@ impl Log {
         self.about.entries
     }
 
-    /// Returns `true` if all entries that were ever added to the session log are still read.
+    /// Returns `true` if every entry that was added to the session log is read. Compaction has omitted none, and the
+    /// log does not exceed the maximum number of read entries.
     pub(super) const fn is_whole(&self) -> bool {
         self.about.since == 0 && self.about.entries <= MOST_ENTRIES
     }

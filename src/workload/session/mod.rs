@@ -55,7 +55,7 @@ pub struct SessionStore {
     store: Arc<dyn BreadcrumbStore>,
 }
 
-/// A session, or the conversation of an agent in it. A clone is another handle on the same conversation.
+/// The conversation of a session, or of one agent in a session. A clone is another handle on the same conversation.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     store: Arc<dyn BreadcrumbStore>,
@@ -323,7 +323,7 @@ fn tag_of_entries(head: BreadcrumbId) -> String {
     format!("session-entries:{head}")
 }
 
-/// Converts the context of a session log breadcrumb to JSON text, which needs less memory than the parsed value. A
+/// Converts the context of a session log breadcrumb to JSON text. The text needs less memory than the parsed value. A
 /// value that cannot be converted stays parsed, and the store rejects the value.
 fn as_text(value: Value) -> Json {
     Json::from_text(value.to_string()).unwrap_or_else(|_| value.into())

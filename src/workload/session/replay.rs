@@ -2,7 +2,8 @@
 
 use crate::agent::{ChatMessage, Speaker};
 
-/// Removes tool calls without a result and results without a call from a conversation, because providers reject them.
+/// Removes unanswered tool calls, and tool results without a call, from the messages of a conversation. Model providers
+/// reject such messages.
 pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
     let mut kept: Vec<ChatMessage> = Vec::with_capacity(messages.len());
     let mut rest = messages.into_iter().peekable();

@@ -44,7 +44,7 @@ pub enum TurnAnswerError {
     NotOpen {
         /// The ticket of the turn's question.
         ticket: String,
-        /// The name of the person whose earlier answer counts.
+        /// The name of the person who gave the earlier, valid answer.
         by: Option<String>,
     },
     /// The person is not allowed to answer the turn's question.
@@ -62,7 +62,7 @@ pub enum TurnAnswerError {
         /// The names of the people with the right to answer. A supervisor does not know the roles of people.
         allowed: Vec<String>,
     },
-    /// The time for an answer to the turn's question has expired, by the clock of this machine.
+    /// The turn's question has expired, according to the clock of this machine.
     #[error(
         "question {:?} expired at {at}; resume its turn without an answer",
         excerpt(ticket, 80)
@@ -84,7 +84,7 @@ pub enum TurnAnswerError {
         /// The reason why the answer does not fit the question.
         problem: String,
     },
-    /// The store cannot read the turn's question, or cannot write its answer.
+    /// The store failed to read the turn's question, or to write the answer to the question.
     #[error("cannot read the question of a turn, or cannot write its answer; see the cause")]
     Store(#[from] StoreError),
 }
@@ -167,8 +167,8 @@ fn not_open(ticket: &str, earlier: &Breadcrumb) -> TurnAnswerError {
     }
 }
 
-/// Returns the error of a written answer that is not valid: the store recorded another author than the person, or the
-/// answer was late.
+/// Returns the error for a written answer that is not valid. The answer was late, or the store recorded another author
+/// than the answering person.
 fn refused(ticket: &str, terms: &Terms, written: &Breadcrumb) -> TurnAnswerError {
     let ticket = ticket.to_owned();
     if let Some(at) = terms.expired(written.updated_at, CLOCK_MARGIN) {

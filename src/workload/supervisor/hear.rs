@@ -12,7 +12,8 @@ use tokio::sync::broadcast::{self, error::RecvError};
 #[derive(Debug)]
 pub struct Subscriber {
     session: Arc<str>,
-    /// The receiver, or `None` during drop: an existing receiver counts as a subscriber of the session.
+    /// The receiver of the session's events. The field is `None` only during drop, because an existing receiver counts
+    /// as a subscriber of the session.
     events: Option<broadcast::Receiver<Arc<WorkloadEvent>>>,
     shared: Weak<Shared>,
 }

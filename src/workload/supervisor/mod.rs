@@ -122,9 +122,9 @@ pub struct Supervisor {
 pub struct Restart {
     /// Maximum number of attempts of a turn. Defaults to 1, which means no retry.
     pub attempts: NonZeroU32,
-    /// Delay before the second attempt of a turn, doubled for each further attempt, up to one minute or this value if
-    /// it is longer. Defaults to 1 s. The delay of an error that requests a longer one applies instead. During the
-    /// delay, the session waits, and other sessions can run.
+    /// Delay before the second attempt of a turn. Each further delay is twice as long, up to one minute, or up to this value if it is
+    /// longer than one minute. Defaults to 1 s. The delay of an error that requests a longer one applies instead. During the delay, the
+    /// session waits, and other sessions can run.
     pub delay: Duration,
 }
 

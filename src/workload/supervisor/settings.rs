@@ -12,7 +12,7 @@ pub(super) struct Settings {
     pub(super) subscribers: usize,
     pub(super) restart: Restart,
     pub(super) drain: Duration,
-    /// Timeout for closing a workload, and for saving a turn that is stopped during the save.
+    /// Timeout for closing a workload. Also the timeout for saving a turn that is stopped while it is being saved.
     pub(super) patience: Duration,
 }
 

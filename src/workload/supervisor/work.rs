@@ -35,7 +35,7 @@ struct Begun {
     /// nothing. `added` is the number of entries when the turn started.
     session: Conversation,
     added: u64,
-    /// The saved state of a suspended turn that continues.
+    /// The saved state from which the turn continues, if the turn was suspended.
     resumed: Option<Json>,
 }
 
