@@ -15,7 +15,7 @@ macro_rules! pages {
 }
 
 #[cfg(test)]
-pub(crate) mod tables;
+pub(crate) mod tests;
 
 pages! {
     concepts = "concepts" needs "full";

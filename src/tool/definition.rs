@@ -148,7 +148,7 @@ fn responds_with(context: &Value) -> Result<Vec<String>, ToolError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guide::tables::assert_fields;
+    use crate::guide::tests::assert_fields;
     use serde_json::json;
 
     fn definition() -> Value {

@@ -205,7 +205,7 @@ fn objects<'v>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guide::tables::assert_fields;
+    use crate::guide::tests::assert_fields;
 
     #[test]
     fn the_reference_lists_every_field_of_an_agent() {

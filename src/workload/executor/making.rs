@@ -316,7 +316,7 @@ fn unusable(id: &str) -> impl FnOnce(DefinitionError) -> WorkloadError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guide::tables::assert_fields;
+    use crate::guide::tests::assert_fields;
 
     #[test]
     fn the_reference_lists_every_field_of_a_stored_workflow_definition() {

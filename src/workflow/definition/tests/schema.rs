@@ -3,7 +3,7 @@
 use super::language::{Object, SCHEMA, Way, objects};
 use super::properties::{any_json, pointers};
 use super::*;
-use crate::guide::tables::fields;
+use crate::guide::tests::fields;
 use proptest::prelude::*;
 use serde_json::Map;
 use std::collections::BTreeSet;

@@ -38,26 +38,22 @@ pub(crate) fn assert_fields(page: &str, heading: &str, names: &[&str]) {
     assert_eq!(fields(page, heading), names, "{heading}");
 }
 
-mod tests {
-    use super::*;
+const PAGE: &str = "# A\n\n## B\n\n| field | type | default | meaning | example |\n|---|---|---|---|---|\n\
+    | `x` | string | none | Text. | `\"a\"` |\n\n## C\n";
 
-    const PAGE: &str = "# A\n\n## B\n\n| field | type | default | meaning | example |\n|---|---|---|---|---|\n\
-        | `x` | string | none | Text. | `\"a\"` |\n\n## C\n";
+#[test]
+fn the_fields_of_a_table_are_found_below_its_heading() {
+    assert_fields(PAGE, "B", &["x"]);
+}
 
-    #[test]
-    fn the_fields_of_a_table_are_found_below_its_heading() {
-        assert_fields(PAGE, "B", &["x"]);
-    }
+#[test]
+#[should_panic(expected = "no table below \"C\"")]
+fn a_heading_without_a_table_is_reported() {
+    fields(PAGE, "C");
+}
 
-    #[test]
-    #[should_panic(expected = "no table below \"C\"")]
-    fn a_heading_without_a_table_is_reported() {
-        fields(PAGE, "C");
-    }
-
-    #[test]
-    #[should_panic(expected = "B")]
-    fn a_missing_field_is_reported() {
-        assert_fields(PAGE, "B", &["x", "y"]);
-    }
+#[test]
+#[should_panic(expected = "B")]
+fn a_missing_field_is_reported() {
+    assert_fields(PAGE, "B", &["x", "y"]);
 }
