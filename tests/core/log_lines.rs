@@ -101,9 +101,10 @@ fn message(statement: &str) -> Option<String> {
 
 /// Returns a message with single spaces and without quotes for code.
 fn plain(message: &str) -> String {
-    let words = message.split(|character: char| character.is_whitespace() || character == '\\');
+    let text = message.replace('`', "");
+    let words = text.split(|character: char| character.is_whitespace() || character == '\\');
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-    words.join(" ").replace('`', "")
+    words.join(" ")
 }
 
 /// Returns the level and the message in a row of the table.
