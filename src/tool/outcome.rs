@@ -38,8 +38,7 @@ pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
         Err(failed) => failed,
     };
     if failed.is::<Suspension>() {
-        let message =
-            "this tool wants to suspend its run, which it can only where it has one of its own";
+        let message = "the tool suspends its run, but a tool of an agent or a flow has no run of its own; serve the tool with ToolExecutor";
         return error("cannot_suspend", message);
     }
     let message = failed.to_string();

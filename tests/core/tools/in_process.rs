@@ -50,7 +50,7 @@ async fn every_end_of_a_call_is_data() {
                 suspend(Wake::on(Selector::schema("a.v1")), json!({})).writing(Response::none())
             }),
             "cannot_suspend",
-            "this tool wants to suspend its run, which it can only where it has one of its own",
+            "the tool suspends its run, but a tool of an agent or a flow has no run of its own; serve the tool with ToolExecutor",
         ),
         (
             registry([json_tool(
