@@ -677,7 +677,7 @@ mod scanner {
     }
 
     #[test]
-    fn an_import_from_above_is_named_with_its_line_and_what_is_allowed() {
+    fn an_import_from_above_is_reported_with_its_line_and_the_allowed_modules() {
         let file = Source::new(
             "model/event.rs",
             "use serde::Serialize;\nuse crate::store::BreadcrumbStore;\n",
@@ -701,7 +701,7 @@ mod scanner {
     }
 
     #[test]
-    fn a_re_export_of_the_crate_root_is_no_module() {
+    fn a_re_export_of_the_crate_root_is_not_a_module() {
         for code in [
             "use crate::Breadcrumb;",
             "use crate::{Breadcrumb};",
@@ -734,7 +734,7 @@ mod scanner {
     }
 
     #[test]
-    fn visibility_macros_and_longer_names_are_no_arrows() {
+    fn visibility_macros_and_longer_names_are_not_imports() {
         let code = "pub(crate) fn a() { crate::store_conformance!(x); my_crate::tool(); supercrate::x(); }";
 
         assert_eq!(names("store/mod.rs", code), [""; 0]);

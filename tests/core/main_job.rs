@@ -89,7 +89,7 @@ async fn a_question_is_answered_with_the_page_and_the_history_before_it() {
 }
 
 #[tokio::test]
-async fn a_tool_request_is_answered_with_what_the_page_has() {
+async fn a_tool_request_is_answered_from_the_page_in_the_context() {
     let store = filled_store().await;
     let tool = json_tool("web-analyzer", "Counts.", json!({}), |_, call| async move {
         Ok(
@@ -153,7 +153,7 @@ async fn the_same_event_again_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_schema_nobody_wrote_code_for_reaches_the_context_by_a_line_of_json() {
+async fn one_line_of_json_adds_a_schema_without_code_to_the_context() {
     let store = filled_store().await;
     let mut definition = assistant_definition();
     let selectors = definition["context"]["subscriptions"]["selectors"]

@@ -181,7 +181,7 @@ async fn runs_in_flight_are_counted_while_they_run_and_their_time_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_say_how_they_ended() {
+async fn attempts_are_counted_by_outcome() {
     let (metrics, _guard) = recorder();
     let store = MemoryStore::default();
     let again = Probe::on("message.v1", "again", &store).executing(|context| async move {
@@ -220,7 +220,7 @@ async fn attempts_say_how_they_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_without_a_ledger_are_counted_alike() {
+async fn attempts_without_a_ledger_are_counted_by_outcome() {
     let (metrics, _guard) = recorder();
     let store = MemoryStore::default();
     let probe = Probe::on("message.v1", "direct", &Shim::without_ledger(&store));
@@ -276,7 +276,7 @@ async fn calls_of_a_store_and_of_a_source_are_measured_by_operation_and_outcome(
 
 /// Reads the documentation's table as text: name, kind and labels of each row.
 #[test]
-fn the_table_in_the_documentation_and_the_constants_say_the_same() {
+fn the_documentation_table_matches_the_constants() {
     let source = include_str!("../../src/runtime/metrics.rs");
     let rows: Vec<Vec<&str>> = source
         .lines()

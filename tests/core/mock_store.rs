@@ -16,7 +16,7 @@ fn page(url: &str) -> Breadcrumb {
 }
 
 #[tokio::test]
-async fn a_store_with_breadcrumbs_keeps_their_ids_versions_and_times() {
+async fn a_store_built_from_breadcrumbs_preserves_ids_versions_and_times() {
     let old = page("a");
     let new = old.patched(
         Patch::new().title("new"),

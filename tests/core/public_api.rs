@@ -178,7 +178,7 @@ fn an_executor_of_a_workload_can_be_shared_between_threads() {
 }
 
 #[test]
-fn what_a_model_is_shown_can_be_made_and_shared_in_any_thread() {
+fn model_contexts_and_agents_are_send_and_sync() {
     fn shared<T: Send + Sync + 'static>() {}
     fn sent<T: Send>(_: &T) {}
     shared::<(ModelContext, ContextBudget, FenceKey, Hints)>();
@@ -188,7 +188,7 @@ fn what_a_model_is_shown_can_be_made_and_shared_in_any_thread() {
 }
 
 #[test]
-fn models_and_what_they_are_asked_may_cross_threads() {
+fn models_and_their_requests_are_send_and_sync() {
     fn shared<T: Send + Sync + 'static>() {}
     fn unsized_shared<T: ?Sized + Send + Sync>() {}
 

@@ -509,7 +509,8 @@ async fn the_number_of_recorded_contexts_is_limited() -> Result<(), BoxError> {
 }
 
 #[tokio::test]
-async fn commits_of_the_worker_fail_and_those_of_the_test_do_not() -> Result<(), BoxError> {
+async fn injected_faults_fail_the_workers_commits_and_not_the_tests_commits() -> Result<(), BoxError>
+{
     let (store, faults, attempts) = (TestStore::new()?, Faults::new(), Arc::default());
     let faulty = store.with_faults(&faults);
     let worker = Runtime::on(&faulty).executor(clerk(&attempts)).build()?;

@@ -235,7 +235,7 @@ async fn a_source_that_cannot_be_fetched_is_a_warning_that_names_it() {
 }
 
 #[tokio::test]
-async fn what_is_withheld_from_a_model_is_logged_by_its_source_and_never_by_its_words()
+async fn withheld_items_are_logged_with_their_source_and_without_their_content()
 -> Result<(), BoxError> {
     let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::CLOSE);
     let note = NewBreadcrumb::new("note.v1").context(json!({"note": SECRET}));

@@ -684,7 +684,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Runs `cases` random sequences of steps on stores of `T`.
-pub(crate) fn the_ledger_does_what_the_model_does<T: StoreUnderTest + Default>(cases: u32) {
+pub(crate) fn the_ledger_behaves_like_its_model<T: StoreUnderTest + Default>(cases: u32) {
     proptest!(ProptestConfig::with_cases(cases), |(steps in vec(step(), 1..80))| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {

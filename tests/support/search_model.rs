@@ -183,7 +183,7 @@ async fn take(store: &impl BreadcrumbStore, kept: &mut Vec<Arc<Breadcrumb>>, ste
 }
 
 /// Runs `cases` random sequences of changes and searches on stores of `T`.
-pub(crate) fn a_search_finds_what_a_filter_over_everything_finds<T: StoreUnderTest + Default>(
+pub(crate) fn a_search_returns_the_same_breadcrumbs_as_a_full_scan<T: StoreUnderTest + Default>(
     cases: u32,
 ) {
     proptest!(

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_a_kill_cut_short_is_left_out_and_takes_no_other_with_it() {
+    fn a_record_line_truncated_by_a_kill_is_skipped_alone() {
         let folder = std::env::temp_dir().join(format!("torture-oracle-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let oracle = Oracle::open(&folder).unwrap();

@@ -125,7 +125,7 @@ fn asks_for_definitions(call: &Call<'_>) -> bool {
 }
 
 #[tokio::test]
-async fn own_hints_win_over_those_of_the_schema_and_are_not_merged_with_them() {
+async fn hints_of_a_breadcrumb_replace_the_hints_of_its_schema() {
     let store = MemoryStore::default();
     define(&store, "note.v1", hide()).await;
     hinted(&store, secret(), json!({"exclude": ["open"]})).await;
@@ -293,7 +293,7 @@ async fn many_definitions_of_one_schema_do_not_hide_that_of_another() {
 }
 
 #[tokio::test]
-async fn what_a_store_returns_beside_the_definitions_asked_for_shapes_nothing() {
+async fn a_non_definition_in_a_search_result_does_not_shape_the_context() {
     let store = MemoryStore::default();
     let forged = NewBreadcrumb::new("note.v1").tag("defines:question.v1");
     let forged = store.create(forged.llm_hints(hide())).await.unwrap();
@@ -375,7 +375,7 @@ async fn an_optional_source_of_one_item_is_missing_if_that_is_withheld() {
 }
 
 #[tokio::test]
-async fn causes_beyond_a_few_are_told_as_one() {
+async fn missing_causes_beyond_a_few_are_reported_as_one_entry() {
     let store = MemoryStore::default();
     for n in 0..9 {
         hinted(&store, json!({}), json!({ format!("unknown{n}"): 1 })).await;
@@ -645,7 +645,7 @@ async fn a_context_made_by_hand_is_shaped_by_own_hints_and_those_that_were_given
 }
 
 #[tokio::test]
-async fn what_was_missing_before_is_still_told() {
+async fn a_source_whose_fetch_failed_is_still_reported_as_missing() {
     let store = MemoryStore::default();
     let shim = Shim::new(&store, |call| match call {
         Call::Search(query) if query.selector.schema_name() == Some("note.v1") => {
@@ -699,7 +699,7 @@ fn many_notes(hints: Option<Value>, context: &Value, count: usize) -> ExecutionC
 }
 
 #[tokio::test]
-async fn others_of_the_task_go_on_while_much_is_shaped() {
+async fn other_futures_of_the_task_run_while_a_large_context_is_shaped() {
     let large = json!({"items": vec![json!({"secret": 1}); 2_000]});
     let hide = json!({"exclude": ["items.secret"]});
 
@@ -716,7 +716,7 @@ async fn others_of_the_task_go_on_while_much_is_shaped() {
 }
 
 #[tokio::test]
-async fn what_all_hints_of_a_context_take_together_is_bounded() {
+async fn the_total_work_of_all_hints_in_a_context_is_bounded() {
     let context = json!({"items": vec![json!({"n": 1}); 20_000]});
     let hide = json!({"exclude": ["items.secret"]});
     let harmless = NewBreadcrumb::new("page.v1")

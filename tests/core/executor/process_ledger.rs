@@ -307,7 +307,7 @@ async fn an_event_is_acknowledged_when_the_runs_of_all_executors_have_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_finishes_what_runs_and_leaves_the_other_events_to_the_source() {
+async fn a_drain_finishes_running_events_and_nacks_the_others() {
     let store = MemoryStore::default();
     let questions = [1, 2, 3].map(|n| put(&store, "question.v1", json!({"n": n})));
     let questions = futures::future::join_all(questions).await;
@@ -443,7 +443,7 @@ async fn an_event_that_comes_again_while_its_run_is_claimed_by_hand_waits_for_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_says_when_the_run_is_due_again() {
+async fn an_error_reports_the_due_time_of_the_retry() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let probe = prober(&Shim::without_ledger(&store)).failing(|| "reset".into());

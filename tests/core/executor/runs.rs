@@ -84,7 +84,7 @@ async fn a_selector_that_is_context_first_and_trigger_second_fires() {
 }
 
 #[tokio::test]
-async fn what_is_only_context_is_noted_and_nothing_is_read() {
+async fn a_context_breadcrumb_is_noted_without_reading_the_store() {
     let store = MemoryStore::default();
     let page = put(&store, "page.v1", json!({})).await;
     let other = put(&store, "other.v1", json!({})).await;
@@ -323,7 +323,7 @@ async fn a_store_that_does_not_read_its_own_writes_gets_time_to_find_the_trigger
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_never_found_is_gone_at_once_or_within_the_lease_where_reads_may_lag() {
+async fn a_missing_breadcrumb_is_gone_at_once_or_within_the_lease_if_reads_may_lag() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     store.delete(question.id).await.unwrap();
@@ -345,7 +345,7 @@ async fn what_is_never_found_is_gone_at_once_or_within_the_lease_where_reads_may
 }
 
 #[tokio::test]
-async fn a_deletion_runs_on_the_tombstone_where_it_is_asked_for() {
+async fn a_trigger_on_deletions_runs_on_the_tombstone() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     store.delete(question.id).await.unwrap();
@@ -367,7 +367,7 @@ async fn a_deletion_runs_on_the_tombstone_where_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_deletion_runs_on_what_the_store_kept_and_never_on_what_the_event_says() {
+async fn a_deletion_runs_on_the_stored_tombstone_and_ignores_the_event_content() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     store.delete(question.id).await.unwrap();
@@ -393,7 +393,7 @@ async fn a_deletion_runs_on_what_the_store_kept_and_never_on_what_the_event_says
 }
 
 #[tokio::test]
-async fn a_deletion_of_which_the_store_kept_nothing_is_gone() {
+async fn a_deletion_without_a_stored_tombstone_is_gone() {
     let mut limits = MemoryLimits::default();
     limits.tombstones = 1;
     let store = MemoryStore::with_limits(limits);
@@ -413,7 +413,7 @@ async fn a_deletion_of_which_the_store_kept_nothing_is_gone() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_its_event_is_decided_after_the_fetch() {
+async fn a_breadcrumb_too_large_for_its_event_is_matched_after_the_fetch() {
     let store = MemoryStore::default();
     let mut events = store.events().subscribe(StartAt::Beginning).await.unwrap();
     let trigger = Subscription::trigger("page.v1").matching("wanted", "eq", true);
@@ -443,7 +443,7 @@ async fn what_is_too_large_for_its_event_is_decided_after_the_fetch() {
 }
 
 #[tokio::test]
-async fn a_forged_deletion_of_what_is_still_there_does_not_run_as_one() {
+async fn a_forged_deletion_of_an_existing_breadcrumb_is_unmatched() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let trigger = Subscription::trigger("question.v1").on([EventKind::Deleted]);
@@ -495,8 +495,7 @@ fn an_executor_id_that_a_store_would_change_or_cannot_index_is_refused() {
 }
 
 #[tokio::test]
-async fn an_executor_that_requires_what_is_found_by_meaning_is_refused_on_a_store_that_does_not_search_so()
- {
+async fn a_required_vector_source_is_refused_on_a_store_without_vector_search() {
     let plain = MemoryStore::default();
     let searches = Capabilities::default().vector_search(true);
     let able = Shim::new(&plain, |_| Do::Pass).able_to(searches);
@@ -555,7 +554,7 @@ async fn own_breadcrumbs_never_trigger() {
 }
 
 #[tokio::test]
-async fn what_an_executor_wrote_stays_its_own_after_the_run_that_wrote_it_is_forgotten() {
+async fn a_breadcrumb_is_own_even_after_the_run_that_wrote_it_is_forgotten() {
     let mut limits = MemoryLimits::default();
     limits.finished_runs = 1;
     let store = MemoryStore::with_limits(limits);
@@ -587,7 +586,7 @@ async fn what_an_executor_wrote_stays_its_own_after_the_run_that_wrote_it_is_for
 }
 
 #[tokio::test]
-async fn a_redelivery_older_than_the_finished_runs_that_are_kept_runs_again() {
+async fn a_redelivery_older_than_the_retained_finished_runs_runs_again() {
     let mut limits = MemoryLimits::default();
     limits.finished_runs = 2;
     let store = MemoryStore::with_limits(limits);
@@ -613,7 +612,7 @@ async fn a_redelivery_older_than_the_finished_runs_that_are_kept_runs_again() {
 }
 
 #[tokio::test]
-async fn a_payload_cannot_silence_an_executor_or_end_a_chain_where_there_is_a_ledger() {
+async fn a_forged_payload_cannot_silence_an_executor_that_has_a_ledger() {
     let store = MemoryStore::default();
     let forged = json!({"creator": {
         "id": "prober", "agent_id": "prober", "tool": "prober", "hops": 99, "correlation_id": "x",
@@ -633,7 +632,7 @@ async fn a_payload_cannot_silence_an_executor_or_end_a_chain_where_there_is_a_le
 }
 
 #[tokio::test]
-async fn without_a_ledger_author_and_payload_decide_what_is_own() {
+async fn author_and_payload_identify_own_breadcrumbs_without_a_ledger() {
     let store = MemoryStore::default();
     let probe = prober(&Shim::without_ledger(&store));
     let by_author = NewBreadcrumb::new("question.v1").created_by("prober");
@@ -729,7 +728,7 @@ async fn a_hundred_at_once_execute_once_and_answer_once() {
 }
 
 #[tokio::test]
-async fn executors_and_tenants_have_runs_of_their_own() {
+async fn executors_and_tenants_have_separate_runs() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let other_tenant = store.in_tenant("b");
@@ -824,7 +823,7 @@ async fn heartbeats_keep_a_long_run_beyond_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_cannot_be_kept_cancels_the_run_before_it_is_over() {
+async fn a_lease_that_cannot_be_renewed_cancels_the_run_before_it_expires() {
     for hangs in [false, true] {
         let store = MemoryStore::default();
         let question = asked(&store).await;
@@ -951,7 +950,7 @@ async fn a_transient_error_is_postponed_until_the_attempts_are_used_up() {
 }
 
 #[tokio::test]
-async fn an_error_says_by_itself_whether_it_is_permanent() {
+async fn the_type_of_an_error_decides_that_it_is_permanent() {
     let missing_key = |context: &ExecutionContext| context.require("nothing").unwrap_err();
     type Make = fn() -> BoxError;
     let makes: [(&str, Make); 5] = [
@@ -1025,7 +1024,7 @@ async fn the_delay_a_store_asks_for_is_the_least_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_limit_uses_no_attempt_and_its_delay_is_kept() {
+async fn a_rate_limit_uses_no_attempt_and_its_delay_is_respected() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let probe = prober(&store)
@@ -1047,7 +1046,7 @@ async fn a_rate_limit_uses_no_attempt_and_its_delay_is_kept() {
 }
 
 #[tokio::test]
-async fn a_panic_fails_its_own_run_only_and_is_a_class_of_its_own() {
+async fn a_panic_fails_only_its_run_and_has_its_own_failure_class() {
     let store = MemoryStore::default();
     let (question, other) = (
         asked(&store).await,
@@ -1109,7 +1108,7 @@ async fn three_abandoned_leases_in_a_row_are_a_crash_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_run_at_most_once_is_never_executed_again() {
+async fn an_at_most_once_run_is_never_executed_again() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let once = Profile::default().at_most_once();
@@ -1130,7 +1129,7 @@ async fn what_may_run_at_most_once_is_never_executed_again() {
 }
 
 #[tokio::test]
-async fn what_may_run_at_most_once_is_tried_again_if_it_never_started() {
+async fn an_at_most_once_run_that_never_started_is_retried() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let page = Subscription::context("page.v1").key("page").required();
@@ -1270,7 +1269,7 @@ async fn a_dead_letter_names_the_run_and_its_cause_and_holds_no_payload() {
 }
 
 #[tokio::test]
-async fn what_is_written_says_who_wrote_it_and_because_of_what() {
+async fn a_written_breadcrumb_names_its_author_and_its_trigger() {
     for (kind, own_name) in [
         ("executor", None),
         ("agent", Some("agent_id")),
@@ -1310,7 +1309,7 @@ async fn what_is_written_says_who_wrote_it_and_because_of_what() {
 }
 
 #[tokio::test]
-async fn an_update_is_stamped_where_it_has_a_context_and_signed_always() {
+async fn an_update_with_a_context_is_stamped_and_every_update_is_signed() {
     let store = MemoryStore::default();
     let target = put(&store, "target.v1", json!({"kept": true})).await;
     let question = NewBreadcrumb::new("question.v1").tag("session:7");
@@ -1419,7 +1418,7 @@ async fn a_run_cannot_create_the_tags_by_which_a_store_recognises_the_writes_of_
 }
 
 #[tokio::test]
-async fn a_run_keeps_the_tags_of_the_library_on_a_breadcrumb_and_cannot_add_one() {
+async fn an_update_preserves_library_tags_and_cannot_add_one() {
     for (tags, is_refused) in [
         (vec!["a", "ux:run:own"], false),
         (vec!["a"], false),
@@ -1452,7 +1451,7 @@ async fn a_run_keeps_the_tags_of_the_library_on_a_breadcrumb_and_cannot_add_one(
 }
 
 #[tokio::test]
-async fn a_chain_keeps_its_correlation_and_counts_its_hops() {
+async fn a_chain_preserves_its_correlation_id_and_counts_its_hops() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let first = Probe::on("question.v1", "first", &store);
@@ -1494,7 +1493,7 @@ async fn pump(store: &MemoryStore, probes: &[&Probe]) -> usize {
 }
 
 #[tokio::test]
-async fn a_cycle_of_executors_stops_at_the_hop_limit_whatever_payloads_claim() {
+async fn a_cycle_of_executors_stops_at_the_hop_limit_despite_forged_payloads() {
     let store = MemoryStore::default();
     put(&store, "a.v1", json!({})).await;
     let step = |from: &str, to: &str| {
@@ -1590,7 +1589,7 @@ async fn executors_that_fail_at_each_others_dead_letters_come_to_an_end() {
 }
 
 #[tokio::test]
-async fn an_executor_writes_only_what_it_responds_with() {
+async fn an_executor_writes_only_the_schemas_of_its_profile() {
     let allowed = Profile::default().responds_with(["answer.v1"]);
     let store = MemoryStore::default();
     let mine = put(&store, "answer.v1", json!({})).await;
@@ -1826,7 +1825,7 @@ async fn a_response_of_nothing_ends_the_run_all_the_same() {
 }
 
 #[tokio::test]
-async fn saved_progress_is_what_the_next_attempt_goes_on_with() {
+async fn the_next_attempt_resumes_with_the_saved_progress() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let probe = prober(&store).executing(|context| async move {
@@ -1853,7 +1852,7 @@ async fn saved_progress_is_what_the_next_attempt_goes_on_with() {
 }
 
 #[tokio::test]
-async fn a_save_that_fails_is_told() {
+async fn a_save_that_fails_is_reported_to_the_executor() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let broken = Shim::new(&store, |call| match call {
@@ -1879,7 +1878,7 @@ async fn a_save_that_fails_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_save_after_the_end_of_the_run_is_refused_and_one_that_waits_then_is_told() {
+async fn a_save_that_is_late_or_pending_at_the_end_of_the_run_is_refused() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let (tell, told) = futures::channel::oneshot::channel();
@@ -1971,7 +1970,7 @@ fn asker(store: &(impl BreadcrumbStore + Clone), wake: Wake) -> Probe {
 }
 
 #[tokio::test]
-async fn a_suspended_run_writes_waits_and_goes_on_with_what_woke_it() {
+async fn a_suspended_run_writes_a_request_and_resumes_with_the_response() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let selector = Selector::schema("human.response.v1").all_tags(["request:7"]);
@@ -2010,7 +2009,7 @@ async fn a_suspended_run_writes_waits_and_goes_on_with_what_woke_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspended_run_goes_on_when_its_time_is_up() {
+async fn a_suspended_run_resumes_at_its_deadline() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let until = question.updated_at + 60 * SECOND;
@@ -2046,7 +2045,7 @@ async fn a_suspension_that_cannot_be_written_does_not_suspend() {
 }
 
 #[tokio::test]
-async fn suspending_without_a_ledger_fails_and_says_so() {
+async fn suspending_without_a_ledger_fails_and_the_error_names_the_ledger() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let probe = asker(
@@ -2130,7 +2129,7 @@ async fn a_redone_run_answers_once_more() {
 }
 
 #[tokio::test]
-async fn an_outage_at_the_commit_keeps_the_run_for_another_attempt() {
+async fn an_outage_at_the_commit_postpones_the_run() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let down = Arc::new(AtomicBool::new(true));
@@ -2155,7 +2154,7 @@ async fn an_outage_at_the_commit_keeps_the_run_for_another_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_cannot_be_given_back_is_claimed_after_its_lease() {
+async fn a_run_whose_release_fails_is_claimed_after_its_lease() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let broken = Shim::new(&store, |call| match call {
@@ -2231,7 +2230,7 @@ async fn a_store_without_a_ledger_answers_once_and_leaves_retries_to_the_caller(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_and_the_attempt_are_told_to_execute() {
+async fn the_context_contains_the_deadline_and_the_attempt() {
     let store = MemoryStore::default();
     let question = asked(&store).await;
     let probe = prober(&store).profile(Profile::default().timeout(90 * SECOND));
@@ -2338,7 +2337,7 @@ async fn assert_forwards(executor: impl UniversalExecutor, trigger: &Arc<Breadcr
 }
 
 #[tokio::test]
-async fn pointers_forward_every_method_those_with_defaults_included() {
+async fn pointers_forward_every_method_including_methods_with_defaults() {
     let store = MemoryStore::default().in_tenant("mine");
     let trigger = asked(&store).await;
     let make = || Overrides {

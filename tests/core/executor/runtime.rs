@@ -147,7 +147,7 @@ impl EventSource for Played {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_event_reaches_every_executor_it_concerns_and_no_other() {
+async fn every_event_reaches_every_matching_executor_and_no_other() {
     let store = MemoryStore::default();
     let probes: Vec<Arc<Probe>> = (0..20)
         .map(|n| Probe::on(&format!("s{n}.v1"), &format!("p{n}"), &store).shared())
@@ -176,7 +176,7 @@ async fn every_event_reaches_every_executor_it_concerns_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn executors_that_fail_and_panic_stop_no_other() {
+async fn executors_that_fail_or_panic_do_not_stop_other_executors() {
     let store = MemoryStore::default();
     let fails = Probe::on("question.v1", "fails", &store)
         .failing(|| permanent("no"))
@@ -370,7 +370,7 @@ async fn the_run_of_a_worker_that_died_is_picked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_finishes_what_runs_and_starts_nothing_more() {
+async fn a_shutdown_finishes_running_work_and_starts_no_new_run() {
     let store = MemoryStore::default();
     let slow = Probe::on("question.v1", "slow", &store)
         .executing(|_| async {
@@ -394,7 +394,7 @@ async fn a_shutdown_finishes_what_runs_and_starts_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_finished_in_time_is_dropped_and_writes_nothing() {
+async fn a_run_that_exceeds_the_drain_timeout_is_dropped_and_writes_nothing() {
     let store = MemoryStore::default();
     let hangs = Probe::on("question.v1", "hangs", &store).hanging().shared();
     let runtime = Runtime::builder(store.events())
@@ -420,7 +420,7 @@ async fn what_is_not_finished_in_time_is_dropped_and_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_run_once_and_is_dropped_at_the_end_has_an_unknown_outcome() {
+async fn an_at_most_once_run_dropped_at_shutdown_has_an_unknown_outcome() {
     let store = MemoryStore::default();
     let hangs = Probe::on("question.v1", "hangs", &store)
         .profile(Profile::default().at_most_once())
@@ -495,7 +495,7 @@ impl UniversalExecutor for NeverEnds {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_its_executor_never_ends_is_ended_by_the_runtime_and_whoever_asked_is_told() {
+async fn a_run_that_never_finishes_is_ended_and_the_requester_receives_an_answer() {
     let store = MemoryStore::default();
     let never_ends = Arc::new(NeverEnds(Probe::on("question.v1", "odd", &store)));
     let runtime = runtime(&store, vec![never_ends]);
@@ -516,7 +516,7 @@ async fn a_run_that_its_executor_never_ends_is_ended_by_the_runtime_and_whoever_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_is_never_ended_ends_although_nobody_can_be_told() {
+async fn a_run_that_never_finishes_ends_even_if_its_answer_cannot_be_written() {
     let store = MemoryStore::default();
     let commits = AtomicUsize::new(0);
     // The runtime tries to write the answer four times. The dead letter is then written alone.
@@ -559,7 +559,7 @@ async fn a_dropped_runtime_writes_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_acknowledged_once_its_runs_are_kept_or_processed() {
+async fn an_event_is_acknowledged_once_its_runs_are_enqueued_or_processed() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let other = put(&store, "other.v1", json!({})).await;
@@ -622,7 +622,7 @@ async fn an_executor_without_a_ledger_processes_an_event_before_it_is_acknowledg
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_failed_without_a_ledger_is_asked_for_again() {
+async fn an_event_that_failed_without_a_ledger_is_redelivered() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let failed = AtomicUsize::new(0);
@@ -648,7 +648,7 @@ async fn an_event_that_failed_without_a_ledger_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_not_acknowledged_before_its_run_is_kept() {
+async fn an_event_is_not_acknowledged_before_its_run_is_enqueued() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let source = Played::new([vec![(1, event_of(&question))]]);
@@ -706,7 +706,7 @@ async fn events_are_taken_in_while_all_places_are_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_ledger_holds_up_the_source_and_loses_nothing() {
+async fn a_full_ledger_slows_the_source_down_and_loses_nothing() {
     let mut limits = MemoryLimits::default();
     limits.open_runs = 5;
     let store = MemoryStore::with_limits(limits);
@@ -793,7 +793,7 @@ impl EventSource for Firehose {
 }
 
 #[tokio::test]
-async fn a_source_that_always_has_something_keeps_nobody_from_working() {
+async fn a_source_that_is_always_ready_does_not_starve_the_workers() {
     for errors in [false, true] {
         let store = MemoryStore::default();
         let noise = put(&store, "noise.v1", json!({})).await;
@@ -819,7 +819,7 @@ async fn a_source_that_always_has_something_keeps_nobody_from_working() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_what_cannot_be_kept_only_so_much_is_taken_in() {
+async fn events_that_cannot_be_enqueued_are_bounded_by_max_deliveries() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let away = Shim::new(&store, |call| match call {
@@ -838,7 +838,7 @@ async fn of_what_cannot_be_kept_only_so_much_is_taken_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_memory_store_delivers_again_what_could_not_be_kept() {
+async fn a_memory_store_redelivers_events_that_could_not_be_enqueued() {
     let store = MemoryStore::default();
     let failures = AtomicUsize::new(0);
     let flaky = Shim::new(&store, move |call| match call {
@@ -882,7 +882,7 @@ async fn a_ledger_that_is_away_for_a_while_is_asked_again() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_when_it_is_built() {
+fn an_invalid_runtime_is_refused_when_it_is_built() {
     let store = MemoryStore::default();
     let probe = || Probe::on("question.v1", "prober", &store);
     let builder = || Runtime::builder(store.events());
@@ -999,7 +999,7 @@ async fn a_source_that_cannot_be_reached_at_the_start_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_source_dropped_is_counted() {
+async fn events_dropped_by_the_source_are_counted() {
     let mut limits = MemoryLimits::default();
     limits.events = 10;
     let store = MemoryStore::with_limits(limits);
@@ -1215,7 +1215,7 @@ async fn two_runtimes_on_one_store_answer_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_runs_again_goes_on_after_the_last_event() {
+async fn a_restarted_runtime_resumes_after_the_last_event() {
     let store = MemoryStore::default();
     let probe = Probe::on("question.v1", "prober", &store).shared();
     let runtime = Runtime::builder(store.events())
@@ -1238,7 +1238,7 @@ async fn a_runtime_that_runs_again_goes_on_after_the_last_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_kept_before_the_end_is_taken_in_by_the_next_run() {
+async fn an_event_that_could_not_be_enqueued_is_enqueued_by_the_next_run() {
     let store = MemoryStore::default();
     let is_down = Arc::new(AtomicUsize::new(1));
     let down = Arc::clone(&is_down);

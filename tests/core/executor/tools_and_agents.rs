@@ -367,7 +367,7 @@ async fn a_tools_write_that_nests_too_deep_is_refused_and_never_a_crash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_error_in_any_executor_says_for_itself_whether_the_run_goes_on() {
+async fn a_model_error_decides_in_any_executor_if_the_run_is_retried() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let limited = |store: &MemoryStore| {
@@ -418,7 +418,7 @@ async fn an_agent_answers_a_trigger_that_has_nothing_but_request_tags() {
 }
 
 #[tokio::test]
-async fn output_that_no_store_keeps_is_answered_as_an_error() {
+async fn output_that_no_store_can_hold_is_answered_as_an_error() {
     for output in [
         || nested(100),
         || nested(20_000),
@@ -505,7 +505,7 @@ async fn an_ordinary_error_is_an_answer_of_an_idempotent_tool_too() {
 }
 
 #[tokio::test]
-async fn a_rate_limited_tool_goes_on_later() {
+async fn a_rate_limited_tool_is_retried_later() {
     let store = MemoryStore::default();
     let request = requested(&store, json!({})).await;
     let limited = failing(&store, || retry_after(Duration::from_secs(20), "slow down"));
@@ -518,7 +518,7 @@ async fn a_rate_limited_tool_goes_on_later() {
 }
 
 #[tokio::test]
-async fn a_tool_may_wait_for_somebody_and_answer_then() {
+async fn a_tool_can_wait_for_an_approval_and_answer_afterwards() {
     let store = MemoryStore::default();
     let request = requested(&store, json!({})).await;
     let asks = tool(&store, |_, context: ToolContext| async move {
@@ -546,7 +546,7 @@ async fn a_tool_may_wait_for_somebody_and_answer_then() {
 }
 
 #[tokio::test]
-async fn what_a_tool_writes_is_stamped_recorded_and_limited() {
+async fn writes_of_a_tool_are_stamped_recorded_and_limited() {
     let store = MemoryStore::default();
     let request = NewBreadcrumb::new("tool.request.v1")
         .tag("session:7")
@@ -610,7 +610,7 @@ async fn what_a_tool_writes_is_stamped_recorded_and_limited() {
 }
 
 #[tokio::test]
-async fn what_a_tool_writes_on_the_way_does_not_set_it_off_and_counts_as_a_hop() {
+async fn a_tools_own_write_does_not_trigger_the_tool_and_counts_as_a_hop() {
     let store = MemoryStore::default();
     let subscriptions = Subscriptions::new([Subscription::trigger("note.v1")]).unwrap();
     let function = json_tool(
@@ -782,7 +782,7 @@ fn a_tool_definition_loads_as_a_breadcrumb_and_as_its_context() {
 }
 
 #[test]
-fn a_tool_definition_that_cannot_be_used_says_what_to_mend() {
+fn an_invalid_tool_definition_reports_the_field_to_fix() {
     let trigger = json!([{"schema_name": "tool.request.v1", "role": "trigger"}]);
 
     for (definition, expected) in [
@@ -953,7 +953,7 @@ async fn an_agent_answers_with_the_fields_and_tags_of_the_wire() {
 }
 
 #[tokio::test]
-async fn what_a_model_claims_about_itself_is_only_text() {
+async fn a_models_claims_about_its_identity_are_only_text() {
     const CLAIM: &str = r#"{"schema_name": "agent.def.v1", "tenant": "b", "tags": ["session:9"],
         "context": {"creator": {"id": "root"}}, "creator": {"id": "root", "hops": 0}, "created_by": "root"}"#;
     let store = MemoryStore::default();
@@ -1023,7 +1023,7 @@ async fn a_rate_limited_model_uses_no_attempt_and_an_unavailable_one_does() {
 }
 
 #[tokio::test]
-async fn what_a_model_will_never_answer_is_answered_as_an_error_at_once() {
+async fn a_permanent_model_error_is_answered_immediately() {
     let errors: [(Make<ModelError>, &str); 4] = [
         (
             || ModelError::Refused {
@@ -1142,7 +1142,7 @@ fn an_agent_definition_loads_as_a_breadcrumb_and_as_its_context() {
 }
 
 #[test]
-fn an_agent_definition_that_cannot_be_used_says_what_to_mend() {
+fn an_invalid_agent_definition_reports_the_field_to_fix() {
     let with = |field: &str, value: Value| {
         let mut definition = definition();
         definition[field] = value;

@@ -83,7 +83,7 @@ fn rule() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn nothing_that_is_excluded_is_seen_in_what_a_model_is_shown(
+    fn excluded_fields_never_appear_in_the_model_context(
         tree in tree(),
         excluded in prop::collection::vec(way(), 1..3),
         included in prop::option::of(way()),

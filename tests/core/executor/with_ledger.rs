@@ -99,7 +99,7 @@ fn answer() -> Write {
 }
 
 #[tokio::test]
-async fn a_redelivered_event_is_answered_once_whoever_sees_it() {
+async fn a_redelivered_event_is_answered_once_by_all_workers() {
     let joined = Joined::new();
     let question = joined.asked().await;
     let (one, other) = (joined.probe(), joined.probe());
@@ -204,7 +204,7 @@ async fn its_own_breadcrumbs_are_known_by_their_creator() {
 }
 
 #[tokio::test]
-async fn hops_are_counted_by_what_is_stamped() {
+async fn hops_are_counted_from_the_stamped_creator() {
     let joined = Joined::new();
     let mut last = put(&joined.service, "a.v1", json!({})).await;
     let first = last.id.to_string();
@@ -274,7 +274,7 @@ async fn nothing_is_written_under_a_lease_that_is_lost() {
 }
 
 #[tokio::test]
-async fn a_ledger_that_cannot_be_asked_for_the_lease_lets_nothing_be_written() {
+async fn a_run_writes_nothing_if_the_ledger_cannot_confirm_its_lease() {
     let joined = Joined::scripted(|call| match call {
         Call::Heartbeat => Do::Fail(unavailable()),
         _ => Do::Pass,
@@ -389,7 +389,7 @@ async fn the_longer_a_response_waits_the_longer_are_its_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_that_changes_something_is_made_again_from_what_is_there() {
+async fn a_response_with_an_update_is_recomputed_after_a_failed_commit() {
     let joined = Joined::serving(failing(1, unavailable));
     let tally = put(&joined.service, "tally.v1", json!({})).await;
     let question = joined.asked().await;
@@ -572,7 +572,7 @@ async fn runs_of_one_key_take_turns_as_in_the_ledger() {
 }
 
 #[tokio::test]
-async fn without_a_ledger_beside_it_there_is_none() {
+async fn a_pair_of_stores_without_a_ledger_has_no_ledger() {
     let service = MemoryStore::default();
     let plain = Shim::without_ledger(&service);
     let store = WithLedger::new(plain.clone(), plain);
@@ -640,7 +640,7 @@ fn a_ledger_of_another_tenant_is_warned_of() {
 }
 
 #[test]
-fn it_can_do_what_the_store_can_but_knows_no_lineage_and_ends_no_run_atomically() {
+fn a_store_with_a_ledger_has_no_lineage_atomic_ends_or_keyed_requests() {
     let Joined { store, service, .. } = Joined::new();
 
     let able = service.capabilities();

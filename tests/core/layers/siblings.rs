@@ -347,7 +347,7 @@ mod scanner {
     }
 
     #[test]
-    fn imports_in_one_direction_are_no_circle() {
+    fn imports_in_one_direction_are_not_a_cycle() {
         let found = circles(&[
             ("a/mod.rs", "pub use b::B;\nuse c::C;\n"),
             ("a/b.rs", "use super::c::C;\nuse crate::other::X;\n"),

@@ -267,7 +267,7 @@ mod scanner {
     }
 
     #[test]
-    fn what_users_do_not_see_may_have_types_of_drivers() {
+    fn private_items_may_use_driver_types() {
         for code in [
             "pub(super) fn of(error: sqlx::Error) -> Self {}",
             "pub fn a() -> Result<(), E> { let error: sqlx::Error = b(); }",

@@ -236,7 +236,7 @@ mod scanner {
     }
 
     #[test]
-    fn two_paths_to_a_type_are_no_duplicate() {
+    fn two_paths_to_one_type_are_not_a_duplicate() {
         let files = [
             ("lib.rs", "pub mod one;\npub mod two;\npub use two::Limits;"),
             ("one.rs", "pub use crate::two::Limits;"),

@@ -80,7 +80,7 @@ async fn hints_are_read_once_for_many_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_there_are_no_hints_is_known_too() {
+async fn the_absence_of_hints_is_cached() {
     let store = MemoryStore::default();
 
     let searches = beside(&store, async || {
@@ -114,7 +114,7 @@ async fn a_change_of_a_definition_counts_as_soon_as_its_event_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_does_not_tell_its_schema_may_be_of_a_definition() {
+async fn an_event_without_a_schema_invalidates_the_cached_hints() {
     let store = MemoryStore::default();
     let told = Told::complete();
     let runtime = runtime(told.clone(), [&looking("looking", &store)]);
@@ -144,7 +144,7 @@ async fn told_and_asked(told: &Told, store: &MemoryStore) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_event_a_change_counts_when_what_is_known_is_too_old() {
+async fn a_change_without_an_event_applies_after_the_maximum_hint_age() {
     let store = MemoryStore::default();
     let told = Told::complete();
     let runtime = runtime(told.clone(), [&looking("looking", &store)]);
@@ -164,7 +164,7 @@ async fn without_an_event_a_change_counts_when_what_is_known_is_too_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_read_before_an_event_is_not_kept_after_it() {
+async fn hints_read_before_a_change_event_are_not_cached_after_it() {
     let store = MemoryStore::default();
     let definition = define(&store, hiding("a")).await;
     let first = AtomicUsize::new(0);
@@ -192,7 +192,7 @@ async fn what_was_read_before_an_event_is_not_kept_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_known_of_one_tenant_is_not_known_of_another() {
+async fn cached_hints_of_one_tenant_do_not_apply_to_another() {
     let one = MemoryStore::default();
     let other = one.in_tenant("other");
     define(&one, hiding("a")).await;

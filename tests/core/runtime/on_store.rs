@@ -133,7 +133,7 @@ async fn a_restart_continues_at_the_position_after_any_downtime() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_executor_beside_an_old_one_has_a_first_start_of_its_own() -> Result<(), BoxError> {
+async fn a_new_executor_beside_an_old_one_has_its_own_first_start() -> Result<(), BoxError> {
     let store = MemoryStore::default();
     run(&store, FirstStart::Oldest, 1).await?;
     advance(2 * HOUR).await;

@@ -85,7 +85,7 @@ fn executions(probe: &Probe) -> BTreeMap<u64, usize> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_trigger_ends_though_no_event_tells_of_any() {
+async fn every_trigger_is_executed_even_without_events() {
     let store = MemoryStore::default();
     let answers = answers(&store);
     let runtime = sweeping(Warped::silent(&store), &answers);
@@ -159,7 +159,7 @@ async fn events_out_of_order_and_five_times_each_are_answered_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_complete_source_says_it_dropped_is_found() {
+async fn triggers_reported_as_dropped_by_a_complete_source_are_found() {
     let store = forgetful(10);
     let answers = answers(&store);
     let runtime = runtime(store.events(), [&answers]);
@@ -178,7 +178,7 @@ async fn what_a_complete_source_says_it_dropped_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_complete_source_dropped_before_the_first_event_is_found() {
+async fn triggers_dropped_before_the_first_event_are_found() {
     for start in [StartAt::Now, StartAt::Beginning] {
         let store = forgetful(10);
         let answers = answers(&store);
@@ -199,7 +199,7 @@ async fn what_a_complete_source_dropped_before_the_first_event_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_there_before_is_not_found_because_the_first_events_were_dropped() {
+async fn older_triggers_are_not_found_if_the_first_events_were_dropped() {
     let store = forgetful(10);
     let answers = answers(&store);
     ask(&store, 0..100).await;
@@ -216,7 +216,7 @@ async fn what_was_there_before_is_not_found_because_the_first_events_were_droppe
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_committed_while_the_store_is_looked_at_hides_nothing() {
+async fn commits_during_a_sweep_hide_no_trigger() {
     let store = forgetful(10);
     let (page, more) = (AtomicUsize::new(0), store.clone());
     let busy = Shim::new(&store, move |call| {
@@ -244,7 +244,7 @@ async fn what_is_committed_while_the_store_is_looked_at_hides_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happened_while_a_source_was_away_is_found_when_it_comes_back() {
+async fn triggers_from_a_source_outage_are_found_after_it_reconnects() {
     for told in [Told::default(), Told::complete()] {
         let store = MemoryStore::default();
         let answers = answers(&store);
@@ -270,7 +270,7 @@ async fn what_happened_while_a_source_was_away_is_found_when_it_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_there_before_the_start_is_not_found() {
+async fn triggers_from_before_the_start_are_not_found() {
     let store = MemoryStore::default();
     let (watched, looks) = watched(&store);
     let answers = answers(&watched);
@@ -343,7 +343,7 @@ async fn a_trigger_of_a_downtime_that_the_ledger_refuses_for_a_while_starts_no_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_begins_at_the_beginning_finds_what_came_in_the_hour_before_unseen() {
+async fn a_start_at_the_beginning_finds_triggers_of_the_last_hour() {
     let store = MemoryStore::default();
     let answers = answers(&store);
     ask(&store, 0..1).await;
@@ -366,7 +366,7 @@ async fn who_begins_at_the_beginning_finds_what_came_in_the_hour_before_unseen()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_looks_back_for_longer_finds_what_came_so_long_before_unseen() {
+async fn a_longer_look_back_finds_correspondingly_older_triggers() {
     let store = MemoryStore::default();
     let answers = answers(&store);
     ask(&store, 0..1).await;
@@ -389,7 +389,7 @@ async fn who_looks_back_for_longer_finds_what_came_so_long_before_unseen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn searches_that_hang_do_not_hold_up_the_start_of_an_executor_with_a_position() {
+async fn hanging_searches_do_not_delay_the_start_of_an_executor_with_a_cursor() {
     let store = MemoryStore::default();
     let hangs = Arc::new(AtomicBool::new(false));
     let hanging = Arc::clone(&hangs);
@@ -418,7 +418,7 @@ async fn searches_that_hang_do_not_hold_up_the_start_of_an_executor_with_a_posit
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_cannot_look_at_so_many_is_asked_for_fewer() {
+async fn a_store_that_cannot_scan_so_many_breadcrumbs_is_queried_for_fewer() {
     let store = MemoryStore::default();
     let near = Shim::new(&store, |call| match call {
         Call::Search(query) if is_look(query) => Do::Fail(StoreError::TooFar {
@@ -440,7 +440,7 @@ async fn a_store_that_cannot_look_at_so_many_is_asked_for_fewer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_announced_is_not_found_again() {
+async fn announced_triggers_are_not_found_again_by_a_sweep() {
     let store = MemoryStore::default();
     let (watched, looks) = watched(&store);
     let answers = answers(&watched);
@@ -522,7 +522,7 @@ fn flaky(store: &MemoryStore) -> Shim {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_while_it_is_looked_at_is_looked_at_again() {
+async fn a_sweep_that_fails_on_a_silent_source_is_retried() {
     let store = MemoryStore::default();
     let answers = answers(&flaky(&store));
     let runtime = runtime(Warped::silent(&store), [&answers]);
@@ -537,7 +537,7 @@ async fn a_store_that_fails_while_it_is_looked_at_is_looked_at_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_after_its_source_dropped_events_is_looked_at_again() {
+async fn a_sweep_that_fails_after_dropped_events_is_retried() {
     let store = forgetful(10);
     let answers = answers(&flaky(&store));
     let runtime = runtime(store.events(), [&answers]);
@@ -552,7 +552,7 @@ async fn a_store_that_fails_after_its_source_dropped_events_is_looked_at_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_cannot_be_reached_at_the_start_is_looked_at_when_it_can() {
+async fn a_store_that_is_unavailable_at_the_start_is_swept_once_it_is_available() {
     let store = MemoryStore::default();
     let is_down = Arc::new(AtomicUsize::new(1));
     let down = Arc::clone(&is_down);
@@ -584,7 +584,7 @@ async fn a_store_that_cannot_be_reached_at_the_start_is_looked_at_when_it_can() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_is_answered_by_what_no_event_told_of() {
+async fn a_reply_without_an_event_answers_a_wait() {
     for oldest_first in [true, false] {
         let store = MemoryStore::default();
         let listed = Shim::new(&store, |_| Do::Pass);
@@ -604,7 +604,7 @@ async fn a_wait_is_answered_by_what_no_event_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_is_answered_by_what_a_complete_source_dropped() {
+async fn a_reply_dropped_by_a_complete_source_answers_a_wait() {
     let store = forgetful(10);
     let runtime = runtime(store.events(), [&bystander(&store)]);
     let asked = async {
@@ -619,7 +619,7 @@ async fn a_wait_is_answered_by_what_a_complete_source_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspended_run_is_woken_by_what_no_event_told_of() {
+async fn a_sweep_resumes_a_suspended_run_whose_reply_has_no_event() {
     let store = MemoryStore::default();
     let wanted = || Selector::schema("reply.v1").all_tags(["to:me"]);
     let looked_for = Arc::new(AtomicUsize::new(0));
@@ -651,7 +651,7 @@ async fn a_suspended_run_is_woken_by_what_no_event_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_tells_of_it_wrongly_hides_nothing() {
+async fn an_event_with_wrong_fields_hides_no_trigger() {
     let wrong: [fn(&Event) -> Event; 3] = [
         |event| Event {
             tags: Vec::new(),
@@ -701,7 +701,7 @@ async fn killed_after(runtime: &Runtime, probe: &Probe, executions: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_dies_while_it_reads_what_a_complete_source_dropped_loses_nothing() {
+async fn a_worker_killed_while_it_sweeps_dropped_events_loses_nothing() {
     let store = forgetful(10);
     let slow = |context: universal_executor::ExecutionContext| async move {
         tokio::time::sleep(SECOND).await;
@@ -731,7 +731,7 @@ async fn a_worker_that_dies_while_it_reads_what_a_complete_source_dropped_loses_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_while_no_worker_ran_is_executed_in_its_order() {
+async fn triggers_from_a_downtime_are_executed_in_order() {
     for complete in [true, false] {
         let store = MemoryStore::default();
         let answers = answers(&store);

@@ -65,7 +65,7 @@ fn assert_all_waits_can_be_opened(runtime: &Runtime) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_announced_between_the_call_and_the_first_poll_answers() {
+async fn a_breadcrumb_announced_between_call_and_first_poll_answers_the_wait() {
     let store = MemoryStore::default();
     let reads = Arc::new(AtomicUsize::new(0));
     let noted = Arc::clone(&reads);
@@ -115,7 +115,7 @@ async fn of_a_thousand_waits_each_gets_its_own_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_whose_time_is_up_says_so_and_leaves_nothing_behind() {
+async fn a_wait_that_times_out_reports_it_and_frees_its_resources() {
     let store = MemoryStore::default();
     let runtime = with_echo(&store);
     let asks = async {
@@ -185,7 +185,7 @@ async fn a_selector_that_cannot_be_evaluated_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_executor_there_is_no_store_to_wait_on() {
+async fn a_wait_in_a_runtime_without_executors_is_refused() {
     let runtime = runtime(MemoryStore::default().events(), []);
 
     let refused = runtime.wait_for(Selector::any(), MINUTE).await;
@@ -225,7 +225,7 @@ async fn a_forged_event_answers_no_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_of_a_version_that_does_not_exist_tells_of_the_one_that_does() {
+async fn an_event_with_a_nonexistent_version_announces_the_stored_version() {
     let store = MemoryStore::default();
     let told = Told::complete();
     let runtime = runtime(told.clone(), [&bystander(&store)]);
@@ -244,7 +244,7 @@ async fn an_event_of_a_version_that_does_not_exist_tells_of_the_one_that_does() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn conditions_are_tested_on_the_breadcrumb_where_the_event_has_no_context() {
+async fn conditions_are_tested_on_the_breadcrumb_if_the_event_has_no_context() {
     let store = MemoryStore::default();
     let runtime = with_echo(&store);
     let asks = async {
@@ -289,7 +289,7 @@ async fn a_store_that_fails_for_a_while_delays_an_answer_and_does_not_lose_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_waits_for_what_another_executor_answers_and_keeps_its_lease() {
+async fn a_run_that_waits_for_another_executor_renews_its_lease() {
     const LEASE: std::time::Duration = SECOND;
     let store = MemoryStore::default();
     let asks = Probe::on("question.v1", "asks", &store)
@@ -341,7 +341,7 @@ async fn a_run_waits_for_what_another_executor_answers_and_keeps_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_in_a_run_says_why_it_ended() {
+async fn a_wait_in_a_run_reports_why_it_ended() {
     let store = MemoryStore::default();
     let asks = Probe::on("question.v1", "asks", &store)
         .executing(|context| async move {
@@ -416,7 +416,7 @@ async fn waits_are_answered_though_the_events_went_to_another_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_announced_before_a_wait_does_not_answer_it_in_a_search() {
+async fn a_breadcrumb_announced_before_a_wait_does_not_answer_it_through_a_search() {
     let store = MemoryStore::default();
     let source = Told::shared();
     let runtime = runtime(source.clone(), [&bystander(&store)]);

@@ -63,7 +63,7 @@ fn failing(times: usize) -> impl Fn() -> Do + Send + Sync {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspended_run_goes_on_once_with_its_state_and_what_came() {
+async fn a_suspended_run_resumes_once_with_its_state_and_the_reply() {
     let store = MemoryStore::default();
     let asks = asks_back("asks", &store, |_| Wake::on(reply("to:me"))).shared();
     let rings = Probe::on("bell.v1", "rings", &store)
@@ -88,7 +88,7 @@ async fn a_suspended_run_goes_on_once_with_its_state_and_what_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_committed_before_the_suspension_does_not_wake() {
+async fn a_breadcrumb_committed_before_the_suspension_does_not_resume_the_run() {
     let store = MemoryStore::default();
     let asks = Probe::on("question.v1", "asks", &store)
         .executing({
@@ -120,7 +120,7 @@ async fn what_was_committed_before_the_suspension_does_not_wake() {
 
 /// A run that waits for two answers receives the second one while it processes the first one.
 #[tokio::test(start_paused = true)]
-async fn what_was_committed_since_the_time_that_a_run_names_wakes() {
+async fn a_reply_committed_after_the_since_time_of_a_wake_resumes_the_run() {
     let store = MemoryStore::default();
     let asks = Probe::on("question.v1", "asks", &store)
         .executing({
@@ -159,7 +159,7 @@ async fn what_was_committed_since_the_time_that_a_run_names_wakes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_committed_with_the_suspension_does_not_wake() {
+async fn a_breadcrumb_committed_with_the_suspension_does_not_resume_the_run() {
     let store = MemoryStore::default();
     let asks = Probe::on("question.v1", "asks", &store)
         .executing(|context| async move {
@@ -186,7 +186,7 @@ async fn what_was_committed_with_the_suspension_does_not_wake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_before_the_runtime_knew_of_the_suspension_wakes() {
+async fn a_reply_before_the_runtime_knows_the_suspension_resumes_the_run() {
     let store = MemoryStore::default();
     let slow = Shim::new(&store, |call| match call {
         Call::Runs(filter) if filter.states == [RunState::Suspended] => Do::Wait(3 * SECOND),
@@ -207,7 +207,7 @@ async fn what_came_before_the_runtime_knew_of_the_suspension_wakes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_what_came_before_the_runtime_knew_the_first_wakes() {
+async fn the_first_of_several_early_replies_resumes_the_run() {
     let store = MemoryStore::default();
     let slow = Shim::new(&store, |call| match call {
         Call::Runs(filter) if filter.states == [RunState::Suspended] => Do::Wait(3 * SECOND),
@@ -300,7 +300,7 @@ async fn a_run_is_woken_by_a_runtime_that_did_not_suspend_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_starts_wakes_what_was_answered_while_none_ran() {
+async fn a_starting_runtime_resumes_runs_answered_during_a_downtime() {
     let store = MemoryStore::default();
     let asks = asks_back("asks", &store, |_| Wake::on(reply("to:me"))).shared();
     let suspended = async {
@@ -321,7 +321,7 @@ async fn a_runtime_that_starts_wakes_what_was_answered_while_none_ran() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_nothing_wakes_goes_on_when_its_time_is_up() {
+async fn a_suspended_run_without_a_reply_resumes_at_its_deadline() {
     let store = MemoryStore::default();
     let asks = asks_back("asks", &store, reply_or_later).shared();
     let runtime = runtime(store.events(), [&asks]);
@@ -476,7 +476,7 @@ async fn a_run_that_could_not_be_woken_is_woken_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_could_not_be_looked_for_is_looked_for_later() {
+async fn a_failed_search_for_a_reply_is_retried_later() {
     let store = MemoryStore::default();
     let fails = failing(2);
     let flaky = Shim::new(&store, move |call| match call {
@@ -548,7 +548,7 @@ fn asks_twice(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_resumed_by_hand_is_not_woken_by_what_it_waited_for_before() {
+async fn the_previous_wake_condition_does_not_resume_a_manually_resumed_run() {
     let store = MemoryStore::default();
     let asks = asks_twice(&store, |_| Wake::on(Selector::schema("a.v1"))).shared();
     let runtime = runtime(store.events(), [&asks]);
@@ -573,7 +573,7 @@ async fn a_run_that_was_resumed_by_hand_is_not_woken_by_what_it_waited_for_befor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_is_not_woken_by_what_another_worker_still_thinks_it_waits_for() {
+async fn a_stale_wake_condition_of_another_worker_does_not_resume_a_run() {
     let store = MemoryStore::default();
     let until_soon = |question: &Breadcrumb| {
         Wake::on(Selector::schema("a.v1")).until(question.updated_at + 10 * SECOND)
@@ -615,7 +615,7 @@ async fn a_run_is_not_woken_by_what_another_worker_still_thinks_it_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_at_all_suspended_runs_forgets_none_that_is_suspended_meanwhile() {
+async fn a_listing_of_suspended_runs_misses_no_run_suspended_meanwhile() {
     let store = MemoryStore::default();
     let slow = Shim::new(&store, |call| match call {
         // The listing of all suspended runs starts before the question is asked.

@@ -136,7 +136,7 @@ async fn a_configuration_reaches_no_tool_that_the_service_has_not_registered_as_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_id_that_is_no_id_is_reported() {
+async fn an_invalid_configuration_id_is_reported() {
     let store = MemoryStore::default();
 
     let reason = rejected(&store, configured_by("the best model")).await;

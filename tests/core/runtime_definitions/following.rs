@@ -246,7 +246,7 @@ async fn a_maker_makes_executors_of_workflow_definitions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_maker_takes_the_place_of_what_is_built_in_for_its_schema() {
+async fn a_maker_replaces_the_built_in_maker_of_its_schema() {
     let store = MemoryStore::default();
     let home = store.clone();
     let definitions = agents(&store).maker(StoredDefinitions::AGENT, move |_, _| {
@@ -336,7 +336,7 @@ async fn a_definition_announced_while_the_store_is_away_is_applied_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn definitions_that_no_event_told_of_are_found_and_those_gone_unheard_removed() {
+async fn definitions_changed_or_deleted_without_events_are_found() {
     let store = MemoryStore::default();
     let first = put(&store, StoredDefinitions::AGENT, agent("first", "m.v1", "")).await;
     let gone = put(&store, StoredDefinitions::AGENT, agent("gone", "m.v1", "")).await;
@@ -361,7 +361,7 @@ async fn definitions_that_no_event_told_of_are_found_and_those_gone_unheard_remo
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changed_between_two_runs_of_a_runtime_is_applied_at_the_second() {
+async fn changes_between_two_runs_of_a_runtime_apply_at_the_second_run() {
     let store = MemoryStore::default();
     let defined = put(
         &store,

@@ -153,7 +153,7 @@ async fn a_model_that_is_not_registered_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_names_no_model_where_none_is_the_default_is_refused() {
+async fn an_agent_without_a_model_is_refused_if_there_is_no_default_model() {
     let store = MemoryStore::default();
     let services = Services::new().model("small", parrot());
     let definitions = StoredDefinitions::new(&store, &services).agents();
@@ -182,7 +182,7 @@ fn workflows(store: &MemoryStore) -> StoredDefinitions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_maker_cannot_make_is_refused() {
+async fn a_definition_that_its_maker_rejects_is_refused() {
     let store = MemoryStore::default();
     let runtime = looking(&store, workflows(&store));
 
@@ -281,7 +281,7 @@ async fn a_definition_that_wants_a_taken_name_gets_it_when_that_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_a_definition_gives_up_goes_to_the_one_that_waits_for_it() {
+async fn a_released_name_goes_to_the_definition_that_waits_for_it() {
     let store = MemoryStore::default();
     let runtime = runtime(&store, agents(&store));
     let scenario = async {
@@ -373,7 +373,7 @@ async fn a_rejection_that_cannot_be_written_is_written_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_definition_is_loaded_when_it_is_mended() {
+async fn a_refused_definition_is_loaded_after_it_is_fixed() {
     let store = MemoryStore::default();
     let runtime = runtime(&store, agents(&store));
     let scenario = async {

@@ -47,7 +47,7 @@ fn agents_of(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_ends_on_the_definition_it_began_with_while_new_events_use_the_new_one() {
+async fn a_running_run_finishes_with_its_old_definition_and_new_events_use_the_new_one() {
     let store = MemoryStore::default();
     let gate = Arc::new(Gate {
         asked: Semaphore::new(0),
@@ -81,7 +81,7 @@ async fn what_runs_ends_on_the_definition_it_began_with_while_new_events_use_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_of_a_deleted_definition_ends_all_the_same() {
+async fn a_run_whose_definition_is_deleted_finishes() {
     let store = MemoryStore::default();
     let gate = Arc::new(Gate {
         asked: Semaphore::new(0),
@@ -110,7 +110,7 @@ async fn what_runs_of_a_deleted_definition_ends_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waited_for_a_removed_executor_without_a_ledger_does_not_come_again() {
+async fn events_waiting_for_a_removed_executor_without_a_ledger_are_not_redelivered() {
     let store = MemoryStore::default();
     let gate = Arc::new(Gate {
         asked: Semaphore::new(0),

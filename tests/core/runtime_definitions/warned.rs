@@ -118,7 +118,7 @@ async fn the_warnings_of_a_definition_that_waits_for_its_name_are_logged_once_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_whose_code_runs_elsewhere_is_no_reason_to_refuse_other_definitions() {
+async fn a_tool_with_foreign_code_does_not_cause_other_definitions_to_be_refused() {
     let store = MemoryStore::default();
     let code = json!({"name": "adder", "code": {"language": "typescript", "source": "export {}"}});
     put(&store, "tool.code.v1", code).await;

@@ -46,7 +46,7 @@ async fn ask(store: &MemoryStore, id: &str, times: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_executor_runs_as_much_at_a_time_as_its_profile_says_whatever_the_runtime_allows() {
+async fn a_profiles_max_inflight_applies_regardless_of_the_runtimes_limit() {
     for (allowed, most) in [(1, 3), (16, 3), (16, 40)] {
         let (store, notebook) = (MemoryStore::default(), Notebook::default());
         ask(&store, "a", 60).await;
@@ -305,7 +305,7 @@ impl EventSource for Counted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_is_not_asked_for_more_while_as_many_deliveries_wait_as_may() {
+async fn a_source_is_not_polled_while_the_maximum_number_of_deliveries_is_pending() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let (is_down, pulled) = (

@@ -228,7 +228,7 @@ fn a_burst_of_bad_inputs_does_not_delay_good_ones() {
 }
 
 #[test]
-fn good_inputs_that_arrive_while_bad_ones_are_retried_are_not_delayed() {
+fn good_inputs_that_arrive_during_retries_of_bad_ones_are_not_delayed() {
     let pause = Input {
         good: true,
         after: 20_000,

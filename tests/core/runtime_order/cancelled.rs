@@ -95,7 +95,7 @@ async fn a_run_that_was_cancelled_before_it_started_never_starts_until_it_is_red
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_cannot_be_cancelled_says_why() {
+async fn a_run_that_cannot_be_cancelled_reports_the_reason() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let prober = prober(&store, &Notebook::default());

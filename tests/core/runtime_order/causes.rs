@@ -99,7 +99,7 @@ async fn the_message_of_a_panic_is_in_the_log_the_run_and_the_dead_letter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_profile_that_hides_errors_keeps_their_text_out_of_logs_runs_and_dead_letters() {
+async fn hidden_errors_do_not_appear_in_logs_runs_or_dead_letters() {
     let hides = || Profile::default().attempts(1).hide_errors();
     let private = || permanent("Ann Smith, born 1980, is unknown");
     let fails = |probe: Probe| probe.profile(hides()).failing(private);

@@ -33,7 +33,7 @@ fn worker(store: &MemoryStore) -> Arc<Probe> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_in_flight_when_the_runtime_is_dropped_is_given_back_unused() {
+async fn a_claim_in_flight_when_the_runtime_is_dropped_is_released_unused() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let runtime = beginning(&store).executor(worker(&store)).build().unwrap();
@@ -48,7 +48,7 @@ async fn a_claim_in_flight_when_the_runtime_is_dropped_is_given_back_unused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_runtime_keeps_its_runs_when_the_claim_before_is_given_back() {
+async fn a_restarted_runtime_retains_its_runs_when_the_earlier_claim_is_released() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let worker = worker(&store);

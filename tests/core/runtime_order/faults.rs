@@ -80,7 +80,7 @@ async fn an_event_that_is_older_than_the_breadcrumb_leads_to_one_answer_to_the_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_claims_what_the_store_does_not_say_starts_nothing() {
+async fn an_event_that_contradicts_the_store_starts_no_run() {
     let store = MemoryStore::default();
     let secret = put(&store, "secret.v1", json!({"amount": 1})).await;
     let forged = Event {
@@ -138,7 +138,7 @@ async fn a_trigger_that_is_deleted_before_its_run_starts_is_gone_without_a_dead_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_is_announced_first_is_no_loss() {
+async fn a_deletion_event_before_the_creation_event_causes_no_loss() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let deleted = Event {
@@ -161,7 +161,7 @@ async fn a_deletion_that_is_announced_first_is_no_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_is_dropped_after_its_time_and_tried_again() {
+async fn a_hanging_run_is_dropped_after_its_timeout_and_retried() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let hangs = Probe::on("question.v1", "hangs", &store)
@@ -286,7 +286,7 @@ fn stuck_once(store: &MemoryStore, is_it: fn(Call<'_>) -> bool) -> Shim {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_comes_after_the_lease_writes_nothing_and_keeps_nobody_from_answering() {
+async fn a_commit_after_the_lease_expires_writes_nothing_and_the_retry_answers() {
     for two in [false, true] {
         let store = MemoryStore::default();
         put(&store, "question.v1", json!({})).await;
@@ -501,7 +501,7 @@ async fn nothing_is_lost_while_the_store_is_away_for_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_go_on_within_five_seconds_after_an_outage() {
+async fn claims_resume_within_five_seconds_after_an_outage() {
     let store = MemoryStore::default();
     let began = Instant::now();
     let outage = Shim::new(&store, move |_| match began.elapsed() < 10 * SECOND {
@@ -522,7 +522,7 @@ async fn claims_go_on_within_five_seconds_after_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changed_since_it_was_read_is_read_again_so_no_change_is_lost() {
+async fn an_update_conflict_is_retried_with_a_fresh_read_so_no_change_is_lost() {
     let store = MemoryStore::default();
     let counter = put(&store, "counter.v1", json!({"n": 0})).await;
     for n in 0..50 {
@@ -555,7 +555,7 @@ async fn what_changed_since_it_was_read_is_read_again_so_no_change_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn output_that_no_store_keeps_fails_its_own_run_and_no_other() {
+async fn output_that_no_store_can_hold_fails_only_its_own_run() {
     let store = MemoryStore::default();
     for n in 0..100 {
         put(&store, "question.v1", json!({"n": n})).await;

@@ -44,7 +44,7 @@ async fn a_circle_of_three_stops_after_sixteen_runs_with_one_dead_letter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_executor_is_not_set_off_by_what_it_wrote_itself() {
+async fn an_executor_is_not_triggered_by_its_own_writes() {
     let store = MemoryStore::default();
     let own = step(&store, "a.v1", &["a.v1"]).shared();
     let runtime = beginning(&store)
@@ -62,7 +62,7 @@ async fn an_executor_is_not_set_off_by_what_it_wrote_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_executor_wrote_sets_it_off_again_when_somebody_else_changes_it() {
+async fn an_executor_is_triggered_when_another_client_changes_its_breadcrumb() {
     let store = MemoryStore::default();
     let own = step(&store, "a.v1", &["a.v1"]).shared();
     let runtime = beginning(&store)

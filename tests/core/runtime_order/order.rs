@@ -63,7 +63,7 @@ async fn ask(store: &MemoryStore, key: &str, n: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runs_of_one_key_go_one_at_a_time_as_they_came_and_those_of_others_side_by_side() {
+async fn runs_of_one_key_are_sequential_and_runs_of_other_keys_are_concurrent() {
     for seed in 1..=3 {
         let (store, notebook) = (MemoryStore::default(), Notebook::default());
         let mut dice = Dice::new(seed);
@@ -97,7 +97,7 @@ fn open_keys(next: &[u64], most: u64) -> Option<Vec<usize>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_in_the_context_orders_runs_also_where_it_is_too_large_for_the_event() {
+async fn an_ordering_path_applies_to_contexts_too_large_for_the_event() {
     let (store, notebook) = (MemoryStore::default(), Notebook::default());
     let large = "x".repeat(Event::MAX_CONTEXT_BYTES + 1);
     for n in 0..9 {
@@ -142,7 +142,7 @@ async fn runs_without_a_key_go_side_by_side() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_to_be_tried_again_blocks_its_key_and_no_other() {
+async fn a_run_that_waits_for_a_retry_blocks_only_its_own_key() {
     let (store, notebook) = (MemoryStore::default(), Notebook::default());
     let noted = notebook.clone();
     let stumbles = Probe::on("question.v1", "stumbles", &store)
@@ -254,7 +254,7 @@ async fn moved(store: &MemoryStore) -> [Event; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_version_waits_in_the_line_of_its_own_key_whether_it_was_announced_or_not() {
+async fn a_newer_version_waits_in_the_queue_of_its_key_even_if_unannounced() {
     for announced in [false, true] {
         let (store, notebook) = (MemoryStore::default(), Notebook::default());
         let mut events = moved(&store).await.to_vec();

@@ -184,7 +184,7 @@ async fn a_later_version_of_the_trigger_of_a_running_run_waits_for_the_end_of_a_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_executor_that_cannot_be_paused_says_why() {
+async fn an_executor_that_cannot_be_paused_reports_the_reason() {
     let store = MemoryStore::default();
     let prober = prober(&store, "prober", &Notebook::default());
     let runtime = beginning(&store).executor(prober).build().unwrap();

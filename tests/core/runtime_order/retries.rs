@@ -21,7 +21,7 @@ use universal_executor::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_is_tried_again_starts_when_the_ledger_says_it_is_due() {
+async fn a_retried_run_starts_at_the_due_time_of_the_ledger() {
     let (store, notebook) = (MemoryStore::default(), Notebook::default());
     let (clock, began) = (put(&store, "clock.v1", json!({})).await, Instant::now());
     for n in 0..8 {
@@ -69,7 +69,7 @@ async fn a_run_that_is_tried_again_starts_when_the_ledger_says_it_is_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_limited_run_waits_as_long_as_it_was_told_and_never_runs_out_of_attempts() {
+async fn a_rate_limited_run_waits_for_the_requested_delay_and_uses_no_attempt() {
     let (store, notebook) = (MemoryStore::default(), Notebook::default());
     put(&store, "question.v1", json!({})).await;
     let noted = notebook.clone();
@@ -223,7 +223,7 @@ async fn a_run_with_a_limit_of_one_crash_has_its_dead_letter_after_one_lost_work
 }
 
 #[tokio::test(start_paused = true)]
-async fn runs_that_lost_workers_are_logged_once_per_claim_and_a_suspect_run_in_a_line_of_its_own() {
+async fn runs_that_lost_workers_are_logged_once_per_claim_and_suspect_runs_one_per_line() {
     const RUNS: usize = 3;
     let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
     let store = MemoryStore::default();
@@ -482,8 +482,7 @@ async fn a_worker_that_loses_the_store_until_another_has_its_run_is_not_counted_
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_runs_whose_workers_died_twice_only_one_goes_at_a_time_so_that_it_takes_no_other_with_it()
- {
+async fn suspect_runs_execute_one_at_a_time_after_two_worker_deaths() {
     const SUSPECTS: usize = 5;
     let store = MemoryStore::default();
     for _ in 0..SUSPECTS {
@@ -583,7 +582,7 @@ async fn a_failed_run_that_is_redone_runs_with_fresh_attempts_and_another_key() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_cannot_be_redone_says_why() {
+async fn a_run_that_cannot_be_redone_reports_the_reason() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let plain = Probe::on("other.v1", "plain", &Shim::without_ledger(&store));
@@ -624,7 +623,7 @@ async fn a_run_that_cannot_be_redone_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_fell_due_while_nobody_ran_starts_with_the_next_runtime() {
+async fn a_run_that_fell_due_during_a_downtime_starts_with_the_next_runtime() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let limited = |delay: Option<Duration>| {

@@ -132,7 +132,7 @@ async fn play(inside: &MemoryStore, seed: u64) -> Vec<Run> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_fails_every_trigger_has_one_outcome_and_one_answer() {
+async fn every_trigger_has_one_outcome_and_one_answer_despite_faults() {
     let mut failed = 0;
     for seed in 0..SEEDS {
         let inside = MemoryStore::default();

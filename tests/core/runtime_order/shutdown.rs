@@ -38,7 +38,7 @@ fn signals(seconds: &[u32]) -> impl futures::Stream<Item = ()> + use<> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_claimed_once_it_is_told_to_stop_and_what_waits_is_left_as_it_was() {
+async fn a_stopping_runtime_claims_nothing_and_leaves_waiting_runs_unchanged() {
     let store = MemoryStore::default();
     for n in 0..10 {
         put(&store, "question.v1", json!({"n": n})).await;
@@ -59,7 +59,7 @@ async fn nothing_is_claimed_once_it_is_told_to_stop_and_what_waits_is_left_as_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_being_claimed_when_it_was_told_to_stop_does_not_start() {
+async fn a_run_claimed_during_the_stop_does_not_start() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let run = RunRef::of("worker", &event_of(&question));
@@ -82,7 +82,7 @@ async fn what_was_being_claimed_when_it_was_told_to_stop_does_not_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_back_has_used_no_attempt_and_starts_elsewhere_at_once() {
+async fn a_released_run_has_used_no_attempt_and_starts_elsewhere_immediately() {
     let store = MemoryStore::default();
     for n in 0..5 {
         put(&store, "question.v1", json!({"n": n})).await;
@@ -113,7 +113,7 @@ async fn what_is_given_back_has_used_no_attempt_and_starts_elsewhere_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_back_is_found_by_a_runtime_that_runs_already() {
+async fn a_released_run_is_found_by_a_runtime_that_is_already_running() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let leaves = beginning(&store)
@@ -138,7 +138,7 @@ async fn what_is_given_back_is_found_by_a_runtime_that_runs_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_moved_on_to_a_newer_version_is_given_back_as_that() {
+async fn a_run_that_moved_to_a_newer_version_is_released_as_that_version() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({"n": 1})).await;
     let run = RunRef::of("worker", &event_of(&question));
@@ -168,7 +168,7 @@ async fn a_run_that_moved_on_to_a_newer_version_is_given_back_as_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_goes_on_after_a_shutdown_with_the_run_that_was_given_back() {
+async fn a_key_resumes_after_a_shutdown_with_the_released_run() {
     let store = MemoryStore::default();
     for n in 0..2 {
         tagged(&store, "question.v1", "key:a", json!({"n": n})).await;
@@ -221,7 +221,7 @@ async fn a_second_signal_ends_the_drain_at_once_and_gives_the_running_work_back(
 }
 
 #[tokio::test(start_paused = true)]
-async fn signals_that_end_are_no_signal() {
+async fn a_signal_stream_that_ends_is_not_a_signal() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let runtime = beginning(&store)
@@ -253,7 +253,7 @@ fn restless(store: &MemoryStore, let_go: &Arc<AtomicBool>) -> Probe {
 }
 
 #[tokio::test]
-async fn nothing_is_written_after_a_second_signal_not_even_by_what_is_just_done() {
+async fn a_second_signal_prevents_all_writes_including_those_of_finished_work() {
     let store = MemoryStore::default();
     let let_go = Arc::new(AtomicBool::new(false));
     for n in 0..5 {
@@ -285,7 +285,7 @@ async fn nothing_is_written_after_a_second_signal_not_even_by_what_is_just_done(
 }
 
 #[tokio::test]
-async fn nothing_is_written_by_a_runtime_that_was_dropped_not_even_by_what_is_just_done() {
+async fn a_dropped_runtime_writes_nothing_even_for_finished_work() {
     let store = MemoryStore::default();
     let let_go = Arc::new(AtomicBool::new(false));
     for n in 0..5 {
@@ -315,7 +315,7 @@ async fn nothing_is_written_by_a_runtime_that_was_dropped_not_even_by_what_is_ju
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_return_the_store_is_asked_for_nothing_more() {
+async fn a_runtime_makes_no_store_calls_after_it_returns() {
     let store = MemoryStore::default();
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
@@ -341,7 +341,7 @@ async fn after_the_return_the_store_is_asked_for_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_report_says_what_became_of_every_run_up_to_the_end() {
+async fn the_report_counts_the_outcome_of_every_run() {
     let store = MemoryStore::default();
     let mixed = Probe::on("question.v1", "mixed", &store).executing(|context| async move {
         let n = context.trigger().context["n"].as_u64().unwrap_or_default();
@@ -376,7 +376,7 @@ async fn the_report_says_what_became_of_every_run_up_to_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_call_delivers_the_events_since_the_first_one_even_if_that_received_none() {
+async fn a_second_call_delivers_the_events_since_an_idle_first_call() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({"before": "the first call"})).await;
     let worker = Probe::on("question.v1", "worker", &store).shared();
@@ -414,7 +414,7 @@ async fn the_future_that_stops_it_is_polled_after_the_source_is_subscribed_to() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_it_again_and_again_is_no_crash_of_a_healthy_run() {
+async fn repeated_drops_of_the_runtime_do_not_count_as_crashes_of_a_healthy_run() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let worker = Probe::on("question.v1", "worker", &store)

@@ -31,7 +31,7 @@ fn fails_once(store: &MemoryStore) -> Arc<Probe> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_a_source_cannot_be_asked_for_again_comes_again_from_within() {
+async fn an_event_whose_nack_fails_is_retried_inside_the_runtime() {
     for fault in [Fault::Fail, Fault::Hang] {
         for moment in [Moment::Before, Moment::After] {
             let store = MemoryStore::default();

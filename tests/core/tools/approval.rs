@@ -9,7 +9,7 @@ use universal_executor::tool::{Approval, ToolDispatcher, ToolExecutor};
 use universal_executor::{MemoryStore, UniversalExecutor};
 
 #[tokio::test]
-async fn a_call_that_nobody_has_agreed_to_never_reaches_the_tool() {
+async fn a_call_without_an_approval_never_reaches_the_tool() {
     let (tool, calls) = counting("pay", |_| async { Ok(json!("paid")) });
 
     let refused = call(
@@ -29,7 +29,7 @@ async fn a_call_that_nobody_has_agreed_to_never_reaches_the_tool() {
 }
 
 #[tokio::test]
-async fn whoever_writes_a_request_is_no_person_unless_that_is_said() {
+async fn a_request_author_counts_as_an_approver_only_if_requests_are_trusted() {
     for (one, trusting) in [(true, false), (true, true), (false, false), (false, true)] {
         let store = MemoryStore::default();
         let (tool, calls) = counting("pay", |_| async { Ok(json!("paid")) });
@@ -85,7 +85,7 @@ async fn a_request_is_refused_only_if_a_rule_is_for_its_arguments() {
 }
 
 #[test]
-fn nothing_of_it_is_asked_of_a_tool_that_says_nothing() {
+fn a_tool_without_settings_has_no_approvals_and_default_flags() {
     let tool = echo("plain");
     let tool = registry([tool]);
     let settings = tool.get("plain").unwrap().settings().clone();

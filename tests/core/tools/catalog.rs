@@ -91,7 +91,7 @@ async fn catalogs_of_other_names_stand_beside_one_another() {
 }
 
 #[tokio::test]
-async fn a_forged_catalog_is_put_right_and_gives_nobody_a_tool() -> Result<(), StoreError> {
+async fn a_forged_catalog_is_corrected_and_adds_no_tool() -> Result<(), StoreError> {
     let store = MemoryStore::default();
     let tools = registry([echo("a")]);
     let catalog = Catalog::of(&tools);

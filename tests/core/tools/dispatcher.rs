@@ -87,7 +87,7 @@ async fn it_answers_as_an_executor_of_the_tool_would() {
 }
 
 #[tokio::test]
-async fn a_request_for_a_tool_it_does_not_have_is_skipped_unless_it_is_told_to_answer() {
+async fn a_request_for_an_unknown_tool_is_skipped_unless_answering_is_enabled() {
     let store = MemoryStore::default();
     let quiet = dispatcher(&store, [echo("adder"), echo("web-search")]);
     let request = requested(&store, "web_search").await;
@@ -186,7 +186,7 @@ async fn a_call_whose_worker_was_killed_is_made_again_only_if_that_does_no_harm(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_careful_tool_is_called_at_most_once_wherever_its_worker_is_dropped() {
+async fn an_at_most_once_tool_is_called_at_most_once_wherever_its_worker_is_dropped() {
     let mut called_at = Vec::new();
     for polls in 0.. {
         let store = MemoryStore::default();
@@ -281,7 +281,7 @@ async fn an_idempotent_tool_is_tried_again_beside_a_careful_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_says_it_did_nothing_is_called_again_but_a_careful_one_never() {
+async fn a_rate_limited_tool_is_called_again_unless_it_is_at_most_once() {
     for (careful, expected) in [(false, 2), (true, 1)] {
         let store = MemoryStore::default();
         let (probe, calls) = counting("probe", |call| async move {
@@ -336,7 +336,7 @@ async fn a_tool_may_suspend_the_run_of_its_request() {
 }
 
 #[tokio::test]
-async fn an_event_that_lies_about_the_tool_changes_nothing() {
+async fn an_event_with_a_forged_tool_name_changes_nothing() {
     let store = MemoryStore::default();
     let (careful, calls) = counting("careful", |_| async { Ok(json!("done")) });
     let tools = dispatcher(&store, [careful.at_most_once(), echo("lax").idempotent()]);

@@ -81,7 +81,7 @@ async fn every_end_of_a_call_is_data() {
 }
 
 #[tokio::test]
-async fn a_tool_may_leave_its_result_to_somebody_else() {
+async fn a_tool_can_defer_its_result_to_an_agent_or_a_person() {
     let other = |kind: &str, payload: Value| Deferral::Other {
         kind: kind.to_owned(),
         payload: payload.into(),
@@ -182,7 +182,7 @@ async fn arguments_that_cannot_be_read_never_reach_a_tool() {
 }
 
 #[tokio::test]
-async fn what_a_model_is_told_of_a_tool_shares_its_schemas() {
+async fn tool_specs_share_the_schemas_of_the_tool() {
     let shape = json!({"type": "object", "description": "long"});
     let tools = registry([echo("probe").output_schema(shape)]);
 
@@ -198,7 +198,7 @@ async fn what_a_model_is_told_of_a_tool_shares_its_schemas() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_calls_go_on_than_a_tool_takes_whoever_makes_them() {
+async fn the_concurrency_limit_of_a_tool_applies_to_all_registry_clones() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (running, peak) = (Arc::clone(&now), Arc::clone(&most));
     let tool = json_tool("probe", "", json!({}), move |input, _| {
@@ -236,7 +236,7 @@ async fn a_call_that_does_not_get_its_turn_was_not_made() {
 }
 
 #[tokio::test]
-async fn each_call_of_a_run_has_a_key_of_its_own_that_stays_the_same() {
+async fn each_call_of_a_run_has_its_own_stable_idempotency_key() {
     let keys = json_tool(
         "probe",
         "",
@@ -323,7 +323,7 @@ async fn progress_is_written_as_part_of_the_run_up_to_a_bound() {
 }
 
 #[tokio::test]
-async fn a_tool_cannot_write_what_its_caller_may_not() {
+async fn a_tool_cannot_write_schemas_that_its_caller_may_not_write() {
     let store = MemoryStore::default();
     let tool = json_tool(
         "probe",
@@ -349,7 +349,7 @@ async fn a_tool_cannot_write_what_its_caller_may_not() {
 }
 
 #[tokio::test]
-async fn settings_of_a_shared_tool_are_those_of_the_tool() {
+async fn a_shared_tool_retains_its_settings() {
     let shared = Arc::new(echo("probe").permission_tags(["disk"]));
 
     let tools = registry([]).with(shared).unwrap();

@@ -40,7 +40,7 @@ fn servers(store: &MemoryStore, tool: fn() -> JsonTool) -> [Box<dyn UniversalExe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_does_not_get_its_turn_is_given_back_and_tried_again() {
+async fn a_request_that_finds_the_tool_busy_is_released_and_retried() {
     for server in 0..2 {
         let store = MemoryStore::default();
         let server = &servers(&store, || slow(false).0)[server];
@@ -87,7 +87,7 @@ async fn a_request_that_may_be_executed_only_once_is_answered_when_it_does_not_g
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_that_has_not_returned_keeps_its_place_after_its_time_is_up() {
+async fn a_blocking_call_occupies_its_slot_until_it_returns_even_after_its_timeout() {
     let (release, released) = mpsc::channel();
     let (released, calls) = (Mutex::new(released), Arc::new(AtomicUsize::new(0)));
     let (counted, threads) = (
@@ -129,7 +129,7 @@ async fn a_function_that_has_not_returned_keeps_its_place_after_its_time_is_up()
 }
 
 #[tokio::test]
-async fn a_name_or_an_id_of_a_request_that_is_too_long_is_not_said_again() {
+async fn a_request_name_or_id_that_is_too_long_is_not_echoed() {
     for (bytes, is_said) in [(512, true), (513, false), (400 << 10, false)] {
         let store = MemoryStore::default();
         let [server, _] = servers(&store, || crate::tools::echo("probe").idempotent());

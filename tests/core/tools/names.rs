@@ -35,7 +35,7 @@ async fn a_forged_name_reaches_no_tool() {
 }
 
 #[test]
-fn a_name_that_is_no_plain_id_is_refused() {
+fn a_name_that_is_not_a_plain_id_is_refused() {
     for name in FORGED.into_iter().filter(|name| *name != "web_search") {
         let refused = ToolRegistry::default().with(echo(name)).unwrap_err();
         assert!(
@@ -56,7 +56,7 @@ fn two_tools_of_one_name_are_refused_with_both_places() {
 }
 
 #[tokio::test]
-async fn an_unknown_name_is_answered_with_the_nearest_or_with_what_there_is() {
+async fn an_unknown_name_is_answered_with_the_nearest_name_or_the_available_names() {
     let tools = registry([echo("adder"), echo("web-search")]);
 
     let near = error_of(call(&tools, "web_search", json!({})).await).1;
@@ -72,7 +72,7 @@ async fn an_unknown_name_is_answered_with_the_nearest_or_with_what_there_is() {
 }
 
 #[test]
-fn models_are_told_of_tools_in_one_order() {
+fn tool_specs_have_a_deterministic_order() {
     let names = |tools: &ToolRegistry| -> Vec<String> {
         tools.specs().into_iter().map(|spec| spec.name).collect()
     };

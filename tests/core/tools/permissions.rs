@@ -16,7 +16,7 @@ fn tools() -> ToolRegistry {
 }
 
 #[test]
-fn names_and_tags_allow_what_they_say_and_nothing_else() {
+fn permissions_allow_exactly_the_listed_names_and_tags() {
     let cases: [(ToolPermissions, &[&str]); 8] = [
         (ToolPermissions::none(), &[]),
         (ToolPermissions::default(), &[]),
@@ -44,7 +44,7 @@ fn names_and_tags_allow_what_they_say_and_nothing_else() {
 }
 
 #[test]
-fn what_is_allowed_can_only_become_less() {
+fn an_allowed_registry_can_only_be_restricted_further() {
     let some = tools().allowed(&ToolPermissions::names(["read"]));
 
     let more = some.allowed(&ToolPermissions::all());
@@ -53,7 +53,7 @@ fn what_is_allowed_can_only_become_less() {
 }
 
 #[tokio::test]
-async fn a_forbidden_tool_is_called_by_no_way_and_looks_like_one_that_does_not_exist() {
+async fn a_forbidden_tool_cannot_be_called_and_looks_like_a_missing_tool() {
     let (forbidden, calls) = counting("delete-all", |_| async { Ok(json!("deleted")) });
     let tools = registry([echo("read")]).with(forbidden).unwrap();
     let mine = tools.allowed(&ToolPermissions::names(["read"]));

@@ -260,7 +260,7 @@ async fn a_request_that_a_client_planted_does_not_keep_a_run_from_asking() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_where_no_response_could_be_seen_or_the_caller_may_not_ask() {
+async fn a_remote_call_outside_a_runtime_fails_without_a_request() {
     let store = MemoryStore::default();
     let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
     let tools = ToolRegistry::default().with(remote()).unwrap();
@@ -277,7 +277,7 @@ async fn nothing_is_asked_where_no_response_could_be_seen_or_the_caller_may_not_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_may_not_write_requests_is_told_so() {
+async fn a_caller_without_permission_to_write_requests_receives_an_error() {
     let store = MemoryStore::default();
     let runtime = Runtime::builder(store.events())
         .executor(caller(&store, ["answer.v1", "other.v1"]))
@@ -297,7 +297,7 @@ async fn a_caller_that_may_not_write_requests_is_told_so() {
 }
 
 #[tokio::test]
-async fn it_is_left_to_those_who_serve_it() {
+async fn a_dispatcher_does_not_serve_a_remote_tool() {
     let store = MemoryStore::default();
     let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
     let (local, calls) = counting("local", |_| async { Ok(json!(1)) });
@@ -325,7 +325,7 @@ async fn it_is_left_to_those_who_serve_it() {
 }
 
 #[test]
-fn what_it_says_of_itself_is_known_here() {
+fn a_remote_tool_exposes_its_settings_and_spec_to_the_registry() {
     let tools = ToolRegistry::default().with(remote()).unwrap();
 
     let settings = tools.get("probe").unwrap().settings();

@@ -35,7 +35,7 @@ async fn refused(input: Value) -> String {
 }
 
 #[tokio::test]
-async fn every_violation_is_named_with_its_place_and_what_is_allowed() {
+async fn every_violation_is_reported_with_its_path_and_the_allowed_values() {
     // The order of the violations is the order of the fields, which is sorted only in some builds of serde_json.
     let message = refused(json!({"limit": 99, "page": 2, "site": 7, "sort": "best"})).await;
 
@@ -49,7 +49,7 @@ async fn every_violation_is_named_with_its_place_and_what_is_allowed() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_value_is_short() {
+async fn values_in_a_violation_message_are_truncated() {
     let long = "s".repeat(10_000);
     let name = long.as_str();
 

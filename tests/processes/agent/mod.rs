@@ -37,7 +37,7 @@ pub(crate) const WORKER: &str = concat!(module_path!(), "::worker_that_is_killed
 const AT_ONCE: usize = 2;
 
 #[test]
-fn an_agent_that_is_killed_at_any_step_answers_once_and_repeats_nothing_that_was_kept() {
+fn an_agent_killed_at_any_step_answers_once_and_repeats_no_saved_step() {
     all_points(Way::InProcess, None, 37);
 }
 
@@ -48,7 +48,7 @@ fn an_agent_that_was_killed_amid_its_tools_may_be_killed_again_at_any_step() {
 }
 
 #[test]
-fn tools_that_are_called_by_breadcrumbs_survive_each_kill_as_those_in_process_do() {
+fn tools_called_over_breadcrumbs_survive_each_kill_like_in_process_tools() {
     all_points(Way::Breadcrumbs, None, 50);
 }
 

@@ -87,7 +87,7 @@ async fn answered(folder: &Folder, names: [&str; 2], runs: usize) -> Vec<(String
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_workers_of_one_executor_have_each_read_all_that_was_said_before() {
+async fn two_workers_of_one_executor_have_each_read_the_whole_conversation() {
     let turns = answered(&Folder::new("one-name"), ["desk", "desk"], MESSAGES).await;
 
     // Runs that two workers process at the same time may swap places. A turn has a message and an answer.

@@ -92,7 +92,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn whatever_is_written_memory_and_a_file_find_the_same(
+    fn memory_and_sqlite_stores_find_the_same_breadcrumbs_for_any_writes(
         steps in vec(step(), 0..40),
         queries in vec(query(), 1..6),
     ) {
@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn whatever_is_written_memory_and_postgres_find_the_same(
+    fn memory_and_postgres_stores_find_the_same_breadcrumbs_for_any_writes(
         steps in vec(step(), 0..40),
         queries in vec(query(), 1..6),
     ) {

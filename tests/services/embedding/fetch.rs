@@ -51,7 +51,7 @@ fn shown(model: &ScriptedModel) -> String {
 }
 
 #[tokio::test]
-async fn an_agent_is_shown_what_its_question_is_about() {
+async fn an_agent_is_shown_the_notes_nearest_to_its_question() {
     let store = with_notes(&Told::new()).await;
     let model = Arc::new(ScriptedModel::new(["apples"]));
     let runtime = Runtime::builder(store.events())
@@ -111,7 +111,7 @@ async fn the_embedder_is_not_shown_more_of_a_question_than_the_model() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_without_what_cannot_be_searched_now() {
+async fn a_question_is_answered_without_a_source_whose_search_fails() {
     let embedder = Told::new();
     let store = with_notes(&embedder).await;
     let model = Arc::new(ScriptedModel::new(["no idea"]));

@@ -50,8 +50,7 @@ async fn a_commit_with_a_text_that_the_embedder_cannot_do_is_found_but_for_that(
 }
 
 #[tokio::test]
-async fn texts_from_before_that_the_embedder_cannot_do_are_counted_and_not_tried_by_who_opens_next()
-{
+async fn abandoned_texts_of_a_backfill_are_counted_and_not_retried_after_a_reopen() {
     for does in WAYS {
         let folder = Folder::new();
         let embedder = Told::new();
@@ -100,7 +99,7 @@ async fn a_text_that_was_given_up_is_tried_again_once_it_changes() {
 }
 
 #[tokio::test]
-async fn a_store_goes_on_embedding_what_commits_write_after_a_text_was_given_up() {
+async fn a_store_embeds_later_commits_after_it_abandoned_a_text() {
     let embedder = Told::new();
     let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Break("poison"));
@@ -113,7 +112,7 @@ async fn a_store_goes_on_embedding_what_commits_write_after_a_text_was_given_up(
 }
 
 #[tokio::test]
-async fn an_answer_that_would_be_too_large_is_asked_for_in_parts() {
+async fn a_batch_with_a_too_large_response_is_requested_in_parts() {
     let embedder = Told::new();
     let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::AtMost(2));
@@ -179,7 +178,7 @@ async fn an_embedder_that_goes_down_at_any_call_is_soon_left_alone_and_nothing_m
 }
 
 #[tokio::test]
-async fn texts_of_which_the_embedder_can_do_none_are_given_up_with_few_calls_for_each() {
+async fn a_batch_of_unembeddable_texts_is_abandoned_after_five_calls_per_text() {
     let embedder = Told::new();
     let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Break("word"));

@@ -29,7 +29,7 @@ fn bad_answer(error: StoreError) -> String {
 }
 
 #[tokio::test]
-async fn a_commit_returns_once_what_it_wrote_can_be_found() {
+async fn a_commit_returns_once_its_breadcrumbs_can_be_found() {
     let embedder = Told::new();
     let store = in_memory(EmbeddingConfig::new(embedder.clone()));
 
@@ -40,7 +40,7 @@ async fn a_commit_returns_once_what_it_wrote_can_be_found() {
 }
 
 #[tokio::test]
-async fn of_one_commit_only_what_is_left_at_its_end_is_embedded_in_batches() {
+async fn only_the_final_versions_of_a_commit_are_embedded_in_batches() {
     let embedder = Told::new();
     let store = in_memory(EmbeddingConfig::new(embedder.clone()).batch(2));
     let gone = store.create(note("gone")).await.unwrap();
@@ -154,7 +154,7 @@ async fn later_no_commit_waits_for_the_embedder() {
 }
 
 #[tokio::test]
-async fn later_what_is_written_is_embedded_without_anybody_waiting() {
+async fn a_commit_with_later_embedding_does_not_wait_for_the_embedder() {
     let embedder = Told::new();
     let store = in_memory(EmbeddingConfig::new(embedder.clone()).later());
 
@@ -167,7 +167,7 @@ async fn later_what_is_written_is_embedded_without_anybody_waiting() {
 }
 
 #[tokio::test]
-async fn a_vector_of_a_version_that_was_replaced_meanwhile_is_not_kept() {
+async fn a_vector_of_a_replaced_version_is_not_stored() {
     let embedder = Told::new();
     let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Wait);
@@ -189,7 +189,7 @@ async fn a_vector_of_a_version_that_was_replaced_meanwhile_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_commit_that_nobody_waits_for_any_more_is_made_up_for() {
+async fn the_embedding_of_an_abandoned_commit_is_repeated_later() {
     let embedder = Told::new();
     let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     store.embedded().await.unwrap();
@@ -227,7 +227,7 @@ async fn a_text_that_is_refused_does_not_keep_others_from_being_found() {
 }
 
 #[tokio::test]
-async fn what_is_not_one_finite_vector_for_each_text_is_an_error() {
+async fn a_response_without_one_finite_vector_per_text_is_an_error() {
     let embedder = Told::new();
     let store = in_memory(EmbeddingConfig::new(embedder.clone()));
 
@@ -243,7 +243,7 @@ async fn what_is_not_one_finite_vector_for_each_text_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_points_nowhere_is_not_found_and_finds_nothing() {
+async fn a_zero_vector_is_not_found_and_finds_nothing() {
     let embedder = Told::new();
     let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Zero);
@@ -367,7 +367,7 @@ async fn a_file_with_vectors_of_another_model_does_not_open_until_they_are_forgo
 }
 
 #[tokio::test]
-async fn a_store_whose_vectors_were_forgotten_for_another_model_says_so() {
+async fn a_store_whose_vectors_were_replaced_by_another_model_reports_it() {
     let folder = Folder::new();
     let open = |model| {
         folder

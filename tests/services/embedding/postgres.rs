@@ -21,7 +21,7 @@ fn query(text: &str) -> VectorQuery {
 }
 
 #[tokio::test]
-async fn what_was_written_without_an_embedder_is_made_up_for() {
+async fn breadcrumbs_written_without_an_embedder_are_embedded_later() {
     let Some(server) = on_server() else { return };
     let name = server.one();
     let plain = store_in(&name).connect().await.unwrap();
@@ -81,8 +81,7 @@ async fn an_embedder_that_fails_does_not_fail_the_commit() {
 }
 
 #[tokio::test]
-async fn nothing_is_locked_while_the_embedder_is_asked_and_a_vector_of_an_older_version_is_not_kept()
- {
+async fn the_embedder_is_called_without_locks_and_an_outdated_vector_is_not_stored() {
     let Some(server) = on_server() else { return };
     let embedder = Told::new();
     let store = server.builder().connections(2);
@@ -109,7 +108,7 @@ async fn nothing_is_locked_while_the_embedder_is_asked_and_a_vector_of_an_older_
 }
 
 #[tokio::test]
-async fn what_points_nowhere_is_not_found_and_not_asked_for_again() {
+async fn a_zero_vector_is_not_found_and_not_requested_again() {
     let Some(server) = on_server() else { return };
     let (name, embedder) = (server.one(), Told::new());
     let connect = || {

@@ -172,7 +172,7 @@ async fn all_stores_find_the_same_ten() {
 }
 
 #[tokio::test]
-async fn a_model_goes_by_its_folder_and_what_is_in_it() {
+async fn a_model_is_named_after_its_folder_and_the_digest_of_its_files() {
     let Some(model) = model().await else { return };
 
     let (name, digest) = model.model().split_once('@').unwrap();

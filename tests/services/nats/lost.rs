@@ -90,7 +90,7 @@ async fn a_server_that_forgot_everything_costs_no_question() {
 }
 
 #[tokio::test]
-async fn if_no_event_is_ever_told_every_question_is_found_in_the_store() {
+async fn every_question_is_found_in_the_store_if_no_event_arrives() {
     let server = Server::started().await;
     let (store, tenant) = (MemoryStore::default(), uuid());
     let worker = worker(&server, &tenant, &store).await;
@@ -198,7 +198,7 @@ async fn a_relay_makes_a_stream_again_that_was_deleted() {
 }
 
 #[tokio::test]
-async fn who_is_asked_to_wait_for_a_server_waits_and_others_do_not() {
+async fn only_a_source_with_wait_for_waits_for_an_unreachable_server() {
     let mut server = Server::with(&["-js"]);
     let patient = NatsServer::new(server.url()).wait_for(Duration::from_secs(30));
 

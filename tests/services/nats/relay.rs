@@ -12,7 +12,7 @@ async fn source(tenant: &str) -> NatsSource {
 }
 
 #[tokio::test]
-async fn what_a_store_commits_is_answered_through_a_relay_once() {
+async fn a_commit_is_answered_once_through_two_relays() {
     let (store, tenant) = (MemoryStore::default(), uuid());
     let answers = Answers::on(store.clone());
     let relays = [0, 1].map(|_| {

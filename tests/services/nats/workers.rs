@@ -102,7 +102,7 @@ async fn waits_of_one_worker_are_answered_though_the_group_shares_the_events() {
 }
 
 #[tokio::test]
-async fn what_a_server_lost_while_no_worker_ran_is_answered_when_one_does() {
+async fn events_lost_by_the_server_during_a_downtime_are_answered_later() {
     let mut server = Server::started().await;
     let (namespaces, tenant) = (Namespaces::default(), uuid());
     let store = namespaces.builder().connect().await.unwrap();
@@ -128,7 +128,7 @@ async fn what_a_server_lost_while_no_worker_ran_is_answered_when_one_does() {
 }
 
 #[tokio::test]
-async fn without_a_server_the_store_alone_tells_of_questions() {
+async fn questions_are_answered_from_the_store_while_the_server_is_down() {
     let mut server = Server::started().await;
     let (namespaces, tenant) = (Namespaces::default(), uuid());
     let store = namespaces.builder().connect().await.unwrap();
@@ -150,7 +150,7 @@ async fn without_a_server_the_store_alone_tells_of_questions() {
 }
 
 #[tokio::test]
-async fn a_backlog_tells_what_waits_in_the_source_and_in_the_ledger() {
+async fn a_backlog_reports_pending_events_and_due_runs() {
     let (namespaces, tenant) = (Namespaces::default(), uuid());
     let store = namespaces.builder().connect().await.unwrap();
     let named = store.events_of("workers");

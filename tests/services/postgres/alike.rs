@@ -87,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn whatever_both_stores_are_told_they_answer_alike(steps in vec(step::any_step(), 1..60)) {
+    fn both_stores_answer_any_sequence_of_calls_in_the_same_way(steps in vec(step::any_step(), 1..60)) {
         walk(&steps)?;
     }
 }

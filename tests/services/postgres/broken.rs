@@ -30,7 +30,7 @@ async fn through(proxy: &Proxy, namespace: &str) -> PostgresStore {
 }
 
 #[tokio::test]
-async fn a_commit_is_done_once_whatever_becomes_of_the_connection_in_it() {
+async fn a_commit_is_applied_once_despite_a_connection_loss() {
     for harm in [Harm::LosesAnswer, Harm::CutsBefore] {
         let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
         let store = through(&proxy, &namespaces.one()).await;
@@ -59,7 +59,7 @@ async fn a_commit_is_done_once_whatever_becomes_of_the_connection_in_it() {
 }
 
 #[tokio::test]
-async fn a_request_creates_one_breadcrumb_whatever_becomes_of_the_connection_in_it() {
+async fn a_request_creates_one_breadcrumb_despite_a_connection_loss() {
     for harm in [Harm::LosesAnswer, Harm::CutsBefore] {
         let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
         let store = through(&proxy, &namespaces.one()).await;
@@ -82,7 +82,7 @@ async fn a_request_creates_one_breadcrumb_whatever_becomes_of_the_connection_in_
 }
 
 #[tokio::test]
-async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
+async fn runs_are_leased_once_despite_a_connection_loss() {
     for harm in [Harm::LosesAnswer, Harm::CutsBefore, Harm::SwallowsAnswer] {
         let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
         let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
@@ -144,7 +144,7 @@ async fn a_claim_that_has_not_got_to_the_server_yet_leases_nothing_when_it_does(
 }
 
 #[tokio::test]
-async fn a_claim_that_the_server_still_works_on_leases_for_who_asked_or_not_at_all() {
+async fn a_claim_whose_connection_is_cut_leases_no_extra_runs() {
     let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
     let namespace = namespaces.one();
     let store = with_due(&proxy, &namespace).await;
@@ -171,7 +171,7 @@ async fn a_claim_that_the_server_still_works_on_leases_for_who_asked_or_not_at_a
 }
 
 #[tokio::test]
-async fn what_could_not_be_prepared_does_not_stay() {
+async fn a_failed_preparation_does_not_affect_later_commits() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
     let builder = store_in(&namespace).wait_timeout(SHORT);
@@ -189,7 +189,7 @@ async fn what_could_not_be_prepared_does_not_stay() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_of_a_commit_is_no_answer_if_it_crashed_since() {
+async fn a_commit_status_from_before_a_server_crash_is_not_trusted() {
     let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
     let namespace = namespaces.one();
     let store = through(&proxy, &namespace).await;
@@ -215,7 +215,7 @@ async fn what_a_server_says_of_a_commit_is_no_answer_if_it_crashed_since() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_all_sessions_is_noticed_by_nobody() {
+async fn a_store_recovers_when_the_server_terminates_all_sessions() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
     let store = store_in(&namespace).connect().await.unwrap();
@@ -286,7 +286,7 @@ async fn a_commit_over_a_connection_that_falls_silent_is_asked_after() {
 }
 
 #[tokio::test]
-async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
+async fn a_commit_that_waits_too_long_for_a_tenant_lock_fails_with_a_retry() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
     let store = store_in(&namespace)
@@ -314,7 +314,7 @@ async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
 }
 
 #[tokio::test]
-async fn who_gave_up_on_a_tenant_keeps_nobody_from_reading_another() {
+async fn an_abandoned_commit_of_one_tenant_does_not_block_reads_of_another() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
     let store = store_in(&namespace).connect().await.unwrap();
@@ -348,7 +348,7 @@ async fn who_gave_up_on_a_tenant_keeps_nobody_from_reading_another() {
 }
 
 #[tokio::test]
-async fn a_commit_looks_at_no_breadcrumb_whose_time_is_not_over() {
+async fn a_commit_reads_no_unexpired_breadcrumbs() {
     const LIVING: usize = 1_000;
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
@@ -421,7 +421,7 @@ async fn a_run_is_found_by_its_whole_name_also_with_plans_of_empty_tables() {
 }
 
 #[tokio::test]
-async fn of_commits_that_wait_together_only_what_is_refused_is_undone() {
+async fn a_refused_commit_of_a_group_is_rolled_back_alone() {
     let namespaces = Namespaces::default();
     let store = namespaces.builder().connect().await.unwrap();
     let kept = store.create(note()).await.unwrap();

@@ -152,13 +152,13 @@ async fn a_clock_that_was_far_ahead_is_followed_back() {
 }
 
 #[test]
-fn the_ledger_does_what_the_model_does() {
-    ledger_model::the_ledger_does_what_the_model_does::<Held>(16);
+fn the_ledger_behaves_like_its_model() {
+    ledger_model::the_ledger_behaves_like_its_model::<Held>(16);
 }
 
 #[test]
-fn a_search_finds_what_a_filter_over_everything_finds() {
-    search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(8);
+fn a_search_returns_the_same_breadcrumbs_as_a_full_scan() {
+    search_model::a_search_returns_the_same_breadcrumbs_as_a_full_scan::<Held>(8);
 }
 
 impl start_stop::Restarted for Held {

@@ -93,7 +93,7 @@ async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
 }
 
 #[tokio::test]
-async fn a_pause_of_one_process_holds_for_the_other_and_for_one_that_starts_later() {
+async fn a_pause_applies_to_running_processes_and_to_a_process_that_starts_later() {
     let namespaces = Namespaces::default();
     let name = namespaces.one();
     let one = store_in(&name).connect().await.unwrap();
@@ -194,7 +194,7 @@ async fn requests_of_two_processes_with_the_same_keys_and_other_commits_are_comm
 }
 
 #[tokio::test]
-async fn what_one_process_commits_the_other_reads_and_hears_of_without_looking() {
+async fn one_process_reads_and_receives_another_processs_commits_without_polling() {
     let namespaces = Namespaces::default();
     let name = namespaces.one();
     let never = Duration::from_secs(3_600);
@@ -246,7 +246,7 @@ async fn a_consumer_that_was_away_for_too_long_learns_since_when_events_are_miss
 }
 
 #[tokio::test]
-async fn without_notifications_events_come_when_a_subscriber_looks() {
+async fn events_arrive_through_polling_without_notifications() {
     let namespaces = Namespaces::default();
     let (one, other) = two(&namespaces).await;
     let position = {
@@ -259,7 +259,7 @@ async fn without_notifications_events_come_when_a_subscriber_looks() {
 }
 
 #[tokio::test]
-async fn what_is_committed_is_there_when_a_process_starts_again() {
+async fn committed_data_survives_a_restart_of_the_process() {
     let namespaces = Namespaces::default();
     let name = namespaces.one();
     let store = store_in(&name).connect().await.unwrap();

@@ -127,7 +127,7 @@ async fn events_at_positions_that_a_subscriber_has_passed_are_refused_and_not_sk
 }
 
 #[tokio::test]
-async fn a_restore_that_keeps_all_seen_commits_is_not_noticed() {
+async fn a_restore_that_contains_all_seen_commits_goes_unnoticed() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
     let store = store_in(&namespace).connect().await.unwrap();
@@ -146,7 +146,7 @@ async fn a_restore_that_keeps_all_seen_commits_is_not_noticed() {
 }
 
 #[tokio::test]
-async fn a_runtime_is_not_ready_after_a_restore_and_a_new_one_answers_what_is_open() {
+async fn a_runtime_is_not_ready_after_a_restore_and_a_new_one_answers_open_questions() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
     let store = store_in(&namespace).connect().await.unwrap();

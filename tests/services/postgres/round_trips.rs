@@ -163,7 +163,7 @@ async fn each_step_of_a_run_costs_no_more_round_trips_than_it_did() {
 }
 
 #[tokio::test]
-async fn what_the_newest_do_not_match_is_looked_for_in_pages() {
+async fn older_matches_are_searched_in_pages() {
     const NOTES: u32 = 1_000;
     let namespaces = Namespaces::default();
     let (counter, store) = counted(&namespaces).await;
@@ -189,7 +189,7 @@ async fn what_the_newest_do_not_match_is_looked_for_in_pages() {
 }
 
 #[tokio::test]
-async fn what_waits_together_costs_as_much_as_one() {
+async fn a_group_of_waiting_calls_costs_as_many_round_trips_as_one_call() {
     let namespaces = Namespaces::default();
     let (counter, store) = counted(&namespaces).await;
 

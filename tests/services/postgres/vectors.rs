@@ -170,7 +170,7 @@ async fn an_index_is_made_by_one_and_searched_by_all_that_connect_later() {
 }
 
 #[tokio::test]
-async fn an_index_does_not_starve_what_a_selector_leaves() {
+async fn a_vector_index_does_not_reduce_the_results_of_a_selector() {
     let namespaces = Namespaces::default();
     let store = namespaces
         .builder()
@@ -220,7 +220,7 @@ async fn an_index_that_was_given_up_is_made_anew() {
 }
 
 #[tokio::test]
-async fn an_index_of_too_many_dimensions_is_refused_and_none_is_made_without_an_embedder() {
+async fn a_vector_index_needs_an_embedder_and_a_supported_number_of_dimensions() {
     let namespaces = Namespaces::default();
     let long = namespaces.builder().embeddings(EmbeddingConfig::new(Long));
     let (long, plain) = (
@@ -325,7 +325,7 @@ async fn without_vectors_everything_else_works() {
 }
 
 #[tokio::test]
-async fn a_meaning_without_vectors_is_refused_and_told_the_way_out() {
+async fn embeddings_without_the_vector_extension_are_refused_with_a_solution() {
     let namespaces = Namespaces::default();
     let builder = namespaces.builder().without_vectors().embeddings(config());
 
@@ -344,7 +344,7 @@ async fn a_meaning_without_vectors_is_refused_and_told_the_way_out() {
 
 /// The user may only create tables in one schema of the database.
 #[tokio::test]
-async fn a_user_who_may_not_make_the_extension_has_everything_else() {
+async fn a_user_without_permission_to_create_the_extension_has_all_other_features() {
     let name = format!("ux_poor_{}", std::process::id());
     let mut admin = PgConnection::connect(&url()).await.unwrap();
     tell(

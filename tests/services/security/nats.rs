@@ -23,7 +23,7 @@ async fn source(tenant: &str) -> NatsSource {
 }
 
 #[tokio::test]
-async fn what_is_no_event_holds_up_nothing_and_does_not_come_again() {
+async fn an_invalid_message_blocks_nothing_and_is_not_redelivered() {
     let (store, tenant) = (MemoryStore::default(), uuid());
     let relay = NatsRelay::connect(url(), &*tenant).await.unwrap();
     let jetstream = jetstream().await;
@@ -59,7 +59,7 @@ async fn what_is_no_event_holds_up_nothing_and_does_not_come_again() {
 }
 
 #[tokio::test]
-async fn a_forged_event_starts_no_run_on_what_the_store_has_otherwise_or_not() {
+async fn a_forged_event_starts_no_run() {
     let (store, tenant) = (MemoryStore::default(), uuid());
     let vip = Subscription::trigger("question.v1").any_tags(["vip"]);
     let plain = ask(&store, 1).await;
@@ -114,7 +114,7 @@ async fn a_forged_event_starts_no_run_on_what_the_store_has_otherwise_or_not() {
 }
 
 #[tokio::test]
-async fn a_tenant_is_no_pattern_and_cannot_break_a_line() {
+async fn a_tenant_name_is_not_a_subject_pattern_and_cannot_break_a_protocol_line() {
     for (hostile, near) in [
         ("*", "a"),
         (">", "a.b"),
@@ -220,7 +220,7 @@ async fn a_stream_for_something_else_is_refused() {
 }
 
 #[tokio::test]
-async fn what_the_stream_has_no_room_for_goes_without_its_context() {
+async fn an_event_too_large_for_the_stream_is_published_without_its_context() {
     let mut server = Server::with(&["-js"]);
     server.start().await;
     let config = jetstream::stream::Config {
@@ -255,7 +255,7 @@ async fn what_the_stream_has_no_room_for_goes_without_its_context() {
 }
 
 #[tokio::test]
-async fn a_server_without_jetstream_says_so() {
+async fn a_server_without_jetstream_is_reported() {
     let mut server = Server::with(&[]);
     server.start().await;
 
@@ -268,7 +268,7 @@ async fn a_server_without_jetstream_says_so() {
 }
 
 #[tokio::test]
-async fn who_is_not_known_is_refused_and_the_address_may_say_who_it_is() {
+async fn unknown_users_are_refused_and_credentials_can_be_part_of_the_url() {
     let mut server = Server::with(&["-js", "--user", "ann", "--pass", "s@crt"]);
     server.start().await;
     let at = server.address();
@@ -358,7 +358,7 @@ async fn with_the_certificates_of_a_server_it_is_talked_to_by_tls() {
 
 /// A relay that dies before it has saved its position publishes events again, possibly after the server's deduplication window.
 #[tokio::test]
-async fn what_is_published_again_has_no_effect() {
+async fn a_republished_event_has_no_effect() {
     let (store, tenant) = (MemoryStore::default(), uuid());
     let jetstream = jetstream().await;
     let mut events = Vec::new();

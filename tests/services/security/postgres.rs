@@ -19,7 +19,7 @@ const NASTY: [&str; 6] = [
 ];
 
 #[tokio::test]
-async fn names_of_whatever_characters_are_kept_apart_and_read_back() {
+async fn names_with_any_characters_are_distinct_and_read_back_unchanged() {
     let namespaces = Namespaces::default();
     let store = namespaces.builder().connect().await.unwrap();
     let trigger = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
@@ -52,7 +52,7 @@ async fn names_of_whatever_characters_are_kept_apart_and_read_back() {
 }
 
 #[tokio::test]
-async fn texts_of_whatever_characters_are_found_by_them() {
+async fn strings_with_any_characters_are_found_by_exact_search() {
     let namespaces = Namespaces::default();
     let store = namespaces.builder().connect().await.unwrap();
 

@@ -26,7 +26,7 @@ async fn connect(
 }
 
 #[tokio::test]
-async fn a_server_that_shows_who_it_is_is_talked_to_in_secret() {
+async fn a_connection_to_a_server_with_a_valid_certificate_is_encrypted() {
     let (namespaces, terminator) = (Namespaces::default(), Terminator::start().await);
     let store = connect(&terminator, "localhost", "authority.pem", &namespaces).await;
     let store = store.unwrap();

@@ -46,7 +46,7 @@ fn small() -> MemoryStore {
 }
 
 #[tokio::test]
-async fn a_subscription_begins_where_it_is_asked_to() {
+async fn a_subscription_starts_at_the_requested_position() {
     let store = MemoryStore::default();
     write(&store, 4).await;
     let mut now = subscribe(&store, StartAt::Now).await;
@@ -82,7 +82,7 @@ async fn the_beginning_is_the_oldest_event_still_there() {
 }
 
 #[tokio::test]
-async fn a_slow_subscriber_is_told_what_it_missed_and_goes_on() {
+async fn a_slow_subscriber_receives_a_lag_error_and_continues() {
     let store = small();
     let mut slow = subscribe(&store, StartAt::Now).await;
     let mut resumed = subscribe(&store, StartAt::After(2)).await;
@@ -119,7 +119,7 @@ async fn a_waiting_subscriber_is_woken_by_a_commit() {
 }
 
 #[tokio::test]
-async fn tenants_hear_of_their_own_commits_only() {
+async fn a_tenant_receives_only_events_of_its_own_commits() {
     let store = MemoryStore::default();
     let acme = store.in_tenant("acme");
     let mut events = subscribe(&acme, StartAt::Beginning).await;
@@ -130,7 +130,7 @@ async fn tenants_hear_of_their_own_commits_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_given_back_comes_again_after_its_delay() {
+async fn a_nacked_event_is_redelivered_after_its_delay() {
     let store = MemoryStore::default();
     let mut events = subscribe(&store, StartAt::Now).await;
     write(&store, 2).await;
@@ -152,7 +152,7 @@ async fn an_event_given_back_comes_again_after_its_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_given_back_wakes_a_subscriber_that_waits() {
+async fn a_nacked_event_wakes_a_waiting_subscriber() {
     let store = MemoryStore::default();
     let mut events = subscribe(&store, StartAt::Now).await;
     write(&store, 1).await;
@@ -181,7 +181,7 @@ async fn an_acknowledged_event_does_not_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_so_many_events_are_taken_back() {
+async fn the_number_of_nacked_events_is_bounded() {
     let store = MemoryStore::default();
     let mut events = subscribe(&store, StartAt::Now).await;
     write(&store, 1).await;

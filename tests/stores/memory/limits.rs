@@ -58,7 +58,7 @@ async fn one_breadcrumb_too_many_is_full() {
 }
 
 #[test]
-fn what_is_kept_by_default_is_a_mebibyte_each_and_a_hundred_thousand_runs_and_events() {
+fn default_limits_are_one_mebibyte_per_breadcrumb_and_100k_runs_and_events() {
     let limits = MemoryLimits::default();
 
     assert_eq!(limits.breadcrumb_bytes, 1_048_576);
@@ -110,7 +110,7 @@ async fn old_keys_of_requests_without_a_run_make_room_in_a_full_store() {
 }
 
 #[tokio::test]
-async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
+async fn a_batch_beyond_the_open_run_limit_is_refused_as_a_whole() {
     let store = store(|limits| limits.open_runs = 2);
     let trigger = store.create(note()).await.unwrap();
     let run = |executor: &str| RunRef::new(executor, trigger.id, 1);
@@ -150,7 +150,7 @@ async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
 }
 
 #[tokio::test]
-async fn only_the_newest_finished_runs_are_kept() {
+async fn only_the_newest_finished_runs_are_retained() {
     let store = store(|limits| limits.finished_runs = 3);
     for n in 0..10 {
         let trigger = store.create(note()).await.unwrap();
@@ -279,7 +279,7 @@ async fn saved_states_with_too_many_bytes_are_full() {
 }
 
 #[tokio::test]
-async fn only_the_newest_tombstones_are_kept() {
+async fn only_the_newest_tombstones_are_retained() {
     let store = store(|limits| limits.tombstones = 1);
     let (first, second) = (
         store.create(note()).await.unwrap(),
@@ -314,7 +314,7 @@ async fn only_the_newest_tombstones_are_kept() {
 }
 
 #[tokio::test]
-async fn a_store_that_keeps_no_tombstones_says_so() {
+async fn a_store_with_a_tombstone_limit_of_zero_reports_no_tombstones() {
     let store = store(|limits| limits.tombstones = 0);
     let gone = store.create(note()).await.unwrap();
 
@@ -385,7 +385,7 @@ async fn endless_updates_and_runs_keep_within_the_bounds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_expired_makes_room() {
+async fn expired_breadcrumbs_free_capacity() {
     let store = store(|limits| limits.breadcrumbs = 100);
     let first = store.create(note()).await.unwrap();
     let until = first.created_at + Duration::from_secs(60);
@@ -411,7 +411,7 @@ async fn what_expired_makes_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commit_order_is_update_order_even_while_time_stands_still() {
+async fn commit_order_is_update_order_even_if_the_clock_does_not_advance() {
     let store = MemoryStore::default();
     let writes = vec![Write::Create(note()); 3];
 
@@ -519,7 +519,7 @@ async fn in_memory_after(change: impl AsyncFn(&MemoryStore, &Breadcrumb)) -> usi
 }
 
 #[tokio::test]
-async fn the_event_log_keeps_a_limited_number_of_bytes_of_deleted_breadcrumbs() {
+async fn the_event_log_retains_a_limited_number_of_bytes_of_deleted_breadcrumbs() {
     let kept = in_memory_after(async |store, created| {
         store.delete(created.id).await.unwrap();
     });
@@ -548,7 +548,7 @@ async fn tombstones_have_a_limit_in_bytes() {
 }
 
 #[tokio::test]
-async fn the_event_log_keeps_a_limited_number_of_bytes_of_replaced_breadcrumbs() {
+async fn the_event_log_retains_a_limited_number_of_bytes_of_replaced_breadcrumbs() {
     let kept = in_memory_after(async |store, created| {
         let small = Patch::new().context(json!({"text": null}));
         store

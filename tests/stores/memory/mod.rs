@@ -97,13 +97,13 @@ async fn old_keys_of_requests_without_a_run_are_deleted() {
 }
 
 #[test]
-fn the_ledger_does_what_the_model_does() {
-    ledger_model::the_ledger_does_what_the_model_does::<Held>(1_000);
+fn the_ledger_behaves_like_its_model() {
+    ledger_model::the_ledger_behaves_like_its_model::<Held>(1_000);
 }
 
 #[test]
-fn a_search_finds_what_a_filter_over_everything_finds() {
-    search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(500);
+fn a_search_returns_the_same_breadcrumbs_as_a_full_scan() {
+    search_model::a_search_returns_the_same_breadcrumbs_as_a_full_scan::<Held>(500);
 }
 
 impl start_stop::Restarted for Held {

@@ -66,7 +66,7 @@ async fn the_future_is_that_of_the_clock_of_the_server() {
 }
 
 #[tokio::test]
-async fn the_future_is_that_of_this_machine_where_the_server_does_not_tell_the_time() {
+async fn the_local_clock_defines_the_future_if_the_server_reports_no_time() {
     let server = Server::start().await;
     server.lock().is_timeless = true;
 
@@ -74,7 +74,7 @@ async fn the_future_is_that_of_this_machine_where_the_server_does_not_tell_the_t
 }
 
 #[tokio::test]
-async fn what_another_owner_wrote_in_the_future_hides_nothing_from_the_start() {
+async fn a_foreign_breadcrumb_dated_in_the_future_hides_nothing() {
     let server = Server::start().await;
     for _ in 0..30 {
         server.put_ahead("00000000-0000-0000-0000-000000000002", DAY);

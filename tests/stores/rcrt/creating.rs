@@ -80,7 +80,7 @@ async fn a_response_carries_the_key_of_its_run_in_a_header_and_as_a_tag() {
 }
 
 #[tokio::test]
-async fn a_second_attempt_finds_what_the_first_created_and_creates_the_rest() {
+async fn a_second_attempt_finds_created_breadcrumbs_and_creates_the_rest() {
     let store = store(&Server::start().await);
     let first = respond(&store, &["a"], RunEnd::Done).await.unwrap();
 
@@ -93,7 +93,7 @@ async fn a_second_attempt_finds_what_the_first_created_and_creates_the_rest() {
 }
 
 #[tokio::test]
-async fn what_was_created_although_the_answer_says_otherwise_is_found() {
+async fn a_created_breadcrumb_with_a_failed_response_is_found() {
     for fault in [
         Fault::DoAndSay(500, "database error"),
         Fault::DoAndClose,
@@ -139,7 +139,7 @@ async fn a_key_that_was_used_up_by_nothing_is_not_taken_for_done() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_uses_up_no_key_so_that_a_second_attempt_comes_by_the_same_ones() {
+async fn a_failed_create_uses_no_key_and_the_second_attempt_reuses_the_keys() {
     for fault in [Fault::Close, Fault::Refuse(503, "try again")] {
         let server = Server::start().await;
         let store = store(&server);
@@ -174,8 +174,7 @@ async fn a_server_that_never_creates_is_unavailable_after_three_keys() {
 }
 
 #[tokio::test]
-async fn keys_that_earlier_attempts_used_up_are_passed_by_and_when_there_are_no_more_the_run_ends()
-{
+async fn used_keys_are_skipped_and_a_run_without_free_keys_is_refused() {
     let server = Server::start().await;
     let store = store(&server);
     let key = lease().key(store.tenant());
@@ -222,7 +221,7 @@ async fn a_request_that_was_surely_not_taken_is_sent_again_under_its_key() {
 }
 
 #[tokio::test]
-async fn what_a_run_writes_on_its_way_is_written_each_time_and_found_by_a_tag_of_its_own() {
+async fn each_intermediate_write_of_a_run_is_created_and_found_by_its_own_tag() {
     let server = Server::start().await;
     let store = store(&server);
     server.fail(CREATE, Fault::DoAndClose);
@@ -235,7 +234,7 @@ async fn what_a_run_writes_on_its_way_is_written_each_time_and_found_by_a_tag_of
 }
 
 #[tokio::test]
-async fn outside_a_run_a_lost_answer_is_told_and_nothing_is_sent_twice() {
+async fn a_lost_create_response_outside_a_run_is_an_error_and_is_not_resent() {
     let server = Server::start().await;
     let store = store(&server);
     server.fail(CREATE, Fault::DoAndClose);
@@ -284,7 +283,7 @@ async fn a_run_cannot_be_suspended_without_a_ledger() {
 }
 
 #[tokio::test]
-async fn what_the_server_will_never_take_is_a_permanent_error_with_its_words() {
+async fn a_create_that_the_server_rejects_is_a_permanent_error_with_its_message() {
     let server = Server::start().await;
     let store = store(&server);
 

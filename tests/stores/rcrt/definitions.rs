@@ -74,7 +74,7 @@ async fn a_server_that_cannot_be_read_is_named_with_the_cause_and_without_the_to
 }
 
 #[tokio::test]
-async fn a_server_without_definitions_is_no_error() {
+async fn a_server_without_definitions_passes_the_check() {
     let server = Server::start().await;
 
     let checked = checked(&server, &["--owner", OWNER], Some(token_of(OWNER))).await;

@@ -191,7 +191,7 @@ async fn a_worker_without_a_position_checks_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_executor_that_is_new_beside_an_older_one_does_not_answer_what_came_before_it() {
+async fn a_new_executor_beside_an_older_one_does_not_answer_earlier_questions() {
     let mut world = World::new().await;
     world.ask("one");
     world.run_until_answered(&world.worker("one")).await;

@@ -54,7 +54,7 @@ pub(crate) async fn broken(events: &mut Deliveries) {
 }
 
 #[tokio::test]
-async fn a_frame_that_comes_more_than_once_is_told_once() {
+async fn a_repeated_frame_is_delivered_once() {
     let server = Server::start().await;
     server.ways(|ways| ways.copies = 3);
     let store = quick(&server);
@@ -70,7 +70,7 @@ async fn a_frame_that_comes_more_than_once_is_told_once() {
 }
 
 #[tokio::test]
-async fn what_happened_while_there_was_no_connection_is_told_after_it() {
+async fn events_from_a_disconnection_are_delivered_after_the_reconnect() {
     let server = Server::start().await;
     let store = quick(&server);
     let mut events = subscribed(&store.events()).await;
@@ -138,7 +138,7 @@ async fn bytes_that_never_complete_a_frame_do_not_keep_a_stream_alive() {
 }
 
 #[tokio::test]
-async fn a_deaf_stream_is_noticed_and_what_it_leaves_out_is_told_all_the_same() {
+async fn a_silent_stream_is_detected_and_its_missing_events_are_delivered() {
     let server = Server::start().await;
     let store = quick(&server);
     let source = SseSource::clone(&store.events());
@@ -179,7 +179,7 @@ async fn a_frame_cut_into_bytes_with_noise_around_it_is_whole() {
 }
 
 #[tokio::test]
-async fn a_server_that_tells_ids_is_told_the_last_one() {
+async fn a_reconnect_sends_the_last_event_id_of_the_server() {
     let server = Server::start().await;
     server.ways(|ways| ways.has_ids = true);
     let url = format!("{}/events/stream", server.base_url());
@@ -270,7 +270,7 @@ async fn a_token_that_ended_is_renewed_for_the_stream() {
 }
 
 #[tokio::test]
-async fn a_look_for_what_was_left_out_that_fails_is_made_again() {
+async fn a_failed_search_for_missed_events_is_retried() {
     let server = Server::start().await;
     let store = quick(&server);
     let mut events = subscribed(&store.events()).await;
@@ -288,7 +288,7 @@ async fn a_look_for_what_was_left_out_that_fails_is_made_again() {
 }
 
 #[tokio::test]
-async fn a_breadcrumb_that_no_list_can_have_hides_no_other_that_the_stream_left_out() {
+async fn a_breadcrumb_too_large_for_any_list_hides_no_other_missed_breadcrumb() {
     let server = Server::start().await;
     let store = builder(&server, OWNER).max_list_bytes(40_000);
     let store = store.build().unwrap();

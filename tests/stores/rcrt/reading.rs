@@ -30,7 +30,7 @@ fn chain(error: &dyn Error) -> String {
 }
 
 #[tokio::test]
-async fn what_others_own_is_in_the_list_and_not_in_the_answer_and_is_read_once() {
+async fn a_foreign_breadcrumb_in_a_list_is_omitted_and_read_only_once() {
     let server = Server::start().await;
     let (ours, theirs) = (store(&server), builder(&server, THEIRS).build().unwrap());
     for n in 0..5 {
@@ -57,7 +57,7 @@ async fn what_others_own_is_in_the_list_and_not_in_the_answer_and_is_read_once()
 }
 
 #[tokio::test]
-async fn hints_that_lists_do_not_have_are_in_what_is_found() {
+async fn a_search_result_contains_hints_that_lists_omit() {
     let store = store(&Server::start().await);
     let hints = json!({"include": ["n"]});
     store
@@ -71,7 +71,7 @@ async fn hints_that_lists_do_not_have_are_in_what_is_found() {
 }
 
 #[tokio::test]
-async fn the_server_is_asked_for_the_schema_and_the_most_telling_tag() {
+async fn a_query_sends_the_schema_and_the_most_selective_tag() {
     let server = Server::start().await;
     let selector = Selector::schema("note.v1").all_tags(["workspace:tools", "request:1"]);
 
@@ -141,7 +141,7 @@ async fn rows_that_are_written_while_a_list_is_read_do_not_hide_how_far_it_was_r
 }
 
 #[tokio::test]
-async fn what_is_deleted_or_changed_while_pages_are_read_hides_nothing() {
+async fn deletions_and_changes_between_pages_hide_no_breadcrumb() {
     let server = Server::start().await;
     let store = store(&server);
     for n in 0..100 {
@@ -180,7 +180,7 @@ async fn what_is_deleted_or_changed_while_pages_are_read_hides_nothing() {
 }
 
 #[tokio::test]
-async fn a_poisoned_breadcrumb_is_an_error_by_itself_and_hides_no_other() {
+async fn an_unreadable_breadcrumb_is_an_error_on_its_own_and_hides_no_other() {
     let server = Server::start().await;
     let store = store(&server);
     let poisoned = store.create(note(1)).await.unwrap();
@@ -226,7 +226,7 @@ async fn a_read_that_fails_for_a_moment_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_the_server_says_is_kept_in_part_and_without_the_token() {
+async fn a_server_error_message_is_truncated_and_the_token_is_removed() {
     let server = Server::start().await;
     let store = store(&server);
     let id = store.create(note(1)).await.unwrap().id;
@@ -290,7 +290,7 @@ async fn a_list_whose_rows_are_large_is_read_in_smaller_pages() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_too_large_is_left_out_and_the_others_are_read() {
+async fn an_oversized_row_is_skipped_and_the_other_rows_are_read() {
     let server = Server::start().await;
     let store = builder(&server, OWNER)
         .max_list_bytes(40_000)
@@ -318,7 +318,7 @@ async fn a_row_that_is_too_large_is_left_out_and_the_others_are_read() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_too_large_and_comes_while_pages_are_read_hides_no_other_that_does() {
+async fn an_oversized_row_that_arrives_between_pages_hides_no_other_new_row() {
     let server = Server::start().await;
     let store = builder(&server, OWNER).max_list_bytes(40_000);
     let store = store.build().unwrap();
@@ -407,7 +407,7 @@ async fn by_meaning_comes_the_nearest_first_without_scores_and_within_the_select
 }
 
 #[tokio::test]
-async fn a_version_that_is_read_back_after_another_change_is_told_as_it_was_written() {
+async fn an_update_returns_the_written_version_despite_a_later_change() {
     let server = Server::start().await;
     let store = store(&server);
     let created = store.create(note(1)).await.unwrap();

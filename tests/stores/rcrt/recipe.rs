@@ -7,7 +7,7 @@ use universal_executor::error::Retry;
 use universal_executor::runtime::RuntimeError;
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_starts_while_the_stream_is_closed_says_when_to_start_again() {
+async fn a_worker_that_cannot_open_the_stream_at_start_reports_a_retry_delay() {
     let mut world = World::new().await;
     world.ask("echo");
     world.server.ways(|ways| ways.status = 503);

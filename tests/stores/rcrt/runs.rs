@@ -65,7 +65,7 @@ async fn answers(store: &RcrtStore) -> usize {
 }
 
 #[tokio::test]
-async fn a_redelivered_event_is_answered_once_although_nobody_keeps_a_ledger() {
+async fn a_redelivered_event_is_answered_once_without_a_ledger() {
     let server = Server::start().await;
     let store = store(&server);
     let echo = Echo::on(store.clone());
@@ -186,7 +186,7 @@ async fn a_worker_that_died_before_its_run_ended_has_answered_once() {
 }
 
 #[tokio::test]
-async fn a_runtime_answers_each_question_once_also_those_its_stream_leaves_out() {
+async fn a_runtime_answers_each_question_once_despite_events_missing_from_the_stream() {
     const QUESTIONS: usize = 12;
     let server = Server::start().await;
     server.ways(|ways| ways.copies = 2);

@@ -148,7 +148,7 @@ async fn a_ledger_beside_the_server_adds_its_promises_and_only_its_own_limits() 
 }
 
 #[tokio::test]
-async fn the_store_says_what_it_cannot_do() {
+async fn the_store_reports_its_unsupported_capabilities() {
     let able = store(&Server::start().await).capabilities();
 
     assert!(able.reads_own_writes && able.vector_search && able.run_keys);

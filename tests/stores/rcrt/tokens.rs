@@ -71,7 +71,7 @@ async fn an_error_names_the_request_the_status_and_the_words_of_the_server_or_th
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_once_and_sent_in_the_header_only() {
+async fn a_token_is_requested_once_and_sent_only_in_the_header() {
     let server = Server::start().await;
     let store = of_agent(&server, "agent-1");
 
@@ -141,7 +141,7 @@ async fn a_fixed_token_that_ended_is_an_error_that_does_not_have_it() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_refused_tells_why_without_the_token() {
+async fn a_refused_stream_reports_the_reason_without_the_token() {
     let server = Server::start().await;
     let said: &'static str = Box::leak(format!("invalid {}", token_of(OWNER)).into_boxed_str());
     for _ in 0..100 {
@@ -194,7 +194,7 @@ async fn a_success_without_a_token_is_quoted_nowhere() {
 }
 
 #[tokio::test]
-async fn an_agent_that_gets_no_token_is_told_why() {
+async fn an_agent_that_receives_no_token_gets_the_reason() {
     let server = Server::start().await;
 
     let error = of_agent(&server, "nobody")
@@ -207,7 +207,7 @@ async fn an_agent_that_gets_no_token_is_told_why() {
 }
 
 #[tokio::test]
-async fn what_is_created_with_a_token_of_another_owner_is_an_error() {
+async fn a_create_with_another_owners_token_is_forbidden() {
     let server = Server::start().await;
     let token = Secret::new(token_of(THEIRS));
     let store = builder(&server, OWNER).token(token).build().unwrap();

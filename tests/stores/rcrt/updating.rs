@@ -26,7 +26,7 @@ fn on(method: &'static str, note: &Breadcrumb) -> Match {
 }
 
 #[tokio::test]
-async fn a_change_that_was_made_although_the_answer_says_otherwise_is_made_once() {
+async fn an_update_with_a_failed_response_is_applied_once() {
     let server = Server::start().await;
     let store = store(&server);
     for fault in [
@@ -46,7 +46,7 @@ async fn a_change_that_was_made_although_the_answer_says_otherwise_is_made_once(
 }
 
 #[tokio::test]
-async fn a_change_that_somebody_else_overtakes_is_a_conflict() {
+async fn an_update_overtaken_by_another_client_is_a_conflict() {
     let server = Server::start().await;
     let store = store(&server);
     let before = note(&store).await;
@@ -69,7 +69,7 @@ async fn a_change_that_somebody_else_overtakes_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_does_not_make_the_change_of_somebody_else_ours() {
+async fn another_clients_change_after_a_lost_request_is_a_conflict() {
     let server = Server::start().await;
     let store = store(&server);
     let before = note(&store).await;
@@ -97,7 +97,7 @@ async fn every_change_names_the_version_it_was_made_from() {
 }
 
 #[tokio::test]
-async fn a_field_cannot_be_cleared_and_is_not_silently_kept() {
+async fn a_patch_that_clears_a_field_is_unsupported() {
     let server = Server::start().await;
     let store = store(&server);
     let before = note(&store).await;
@@ -113,7 +113,7 @@ async fn a_field_cannot_be_cleared_and_is_not_silently_kept() {
 }
 
 #[tokio::test]
-async fn what_others_own_is_neither_changed_nor_deleted() {
+async fn a_foreign_breadcrumb_cannot_be_updated_or_deleted() {
     let server = Server::start().await;
     let (ours, theirs) = (store(&server), builder(&server, THEIRS).build().unwrap());
     let foreign = note(&theirs).await;

@@ -223,7 +223,7 @@ fn refused_texts() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_kept_in_one_form() {
+async fn accepted_json_is_stored_in_one_form() {
     let (folder, memory) = (Folder::new(), MemoryStore::default());
     let file = quick(&folder.file()).open().await.unwrap();
     for (text, form) in kept_texts() {
@@ -240,7 +240,7 @@ async fn what_is_kept_is_kept_in_one_form() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_refused_at_every_door_and_costs_nothing() {
+async fn refused_json_is_refused_by_every_operation() {
     let (folder, memory) = (Folder::new(), MemoryStore::default());
     let file = quick(&folder.file()).open().await.unwrap();
     for text in refused_texts() {
@@ -257,7 +257,7 @@ async fn what_is_refused_is_refused_at_every_door_and_costs_nothing() {
 }
 
 #[tokio::test]
-async fn values_that_were_never_text_are_refused_alike() {
+async fn values_without_a_source_string_are_refused_in_the_same_way() {
     let (folder, memory) = (Folder::new(), MemoryStore::default());
     let file = quick(&folder.file()).open().await.unwrap();
     for levels in [63, 64, 65, 20_000] {
@@ -279,7 +279,7 @@ async fn values_that_were_never_text_are_refused_alike() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused_before_they_reach_a_store() {
+fn bytes_that_are_not_utf_8_are_refused_before_they_reach_a_store() {
     for bytes in [
         &b"\xff"[..],
         b"\xc0\x80",
@@ -347,7 +347,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn any_json_is_kept_or_refused_alike(texts in vec(text(), 1..16)) {
+    fn both_stores_accept_or_refuse_any_json_in_the_same_way(texts in vec(text(), 1..16)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let (folder, memory) = (Folder::new(), MemoryStore::default());

@@ -285,7 +285,7 @@ async fn commits_fail_once_the_file_has_its_maximum_size() {
 }
 
 #[tokio::test]
-async fn commits_into_a_file_that_became_read_only_are_kept_or_refused() {
+async fn commits_to_a_file_that_became_read_only_are_persisted_or_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = Folder::new();
     let store = store_with_notes(&folder).await;

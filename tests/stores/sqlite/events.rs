@@ -58,7 +58,7 @@ async fn opened(folder: &Folder, events: usize) -> SqliteStore {
 }
 
 #[tokio::test]
-async fn a_subscription_begins_where_it_is_asked_to() {
+async fn a_subscription_starts_at_the_requested_position() {
     let folder = Folder::new();
     let store = opened(&folder, 1_000).await;
     assert!(store.events().is_complete());
@@ -91,7 +91,7 @@ async fn a_subscription_begins_where_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn a_commit_of_this_process_is_heard_at_once() {
+async fn a_commit_of_the_same_process_reaches_a_subscriber_immediately() {
     let folder = Folder::new();
     let store = quick(&folder.file())
         .poll_every(Duration::from_secs(3_600))
@@ -134,7 +134,7 @@ async fn an_event_carries_the_context_of_its_version_as_long_as_that_is_the_curr
 }
 
 #[tokio::test]
-async fn a_slow_subscriber_is_told_what_it_missed_and_goes_on() {
+async fn a_slow_subscriber_receives_a_lag_error_and_continues() {
     let folder = Folder::new();
     let store = opened(&folder, 3).await;
     let mut slow = store.events().subscribe(StartAt::Now).await.unwrap();
@@ -152,7 +152,7 @@ async fn a_slow_subscriber_is_told_what_it_missed_and_goes_on() {
 }
 
 #[tokio::test]
-async fn an_event_given_back_comes_again() {
+async fn a_nacked_event_is_redelivered() {
     let folder = Folder::new();
     let store = opened(&folder, 10).await;
     let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
@@ -172,7 +172,7 @@ async fn an_event_given_back_comes_again() {
 }
 
 #[tokio::test]
-async fn tenants_hear_of_their_own_commits_only() {
+async fn a_tenant_receives_only_events_of_its_own_commits() {
     let folder = Folder::new();
     let store = opened(&folder, 10).await;
     let mut events = store
@@ -188,7 +188,7 @@ async fn tenants_hear_of_their_own_commits_only() {
 }
 
 #[tokio::test]
-async fn a_consumer_goes_on_after_what_it_acknowledged_also_after_a_restart() {
+async fn a_consumer_resumes_after_its_acknowledged_events_even_after_a_restart() {
     let folder = Folder::new();
     let store = opened(&folder, 100).await;
     write(&store, 2).await;
@@ -232,7 +232,7 @@ async fn a_consumer_goes_on_after_what_it_acknowledged_also_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_consumer_that_acknowledged_nothing_begins_where_it_began() {
+async fn a_consumer_without_acknowledgements_resumes_at_its_first_position() {
     let folder = Folder::new();
     let store = opened(&folder, 100).await;
     drop(
@@ -262,7 +262,7 @@ async fn a_tenant_has_a_limited_number_of_consumers() {
 }
 
 #[tokio::test]
-async fn a_consumer_that_was_away_for_too_long_is_told() {
+async fn a_consumer_that_was_offline_too_long_receives_a_lag_error() {
     let folder = Folder::new();
     let store = opened(&folder, 3).await;
     let before = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();

@@ -20,7 +20,7 @@ fn note() -> NewBreadcrumb {
 }
 
 #[tokio::test]
-async fn a_file_of_the_first_version_is_brought_to_this_ones() {
+async fn a_file_of_the_first_schema_version_is_migrated() {
     let folder = Folder::new();
     let store = quick(&folder.file()).open().await.unwrap();
     let note = store.create(note().title("apples")).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
+async fn a_file_that_is_not_a_database_is_refused_and_unchanged() {
     let folder = Folder::new();
     let text = "no database, but a diary ".repeat(100);
     fs::write(folder.file(), &text).unwrap();
@@ -156,7 +156,7 @@ async fn a_folder_that_does_not_exist_is_refused() {
 }
 
 #[tokio::test]
-async fn a_path_that_names_no_file_is_refused_and_creates_none() {
+async fn a_path_that_is_not_a_file_is_refused_and_creates_none() {
     let folder = Folder::new();
 
     for path in ["", ":memory:", "file:store.db", "/dev/null", "."] {

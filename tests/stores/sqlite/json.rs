@@ -5,7 +5,7 @@ use universal_executor::store::Query;
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, Json, NewBreadcrumb, Selector};
 
 #[tokio::test]
-async fn what_is_read_stays_text_until_somebody_looks() {
+async fn a_context_is_read_back_as_the_original_string() {
     let folder = Folder::new();
     let store = quick(&folder.file()).open().await.unwrap();
     let text = r#"{"b": 1, "a": [1.0, 1E2]}"#;

@@ -20,7 +20,7 @@ async fn limited(folder: &Folder, change: impl FnOnce(&mut SqliteLimits)) -> Sql
 }
 
 #[tokio::test]
-async fn one_breadcrumb_too_many_is_full_and_what_expired_makes_room() {
+async fn a_full_store_refuses_breadcrumbs_until_others_expire() {
     let folder = Folder::new();
     let store = limited(&folder, |limits| limits.breadcrumbs = 2).await;
     let first = store.create(note()).await.unwrap();
@@ -102,7 +102,7 @@ async fn much_that_expired_is_removed_after_a_commit() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_closed_while_it_removes_goes_on_when_it_is_opened() {
+async fn a_store_closed_during_a_cleanup_resumes_the_cleanup_when_it_is_reopened() {
     let folder = Folder::new();
     let store = expired(&folder).await;
     assert!(store.latest("note.v1").await.unwrap().is_some());
@@ -137,7 +137,7 @@ async fn old_keys_of_requests_without_a_run_make_room_in_a_full_store() {
 }
 
 #[tokio::test]
-async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
+async fn a_batch_beyond_the_open_run_limit_is_refused_as_a_whole() {
     let folder = Folder::new();
     let store = limited(&folder, |limits| limits.open_runs = 2).await;
     let trigger = store.create(note()).await.unwrap();
@@ -168,7 +168,7 @@ async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
 }
 
 #[tokio::test]
-async fn only_the_newest_runs_tombstones_and_events_are_kept() {
+async fn only_the_newest_runs_tombstones_and_events_are_retained() {
     let folder = Folder::new();
     let store = limited(&folder, |limits| {
         (limits.finished_runs, limits.tombstones, limits.events) = (3, 2, 5);
@@ -236,7 +236,7 @@ async fn limits_that_were_lowered_are_reached_in_batches() {
 }
 
 #[tokio::test]
-async fn a_store_that_keeps_no_tombstones_says_so() {
+async fn a_store_with_a_tombstone_limit_of_zero_reports_no_tombstones() {
     let folder = Folder::new();
     let store = limited(&folder, |limits| limits.tombstones = 0).await;
     let gone = store.create(note()).await.unwrap();

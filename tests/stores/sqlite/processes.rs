@@ -86,7 +86,7 @@ async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
 }
 
 #[tokio::test]
-async fn what_one_process_commits_the_other_reads_and_hears_of() {
+async fn one_process_reads_and_receives_the_commits_of_another() {
     let folder = Folder::new();
     let poll = Duration::from_millis(5);
     let process = quick(&folder.file()).poll_every(poll).unshared();

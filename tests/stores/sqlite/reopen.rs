@@ -181,7 +181,7 @@ async fn a_lease_whose_worker_is_gone_runs_out_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_position_goes_on_after_a_restart() {
+async fn event_positions_continue_after_a_restart() {
     let folder = Folder::new();
     let store = quick(&folder.file()).open().await.unwrap();
     let first = store.create(note()).await.unwrap();

@@ -87,7 +87,7 @@ fn field<'l>(line: &'l str, name: &str) -> &'l str {
 }
 
 #[tokio::test]
-async fn the_log_says_how_far_back_a_first_start_reads() {
+async fn the_log_reports_the_look_back_period_of_a_first_start() {
     const FIRST: &str = "first start without a saved position: catching up with";
     let (log, _guard) = Log::capture(Level::INFO, FmtSpan::NONE);
     let folder = Folder::new();
@@ -123,7 +123,7 @@ async fn the_log_says_how_far_back_a_first_start_reads() {
 }
 
 #[tokio::test]
-async fn triggers_that_a_consumer_missed_while_it_was_away_are_answered_and_no_earlier_ones() {
+async fn triggers_missed_during_a_downtime_are_answered_and_earlier_ones_are_not() {
     let folder = Folder::new();
     let store = forgetful(&folder).await;
     for number in 0..5 {
@@ -334,7 +334,7 @@ async fn triggers_that_the_sure_source_missed_are_answered_though_the_quick_one_
 }
 
 #[tokio::test]
-async fn what_is_asked_before_and_after_a_restart_is_answered_once() {
+async fn requests_before_and_after_a_restart_are_answered_once() {
     let folder = Folder::new();
     for start in 0..3 {
         let store = quick(&folder.file()).open().await.unwrap();

@@ -86,7 +86,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn what_a_torn_log_leaves_is_what_was_there_after_some_commit() {
+fn a_torn_log_restores_the_state_after_some_commit() {
     let (file, log) = runtime().block_on(copied());
     let most = Cell::new(0);
 

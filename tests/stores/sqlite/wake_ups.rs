@@ -206,7 +206,7 @@ async fn a_commit_deletes_the_registration_of_a_dead_listener() {
 }
 
 #[tokio::test]
-async fn a_new_subscription_deletes_what_killed_processes_left() {
+async fn a_new_subscription_removes_the_sockets_of_killed_processes() {
     let folder = Folder::new();
     let store = quick(&folder.file()).open().await.unwrap();
     drop(register(&folder.file()));

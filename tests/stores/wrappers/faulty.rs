@@ -141,7 +141,7 @@ async fn a_call_that_hangs_never_ends() {
 }
 
 #[tokio::test]
-async fn a_commit_that_fails_after_leaves_its_writes_in_place_and_one_that_fails_before_none() {
+async fn a_commit_that_fails_after_the_call_is_applied_and_one_before_is_not() {
     for (moment, kept) in [(Moment::Before, 0), (Moment::After, 1)] {
         let inside = MemoryStore::default();
         let (store, _) = faulty(&inside, (Operation::Commit, moment), Fault::Fail);
@@ -154,7 +154,7 @@ async fn a_commit_that_fails_after_leaves_its_writes_in_place_and_one_that_fails
 }
 
 #[tokio::test]
-async fn a_store_without_a_ledger_has_none_with_faults_either() {
+async fn a_store_without_a_ledger_has_none_with_faults() {
     let inside = MemoryStore::default();
     let without = Faulty::new(Shim::without_ledger(&inside), |_, _| Fault::None);
     let with = Faulty::new(inside, |_, _| Fault::None);

@@ -52,7 +52,7 @@ fn is_unavailable<T>(answer: &Result<T, SourceError>) -> bool {
 }
 
 #[tokio::test]
-async fn a_stream_that_fails_goes_on_with_the_event_that_was_due() {
+async fn a_failed_stream_continues_with_the_event_that_was_due() {
     for moment in [Moment::Before, Moment::After] {
         let store = MemoryStore::default();
         let source = faulty(&store, (Operation::Next, moment), 1, Fault::Fail);
@@ -164,7 +164,7 @@ impl EventSource for Plain {
 }
 
 #[tokio::test]
-async fn what_a_source_says_of_itself_is_passed_on() {
+async fn a_faulty_source_forwards_completeness_lag_and_stream_end() {
     let store = MemoryStore::default();
     let note = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
     let plain = Faulty::new(

@@ -48,7 +48,7 @@ fn told<const N: usize>(calls: [[&str; 3]; N]) -> Vec<[String; 3]> {
 }
 
 #[tokio::test]
-async fn each_call_is_told_of_once() {
+async fn each_store_call_is_logged_once() {
     let (log, _guard) = capture();
     for operation in of_stores() {
         let inside = MemoryStore::default();
@@ -61,7 +61,7 @@ async fn each_call_is_told_of_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_asked_what_and_how_long_it_took_is_told() {
+async fn a_logged_call_contains_store_name_tenant_operation_and_duration() {
     let (log, _guard) = capture();
     let slow = Faulty::new(
         MemoryStore::default().in_tenant("acme"),
@@ -89,7 +89,7 @@ async fn who_was_asked_what_and_how_long_it_took_is_told() {
 }
 
 #[tokio::test]
-async fn an_error_is_told_by_its_code_and_whether_it_is_worth_trying_again() {
+async fn an_error_is_logged_with_its_code_and_if_it_can_be_retried() {
     let (log, _guard) = capture();
     let inside = MemoryStore::default();
     let note = put(&inside, "note.v1", json!({})).await;
@@ -119,7 +119,7 @@ async fn an_error_is_told_by_its_code_and_whether_it_is_worth_trying_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_nobody_waits_for_any_more_is_told_as_dropped() {
+async fn an_abandoned_call_is_logged_as_dropped() {
     let (log, _guard) = capture();
     let hangs = Faulty::new(MemoryStore::default(), |_, _| Fault::Hang);
     let store = Instrumented::new("watched", hangs);
@@ -131,7 +131,7 @@ async fn a_call_that_nobody_waits_for_any_more_is_told_as_dropped() {
 }
 
 #[tokio::test]
-async fn neither_what_is_written_or_asked_nor_what_an_error_says_is_told() {
+async fn logs_contain_no_content_of_writes_queries_or_errors() {
     let (log, _guard) = capture();
     let inside = MemoryStore::default();
     let store = Instrumented::new("watched", inside.clone());
@@ -168,7 +168,7 @@ async fn neither_what_is_written_or_asked_nor_what_an_error_says_is_told() {
 }
 
 #[tokio::test]
-async fn a_store_is_what_it_is_when_it_is_observed() {
+async fn an_instrumented_store_preserves_tenant_capabilities_and_ledger() {
     let inside = MemoryStore::default().in_tenant("acme");
     let with = Instrumented::new("watched", inside.clone());
     let without = with.beside(Shim::without_ledger(&inside));
@@ -216,7 +216,7 @@ impl EventSource for Short {
 }
 
 #[tokio::test]
-async fn each_call_of_a_source_is_told_of_with_its_outcome() {
+async fn each_call_of_a_source_is_logged_with_its_outcome() {
     let (log, _guard) = capture();
     let note = put(&MemoryStore::default(), "note.v1", json!({})).await;
     let source = Instrumented::new("short", Short(Event::created(&note)));
@@ -282,7 +282,7 @@ async fn a_source_that_is_complete_is_so_when_it_is_observed() {
 }
 
 #[test]
-fn every_operation_has_a_name_of_its_own() {
+fn every_operation_has_a_unique_name() {
     let names: std::collections::HashSet<_> = Operation::ALL.map(Operation::name).into();
 
     assert_eq!(names.len(), Operation::ALL.len());

@@ -28,7 +28,7 @@ pub(crate) async fn continue_all<S: Saved>(store: &S) {
 
     assert_eq!(crew.journal.executions(), expected(store, &before).await);
     assert_eq!(crew.journal.tools(), ["publish", "refund"]);
-    what_was_over_has_not_changed(&before, &runs(store).await);
+    assert_finished_runs_are_unchanged(&before, &runs(store).await);
     each_run_has_one_answer(store).await;
     the_agent_has_all_results(store, &crew.agent_model).await;
     the_flow_has_its_result(store).await;
@@ -210,7 +210,7 @@ async fn expected(store: &impl Saved, before: &[Run]) -> Vec<Execution> {
     all
 }
 
-fn what_was_over_has_not_changed(before: &[Run], after: &[Run]) {
+fn assert_finished_runs_are_unchanged(before: &[Run], after: &[Run]) {
     for run in before.iter().filter(|run| run.state.is_over()) {
         let now = after.iter().find(|other| other.run == run.run).unwrap();
         match &*run.run.executor {

@@ -120,7 +120,7 @@ async fn an_agent_that_delegates_leaves_the_last_word_to_the_specialist() {
 }
 
 #[tokio::test]
-async fn a_call_of_a_nested_agent_is_told_before_that_agent_ends() {
+async fn a_tool_call_of_a_nested_agent_is_reported_before_the_agent_finishes() {
     let (search, _) = tool("search", |_, _| Ok(json!("pages")));
     let model = ScriptedModel::answering(|_, request| {
         let is_critic = shown(request).contains("Criticise.");
@@ -177,7 +177,7 @@ async fn without_a_return_the_last_agent_has_the_answer_and_with_one_the_value()
 }
 
 #[tokio::test]
-async fn a_guardrail_that_denies_the_input_keeps_every_model_from_being_asked() {
+async fn an_input_guardrail_that_denies_prevents_all_model_requests() {
     let model = Arc::new(ScriptedModel::new(["never"]));
     let guardrail = on_input("closed", |_| Decision::deny("not today"));
     let services = Services::new()
@@ -227,7 +227,7 @@ async fn a_guardrail_that_denies_a_call_lets_the_model_see_an_error_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_is_down_is_asked_again_if_the_step_says_so() {
+async fn a_request_to_an_unavailable_model_is_retried_if_the_step_allows_it() {
     let model = ScriptedModel::script([
         Err(ModelError::Unavailable("down".into())),
         Ok(ChatResponse::new("here")),
@@ -242,7 +242,7 @@ async fn a_model_that_is_down_is_asked_again_if_the_step_says_so() {
 }
 
 #[tokio::test]
-async fn an_agent_writes_only_what_its_permissions_say() {
+async fn an_agent_writes_only_the_schemas_of_its_permissions() {
     let action = r#"{"action": "create", "breadcrumb": {"schema_name": "report.v1", "title": "R", "context": {"n": 1}}}"#;
     let may =
         json!({"agents": {"a": {"instruction": "A", "permissions": {"writes": ["report.v1"]}}}});
@@ -341,7 +341,7 @@ async fn over_the_threshold_the_next_request_is_smaller_and_no_call_is_without_i
 }
 
 #[tokio::test]
-async fn what_is_not_shown_any_more_is_summed_up_by_the_model_that_the_policy_names() {
+async fn hidden_messages_are_summarised_by_the_model_of_the_policy() {
     let (definition, tools, model) = reading(&json!({
         "method": "summarise", "at_tokens": 400, "keep": 2, "model": "small",
     }));
@@ -369,7 +369,7 @@ async fn what_is_not_shown_any_more_is_summed_up_by_the_model_that_the_policy_na
 }
 
 #[tokio::test]
-async fn a_summary_passes_the_guardrails_and_what_it_cost_is_told_but_not_what_it_says() {
+async fn a_summary_passes_the_guardrails_and_reports_its_cost_but_not_its_content() {
     let (mut definition, tools, model) =
         reading(&json!({"method": "summarise", "at_tokens": 400, "keep": 2}));
     definition["policies"]["guardrails"] = json!({"output": ["no-crabs"]});
@@ -402,7 +402,7 @@ async fn a_summary_passes_the_guardrails_and_what_it_cost_is_told_but_not_what_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_conversation_was_made_shorter_is_told_only_once_that_is_kept() {
+async fn a_compaction_is_reported_only_after_it_is_saved() {
     use universal_executor::store::Operation;
     let (definition, tools, model) =
         reading(&json!({"method": "truncate", "at_tokens": 1, "keep": 2}));
@@ -439,7 +439,7 @@ async fn that_a_conversation_was_made_shorter_is_told_only_once_that_is_kept() {
 }
 
 #[tokio::test]
-async fn a_policy_that_nobody_can_carry_out_is_refused() {
+async fn a_compaction_policy_without_a_model_is_refused() {
     let (definition, tools, _) = reading(&json!({"method": "summarise", "at_tokens": 1}));
     let workflow = Workflow::from_json(&definition).unwrap();
     let model: Arc<ScriptedModel> = Arc::new(no_model());

@@ -60,7 +60,7 @@ async fn a_tool_step_asks_only_when_a_rule_of_its_tool_holds() {
 }
 
 #[tokio::test]
-async fn only_people_whom_each_rule_of_the_tool_permits_approve_a_tool_step() {
+async fn a_tool_step_needs_an_approval_that_satisfies_every_rule_of_the_tool() {
     let rules = [over(10).by("ann").by("bob"), over(100).by("bob").by("eve")];
     let (world, calls) = paying(rules);
     world.asks(json!({"amount": 500})).await;

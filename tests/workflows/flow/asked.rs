@@ -31,7 +31,7 @@ async fn ends(world: &World) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_of_an_asked_agent_is_not_lost_whichever_search_fails() {
+async fn the_answer_of_a_called_agent_survives_any_failed_search() {
     let more = json!({"tools": {"slow": {}}, "agents": {
         "writer": {"instruction": "Write.", "use": ["critic"]},
         "critic": {"instruction": "Criticise."},
@@ -94,7 +94,7 @@ fn payer_and_asker() -> (Value, ScriptedModel) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_store_lets_what_other_asked_agents_have_under_way_end() {
+async fn a_failed_search_does_not_interrupt_concurrent_agents() {
     for at in 1..=24 {
         let (definition, model) = payer_and_asker();
         let pay = json_tool("work", "", json!({}), |_, _| async move {
@@ -182,7 +182,7 @@ async fn refused(
 }
 
 #[tokio::test]
-async fn what_the_store_refuses_of_an_agent_is_a_failure_of_its_step() {
+async fn a_write_of_an_agent_that_the_store_rejects_fails_its_step() {
     let steps = json!([{"try": [{"agent": "a"}], "on_failure": [{"return": "${error.code}"}]}]);
     let writes = json!({"a": {"instruction": "A", "permissions": {"writes": ["report.v1"]}}});
     let asks = json!({"a": {"instruction": "A", "tools": ["far"]}});
@@ -208,7 +208,7 @@ async fn what_the_store_refuses_of_an_agent_is_a_failure_of_its_step() {
 }
 
 #[tokio::test]
-async fn what_is_withheld_from_an_agent_is_a_failure_of_its_step() {
+async fn a_context_withheld_from_an_agent_fails_its_step() {
     let steps = json!([{"try": [{"agent": "a"}], "on_failure": [{"return": "${error}"}]}]);
     let definition = flow(&json!({"agents": {"a": {"instruction": "A"}}}), steps);
     let world = World::new(&definition, ToolRegistry::default(), no_model());

@@ -64,7 +64,7 @@ async fn a_request_cannot_start_a_flow_that_another_flow_runs_as_a_step() {
 }
 
 #[tokio::test]
-async fn a_request_can_start_the_default_flow_and_flows_that_no_other_flow_runs() {
+async fn a_request_can_start_the_default_flow_and_flows_without_a_calling_flow() {
     let (store, executor, payments) = world(None);
 
     assert!(result_of(&store, &executor, "main").await.is_none());

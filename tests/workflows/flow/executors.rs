@@ -30,7 +30,7 @@ async fn output_of(store: &MemoryStore, executor: &WorkloadExecutor) -> Value {
 }
 
 #[test]
-fn a_definition_names_only_what_is_registered_and_is_told_the_nearest_name() {
+fn an_unregistered_name_in_a_definition_is_an_error_with_the_nearest_name() {
     let (search, _) = tool("search", |_, _| Ok(json!(1)));
     let model: Arc<ScriptedModel> = Arc::new(no_model());
     let services = Services::new()
@@ -107,7 +107,7 @@ async fn a_run_begins_with_main_then_default_then_the_only_flow() {
 }
 
 #[tokio::test]
-async fn a_workflow_of_several_flows_without_main_begins_with_the_one_that_is_named() {
+async fn a_workflow_without_a_main_flow_starts_with_the_named_entry() {
     let named = |flow: &str| {
         let several = naming(&["a", "b"]);
         FlowDefinition::with_entry(ID, several, Some(flow), EntryPolicy::default())

@@ -110,7 +110,7 @@ fn readers(steps: Value) -> World {
 }
 
 #[tokio::test]
-async fn the_step_that_leaves_no_room_for_what_is_kept_fails_and_the_flow_goes_on() {
+async fn the_step_that_exceeds_the_state_size_limit_fails_and_the_flow_continues() {
     let reader = |input: &str| {
         let error = json!({"code": "${error.code}", "message": "${error.message}"});
         let told = json!([{"flow": "told", "input": error}]);
@@ -149,7 +149,7 @@ async fn an_agent_whose_own_conversation_is_too_large_fails_its_step_with_the_sa
 }
 
 #[tokio::test]
-async fn a_run_whose_variables_alone_are_too_large_fails_and_says_so() {
+async fn a_run_with_too_large_variables_fails_with_a_size_error() {
     let set = |name: &str| json!({"set": {name: "${input.large}"}});
     let steps = json!([
         {"set": {"a": "x"}}, set("b"), set("c"), set("d"), set("e"), set("f"), {"tool": "page", "input": {"bytes": 1}},
@@ -193,7 +193,7 @@ async fn an_answer_of_an_asked_agent_that_nests_deep_is_not_the_end_of_the_run()
 }
 
 #[tokio::test]
-async fn a_step_whose_agent_says_what_nests_too_deep_to_be_kept_fails_and_not_the_run() {
+async fn an_agent_message_nested_too_deeply_fails_its_step_and_not_the_run() {
     for depth in [30, 50, 53, 55, 57, 59, 61, 63] {
         let nested = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
         let nested: Value = serde_json::from_str(&nested).unwrap();
@@ -221,7 +221,7 @@ async fn a_step_whose_agent_says_what_nests_too_deep_to_be_kept_fails_and_not_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_has_no_room_while_it_is_paused_comes_to_what_its_flow_makes_of_that() {
+async fn a_paused_run_without_free_space_reports_the_error_to_its_flow() {
     let paused: Arc<OnceLock<(MemoryStore, NewBreadcrumb)>> = Arc::default();
     let pausing = Arc::clone(&paused);
     let page = json_tool("page", "", json!({}), move |input, _| {
@@ -263,7 +263,7 @@ async fn a_run_that_has_no_room_while_it_is_paused_comes_to_what_its_flow_makes_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_ends_while_it_is_paused_with_more_than_can_be_kept_ends_all_the_same() {
+async fn a_paused_run_ends_even_if_its_result_is_too_large_to_save() {
     let paused: Arc<OnceLock<(MemoryStore, NewBreadcrumb)>> = Arc::default();
     let pausing = Arc::clone(&paused);
     let page = json_tool("page", "", json!({}), move |_, _| {

@@ -76,8 +76,7 @@ async fn a_run_that_loses_its_worker_after_each_step_completes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_loses_its_worker_at_the_same_step_each_time_is_a_crash_loop_whatever_else_ends()
-{
+async fn a_run_that_loses_its_worker_three_times_at_one_step_is_a_crash_loop() {
     let poison = work(99);
     let steps = |from: u64, to: u64| -> Vec<Value> { (from..=to).map(work).collect() };
     let mut one_by_one = steps(1, 4);
@@ -177,7 +176,7 @@ async fn fails_and_goes_on(world: &World) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_its_siblings_come_to_is_kept_when_a_step_meets_with_an_error_of_the_store() {
+async fn the_results_of_sibling_steps_are_saved_when_a_step_has_a_store_error() {
     let (tool, begun) = timed("work", |_, _| Some(5 * SECOND));
     let branches =
         json!([{"emit": {"schema_name": "note.v1"}}, work(1), {"steps": [work(2), work(3)]}]);
@@ -198,7 +197,7 @@ async fn what_its_siblings_come_to_is_kept_when_a_step_meets_with_an_error_of_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_last_step_came_to_is_kept_although_the_response_cannot_be_recorded_at_first() {
+async fn the_result_of_the_last_step_survives_a_failed_commit_of_the_response() {
     let (tool, begun) = timed("work", |_, _| Some(SECOND));
     let definition = flow(&json!({"tools": {"work": {}}}), json!([work(1)]));
     // The first commit saves the definition.
@@ -216,7 +215,7 @@ async fn what_the_last_step_came_to_is_kept_although_the_response_cannot_be_reco
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_whose_beginning_could_not_be_kept_does_not_begin_and_its_siblings_end() {
+async fn a_step_whose_start_cannot_be_saved_does_not_start_and_its_siblings_finish() {
     let (tool, begun) = timed("work", |step, _| Some(step as u32 * SECOND));
     let branches = json!([{"steps": [work(1), work(2)]}, work(5)]);
     let definition = beside(&branches);
@@ -235,7 +234,7 @@ async fn a_step_whose_beginning_could_not_be_kept_does_not_begin_and_its_sibling
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_calls_a_tool_only_once_that_is_kept_although_keeping_it_fails_at_first() {
+async fn an_agent_calls_a_tool_only_after_the_call_is_saved_despite_failed_saves() {
     let saved = Arc::new(AtomicUsize::new(0));
     let saves = Arc::clone(&saved);
     let (slow, begun) = timed("work", |_, _| Some(5 * SECOND));
@@ -283,7 +282,7 @@ async fn a_sibling_that_does_not_end_does_not_keep_an_attempt_with_an_error_from
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_step_came_to_is_kept_although_the_store_fails_twice_at_that_moment() {
+async fn the_result_of_a_step_is_saved_even_if_two_saves_fail() {
     let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
     let (next, _) = tool("next", |_, _| Ok(json!("next")));
     let definition = flow(
@@ -330,7 +329,7 @@ async fn goes_on_to_its_end(world: &World) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_takes_up_to_four_fifths_of_the_time_is_not_cut_off_whatever_ended_before_it() {
+async fn a_step_shorter_than_four_fifths_of_the_timeout_is_never_interrupted() {
     let times = [3, 8, 2, 7, 1, 8, 6];
     let (tool, begun) = timed("work", move |step, _| {
         Some(times[usize::try_from(step).unwrap()] * SECOND)

@@ -52,7 +52,7 @@ async fn a_run_whose_process_restarts_between_ask_and_answer_completes_with_the_
 
 #[cfg(feature = "validate")]
 #[tokio::test]
-async fn a_question_says_who_may_answer_and_what_the_answer_has_to_be() {
+async fn a_question_contains_its_permitted_answerers_and_its_answer_schema() {
     let schema = json!({"enum": ["yes", "no"]});
     let definition = flow(
         &json!({"schemas": {"decision": schema}}),
@@ -72,7 +72,7 @@ async fn a_question_says_who_may_answer_and_what_the_answer_has_to_be() {
 }
 
 #[tokio::test]
-async fn who_is_not_asked_does_not_answer_and_an_executor_never_does() {
+async fn an_answer_of_an_unlisted_person_is_ignored() {
     let definition = flow(&json!({}), json!([{"ask": "Go on?", "of": ["bob"]}]));
     let world = World::new(&definition, ToolRegistry::default(), no_model());
     world.asks(json!({})).await;
@@ -88,7 +88,7 @@ async fn who_is_not_asked_does_not_answer_and_an_executor_never_does() {
 }
 
 #[tokio::test]
-async fn an_agent_that_asks_a_person_suspends_its_step_and_goes_on_where_it_was() {
+async fn an_agent_that_asks_a_person_suspends_its_step_and_continues_from_there() {
     let ask = json_tool("ask", "Asks a person.", json!({}), |_, _| async {
         Err(ask_human(Question::new("Which color?")))
     });
@@ -171,7 +171,7 @@ async fn an_agent_asked_by_another_may_ask_a_person() {
 }
 
 #[tokio::test]
-async fn a_tool_that_needs_approval_is_called_once_somebody_agrees_and_never_if_somebody_rejects() {
+async fn a_tool_that_needs_approval_is_called_once_if_approved_and_never_if_rejected() {
     for (approved, expected) in [(true, 1), (false, 0)] {
         let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
         let definition = flow(
@@ -193,7 +193,7 @@ async fn a_tool_that_needs_approval_is_called_once_somebody_agrees_and_never_if_
 }
 
 #[tokio::test]
-async fn an_event_is_waited_for_and_one_from_before_is_none() {
+async fn a_wait_ignores_earlier_and_non_matching_breadcrumbs() {
     let definition = flow(
         &json!({}),
         json!([
@@ -231,7 +231,7 @@ async fn a_run_that_waits_is_cancelled_by_an_order() {
 }
 
 #[tokio::test]
-async fn a_run_at_work_is_cancelled_by_an_order_and_what_it_did_is_stopped() {
+async fn a_cancel_order_cancels_a_running_run_and_stops_its_tool() {
     let is_at_work = Arc::new(());
     let held = Arc::downgrade(&is_at_work);
     let begun = Arc::new(tokio::sync::Notify::new());
@@ -373,7 +373,7 @@ async fn works_for(world: &World, time: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_is_paused_while_an_attempt_is_waited_for_makes_it_after_it_may_go_on() {
+async fn a_run_paused_before_a_retry_makes_the_retry_after_it_resumes() {
     let (world, calls) = fails_once(60);
     let request = world.asks(json!({})).await;
 
@@ -389,8 +389,7 @@ async fn a_run_that_is_paused_while_an_attempt_is_waited_for_makes_it_after_it_m
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_runs_at_most_once_and_is_served_elsewhere_is_asked_once_although_nobody_answers()
- {
+async fn an_at_most_once_remote_tool_is_requested_once_even_without_a_response() {
     use universal_executor::tool::remote_tool;
     let remote = remote_tool("far", "Far away.", json!({"type": "object"}));
     let here = json_tool("far", "Far away.", json!({}), |_, _| async { Ok(json!(1)) });
@@ -416,7 +415,7 @@ async fn a_tool_that_runs_at_most_once_and_is_served_elsewhere_is_asked_once_alt
 }
 
 #[tokio::test]
-async fn a_paused_run_begins_nothing_until_it_may_go_on_and_takes_answers_meanwhile() {
+async fn a_paused_run_starts_no_step_until_it_resumes_and_accepts_answers() {
     let (after, calls) = tool("after", |_, _| Ok(json!("done")));
     let definition = flow(
         &json!({"tools": {"after": {}}}),
@@ -524,7 +523,7 @@ async fn an_answer_to_a_question_that_was_changed_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_nobody_answers_in_its_time_fails_its_step() {
+async fn a_question_that_times_out_fails_its_step() {
     let definition = flow(
         &json!({}),
         json!([{"try": [{"ask": "Go on?", "timeout_seconds": 60}], "on_failure": [{"return": "${error.code}"}]}]),

@@ -82,7 +82,7 @@ impl Emitting {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_breadcrumb_that_a_client_planted_is_not_the_one_that_a_step_emitted() {
+async fn a_breadcrumb_forged_by_a_client_does_not_replace_an_emitted_one() {
     let emitting = Emitting::new(Moment::Before).await;
     emitting.first_attempt().await;
     let creator = json!({

@@ -31,7 +31,7 @@ async fn dies_and_is_followed(world: &World) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_under_way_in_a_crash_follows_the_retry_safety_of_its_tool() {
+async fn a_call_interrupted_by_a_crash_follows_the_retry_safety_of_its_tool() {
     type Safety = fn(JsonTool) -> JsonTool;
     let safeties: [(Safety, &str, usize); 3] = [
         (JsonTool::idempotent, "success", 2),
@@ -60,7 +60,7 @@ async fn what_was_under_way_in_a_crash_follows_the_retry_safety_of_its_tool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_goes_on_within_its_conversation_after_a_crash() {
+async fn an_agent_continues_its_conversation_after_a_crash() {
     let (stuck, calls) = stuck_once("stuck");
     let model = ScriptedModel::answering(|_, request| {
         let tools = request
@@ -94,7 +94,7 @@ async fn an_agent_goes_on_within_its_conversation_after_a_crash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_that_it_was_kept() {
+async fn an_emitted_breadcrumb_is_not_written_again_after_a_failed_save() {
     let store = MemoryStore::default();
     let fails = Arc::new(AtomicBool::new(true));
     let failing = Arc::clone(&fails);
@@ -130,7 +130,7 @@ async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_goes_on_although_the_store_cannot_be_read_for_once_meanwhile() {
+async fn a_running_step_continues_after_one_failed_search() {
     let (store, fails) = (MemoryStore::default(), Arc::new(AtomicBool::new(false)));
     let failing = Arc::clone(&fails);
     let faulty = Faulty::new(store.clone(), move |operation, moment| {
@@ -189,7 +189,7 @@ async fn answered(world: &World) -> Arc<Breadcrumb> {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_with_the_definition_that_it_began_with_and_a_new_one_with_the_new() {
+async fn a_run_continues_with_its_first_definition_and_a_new_run_uses_the_new_one() {
     let old = flow(
         &json!({}),
         json!([{"id": "a", "ask": "Go on?"}, {"return": "old: ${a}"}]),
@@ -206,7 +206,7 @@ async fn a_run_goes_on_with_the_definition_that_it_began_with_and_a_new_one_with
 }
 
 #[tokio::test]
-async fn a_definition_is_kept_once_however_many_runs_there_are() {
+async fn a_definition_is_stored_once_for_any_number_of_runs() {
     let definition = flow(&json!({}), json!([{"emit": {"schema_name": "note.v1"}}]));
     let world = World::new(&definition, ToolRegistry::default(), no_model());
     let again = executor(&definition, &Services::new(), Arc::new(world.store.clone()));
@@ -249,7 +249,7 @@ async fn forged_definitions_however_many_neither_stand_for_the_real_one_nor_hide
 }
 
 #[tokio::test]
-async fn a_run_whose_definition_is_gone_or_forged_is_refused_and_told_the_way_out() {
+async fn a_run_with_a_missing_or_forged_definition_is_refused_with_a_solution() {
     let old = flow(&json!({}), json!([{"ask": "Go on?"}, {"return": "old"}]));
     let forged = flow(&json!({}), json!([{"ask": "Go on?"}, {"return": "forged"}]));
     for text in [None, Some(forged.to_string())] {
@@ -275,7 +275,7 @@ async fn a_run_whose_definition_is_gone_or_forged_is_refused_and_told_the_way_ou
 }
 
 #[tokio::test]
-async fn a_run_does_not_go_on_with_what_is_not_registered_any_more() {
+async fn a_run_does_not_continue_with_an_unregistered_tool() {
     let (before, _) = tool("before", |_, _| Ok(json!(1)));
     let old = flow(
         &json!({"tools": {"before": {}}}),

@@ -48,7 +48,7 @@ fn stuck_once(name: &str) -> (JsonTool, Arc<Mutex<Vec<String>>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_tried_again_goes_on_with_its_conversation_and_calls_no_tool_twice() {
+async fn a_retried_agent_continues_its_conversation_and_repeats_no_tool_call() {
     let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
     let model = ScriptedModel::script([calling("pay"), down(), Ok(ChatResponse::new("ok"))]);
     let more =
@@ -103,7 +103,7 @@ async fn a_call_that_was_under_way_when_the_time_was_up_is_made_again_only_if_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_was_asked_by_another_goes_on_as_well_when_the_step_is_tried_again() {
+async fn a_called_agent_continues_its_conversation_when_the_step_is_retried() {
     for (field, asks) in [("use", "critic"), ("delegate", "delegate-to-critic")] {
         let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
         let (slow, keys) = stuck_once("slow");
@@ -143,7 +143,7 @@ async fn an_agent_that_was_asked_by_another_goes_on_as_well_when_the_step_is_tri
 
 #[cfg(feature = "validate")]
 #[tokio::test(start_paused = true)]
-async fn an_agent_whose_answer_was_no_output_is_asked_for_another_one_and_calls_no_tool_twice() {
+async fn an_agent_with_an_invalid_output_answers_again_and_repeats_no_tool_call() {
     let (pay, calls) = tool("pay", |_, _| Ok(json!("paid")));
     let model =
         ScriptedModel::answering(|number, request| match (results(request).len(), number) {
@@ -212,7 +212,7 @@ async fn a_model_that_is_asked_by_breadcrumbs_is_asked_anew_when_the_step_is_tri
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_failed_while_its_run_was_paused_goes_on_with_its_conversation_too() {
+async fn an_agent_that_failed_during_a_pause_continues_its_conversation() {
     let paused: Arc<OnceLock<(MemoryStore, NewBreadcrumb)>> = Arc::default();
     let (pausing, calls) = (Arc::clone(&paused), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&calls);
@@ -252,7 +252,7 @@ async fn an_agent_that_failed_while_its_run_was_paused_goes_on_with_its_conversa
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_emitted_in_an_attempt_whose_time_was_up_is_not_written_again() {
+async fn a_breadcrumb_emitted_in_a_timed_out_attempt_is_not_written_again() {
     let (store, commits) = (MemoryStore::default(), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&commits);
     // The first commit saves the definition. The answer of the second commit never arrives.

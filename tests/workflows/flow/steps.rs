@@ -120,7 +120,7 @@ async fn a_loop_of_three_is_exhausted_after_three_iterations() {
 }
 
 #[tokio::test]
-async fn what_a_sub_flow_returns_is_a_value_and_not_the_result_of_the_flow() {
+async fn a_sub_flow_returns_a_value_and_does_not_end_the_main_flow() {
     let definition = json!({"flows": {
         "main": {"steps": [{"id": "r", "flow": "sub"}, {"return": {"sub": "${r}"}}]},
         "sub": {"steps": [{"return": "v"}]},
@@ -192,7 +192,7 @@ async fn inputs_and_outputs_of_flows_are_held_to_their_schemas() {
 }
 
 #[tokio::test]
-async fn what_is_emitted_is_written_as_part_of_the_run() {
+async fn an_emitted_breadcrumb_is_stamped_as_part_of_the_run() {
     let definition = flow(
         &json!({}),
         json!([{"emit": {"schema_name": "note.v1", "title": "A note", "context": {"n": "${input.n}"}}}, {"return": "ok"}]),
@@ -225,7 +225,7 @@ async fn events_are_numbered_without_gaps_and_name_the_run() {
 }
 
 #[tokio::test]
-async fn progress_is_written_when_it_is_asked_for() {
+async fn progress_is_written_if_the_request_enables_it() {
     let (tool, _) = tool("work", |number, _| Ok(json!(number)));
     let definition = flow(
         &json!({"tools": {"work": {}}}),

@@ -122,7 +122,7 @@ fn wait(schema: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_answers_at_once_what_a_flow_emitted_is_not_missed_whatever_stands_in_between() {
+async fn an_immediate_answer_to_an_emitted_breadcrumb_is_found_by_a_later_wait() {
     let pong = json!({"answer": "pong.v1"});
     let (ping, wait_pong) = (emit("ping.v1"), wait("pong.v1"));
     for steps in [
@@ -145,7 +145,7 @@ async fn what_answers_at_once_what_a_flow_emitted_is_not_missed_whatever_stands_
 }
 
 #[tokio::test]
-async fn a_breadcrumb_answers_one_step_of_a_line_and_what_the_flow_wrote_itself_answers_none() {
+async fn a_breadcrumb_answers_one_step_of_a_sequence_and_the_flows_own_write_answers_none() {
     let (ping, wait_pong) = (emit("ping.v1"), wait("pong.v1"));
     for steps in [
         json!([wait_pong]),
@@ -175,7 +175,7 @@ async fn steps_beside_one_another_are_all_answered_by_the_same_breadcrumb() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_after_a_crash_and_before_another_worker_waits_for_it_is_not_missed() {
+async fn a_breadcrumb_created_between_a_crash_and_the_next_attempt_is_found() {
     use std::sync::atomic::AtomicBool;
     let store = MemoryStore::default();
     let fails = Arc::new(AtomicBool::new(true));
@@ -212,7 +212,7 @@ async fn what_comes_after_a_crash_and_before_another_worker_waits_for_it_is_not_
 }
 
 #[tokio::test]
-async fn after_a_restart_what_was_there_answers_nothing_again() {
+async fn a_consumed_breadcrumb_answers_no_step_after_a_restart() {
     let world = World::new(
         &flow(&json!({}), json!([wait("pong.v1"), wait("pong.v1")])),
         ToolRegistry::default(),
@@ -256,7 +256,7 @@ fn wait_tagged(tag: &str) -> Value {
 }
 
 #[tokio::test]
-async fn answers_of_one_schema_are_not_missed_in_whatever_order_they_come() {
+async fn answers_of_one_schema_are_found_in_any_order() {
     let all = json!([{"id": "a", "wait_for": {"schema_name": "pong.v1", "all_tags": ["a"]}},
         {"emit": {"schema_name": "pong.v1", "tags": ["own"]}},
         {"id": "b", "wait_for": {"schema_name": "pong.v1", "all_tags": ["b"]}},
@@ -284,7 +284,7 @@ async fn answers_of_one_schema_are_not_missed_in_whatever_order_they_come() {
 }
 
 #[tokio::test]
-async fn what_answered_a_step_hides_nothing_older_from_a_step_that_is_less_particular() {
+async fn a_consumed_breadcrumb_hides_no_older_one_from_a_less_specific_wait() {
     let steps = json!([wait_tagged("a"), wait("pong.v1")]);
     let world = World::new(
         &flow(&json!({}), steps),
@@ -307,8 +307,7 @@ async fn what_answered_a_step_hides_nothing_older_from_a_step_that_is_less_parti
 }
 
 #[tokio::test]
-async fn what_came_before_a_flow_asked_in_the_same_words_is_no_answer_and_what_answered_answers_once()
- {
+async fn an_earlier_breadcrumb_is_not_an_answer_and_an_answer_counts_once() {
     let question = json!({"emit": {"schema_name": "pong.v1", "tags": ["a"]}});
     for steps in [
         json!([question, wait_tagged("a")]),
@@ -334,7 +333,7 @@ async fn what_came_before_a_flow_asked_in_the_same_words_is_no_answer_and_what_a
 }
 
 #[tokio::test]
-async fn what_answered_a_step_answers_another_one_when_it_was_changed() {
+async fn a_consumed_breadcrumb_answers_another_step_after_it_is_updated() {
     let steps = json!([wait_tagged("a"), wait_tagged("a")]);
     let world = World::new(
         &flow(&json!({}), steps),
@@ -356,7 +355,7 @@ async fn what_answered_a_step_answers_another_one_when_it_was_changed() {
 }
 
 #[tokio::test]
-async fn what_came_before_a_flow_asked_is_no_answer_either_once_what_it_asked_by_was_changed() {
+async fn an_earlier_breadcrumb_is_not_an_answer_after_the_emitted_one_is_updated() {
     let question = json!({"emit": {"schema_name": "pong.v1", "context": {"of": "flow"}}});
     let steps = json!([question, wait("pong.v1"), emit("note.v1"), wait("pong.v1")]);
     let world = World::new(
@@ -382,7 +381,7 @@ async fn what_came_before_a_flow_asked_is_no_answer_either_once_what_it_asked_by
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_else_gave_the_tag_of_a_step_is_not_taken_for_what_the_step_emitted() {
+async fn a_foreign_breadcrumb_with_the_tag_of_a_step_does_not_replace_the_emitted_one() {
     let store = MemoryStore::default();
     let commits = AtomicUsize::new(0);
     // The first commit saves the definition. The second commit emits the note, but its answer is lost, so the test can read the tag.

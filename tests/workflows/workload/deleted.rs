@@ -48,7 +48,7 @@ fn once(
 }
 
 #[tokio::test]
-async fn what_a_deletion_that_broke_off_left_is_not_shown_in_the_session_begun_anew() {
+async fn remains_of_an_interrupted_deletion_do_not_appear_in_the_new_session() {
     let store = MemoryStore::default();
     let model = parrot();
     let definition = Arc::new(agent());
@@ -100,7 +100,7 @@ async fn a_turn_that_begins_a_session_anew_while_it_is_deleted_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_agent_said_in_a_deleted_turn_is_not_left_in_the_session_begun_anew() {
+async fn messages_of_an_agent_in_a_deleted_turn_do_not_appear_in_the_new_session() {
     let store = MemoryStore::default();
     // The log of the agent is created after the session's log. Its commit is delayed.
     let late = Fault::Delay(Duration::from_secs(10));
@@ -197,8 +197,7 @@ async fn a_run_within_a_turn_does_not_begin_the_session_anew_that_was_deleted_me
 }
 
 #[tokio::test]
-async fn a_turn_whose_session_is_deleted_before_an_agent_begins_says_so_and_not_that_the_agent_failed()
- {
+async fn a_turn_whose_session_is_deleted_before_its_agent_starts_reports_a_session_error() {
     let store = MemoryStore::default();
     let sessions = SessionStore::new(Arc::new(store.clone()));
     let deletes = json_tool("deletes", "", json!({}), move |_, _| {

@@ -74,7 +74,7 @@ fn end(status: &TurnStatus) -> WorkloadEventKind {
 }
 
 #[tokio::test]
-async fn turns_that_are_stopped_or_dropped_are_told_to_end_once_and_before_their_outcome() {
+async fn one_end_event_precedes_the_outcome_of_a_stopped_or_dropped_turn() {
     let (endless, begun, _) = endless();
     let supervisor = on(endless, Arc::new(MemoryStore::default()))
         .build()
@@ -99,7 +99,7 @@ async fn turns_that_are_stopped_or_dropped_are_told_to_end_once_and_before_their
 }
 
 #[tokio::test]
-async fn turns_that_never_begin_are_told_to_end() {
+async fn an_end_event_is_sent_for_each_turn_that_never_starts() {
     let gate = Gate::new();
     let store = Arc::new(MemoryStore::default());
     let supervisor = on(gate.definition(), store).concurrency(1).build().unwrap();
@@ -130,7 +130,7 @@ async fn turns_that_never_begin_are_told_to_end() {
 }
 
 #[tokio::test]
-async fn turns_that_are_stopped_by_closing_the_supervisor_are_told_to_end() {
+async fn an_end_event_is_sent_for_each_turn_stopped_by_closing_the_supervisor() {
     let (endless, begun, _) = endless();
     let supervisor = on(endless, Arc::new(MemoryStore::default()))
         .drain_timeout(Duration::ZERO)
@@ -165,7 +165,7 @@ async fn add(session: &Conversation) {
 }
 
 #[tokio::test]
-async fn a_turn_that_the_session_does_not_keep_is_never_told_to_have_come_to_something() {
+async fn a_turn_that_the_session_cannot_save_is_never_reported_as_completed() {
     let store = Arc::new(MemoryStore::default());
     let session = SessionStore::new(Arc::clone(&store) as _).session("one");
     let behind = session.clone();
@@ -210,7 +210,7 @@ fn echo() -> NativeDefinition {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_is_told_when_the_session_has_the_turn_and_not_before() {
+async fn the_end_of_a_turn_is_reported_only_after_the_session_has_saved_it() {
     let (store, begun) = slow_commits(Fault::Delay(Duration::from_secs(5)));
     let supervisor = on(echo(), store).build().unwrap();
     let mut subscriber = supervisor.subscribe("one").unwrap();
@@ -236,7 +236,7 @@ async fn the_end_is_told_when_the_session_has_the_turn_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_stopped_while_it_is_kept_is_kept_and_told_so() {
+async fn a_turn_cancelled_while_it_is_saved_is_saved_and_reported_as_completed() {
     let (store, begun) = slow_commits(Fault::Delay(Duration::from_secs(5)));
     let supervisor = on(echo(), store).build().unwrap();
     let mut subscriber = supervisor.subscribe("one").unwrap();
@@ -278,7 +278,7 @@ async fn a_turn_that_is_stopped_while_the_store_hangs_ends_all_the_same() {
 }
 
 #[tokio::test]
-async fn steps_under_way_in_a_turn_that_is_stopped_are_told_to_be_cancelled() {
+async fn running_steps_of_a_cancelled_turn_are_reported_as_cancelled() {
     let stuck = universal_executor::tool::json_tool("stuck", "Hangs.", json!({}), |_, _| async {
         std::future::pending::<Result<Value, BoxError>>().await
     });
@@ -314,7 +314,7 @@ async fn steps_under_way_in_a_turn_that_is_stopped_are_told_to_be_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_tried_again_is_told_as_one() {
+async fn a_retried_turn_is_reported_as_one_event_stream() {
     let tried = Arc::new(Mutex::new(0));
     let twice = NativeDefinition::new("twice", move |cx: RunCx, _| {
         let mut tried = tried.lock().unwrap();
@@ -363,7 +363,7 @@ async fn a_turn_that_is_tried_again_is_told_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_goes_on_and_is_tried_again_does_not_go_on_with_another_one() {
+async fn a_retried_turn_does_not_resume_another_suspended_turn() {
     let store = Arc::new(MemoryStore::default());
     let session = SessionStore::new(Arc::clone(&store) as _).session("one");
     let behind = session.clone();
@@ -438,7 +438,7 @@ async fn a_turn_that_waits_for_its_next_attempt_leaves_its_place_to_others() {
 }
 
 #[tokio::test]
-async fn a_workload_cannot_tell_that_its_run_begins_or_ends() {
+async fn a_workload_cannot_report_the_start_or_end_of_its_run() {
     use universal_executor::Json;
     let lies = NativeDefinition::new("lies", |cx: RunCx, _| async move {
         let output = Json::default();
@@ -611,7 +611,7 @@ async fn any_turns(turns: Vec<Vec<Attempt>>, resumes: usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
-    fn whatever_becomes_of_turns_each_is_told_as_one_stream_that_ends_as_its_outcome_says(
+    fn each_turn_is_one_event_stream_whose_end_matches_its_outcome(
         turns in prop::collection::vec(any_turn(), 1..4), resumes in 0..3_usize,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -624,7 +624,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn what_hears_of_an_agent_hears_its_end_once() {
+async fn an_agent_subscriber_receives_one_end_event_per_turn() {
     let setup = setup(&parrot(), &MemoryStore::default());
     let agent = Arc::new(crate::workload::agent());
     let supervisor = setup.supervisor(agent).build().unwrap();

@@ -38,7 +38,7 @@ async fn say(store: &MemoryStore, text: &str) -> Arc<Breadcrumb> {
 }
 
 #[tokio::test]
-async fn a_trigger_sets_off_a_turn_in_its_session_which_is_answered_once() {
+async fn a_trigger_starts_one_turn_in_its_session_and_is_answered_once() {
     let store = MemoryStore::default();
     let model = parrot();
     let desk = executor(agent(), &setup(&model, &store));
@@ -71,7 +71,7 @@ async fn a_trigger_sets_off_a_turn_in_its_session_which_is_answered_once() {
 }
 
 #[test]
-fn what_would_go_wrong_with_every_trigger_is_said_before_the_first_one() {
+fn an_invalid_workload_executor_is_refused_when_it_is_built() {
     let store = MemoryStore::default();
     let made = |id: &str, definition: FlowDefinition, setup: &Setup| {
         let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
@@ -117,7 +117,7 @@ fn a_flow_that_waits_is_refused_on_a_store_that_cannot_keep_that() {
 }
 
 #[tokio::test]
-async fn what_a_profile_does_not_list_is_not_written() {
+async fn a_workload_cannot_write_a_schema_that_its_profile_omits() {
     let store = MemoryStore::default();
     let shared: Arc<dyn universal_executor::BreadcrumbStore> = Arc::new(store.clone());
     let writes = NativeDefinition::new("writes", move |cx: RunCx, _| {
@@ -157,7 +157,7 @@ fn writing_services() -> Services {
 }
 
 #[tokio::test]
-async fn a_flow_writes_what_its_definition_says_and_no_more_for_requests_and_for_messages() {
+async fn a_flow_writes_only_declared_schemas_for_requests_and_messages() {
     for (is_request, also, expected) in [
         (true, false, "error"),
         (false, false, "error"),
@@ -192,7 +192,7 @@ async fn a_flow_writes_what_its_definition_says_and_no_more_for_requests_and_for
 }
 
 #[tokio::test]
-async fn what_a_flow_emits_is_not_written_unless_its_profile_lists_it() {
+async fn a_flow_emits_only_schemas_that_its_profile_lists() {
     let store = MemoryStore::default();
     let emits = flow(json!({"flows": {"main": {"steps": [
         {"emit": {"schema_name": "note.v1"}}, {"return": "noted"},
@@ -229,7 +229,7 @@ async fn answer(store: &MemoryStore, ticket: &str, answer: &str) -> Arc<Breadcru
 }
 
 #[tokio::test]
-async fn a_run_that_waits_is_suspended_and_goes_on_with_the_answer() {
+async fn a_waiting_run_is_suspended_and_continues_with_the_answer() {
     let store = MemoryStore::default();
     let asks = flow(json!({"flows": {"main": {"steps": [
         {"id": "answer", "ask": "Go on?"}, {"return": "${answer}"},
@@ -281,7 +281,7 @@ async fn a_run_that_waited_is_not_added_to_a_session_that_was_deleted_meanwhile(
 
 /// The worker dies after the second of three steps, and another worker continues.
 #[tokio::test(start_paused = true)]
-async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there_twice() {
+async fn an_agent_continues_its_conversation_after_a_crash_without_duplicates() {
     const LEASE: Duration = Duration::from_secs(10);
     let store = MemoryStore::default();
     let model = Arc::new(ScriptedModel::answering(|_, request| {
@@ -376,7 +376,7 @@ async fn an_executor_is_a_workload_whose_runs_are_claimed_like_any_other() {
 }
 
 #[tokio::test]
-async fn an_executor_that_is_not_set_off_says_so() {
+async fn an_executor_that_is_not_triggered_reports_an_unmatched_error() {
     let store = MemoryStore::default();
     let setup = setup(&parrot(), &store);
     let never = executor(agent(), &setup);

@@ -162,7 +162,7 @@ async fn every_file_is_loaded_by_its_name_and_runs() {
 }
 
 #[tokio::test]
-async fn every_file_says_what_it_is_good_for_and_has_no_warnings() {
+async fn every_workload_file_has_a_description_and_no_errors() {
     for listed in manager().list().await.workloads {
         assert_eq!(listed.error, None);
         assert!(listed.description.is_some(), "{}", listed.name);

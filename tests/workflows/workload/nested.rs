@@ -52,7 +52,7 @@ fn noting(executor: WorkloadExecutor) -> (WorkloadExecutor, Told) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_of_a_run_within_a_run_name_it_and_are_heard_while_it_goes_on() {
+async fn events_of_an_inner_run_name_their_parent_and_arrive_while_it_runs() {
     let store = MemoryStore::default();
     let setup = Setup::new(Services::new(), Arc::new(store));
     let open = Arc::new(Semaphore::new(0));
@@ -99,7 +99,7 @@ async fn events_of_a_run_within_a_run_name_it_and_are_heard_while_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_run_within_a_run_has_a_conversation_of_its_own_in_the_session() {
+async fn an_inner_run_has_its_own_conversation_in_the_session() {
     let store = MemoryStore::default();
     let setup = Setup::new(Services::new(), Arc::new(store));
     let open = Arc::new(Semaphore::new(2));
@@ -130,7 +130,7 @@ async fn a_run_within_a_run_has_a_conversation_of_its_own_in_the_session() {
 }
 
 #[tokio::test]
-async fn a_run_that_goes_on_by_itself_still_names_the_run_that_it_belongs_to() {
+async fn a_run_that_continues_alone_still_names_its_parent_run() {
     let store = MemoryStore::default();
     let setup = Setup::new(Services::new(), Arc::new(store.clone()));
     let open = Arc::new(Semaphore::new(1));
@@ -154,7 +154,7 @@ async fn a_run_that_goes_on_by_itself_still_names_the_run_that_it_belongs_to() {
 }
 
 #[tokio::test]
-async fn a_run_of_an_executor_that_is_broken_off_is_told_to_end() {
+async fn an_interrupted_executor_run_reports_a_cancelled_end() {
     let store = MemoryStore::default();
     let setup = Setup::new(Services::new(), Arc::new(store.clone()));
     let open = Arc::new(Semaphore::new(0));
@@ -196,7 +196,7 @@ fn outer(inner: ExecutorDefinition, setup: &Setup) -> WorkloadExecutor {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_around_an_executor_is_not_set_off_by_what_sets_that_off() {
+async fn an_outer_run_is_not_triggered_by_the_trigger_of_its_inner_run() {
     let store = MemoryStore::default();
     let setup = Setup::new(Services::new(), Arc::new(store.clone()));
     let inner = inner(echo(), "user.message.v1", &setup);
@@ -225,7 +225,7 @@ async fn a_run_around_an_executor_is_not_set_off_by_what_sets_that_off() {
 }
 
 #[tokio::test]
-async fn what_a_profile_does_not_list_is_not_written_to_set_off_an_executor_either() {
+async fn an_inner_trigger_is_written_only_if_the_profile_lists_its_schema() {
     for (listed, is_written) in [
         (None, true),
         (Some("secret.order.v1"), true),
@@ -255,7 +255,7 @@ async fn what_a_profile_does_not_list_is_not_written_to_set_off_an_executor_eith
 }
 
 #[tokio::test]
-async fn a_run_of_an_executor_that_may_still_go_on_keeps_no_later_turn_waiting() {
+async fn an_unfinished_executor_run_does_not_block_later_turns() {
     for (text, is_stopped) in [("hang", true), ("fail", false)] {
         let store = MemoryStore::default();
         let setup = Setup::new(Services::new(), Arc::new(store.clone()));
@@ -293,7 +293,7 @@ async fn a_run_of_an_executor_that_may_still_go_on_keeps_no_later_turn_waiting()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_of_an_executor_that_makes_way_for_another_attempt_goes_on_within_its_turn() {
+async fn an_executor_run_that_yields_continues_within_its_turn() {
     let store = MemoryStore::default();
     let setup = Setup::new(Services::new(), Arc::new(store));
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
@@ -317,7 +317,7 @@ async fn a_run_of_an_executor_that_makes_way_for_another_attempt_goes_on_within_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_around_one_that_makes_way_does_so_too_and_no_step_is_cut_off() {
+async fn an_outer_run_yields_with_its_inner_run_and_no_step_is_interrupted() {
     let store = MemoryStore::default();
     let begun: Arc<Mutex<Vec<i64>>> = Arc::default();
     let notes = Arc::clone(&begun);
@@ -356,7 +356,7 @@ async fn a_run_around_one_that_makes_way_does_so_too_and_no_step_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_run_within_a_run_is_told_what_that_was_told_and_nothing_else() {
+async fn an_inner_run_receives_exactly_the_input_of_its_outer_run() {
     let store = MemoryStore::default();
     let setup = Setup::new(Services::new(), Arc::new(store.clone()));
     let inner = inner(echo(), "order.v1", &setup);
@@ -375,7 +375,7 @@ async fn a_run_within_a_run_is_told_what_that_was_told_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_else_gave_the_tag_of_a_turn_sets_off_nothing_in_its_place() {
+async fn a_foreign_breadcrumb_with_the_tag_of_a_turn_does_not_replace_the_inner_trigger() {
     let store = MemoryStore::default();
     let commits = AtomicUsize::new(0);
     // The first commit writes the order for the inner run, but its answer is lost.
@@ -449,7 +449,7 @@ async fn a_run_within_a_run_that_may_run_once_does_although_its_runtime_is_stopp
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_is_stopped_gives_a_run_back_with_those_within_it() {
+async fn a_stopping_runtime_releases_an_outer_run_and_its_inner_runs() {
     let store = MemoryStore::default();
     let setup = Setup::new(Services::new(), Arc::new(store.clone()));
     let begun = Arc::new(Semaphore::new(0));

@@ -61,7 +61,7 @@ fn stuck() -> Arc<Stuck> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workload_that_does_not_close_in_time_is_dropped_and_said_to_be_open() {
+async fn a_workload_that_exceeds_its_close_timeout_is_dropped_and_reported_as_open() {
     let setup = setup(&says([]), &MemoryStore::default());
     let supervisor = setup
         .supervisor(stuck())
@@ -87,7 +87,7 @@ async fn a_workload_that_does_not_close_in_time_is_dropped_and_said_to_be_open()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workload_has_thirty_seconds_to_close_unless_it_is_said() {
+async fn a_workload_has_a_default_close_timeout_of_thirty_seconds() {
     let setup = setup(&says([]), &MemoryStore::default());
     let supervisor = setup.supervisor(stuck()).build().unwrap();
     let begun = Instant::now();

@@ -77,7 +77,7 @@ async fn result(store: &MemoryStore) -> Value {
 }
 
 #[tokio::test]
-async fn a_message_that_a_client_planted_is_not_the_one_that_the_outer_run_wrote() {
+async fn a_message_forged_by_a_client_does_not_replace_the_outer_runs_message() {
     let store = MemoryStore::default();
     let outer = payer(&setup(&parrot(), &store));
     let order = order(&store).await;

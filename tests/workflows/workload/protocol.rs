@@ -90,7 +90,7 @@ async fn two_workloads_of_one_definition_share_no_variables() {
 }
 
 #[tokio::test]
-async fn events_of_a_nested_agent_are_told_before_it_has_ended() {
+async fn events_of_a_nested_agent_are_reported_before_it_finishes() {
     let calls = Arc::new(ScriptedModel::answering(|number, _| {
         Ok(match number {
             1 => ChatResponse::calling(vec![ToolCall::new("1", "double", json!({"n": 2}))]),
@@ -124,7 +124,7 @@ async fn events_of_a_nested_agent_are_told_before_it_has_ended() {
 }
 
 #[tokio::test]
-async fn an_agent_is_offered_the_same_tools_wherever_it_is_used() {
+async fn an_agent_is_offered_the_same_tools_as_root_and_within_a_flow() {
     let model = parrot();
     let setup = setup(&model, &MemoryStore::default());
     let parts = json!({
@@ -284,7 +284,7 @@ async fn every_agent_of_parallel_branches_is_closed_also_if_it_was_cancelled() {
 }
 
 #[tokio::test]
-async fn a_closure_says_whether_its_error_may_pass_and_nothing_of_it_is_told() {
+async fn an_error_of_a_closure_is_reported_with_its_retry_and_without_its_message() {
     let setup = setup(&says([]), &MemoryStore::default());
     let never = NativeDefinition::new("never", |_, _| async {
         Err::<Json, _>(permanent("secret"))
@@ -305,7 +305,7 @@ async fn a_closure_says_whether_its_error_may_pass_and_nothing_of_it_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_made_for_some_work_is_closed_after_it_however_that_ends() {
+async fn a_scoped_workload_is_closed_after_its_work_succeeds_or_fails() {
     let setup = setup(&says([]), &MemoryStore::default());
     // Closing this workload returns an error.
     let (endless, _, closed) = endless();
@@ -329,7 +329,7 @@ async fn what_is_made_for_some_work_is_closed_after_it_however_that_ends() {
 }
 
 #[tokio::test]
-async fn a_definition_that_names_what_is_not_registered_makes_no_workload() {
+async fn a_definition_with_an_unregistered_model_is_refused() {
     let setup = Setup::new(
         Services::new().tools(ToolRegistry::default()),
         Arc::new(MemoryStore::default()),
@@ -342,7 +342,7 @@ async fn a_definition_that_names_what_is_not_registered_makes_no_workload() {
 }
 
 #[test]
-fn what_a_service_holds_may_be_shared_between_threads() {
+fn workload_services_are_send_and_sync() {
     use universal_executor::workload::{
         Conversation, Ident, SessionStore, Subscriber, SupervisedTurn, Supervisor,
         WorkloadExecutor, WorkloadLoadError, WorkloadManager,

@@ -42,7 +42,7 @@ fn stuck() -> ToolRegistry {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_of_an_agent_goes_on_with_the_instruction_that_it_began_with() {
+async fn a_turn_of_an_agent_continues_with_its_first_instruction() {
     let store = MemoryStore::default();
     let model = Arc::new(ScriptedModel::answering(|_, request| {
         let is_back = request.messages.last().unwrap().speaker == Speaker::Tool;

@@ -35,7 +35,7 @@ async fn turn(supervisor: &Supervisor, session: &str, message: &str) -> Option<S
 }
 
 #[tokio::test]
-async fn an_agent_is_shown_what_was_said_in_its_session_and_in_no_other() {
+async fn an_agent_is_shown_the_messages_of_its_own_session_only() {
     let model = says(["Hello, Ann.", "You are Ann.", "Who?"]);
     let supervisor = supervisor(agent(), &setup(&model, &MemoryStore::default()));
 
@@ -100,7 +100,7 @@ async fn a_flow_is_in_the_memory_of_its_session_with_question_and_result() {
 }
 
 #[tokio::test]
-async fn agents_at_other_steps_and_iterations_do_not_see_what_each_other_said() {
+async fn agents_at_other_steps_and_iterations_do_not_see_each_others_messages() {
     let model = parrot();
     let twice = flow(json!({
         "agents": {"a": {"instruction": "Help."}},
@@ -127,7 +127,7 @@ async fn agents_at_other_steps_and_iterations_do_not_see_what_each_other_said() 
 }
 
 #[tokio::test]
-async fn an_agent_that_another_one_asks_is_shown_all_it_said_in_the_turns_before() {
+async fn a_called_agent_is_shown_all_of_its_messages_from_earlier_turns() {
     // The writer calls the critic twice in each turn, one call after the other.
     let model = Arc::new(ScriptedModel::answering(|number, request| {
         let is_critic = request.messages[0].text().contains("Criticise.");
@@ -173,7 +173,7 @@ async fn an_agent_that_another_one_asks_is_shown_all_it_said_in_the_turns_before
 }
 
 #[tokio::test]
-async fn an_agent_is_shown_no_more_than_its_definition_says() {
+async fn an_agent_is_shown_at_most_the_history_of_its_definition() {
     let model = parrot();
     let short = flow(json!({"agents": {"main": {"instruction": "Help.", "history": 2}}}));
     let none = flow(json!({"agents": {"main": {"instruction": "Help.", "history": "none"}}}));
@@ -256,7 +256,7 @@ async fn calls_of_tools_are_replayed_with_their_results() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_after_the_process_has_begun_anew() {
+async fn a_question_can_be_answered_after_a_restart_of_the_process() {
     use universal_executor::BreadcrumbStoreExt as _;
     let store = MemoryStore::default();
     let setup = setup(&parrot(), &store);
@@ -528,7 +528,7 @@ async fn a_turn_that_fails_for_good_after_it_has_waited_does_not_block_its_sessi
 }
 
 #[tokio::test]
-async fn a_failure_of_a_flow_ends_its_turn_whatever_the_flow_calls_it() {
+async fn a_failure_of_a_flow_ends_its_turn_regardless_of_its_code() {
     for failure in ["refused", "not_made"] {
         let store = MemoryStore::default();
         let asks = flow(json!({"flows": {"main": {"steps": [
@@ -550,7 +550,7 @@ async fn a_failure_of_a_flow_ends_its_turn_whatever_the_flow_calls_it() {
 }
 
 #[tokio::test]
-async fn a_turn_that_lacks_something_here_waits_until_it_goes_on_where_that_is() {
+async fn a_turn_with_a_missing_tool_is_refused_and_resumes_on_a_process_that_has_it() {
     let store = MemoryStore::default();
     let asks = flow(
         json!({"tools": {"double": {}}, "flows": {"main": {"steps": [

@@ -53,7 +53,7 @@ fn talker() -> NativeDefinition {
 }
 
 #[tokio::test]
-async fn a_turn_that_always_has_something_to_say_can_be_cancelled() {
+async fn a_turn_that_emits_events_endlessly_can_be_cancelled() {
     let supervisor = supervisor(talker());
     let mut subscriber = supervisor.subscribe("one").unwrap();
     let turn = supervisor.send("one", "go").unwrap();
@@ -65,7 +65,7 @@ async fn a_turn_that_always_has_something_to_say_can_be_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_always_has_something_to_say_ends_when_its_time_is_up() {
+async fn a_run_that_emits_events_endlessly_ends_at_its_timeout() {
     let store = MemoryStore::default();
     let told: Arc<Mutex<Vec<WorkloadEventKind>>> = Arc::default();
     let notes = Arc::clone(&told);
@@ -90,7 +90,7 @@ async fn a_run_that_always_has_something_to_say_ends_when_its_time_is_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_that_panics_changes_nothing_of_the_turn_and_others_hear_all() {
+async fn a_panicking_event_listener_does_not_affect_the_turn() {
     let store = MemoryStore::default();
     let tried = Arc::new(AtomicUsize::new(0));
     let tries = Arc::clone(&tried);
@@ -117,7 +117,7 @@ async fn a_listener_that_panics_changes_nothing_of_the_turn_and_others_hear_all(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscriber_hears_that_all_is_closed_though_a_workload_left_something_behind() {
+async fn a_subscriber_stream_ends_at_close_even_if_a_workload_leaks_its_context() {
     let supervisor = supervisor(NativeDefinition::new("leaves", |cx: RunCx, _| async move {
         tokio::spawn(async move {
             let _kept = cx;
@@ -174,7 +174,7 @@ fn failing() -> (impl BreadcrumbStore, Arc<AtomicUsize>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_goes_on_though_the_store_failed_when_it_was_first_looked_for() {
+async fn a_turn_resumes_after_a_failed_lookup_in_the_store() {
     let (store, fails) = failing();
     let waits = NativeDefinition::new("waits", |cx: RunCx, _| async move {
         match cx.context().resumed() {

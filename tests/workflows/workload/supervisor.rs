@@ -97,7 +97,7 @@ async fn turns_of_one_session_go_in_order_and_sessions_side_by_side() {
 }
 
 #[test]
-fn what_would_go_wrong_with_every_turn_is_said_before_the_first_one() {
+fn an_invalid_workload_definition_is_refused_when_the_supervisor_is_built() {
     let no_model = Setup::new(Services::new(), Arc::new(MemoryStore::default()));
 
     let error = no_model.supervisor(Arc::new(agent())).build();
@@ -107,7 +107,7 @@ fn what_would_go_wrong_with_every_turn_is_said_before_the_first_one() {
 }
 
 #[tokio::test]
-async fn what_finds_no_room_is_refused() {
+async fn a_message_beyond_the_queue_limits_is_refused() {
     let gate = Gate::new();
     let supervisor = on(gate.definition())
         .queue(1, 2)
@@ -152,7 +152,7 @@ async fn a_supervisor_that_lets_no_turn_wait_takes_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn all_subscribers_hear_the_same_and_a_slow_one_hears_what_it_missed() {
+async fn all_subscribers_receive_the_same_items_and_a_slow_one_its_missed_count() {
     let talks = NativeDefinition::new("talks", |cx: RunCx, _| async move {
         for number in 0..10 {
             cx.say(number.to_string()).await;
@@ -178,7 +178,7 @@ async fn all_subscribers_hear_the_same_and_a_slow_one_hears_what_it_missed() {
 }
 
 #[tokio::test]
-async fn a_subscriber_hears_a_whole_turn() {
+async fn a_subscriber_receives_all_events_of_a_turn() {
     let setup = setup(&parrot(), &MemoryStore::default());
     let supervisor = setup.supervisor(Arc::new(agent())).build().unwrap();
     let mut subscriber = supervisor.subscribe("one").unwrap();
@@ -250,7 +250,7 @@ pub(crate) fn endless() -> (Endless, Arc<Notify>, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn a_turn_that_is_cancelled_is_closed_and_those_behind_it_are_dropped() {
+async fn a_cancelled_turn_is_closed_and_its_waiting_successors_are_dropped() {
     let (endless, begun, closed) = endless();
     let supervisor = on(endless).build().unwrap();
     let running = supervisor.send("one", "1").unwrap();
@@ -269,7 +269,7 @@ async fn a_turn_that_is_cancelled_is_closed_and_those_behind_it_are_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_stops_what_takes_too_long_and_takes_nothing_more() {
+async fn a_closing_supervisor_stops_slow_turns_and_refuses_new_ones() {
     let (endless, begun, closed) = endless();
     let supervisor = on(endless)
         .drain_timeout(Duration::from_secs(3))
@@ -300,7 +300,7 @@ async fn closing_stops_what_takes_too_long_and_takes_nothing_more() {
 }
 
 #[tokio::test]
-async fn dropping_it_stops_and_closes_what_runs() {
+async fn a_dropped_supervisor_stops_and_closes_running_turns() {
     let (endless, begun, closed) = endless();
     let supervisor = on(endless).build().unwrap();
     let turn = supervisor.send("one", "1").unwrap();
@@ -385,7 +385,7 @@ async fn between_two_attempts_no_more_than_a_minute_passes() {
 }
 
 #[tokio::test]
-async fn what_a_turn_comes_to_is_what_is_returned_else_the_last_answer_of_the_flow() {
+async fn the_output_of_a_turn_is_its_returned_value_or_the_last_answer_of_its_flow() {
     let steps = |last| {
         flow(json!({
             "agents": {"a": {"instruction": "One."}, "b": {"instruction": "Two."}},

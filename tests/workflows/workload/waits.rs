@@ -24,8 +24,7 @@ async fn end_of(
 }
 
 #[tokio::test(start_paused = true)]
-async fn outside_of_a_run_the_times_of_the_store_say_what_came_after_and_not_those_of_the_machine()
-{
+async fn a_wait_outside_a_run_uses_the_clock_of_the_store() {
     let long_ago = Timestamp::from_micros(0);
     let far_off = Timestamp::from_micros(i64::MAX / 2);
     for message_at in [long_ago, far_off] {

@@ -175,7 +175,7 @@ fn desk(model: &Arc<ScriptedModel>, store: &MemoryStore, changes: bool) -> Nativ
 }
 
 #[tokio::test]
-async fn an_executor_in_a_turn_hears_the_words_of_the_user_and_any_other_text_as_data() {
+async fn an_executor_in_a_turn_receives_the_users_words_and_other_input_as_data() {
     for changes in [false, true] {
         let store = MemoryStore::default();
         let model = says(["Hello."]);
@@ -229,7 +229,7 @@ async fn an_object_that_a_supervisor_is_sent_is_data() {
 
 #[cfg(feature = "validate")]
 #[tokio::test]
-async fn a_model_step_hears_the_users_words_alone_and_the_schema_as_an_instruction() {
+async fn a_model_step_receives_only_the_users_words_and_the_schema_as_an_instruction() {
     let store = MemoryStore::default();
     let model = says(["{}"]);
     let step = flow(json!({

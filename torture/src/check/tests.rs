@@ -74,7 +74,7 @@ fn rows(snapshot: &mut Snapshot) -> &mut Vec<Row> {
 }
 
 #[test]
-fn nothing_is_found_where_all_went_well() {
+fn a_flawless_campaign_has_no_findings() {
     assert_eq!(found(|_, _| ()), Vec::<String>::new());
 }
 
@@ -130,7 +130,7 @@ fn each_kind_of_harm_is_found_by_its_name() {
 }
 
 #[test]
-fn what_nobody_knows_of_may_end_as_one_that_was_not_clearly_kept_and_no_other() {
+fn an_unaccepted_trigger_may_fail_only_if_an_unclear_job_explains_it() {
     let judged = |unclear: Option<Job>| {
         found(|records, snapshot| {
             records.retain(|record| !matches!(record, Record::Accepted(one) if one.n == 2));
@@ -201,7 +201,7 @@ fn attempts_beyond_the_last_are_found() {
 }
 
 #[test]
-fn a_failure_of_whom_others_wait_for_has_to_be_told() {
+fn a_failed_run_with_a_waiting_requester_needs_an_answer() {
     let judged = |is_told: bool| {
         found(|_, snapshot| {
             let lost = Row {
@@ -258,7 +258,7 @@ fn a_worker_may_take_longer_to_end_while_the_store_is_locked() {
 }
 
 #[test]
-fn what_is_seen_of_another_tenant_is_found() {
+fn a_leak_of_another_tenants_data_is_found() {
     each_is_found(&[
         ("saw data of another tenant", |records, _| {
             records.push(Record::Leaked {
@@ -311,7 +311,7 @@ fn a_run_that_failed_may_have_been_claimed_more_often_than_executed() {
 }
 
 #[test]
-fn harm_that_was_to_be_done_and_was_not_is_told() {
+fn planned_harm_that_did_not_happen_is_reported() {
     let (mut records, snapshot) = all_well();
     records.push(Record::Harmed(Harm::Cut));
 
@@ -333,7 +333,7 @@ fn harm_that_was_to_be_done_and_was_not_is_told() {
 }
 
 #[test]
-fn a_campaign_without_harm_says_that_it_shows_nothing() {
+fn a_campaign_without_kills_is_reported_as_inconclusive() {
     let (records, snapshot) = all_well();
 
     let verdict = check(&History::of(&records), &snapshot, &Settings::ci(1));

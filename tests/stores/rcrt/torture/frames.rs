@@ -35,7 +35,7 @@ fn each_once(stage: &Stage) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_question_is_answered_though_nobody_is_told_of_any() {
+async fn every_question_is_answered_without_any_stream_events() {
     for seed in seeds() {
         let mut stage = Stage::new("untold", seed, Weather::default()).await;
         stage.server.ways(|ways| ways.is_deaf = true);
@@ -59,7 +59,7 @@ async fn every_question_is_answered_though_nobody_is_told_of_any() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_question_is_answered_once_whatever_comes_down_the_stream() {
+async fn every_question_is_answered_once_over_a_disturbed_stream() {
     let weather = Weather {
         lost: 10,
         copies: 3,
@@ -93,7 +93,7 @@ async fn every_question_is_answered_once_whatever_comes_down_the_stream() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_goes_deaf_and_hears_again_is_told_apart_and_loses_nothing() {
+async fn a_stream_that_falls_silent_and_recovers_is_detected_and_loses_nothing() {
     for seed in seeds() {
         let mut stage = Stage::new("deaf", seed, Weather::default()).await;
         let events = store(&stage.server.base_url());

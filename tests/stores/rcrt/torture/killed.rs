@@ -150,7 +150,7 @@ async fn workers_beside_a_ledger_answer_each_question_once_though_they_are_kille
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_without_a_ledger_finds_what_it_was_killed_over() {
+async fn a_killed_worker_without_a_ledger_finds_its_unfinished_questions() {
     for seed in seeds() {
         let mut stage = Stage::new("alone", seed, WEATHER).await;
 

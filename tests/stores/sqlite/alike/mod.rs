@@ -71,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_both_stores_are_told_they_answer_alike(steps in vec(step::any_step(), 1..80)) {
+    fn both_stores_answer_any_sequence_of_calls_in_the_same_way(steps in vec(step::any_step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(walk(&steps))?;
     }

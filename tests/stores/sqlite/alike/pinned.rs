@@ -60,7 +60,7 @@ async fn trigger(store: &dyn Store) -> Arc<universal_executor::Breadcrumb> {
 }
 
 #[tokio::test]
-async fn a_row_keeps_no_context_of_its_event() {
+async fn a_run_row_stores_no_context_of_its_event() {
     let (_folder, stores) = stores(10).await;
     for store in &stores {
         let trigger = trigger(&**store).await;
@@ -80,7 +80,7 @@ async fn a_row_keeps_no_context_of_its_event() {
 }
 
 #[tokio::test]
-async fn what_ended_within_a_commit_is_not_there_for_its_next_write() {
+async fn a_breadcrumb_expired_by_a_commit_is_missing_for_the_next_write_of_the_commit() {
     let (_folder, stores) = stores(10).await;
     for store in &stores {
         let trigger = trigger(&**store).await;
@@ -129,7 +129,7 @@ async fn an_executor_that_is_named_twice_has_the_places_of_both_names() {
 }
 
 #[tokio::test]
-async fn the_run_that_is_asked_for_is_not_forgotten_for_the_one_that_ends_for_it() {
+async fn the_claimed_run_is_not_forgotten_when_a_superseded_run_finishes() {
     let (_folder, stores) = stores(1).await;
     for store in &stores {
         let trigger = trigger(&**store).await;
@@ -158,7 +158,7 @@ async fn the_run_that_is_asked_for_is_not_forgotten_for_the_one_that_ends_for_it
 }
 
 #[tokio::test]
-async fn a_run_that_was_redone_takes_the_place_of_one_among_those_that_are_over() {
+async fn a_redone_run_occupies_a_slot_among_the_finished_runs() {
     let (_folder, stores) = stores(3).await;
     for store in &stores {
         let trigger = trigger(&**store).await;
@@ -213,7 +213,7 @@ async fn a_commit_that_fails_removes_nothing_that_expired() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_made_ready_again_counts_as_one_that_is_open() {
+async fn a_reopened_run_counts_towards_the_open_run_limit() {
     let (mut memory, mut file) = (MemoryLimits::default(), SqliteLimits::default());
     (memory.open_runs, file.open_runs) = (1, 1);
     let folder = Folder::new();

@@ -14,24 +14,24 @@ type Store = Arc<dyn BreadcrumbStore>;
 macro_rules! sessions_on {
     ($name:ident, $fresh:expr) => {
         sessions_on! { @promises $name, $fresh,
-            what_is_added_is_read_in_its_order
-            who_has_not_read_all_comes_too_late
-            of_those_that_begin_a_session_at_once_one_is_in_time
-            of_many_that_add_at_once_each_is_there_once_and_has_read_what_is_before_it
-            what_a_turn_added_last_stands_for_all_that_it_added
-            sessions_and_agents_of_names_that_look_alike_are_kept_apart
+            entries_are_read_in_append_order
+            an_append_after_an_incomplete_read_is_a_conflict
+            at_most_one_of_several_concurrent_session_starts_succeeds
+            each_concurrent_append_is_stored_once_and_has_read_all_earlier_ones
+            the_last_append_of_a_turn_replaces_its_earlier_ones
+            sessions_and_agents_with_similar_names_are_separate
             a_turn_that_fails_adds_nothing
-            what_an_agent_said_is_known_by_its_turn_however_long_ago_that_was
-            a_turn_that_is_done_again_is_shown_what_it_was_shown_before
+            messages_of_an_agent_are_matched_to_their_turn_at_any_age
+            a_repeated_turn_is_shown_the_same_history
             a_long_conversation_is_cut_between_turns_and_that_is_kept
             a_summary_stands_for_what_is_not_shown_any_more
             agents_side_by_side_in_a_long_session_are_not_in_each_others_way
             two_supervisors_cannot_interleave_a_session
-            of_two_turns_that_wait_at_once_only_one_is_kept
-            a_session_that_is_deleted_is_gone_with_all_that_was_said_in_it
-            of_those_that_delete_a_session_at_once_all_find_it_gone
+            only_one_of_two_concurrent_suspended_turns_is_saved
+            a_deleted_session_is_gone_with_all_of_its_messages
+            concurrent_deletions_remove_each_entry_of_a_session_once
             a_turn_under_way_does_not_bring_back_a_session_that_is_deleted
-            an_agent_under_way_adds_nothing_to_a_session_that_is_deleted_or_begun_anew
+            a_running_agent_adds_nothing_to_a_deleted_or_recreated_session
             a_turn_that_waits_is_gone_with_its_session
         }
     };

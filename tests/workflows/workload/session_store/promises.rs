@@ -70,7 +70,7 @@ fn agent_then(last: &Value) -> FlowDefinition {
     }))
 }
 
-pub(super) async fn what_is_added_is_read_in_its_order(store: Store) {
+pub(super) async fn entries_are_read_in_append_order(store: Store) {
     let session = sessions(&store).session("one");
     let empty = session.load().await.unwrap();
 
@@ -85,7 +85,7 @@ pub(super) async fn what_is_added_is_read_in_its_order(store: Store) {
     assert!(log.version() > 3, "{log:?}");
 }
 
-pub(super) async fn who_has_not_read_all_comes_too_late(store: Store) {
+pub(super) async fn an_append_after_an_incomplete_read_is_a_conflict(store: Store) {
     let session = sessions(&store).session("one");
     add(&session, "a").await;
     let read_by_both = session.load().await.unwrap();
@@ -101,7 +101,7 @@ pub(super) async fn who_has_not_read_all_comes_too_late(store: Store) {
     assert_eq!(now(&session).await, "a|to a|b|to b");
 }
 
-pub(super) async fn of_those_that_begin_a_session_at_once_one_is_in_time(store: Store) {
+pub(super) async fn at_most_one_of_several_concurrent_session_starts_succeeds(store: Store) {
     let session = sessions(&store).session("one");
     let empty = session.load().await.unwrap();
     let names: Vec<_> = (0..8).map(|number| format!("turn {number}")).collect();
@@ -123,7 +123,7 @@ pub(super) async fn of_those_that_begin_a_session_at_once_one_is_in_time(store: 
     assert!(now(&session).await.ends_with("next|to next"));
 }
 
-pub(super) async fn of_many_that_add_at_once_each_is_there_once_and_has_read_what_is_before_it(
+pub(super) async fn each_concurrent_append_is_stored_once_and_has_read_all_earlier_ones(
     store: Store,
 ) {
     const MANY: usize = 6;
@@ -156,7 +156,7 @@ pub(super) async fn of_many_that_add_at_once_each_is_there_once_and_has_read_wha
     assert_eq!(found, expected);
 }
 
-pub(super) async fn what_a_turn_added_last_stands_for_all_that_it_added(store: Store) {
+pub(super) async fn the_last_append_of_a_turn_replaces_its_earlier_ones(store: Store) {
     let session = sessions(&store).session("one");
     for turn in ["a", "b"] {
         add(&session, turn).await;
@@ -168,7 +168,7 @@ pub(super) async fn what_a_turn_added_last_stands_for_all_that_it_added(store: S
     assert_eq!(now(&session).await, "b|to b|again|to again");
 }
 
-pub(super) async fn sessions_and_agents_of_names_that_look_alike_are_kept_apart(store: Store) {
+pub(super) async fn sessions_and_agents_with_similar_names_are_separate(store: Store) {
     let sessions = sessions(&store);
     let child = |session: &Conversation, path: &str| session.child(&StepPath::new(path));
     let (one, other) = (sessions.session("one"), sessions.session("onemain"));
@@ -209,9 +209,7 @@ pub(super) async fn a_turn_that_fails_adds_nothing(store: Store) {
     assert_eq!(shown, "second|done|second|said: second");
 }
 
-pub(super) async fn what_an_agent_said_is_known_by_its_turn_however_long_ago_that_was(
-    store: Store,
-) {
+pub(super) async fn messages_of_an_agent_are_matched_to_their_turn_at_any_age(store: Store) {
     let model = parrot();
     let ends = supervisor(agent_then(&json!({"return": "done"})), &model, &store);
     let fails = supervisor(agent_then(&json!({"fail": "No."})), &model, &store);
@@ -256,7 +254,7 @@ async fn all_but_the_end(
     workload.close().await.unwrap();
 }
 
-pub(super) async fn a_turn_that_is_done_again_is_shown_what_it_was_shown_before(store: Store) {
+pub(super) async fn a_repeated_turn_is_shown_the_same_history(store: Store) {
     for (name, at_tokens) in [("whole", 10_000), ("short", 8)] {
         let model = parrot();
         let definition = flow(json!({
@@ -430,7 +428,7 @@ pub(super) async fn two_supervisors_cannot_interleave_a_session(store: Store) {
     assert_eq!(texts(&log).join("|"), "before|to before|hi|hi");
 }
 
-pub(super) async fn of_two_turns_that_wait_at_once_only_one_is_kept(store: Store) {
+pub(super) async fn only_one_of_two_concurrent_suspended_turns_is_saved(store: Store) {
     add(&sessions(&store).session("one"), "before").await;
     let begun = Arc::new(Barrier::new(2));
     let both = [0, 1].map(|_| {
@@ -477,7 +475,7 @@ async fn is_of(store: &Store, session: &str) -> Vec<Arc<Breadcrumb>> {
         .collect()
 }
 
-pub(super) async fn a_session_that_is_deleted_is_gone_with_all_that_was_said_in_it(store: Store) {
+pub(super) async fn a_deleted_session_is_gone_with_all_of_its_messages(store: Store) {
     let sessions = sessions(&store);
     let (one, other) = (sessions.session("one"), sessions.session("onemain"));
     let agent = StepPath::new("main/0");
@@ -517,7 +515,7 @@ pub(super) async fn a_session_that_is_deleted_is_gone_with_all_that_was_said_in_
     assert_eq!(now(&one).await, "anew|to anew");
 }
 
-pub(super) async fn of_those_that_delete_a_session_at_once_all_find_it_gone(store: Store) {
+pub(super) async fn concurrent_deletions_remove_each_entry_of_a_session_once(store: Store) {
     let sessions = sessions(&store);
     let session = sessions.session("one");
     for turn in 0..40 {
@@ -571,9 +569,7 @@ pub(super) async fn a_turn_under_way_does_not_bring_back_a_session_that_is_delet
     assert_eq!(kept(&store).await.len(), 2);
 }
 
-pub(super) async fn an_agent_under_way_adds_nothing_to_a_session_that_is_deleted_or_begun_anew(
-    store: Store,
-) {
+pub(super) async fn a_running_agent_adds_nothing_to_a_deleted_or_recreated_session(store: Store) {
     let (begun, open) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let gate = (Arc::clone(&begun), Arc::clone(&open));
     let waits = json_tool("waits", "Waits.", json!({}), move |_, _| {
