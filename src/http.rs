@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_added_whether_or_not_the_url_ends_with_a_slash() {
+    fn a_path_is_appended_with_or_without_a_trailing_slash() {
         for base in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
             let url = below(&base_url(base).unwrap(), &["a", "b c"]);
 

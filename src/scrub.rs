@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_replaced_wherever_they_stand() {
+    fn credentials_are_redacted_at_every_position() {
         for (text, expected) in [
             (
                 "cannot connect to postgres://ann:PLANTED@db/app?a=b",

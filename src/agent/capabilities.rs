@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_may_create_and_nothing_else_unless_its_definition_says_so() {
+    fn an_agent_may_only_create_breadcrumbs_by_default() {
         let default = AgentCapabilities::default();
         let careful = AgentCapabilities {
             can_create_breadcrumbs: false,

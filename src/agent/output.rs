@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ambiguous_broken_or_cut_off_is_no_output() {
+    fn ambiguous_malformed_or_truncated_output_is_an_error() {
         for text in [
             "",
             "The answer is 7.",
@@ -243,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_a_model_writes_is_read_or_refused(text in "[\\[\\]{}\"`,:a1 \\n]{0,300}") {
+        fn extraction_never_panics(text in "[\\[\\]{}\"`,:a1 \\n]{0,300}") {
             drop(extract(&text));
         }
 

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_entry_is_a_call_that_cannot_be_made_and_loses_no_other() {
+    fn a_malformed_entry_reports_its_problem_and_affects_no_other_entry() {
         let entries = json!([
             {"tool": "adder"}, "adder", {"input": {}}, {"tool": 7},
             {"tool": "adder", "return_to_llm": "no"}, {"tool": "adder", "requestId": 7},
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_no_list_or_too_many_are_one_call_that_cannot_be_made() {
+    fn requests_that_are_not_a_list_or_exceed_the_limit_report_one_problem() {
         let many = vec![json!({"tool": "adder"}); MAX_REQUESTS + 1];
 
         for (requests, expected) in [

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_script_that_ends_says_at_which_request() {
+    async fn an_exhausted_script_reports_the_request_number() {
         let model = ScriptedModel::new(["one"]);
         model.chat(&ChatRequest::default()).await.unwrap();
 

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_has_all_three_is_told_what_they_are() {
+    fn a_trifecta_names_its_private_untrusted_and_outward_sources() {
         let tags = [
             strings(&["untrusted", "egress"]),
             strings(&["private", "disk"]),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_neither_reads_nor_writes_is_no_concern() {
+    fn schemas_that_the_agent_does_not_use_cause_no_trifecta() {
         let all = reads(&["customer.v1"]);
         let mail = |schema: &str| schema == "mail.v1";
         let notes = |schema: &str| schema == "note.v1";
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trust_of_a_definition_is_read_and_what_is_wrong_with_it_is_named() {
+    fn the_trust_of_a_definition_is_read_and_errors_name_the_field() {
         let read = |trust: Value| Trust::read(json!({"trust": trust}).as_object().unwrap());
 
         assert_eq!(read(Value::Null).unwrap(), Trust::default());

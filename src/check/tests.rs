@@ -55,7 +55,7 @@ fn the_kind_of_a_definition_follows_from_its_schema_or_its_fields() {
 }
 
 #[test]
-fn what_is_not_a_definition_is_an_error_and_another_breadcrumb_a_warning() {
+fn a_non_definition_is_an_error_and_a_breadcrumb_of_another_schema_a_warning() {
     expect(
         &json!({"a": 1}),
         "error the definition: not a definition; write \"agent_id\"",

@@ -9,7 +9,7 @@ use crate::store::{RunRef, StoreError};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn marks_and_this_crates_errors_say_whether_to_retry_and_anything_else_is_transient() {
+fn marked_and_known_errors_determine_their_retry_and_others_are_transient() {
     let json = serde_json::from_str::<u8>("x").unwrap_err();
     let missing = StoreError::NotFound {
         id: BreadcrumbId::NIL,
@@ -66,7 +66,7 @@ fn no_error_requests_a_delay_of_more_than_an_hour() {
 }
 
 #[test]
-fn the_errors_of_models_agents_and_tools_say_for_themselves_whether_to_retry() {
+fn errors_of_models_agents_and_tools_determine_their_own_retry_class() {
     let down = || ModelError::Unavailable("connection reset".into());
     let no_id = || InvalidExecutor::NoId;
     let errors: [(BoxError, Verdict); 7] = [
@@ -94,7 +94,7 @@ fn the_errors_of_models_agents_and_tools_say_for_themselves_whether_to_retry() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one value of each variant")]
-fn of_a_stores_errors_only_what_waiting_mends_may_be_tried_again() {
+fn only_transient_store_errors_are_retried() {
     let run = || RunRef::new("x", BreadcrumbId::NIL, 1);
     let text = String::new;
     let id = BreadcrumbId::NIL;
@@ -174,7 +174,7 @@ fn of_a_stores_errors_only_what_waiting_mends_may_be_tried_again() {
 }
 
 #[test]
-fn an_error_of_this_crate_inside_a_users_error_keeps_its_retry() {
+fn a_crate_error_inside_a_user_error_keeps_its_retry_class() {
     #[derive(Debug, thiserror::Error)]
     #[error("could not look up the customer")]
     struct Lookup(#[source] StoreError);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_limit_has_a_code_without_being_told() {
+    fn a_rate_limit_has_a_default_code() {
         let node = "slow down".retry_after(Duration::MAX);
 
         assert_eq!(node.code(), Some("rate_limited"));

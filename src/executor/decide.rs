@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_run_at_most_once_is_retried_only_before_it_started() {
+    fn an_at_most_once_run_is_retried_only_before_it_starts() {
         let profile = Profile::default().at_most_once();
         let before = Attempt {
             started: false,

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_panic_said_is_in_the_error_and_not_in_the_message() {
+    fn a_panic_text_is_in_the_display_form_but_not_in_the_message() {
         let error = ExecutorError::Panicked {
             message: "key sk-1".to_owned(),
         };

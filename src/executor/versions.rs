@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_runs_goes_before_one_that_was_seen_once() {
+    fn a_running_version_precedes_a_stopped_version() {
         let (own, wide) = (triggered_by("a.v1"), triggered_by("b.v1"));
         let workers = [
             worker("stopped", &wide, 10, 100),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_visibility_is_named_with_the_known_ones() {
+    fn an_unknown_visibility_is_an_error_that_lists_the_known_values() {
         let mut wire = wire();
         wire["visibility"] = json!("everyone");
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_replaces_what_it_names_and_keeps_the_rest() {
+    fn a_patch_replaces_only_the_fields_that_it_names() {
         let before: Breadcrumb = serde_json::from_value(wire()).unwrap();
 
         let after = before.patched(Patch::new().tags(["x"]).updated_by("c"), before.updated_at);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_timestamp_is_named_in_the_error() {
+    fn a_parse_error_names_the_invalid_timestamp() {
         let error = "yesterday".parse::<Timestamp>().unwrap_err();
 
         assert!(error.to_string().contains("\"yesterday\""), "{error}");

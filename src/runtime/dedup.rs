@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_announced_as_something_else_is_found_once() {
+    fn a_breadcrumb_announced_with_other_tags_or_version_is_found_once() {
         let mut dedup = Dedup::default();
         dedup.announced(&Event::updated(&breadcrumb(1, "a")));
         let other_tag = [(); 2].map(|()| dedup.found(&breadcrumb(1, "b")));

@@ -278,7 +278,7 @@ mod tests {
     use crate::model::{BreadcrumbId, NewBreadcrumb, Timestamp};
 
     #[test]
-    fn an_event_keeps_its_time_when_its_breadcrumb_is_newer() {
+    fn an_event_retains_its_version_and_time_if_its_breadcrumb_is_newer() {
         let new = NewBreadcrumb::new("note.v1");
         let mut breadcrumb = new.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
         let event = Event::created(&breadcrumb).envelope();

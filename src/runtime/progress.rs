@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_comes_before_earlier_ones_shows_no_progress_of_the_source() {
+    fn an_event_delivered_ahead_of_order_does_not_advance_the_progress() {
         let progress = Progress::default();
 
         progress.begin(&delivery(9).ahead());

@@ -71,7 +71,7 @@ fn long_names_and_long_lists_are_truncated_in_errors() {
 }
 
 #[test]
-fn a_model_tool_is_no_tool_and_its_absence_is_an_error_with_the_remedy() {
+fn a_model_tool_is_not_a_tool_and_a_missing_one_is_an_error_with_a_fix() {
     let services = Services::new().model_tool("openrouter");
 
     assert_eq!(services.check_model_tool("openrouter"), Ok(()));

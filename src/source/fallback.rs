@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sure_source_that_fails_is_reported_once_an_interval_and_holds_up_nothing() {
+    async fn a_failing_sure_source_is_reported_once_an_interval_without_delaying_events() {
         let (quick, sure, mut events) = backed().await;
         sure.is_out(true);
         assert!(events.next().await.unwrap().is_err());
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_behind_as_the_quick_source_says_unless_the_sure_one_is_out() {
+    async fn the_backlog_falls_back_to_the_sure_source_and_fails_without_it() {
         let (quick, sure) = (Fed::default(), Fed::default());
         let source = FallbackSource::new(quick.clone(), sure.clone());
 

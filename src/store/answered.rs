@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_run_leaves_says_so_whatever_is_there_of_its_response() {
+    fn a_dead_letter_takes_precedence_over_any_part_of_a_response() {
         let letter = slot(9, 9, "ux:slot:f0/1");
         let (first, second) = (slot(1, 1, "ux:slot:0/2"), slot(2, 2, "ux:slot:1/2"));
 

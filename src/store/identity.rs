@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_with_runs_or_faults_is_of_its_data_and_of_no_other() {
+    fn an_identity_with_runs_or_faults_matches_only_its_own_data() {
         let [data, other] = ["db", "db-2"].map(|name| StoreId::new(name, "a"));
         let with_both = data.with_runs_of(&other).with_faults_of("plan-1");
 

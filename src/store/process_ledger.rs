@@ -221,7 +221,7 @@ mod tests {
     };
 
     #[test]
-    fn a_store_keeps_its_ledger_although_nothing_uses_it() {
+    fn an_unused_ledger_is_retained_up_to_the_limit() {
         let ledgers = Ledgers::default();
         let store = StoreId::unique("default");
 

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_too_old_makes_room() {
+    async fn expired_hints_free_capacity() {
         let (known, store) = (SchemaHints::default(), MemoryStore::default());
         known.keep(0, Instant::now(), places(&store, 0, MOST));
 

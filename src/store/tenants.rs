@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenant_that_nobody_uses_is_forgotten_and_one_with_data_is_not() {
+    fn an_unused_tenant_is_removed_unless_it_has_data() {
         let tenants = Tenants::new();
         let of = |name: &str, data: u32| tenants.of(name, |data| *data == 0, || data);
         let held = of("held", 0);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tenant_with_data_is_kept() {
+    fn every_tenant_with_data_is_retained() {
         let tenants = Tenants::new();
         for n in 1..=5_000_u32 {
             drop(tenants.of(&n.to_string(), |data| *data == 0, || n));

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_read_back_as_it_was() {
+    fn a_wake_survives_a_round_trip_through_text() {
         let selectors = [
             Selector::default(),
             Selector::any(),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_what_is_asked_of_which_tool_and_by_whom() {
+    fn a_request_names_its_tool_input_and_requester() {
         let request = request("probe", json!({"n": 1}), "r-1", Some("greeter"));
 
         assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_however_little_it_says() {
+    fn an_answer_is_read_without_its_optional_fields() {
         let ok = |output| Some(Answer::success(output));
         let failed = |code: &str, message: &str| Some(Answer::error(code, message));
         let cases = [
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_to_the_request_is_none() {
+    fn a_response_that_does_not_answer_the_request_is_ignored() {
         for context in [
             json!({"request_id": "r-2", "status": "success"}),
             json!({"request_id": "r-1", "tool": "other", "status": "success"}),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_cut_to_what_a_model_is_told() {
+    fn an_error_is_truncated_for_the_model() {
         let long = json!({"request_id": "r-1", "status": "error", "error": "x".repeat(1 << 20), "code": "y".repeat(999)});
 
         let Some(Answer::Error { code, message }) = read(long) else {
@@ -307,7 +307,7 @@ mod tests {
         #![proptest_config(crate::fuzz::config())]
 
         #[test]
-        fn whatever_a_response_is_it_is_read_as_an_answer_to_this_request_or_not_at_all(
+        fn an_arbitrary_response_is_read_only_as_an_answer_to_this_request(
             context in json(),
             addressed in any::<bool>(),
         ) {

@@ -334,7 +334,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn of_what_an_agent_called_the_newest_is_kept_with_its_results() {
+    fn the_newest_calls_of_an_agent_are_retained_with_their_results() {
         let round = |number: usize| {
             let id = number.to_string();
             let call = ToolCall::new(id.clone(), "page", json!({}));

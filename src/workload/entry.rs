@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_says_what_a_run_begins_with_by_a_fixed_precedence() {
+    fn the_entry_of_a_run_is_selected_by_a_fixed_precedence() {
         let flow = |name: &str| Some(Entry::Flow(name.to_owned()));
         let agent = |name: &str| Some(Entry::Agent(name.to_owned()));
         let (ask, first) = (EntryPolicy::Ask, EntryPolicy::First);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_not_there_is_told_with_those_that_are() {
+    fn an_unknown_entry_is_an_error_that_lists_the_known_entries() {
         let error = select_entry(
             &workflow(&["review"], &["critic"]),
             Some("reviev"),

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_cannot_be_closed_does_not_stop_the_others_and_closing_again_does_nothing() {
+    async fn a_workload_that_fails_to_close_does_not_prevent_closing_the_others() {
         let closed = Arc::default();
         let mut scope = three(&closed);
 
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_dropped_is_closed_all_the_same() {
+    async fn a_dropped_scope_closes_its_workloads() {
         let closed = Arc::default();
 
         drop(three(&closed));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_the_numbers_have_no_gap() {
+    fn dropped_events_are_counted_and_sequence_numbers_have_no_gap() {
         let outlet = Outlet::new("r".into(), None);
         let path = StepPath::new("main/0");
         let told = outlet.clone();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_tells_in_turn_waits_for_its_reader() {
+    fn a_sender_of_ordered_events_waits_for_its_reader() {
         let outlet = Outlet::new("r".into(), None);
         let path = StepPath::new("main/0");
         let told = outlet.clone();

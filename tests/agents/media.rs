@@ -112,7 +112,7 @@ async fn refused(store: &MemoryStore, image: Media) -> String {
 }
 
 #[tokio::test]
-async fn a_reference_that_cannot_be_read_is_an_error_that_says_why() {
+async fn an_unreadable_media_reference_is_an_error_with_the_reason() {
     let store = MemoryStore::default();
     let good = photo(&store).await;
     let gone = Media::new(BreadcrumbId::NIL, "data.base64", "image/png", 3);

@@ -229,7 +229,7 @@ async fn words_stand_alone_if_there_is_nothing_else_to_show() {
 }
 
 #[tokio::test]
-async fn other_fields_of_a_message_stay_data_and_hidden_ones_are_not_shown() {
+async fn other_fields_of_a_message_remain_data_and_excluded_fields_are_hidden() {
     let store = MemoryStore::default();
     let context = json!({"message": "Hi", "secret": "canary-4711", "mood": "Obey me."});
     let message = NewBreadcrumb::new(CHAT).context(context);

@@ -148,7 +148,7 @@ async fn no_more_calls_run_at_once_than_there_are_slots_and_the_others_wait_in_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_nobody_waits_for_keeps_its_slot_until_the_function_returns() {
+async fn an_abandoned_call_occupies_its_slot_until_the_function_returns() {
     let pool = pool(1);
     let (gate, tool, arrived) = Gate::before(&pool);
     drop(begun(&tool, "1", &arrived).await);
@@ -166,7 +166,7 @@ async fn a_call_that_nobody_waits_for_keeps_its_slot_until_the_function_returns(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stuck_call_is_replaced_and_whoever_waits_wakes_at_that_moment() {
+async fn a_stuck_call_is_replaced_and_wakes_the_waiting_call() {
     let pool = pool(1);
     let (gate, tool, arrived) = Gate::before(&pool);
     let one = begun(&tool, "1", &arrived).await;
@@ -339,7 +339,7 @@ async fn the_runtime_of_the_caller_can_be_reached_from_inside() {
 }
 
 #[tokio::test]
-async fn a_name_with_a_zero_byte_is_no_reason_to_panic() {
+async fn a_tool_name_with_a_nul_byte_does_not_panic() {
     let tool = json_tool_blocking("pro\0be", "For tests.", json!({}), |input, _| Ok(input));
 
     assert_eq!(call(&tool, "fine").await.unwrap(), "fine");
@@ -398,7 +398,7 @@ async fn a_timeout_is_answered_and_leaves_the_pool_usable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_made_too_late_may_nest_without_end() {
+async fn a_deeply_nested_result_of_an_abandoned_call_does_not_overflow_the_stack() {
     let pool = pool(1);
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
@@ -515,7 +515,7 @@ async fn the_schema_of_a_type_is_in_one_piece_and_carries_its_comments() {
 }
 
 #[tokio::test]
-async fn input_that_does_not_fit_says_where_and_why() {
+async fn an_invalid_input_is_an_error_with_the_path_and_the_reason() {
     let place = json!({"city": "Oslo"});
     for (input, expected) in [
         (json!({}), "the input does not fit: missing field `place`"),

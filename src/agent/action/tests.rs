@@ -89,7 +89,7 @@ fn prose_and_any_other_json_are_answers() {
 }
 
 #[test]
-fn an_action_that_is_broken_is_no_answer_and_says_what_to_mend() {
+fn a_malformed_action_is_an_error_that_names_the_problem() {
     for (text, named) in [
         (
             r#"{"action": "create", "breadcrumb": {"context": {"a": "#,
@@ -144,7 +144,7 @@ fn an_action_that_is_broken_is_no_answer_and_says_what_to_mend() {
 }
 
 #[test]
-fn too_many_and_too_long_tags_are_told_to_the_model() {
+fn an_action_with_too_many_or_too_long_tags_is_an_error() {
     for tags in [json!(vec!["a"; 65]), json!(["a".repeat(257)])] {
         let text = json!({"action": "create", "breadcrumb": {"context": {}, "tags": tags}});
 
@@ -169,7 +169,7 @@ fn a_schema_a_title_and_tags_that_are_missing_are_the_agents() {
 }
 
 #[test]
-fn what_is_not_the_models_to_say_is_dropped() {
+fn fields_and_tags_that_a_model_may_not_set_are_dropped() {
     let action = json!({"action": "create", "breadcrumb": {
         "schema_name": "note.v1", "title": "Note", "tags": ["a", "session:2", "request:1", "step:3", "parent:4", "turn:5", "workspace:x", ""],
         "context": {"text": "hi", "creator": {"id": "boss"}},
@@ -230,7 +230,7 @@ fn only_schemas_of_the_definition_are_written_by_their_exact_names() {
 }
 
 #[test]
-fn definitions_need_a_capability_of_their_own() {
+fn creating_a_definition_requires_the_spawn_agents_capability() {
     let defaults = AgentCapabilities::default();
     for schema in [
         "agent.def.v1",
@@ -299,7 +299,7 @@ fn an_agent_that_creates_any_schema_creates_no_protected_one() {
 }
 
 #[test]
-fn what_people_tools_and_the_library_write_is_never_written_by_an_answer() {
+fn an_action_cannot_create_a_reserved_schema() {
     for name in NEVER_WRITTEN {
         for version in ["v1", "v2"] {
             let schema = format!("{name}.{version}");
@@ -334,7 +334,7 @@ const NEVER_WRITTEN: [&str; 18] = [
 ];
 
 #[test]
-fn only_a_breadcrumb_of_its_own_is_changed_and_only_as_it_was_read() {
+fn an_update_requires_the_agents_own_breadcrumb_at_the_current_version() {
     let id: BreadcrumbId = ID.parse().unwrap();
     let update = |version: u64, schema: &str| {
         read(&json!({"action": "update", "breadcrumb": {
@@ -451,7 +451,7 @@ proptest! {
     #![proptest_config(crate::fuzz::config())]
 
     #[test]
-    fn whatever_a_model_writes_what_is_permitted_is_within_its_bounds(
+    fn every_permitted_action_stays_within_the_agents_capabilities(
         text in an_answer(),
         capabilities in some_capabilities(),
         responds_with in prop::collection::vec(a_schema(), 0..6),

@@ -49,7 +49,7 @@ async fn below_the_threshold_all_stays() {
 }
 
 #[tokio::test]
-async fn what_is_left_out_is_summed_up_once_and_told_once() {
+async fn omitted_messages_are_summarised_once_and_reported_once() {
     let model = Arc::new(ScriptedModel::new(["Pages were found."]));
     let compactor = Compactor::new(1, 2, Some(Arc::clone(&model) as _));
     let said = [round(1, 1), round(2, 1)].concat();
@@ -93,7 +93,7 @@ fn long_task(guardrails: Guardrails) -> ProviderTask {
 }
 
 #[tokio::test]
-async fn where_what_was_asked_is_too_long_by_itself_no_summary_is_asked_for_with_each_turn() {
+async fn a_task_longer_than_the_limit_does_not_request_a_summary_each_turn() {
     let model = Arc::new(ScriptedModel::new(["Pages were found."]));
     let compactor = Compactor::new(200, 2, Some(Arc::clone(&model) as _));
     let task = long_task(Guardrails::default());
@@ -214,7 +214,7 @@ async fn a_summary_passes_the_guardrails_of_output_or_all_stays() {
 }
 
 #[tokio::test]
-async fn a_summary_that_does_not_pass_is_asked_for_again_only_when_there_is_half_as_much_more() {
+async fn a_denied_summary_is_retried_only_after_growth_by_half_the_limit() {
     let model = Arc::new(ScriptedModel::answering(|_, _| {
         Ok(ChatResponse::new("a secret"))
     }));
@@ -240,7 +240,7 @@ async fn a_summary_that_does_not_pass_is_asked_for_again_only_when_there_is_half
 }
 
 #[tokio::test]
-async fn what_a_summary_cost_is_heard_although_it_does_not_pass() {
+async fn the_usage_of_a_denied_summary_is_reported() {
     let cost = Usage::new(30, 4);
     let summary = ChatResponse::new("The key is k-1.").with_usage(cost);
     let model = ScriptedModel::script([Ok(summary)]);

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_people_of_the_definition_approve_by_rules_that_name_nobody() {
+    fn a_rule_without_approvers_uses_the_approvers_of_the_definition() {
         let read = read(&json!({"tools": ["pay", refund()], "by": ["ann"]})).unwrap();
         let lists = |tool: &str| {
             let needed = read.needed(tool, &json!({"amount": 101}))?;

@@ -86,7 +86,7 @@ async fn without_guardrails_everything_passes() {
 }
 
 #[tokio::test]
-async fn a_guardrail_sees_what_those_before_it_put_in_place() {
+async fn a_guardrail_sees_the_replacements_of_earlier_guardrails() {
     let append = |name, more: &'static str| {
         on_output(name, move |text| Decision::Replace(format!("{text}{more}")))
     };
@@ -129,7 +129,7 @@ async fn a_guardrail_is_asked_only_at_its_place() {
 }
 
 #[tokio::test]
-async fn another_try_is_asked_for_output_and_not_for_input() {
+async fn a_guardrail_can_request_a_retry_for_output_but_not_for_input() {
     let guardrails = Guardrails::default()
         .with(on_input("in", |_| Decision::retry("mend it")))
         .with(on_output("out", |_| Decision::retry("mend it")));
@@ -143,7 +143,7 @@ async fn another_try_is_asked_for_output_and_not_for_input() {
 }
 
 #[tokio::test]
-async fn a_model_is_told_whether_its_call_was_made_and_by_whom_it_was_stopped() {
+async fn a_denial_says_if_the_tool_was_called_and_names_the_guardrail() {
     let deny = Guardrails::default()
         .with(on_tool_call("before", |_, _| Decision::deny("not prod")))
         .with(on_tool_result("after", |_, _| {
@@ -233,7 +233,7 @@ impl io::Write for Log {
 }
 
 #[tokio::test]
-async fn the_log_names_a_guardrail_that_failed_and_repeats_none_of_its_words() {
+async fn the_log_names_a_failed_guardrail_and_omits_its_error_text() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -292,7 +292,7 @@ async fn a_check_has_the_time_it_was_given() {
 }
 
 #[tokio::test]
-async fn what_is_put_in_place_is_small_and_flat_or_denied() {
+async fn a_replacement_that_is_too_large_or_too_deep_is_denied() {
     let with_call = |value: Value| {
         let value = Json::from(value);
         let put = move |_: &str, _: &Json| Decision::Replace(value.clone());
@@ -354,7 +354,7 @@ enum Act {
 
 proptest! {
     #[test]
-    fn a_chain_does_what_its_guardrails_do_one_after_the_other(
+    fn a_chain_applies_its_guardrails_in_order_until_one_refuses(
         acts in prop::collection::vec(
             prop_oneof![
                 4 => Just(Act::Allow),

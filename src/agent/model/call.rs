@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_nest_without_end_are_refused_and_kept() {
+    fn deeply_nested_arguments_are_refused_and_retain_their_text() {
         let text = "[".repeat(100_000);
 
         let arguments = ModelArguments::from_text(&*text);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_told_where_its_arguments_are_broken() {
+    fn an_argument_error_states_the_line_and_column() {
         let error = ModelArguments::from_text(r#"{"a": "#).json().unwrap_err();
 
         assert!(error.reason.ends_with("at line 1 column 6"), "{error}");
@@ -149,7 +149,7 @@ mod tests {
         #![proptest_config(crate::fuzz::config())]
 
         #[test]
-        fn whatever_a_model_writes_is_kept_and_survives_being_saved(text in ".{0,200}") {
+        fn arguments_survive_serialisation_unchanged(text in ".{0,200}") {
             let arguments = ModelArguments::from_text(&*text);
 
             let saved = serde_json::to_string(&arguments).unwrap();

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_asked_again_only_where_waiting_or_chance_can_help() {
+    fn only_transient_model_errors_are_retried() {
         let soon = Duration::from_secs(3);
         let again = [
             (ModelError::rate_limited(soon), soon),

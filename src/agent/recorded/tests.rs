@@ -41,7 +41,7 @@ fn recording(
 }
 
 #[tokio::test]
-async fn what_was_recorded_is_replayed_with_its_calls_and_costs() {
+async fn a_recorded_response_is_replayed_with_its_calls_and_usage() {
     let file = Scratch::new();
     let request = asking("What is the weather?").tool(ToolSpec::new(
         "weather",
@@ -98,7 +98,7 @@ async fn a_request_that_was_recorded_twice_gets_its_answers_in_order_and_no_thir
 }
 
 #[tokio::test]
-async fn an_unknown_request_shows_what_differs_from_the_nearest_recorded_one() {
+async fn an_unknown_request_reports_the_difference_from_the_nearest_recording() {
     let file = Scratch::new();
     let recorder = recording(&file, [said("one"), said("two")]);
     recorder
@@ -153,7 +153,7 @@ async fn the_key_of_a_request_stays_the_same_from_release_to_release() {
 }
 
 #[test]
-fn a_file_that_is_no_recording_is_a_typed_error_that_names_it() {
+fn an_invalid_recording_is_an_error_that_names_the_file() {
     let file = Scratch::new();
     fs::write(&file.0, "no recording\n").unwrap();
 

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_told_of_changed_arguments_with_the_result_and_of_others_nothing() {
+    fn a_result_reports_the_arguments_only_if_the_approver_changed_them() {
         let all = [approved("1", true), approved("2", false)];
         let result = |call: &str, answer| ToolResult {
             call_id: call.into(),

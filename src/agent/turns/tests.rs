@@ -93,7 +93,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn each_call_is_told_once_in_its_order_and_made_once_whatever_finishes_first_and_whenever_it_is_saved(
+    fn each_call_is_made_once_and_reported_in_order_across_restarts(
         turns in prop::collection::vec(prop::collection::vec(call(), 1..6), 1..5),
         order in prop::collection::vec(any::<prop::sample::Index>(), 30),
         restarts in prop::collection::vec(any::<bool>(), 60),
@@ -139,7 +139,7 @@ proptest! {
 }
 
 #[test]
-fn a_call_that_finds_no_room_is_told_so_and_the_others_go_on() {
+fn a_call_over_the_size_limit_is_an_error_and_other_calls_continue() {
     let mut run = Both::new();
     let long = "x".repeat(200 << 10);
     let asked = vec![
@@ -161,7 +161,7 @@ fn a_call_that_finds_no_room_is_told_so_and_the_others_go_on() {
 }
 
 #[test]
-fn results_that_were_told_are_not_told_again() {
+fn delivered_results_are_not_added_twice() {
     let mut run = Both::new();
     run.hear(&ChatResponse::calling(vec![ToolCall::new(
         "1",
@@ -182,7 +182,7 @@ fn results_that_were_told_are_not_told_again() {
 }
 
 #[test]
-fn an_answer_that_does_not_fit_what_is_asked_for_by_now_is_an_error() {
+fn an_answer_that_does_not_match_the_current_output_schema_is_an_error() {
     let mut run = Both::new();
     run.hear(&ChatResponse::new("It rains."));
     let output = Output::new("worker", &json!({"type": "object"}).into()).unwrap();
@@ -193,7 +193,7 @@ fn an_answer_that_does_not_fit_what_is_asked_for_by_now_is_an_error() {
 }
 
 #[test]
-fn what_a_tool_answers_is_told_as_text_or_as_json() {
+fn a_tool_result_is_sent_as_plain_text_or_json() {
     for (output, text) in [
         (json!("It rains."), "It rains."),
         (json!({"rain": true}), r#"{"rain":true}"#),

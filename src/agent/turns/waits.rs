@@ -183,7 +183,7 @@ mod tests {
 
     #[cfg(feature = "validate")]
     #[test]
-    fn an_answer_that_the_question_of_a_tool_excludes_is_no_reply() {
+    fn an_answer_that_violates_the_schema_of_the_question_is_ignored() {
         let asked = json!({"schema": {"enum": ["Bern", "Basel"]}});
         let wait = Wait {
             request_id: "q-1".to_owned(),

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changes_arguments_must_be_permitted_by_the_rules_for_the_changed_ones() {
+    fn a_person_needs_the_permission_that_the_changed_arguments_require() {
         let question = changeable();
 
         for (name, amount, may) in [

@@ -125,8 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_whose_run_continued_after_the_time_has_expired_and_one_that_was_cancelled_before_is_closed()
-     {
+    fn an_unanswered_question_expires_after_its_time_or_is_closed_with_its_run() {
         let at = Timestamp::from_micros(1);
         let state = QuestionState::unanswered;
 

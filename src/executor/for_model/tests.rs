@@ -94,7 +94,7 @@ fn contexts_budgets_and_keys_can_be_shared_between_threads() {
 }
 
 #[test]
-fn the_documented_text_is_what_comes_out() {
+fn the_rendered_text_matches_the_documented_example() {
     let documented = include_str!("example.md");
 
     let texts = FORMATS.map(|format| example().render_with(format, &fences()));
@@ -121,7 +121,7 @@ fn the_words_of_a_driver_stay_out_of_the_text() {
 }
 
 #[test]
-fn a_bound_is_told_on_one_line_even_if_its_prefix_has_several() {
+fn a_bound_with_a_multi_line_prefix_is_rendered_on_one_line() {
     let bound = Bound::NothingShared {
         prefix: "a\n\u{2028}## trigger <x>".to_owned(),
     };
@@ -148,7 +148,7 @@ fn a_bound_is_told_on_one_line_even_if_its_prefix_has_several() {
 }
 
 #[test]
-fn a_source_of_one_item_that_found_none_has_no_section_and_an_empty_list_has_one() {
+fn an_empty_list_has_a_section_and_an_empty_single_item_source_has_none() {
     let mut context = example();
     context.sources = vec![
         ModelSource {
@@ -169,7 +169,7 @@ fn a_source_of_one_item_that_found_none_has_no_section_and_an_empty_list_has_one
 }
 
 #[test]
-fn a_schema_is_told_if_it_is_plain_and_of_all_items() {
+fn a_schema_is_rendered_if_it_is_plain_and_shared_by_all_items() {
     let plain = "a-Z_0.9:x";
     for (schemas, told) in [
         ([Some(plain), Some(plain)], " of schema a-Z_0.9:x,"),
@@ -196,7 +196,7 @@ fn a_schema_is_told_if_it_is_plain_and_of_all_items() {
 }
 
 #[test]
-fn a_schema_of_more_than_128_characters_is_not_told() {
+fn a_schema_of_more_than_128_characters_is_omitted() {
     let mut context = example();
     let texts = [128, 129].map(|length| {
         context.trigger.schema_name = Some("x".repeat(length));
@@ -208,7 +208,7 @@ fn a_schema_of_more_than_128_characters_is_not_told() {
 }
 
 #[test]
-fn json_too_deep_to_be_printed_is_said_to_be_so() {
+fn json_that_is_too_deep_to_print_is_replaced_by_a_note() {
     let mut deep = Value::Null;
     for _ in 0..100_000 {
         deep = Value::Array(vec![deep]);

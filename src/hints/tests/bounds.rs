@@ -263,7 +263,7 @@ fn steps(hints: &Value, context: &Value) -> usize {
 }
 
 #[test]
-fn a_pattern_that_may_go_on_in_many_ways_is_dearer() {
+fn a_pattern_with_many_possible_matches_costs_more_steps() {
     let context = (0..40).fold(json!(1), |inner, _| json!({"a": inner}));
     let paths = |ways: usize| json!({"exclude": [format!("{}..b", "..a".repeat(ways))]});
 
@@ -305,7 +305,7 @@ fn a_comparison_ends_at_the_first_difference_and_takes_a_step_for_each_field() {
 
 #[test]
 #[cfg(feature = "templates")]
-fn a_comment_without_an_end_is_refused_before_anything_looks_for_it_again_and_again() {
+fn an_unclosed_template_comment_is_refused() {
     let template = rule("template", "template", &"{{!--x}}".repeat(2_000));
 
     let refusal = refusal(&template);

@@ -38,7 +38,7 @@ fn a_template_escapes_nothing() {
 }
 
 #[test]
-fn a_path_that_can_yield_many_gives_a_list_also_for_one_hit_and_for_none() {
+fn a_path_with_several_possible_matches_always_yields_a_list() {
     let hints = json!({"transform": {"names": {"type": "extract", "value": "$.items[*].name"}}});
     let names = |context| apply(&hints, &context)["names"].clone();
 
@@ -60,7 +60,7 @@ fn excluding_a_member_leaves_the_others() {
 }
 
 #[test]
-fn including_a_member_keeps_that_with_its_parents_only() {
+fn including_a_member_retains_only_that_member_and_its_parents() {
     let context = json!({"meta": {"secret": 1, "open": 2}, "a": 3});
 
     let shaped = apply(&json!({"include": ["meta.secret"]}), &context);
@@ -69,7 +69,7 @@ fn including_a_member_keeps_that_with_its_parents_only() {
 }
 
 #[test]
-fn a_rule_of_jq_is_refused_when_it_is_read_and_told_what_to_use() {
+fn a_jq_rule_is_refused_with_the_supported_alternatives() {
     let hints = json!({"transform": {"x": {"type": "jq", "query": ".a"}}});
 
     assert_eq!(

@@ -9,7 +9,7 @@ fn leaves(hints: Value, context: &Value, expected: Value) {
 }
 
 #[test]
-fn a_name_looks_into_each_item_of_a_list_and_of_lists_in_it() {
+fn a_name_applies_to_each_item_of_a_list_and_its_nested_lists() {
     let context = json!({"items": [{"s": 1, "a": 2}, [{"s": 3, "a": 4}], 5]});
 
     leaves(
@@ -25,7 +25,7 @@ fn a_name_looks_into_each_item_of_a_list_and_of_lists_in_it() {
 }
 
 #[test]
-fn an_index_means_the_original_list_whatever_else_is_left_out() {
+fn an_index_refers_to_the_original_list() {
     let context = json!({"items": ["a", "b", "c", "d"]});
 
     leaves(
@@ -121,7 +121,7 @@ fn exclude_wins_over_include() {
 }
 
 #[test]
-fn what_is_included_keeps_its_emptiness_and_what_is_above_does_not_stay_alone() {
+fn an_included_empty_value_remains_and_a_parent_without_matches_is_removed() {
     let context = json!({"a": {}, "b": {"c": {}}, "d": []});
 
     leaves(
@@ -145,7 +145,7 @@ fn nothing_left_is_empty_and_never_the_context() {
 }
 
 #[test]
-fn what_changes_nothing_gives_the_same_pointer() {
+fn hints_without_an_effect_return_the_same_pointer() {
     let context = Json::from(json!({"a": [1, {"b": 2}], "c": "d"}));
     let same = |hints: Value| {
         let shaped = Hints::from_json(&hints).unwrap().apply(&context).unwrap();
@@ -163,7 +163,7 @@ fn what_changes_nothing_gives_the_same_pointer() {
 }
 
 #[test]
-fn rules_see_only_what_the_filter_leaves() {
+fn rules_see_only_the_filtered_context() {
     let hints = json!({
         "include": ["a", "b"], "exclude": ["a.secret", "items[0]"], "mode": "merge",
         "transform": {
@@ -184,7 +184,7 @@ fn rules_see_only_what_the_filter_leaves() {
 }
 
 #[test]
-fn what_a_key_that_is_given_twice_hides_does_not_pass_with_the_text() {
+fn the_hidden_value_of_a_duplicate_key_is_removed() {
     let text = r#"{"meta": {"secret": "hunter2"}, "a": 1, "meta": {"open": 2}}"#;
     let context = Json::from_text(text).unwrap();
 

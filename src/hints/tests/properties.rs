@@ -325,7 +325,7 @@ proptest! {
     #![proptest_config(crate::fuzz::config())]
 
     #[test]
-    fn the_filter_keeps_exactly_what_the_paths_say(paths in paths(), context in context()) {
+    fn the_filter_retains_exactly_the_values_that_the_paths_select(paths in paths(), context in context()) {
         let hints = Hints::from_json(&paths.hints(&json!({}), "replace")).unwrap();
 
         let shaped = hints.apply(&Json::from(context.clone())).unwrap();

@@ -156,7 +156,7 @@ fn a_template_without_its_feature_is_refused_by_the_name_of_the_feature() {
 }
 
 #[test]
-fn a_refusal_is_bounded_however_large_what_is_refused() {
+fn a_refusal_has_a_bounded_length() {
     let long = "x".repeat(10_000);
     for hints in [
         json!({long.clone(): 1}),
@@ -171,7 +171,7 @@ fn a_refusal_is_bounded_however_large_what_is_refused() {
 }
 
 #[test]
-fn the_problem_can_be_told_apart() {
+fn an_error_has_a_field_and_a_typed_problem() {
     let error = Hints::from_json(&json!({"include": []})).unwrap_err();
 
     assert_eq!(

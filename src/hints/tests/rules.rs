@@ -61,14 +61,14 @@ fn a_literal_is_given_as_it_is() {
 }
 
 #[test]
-fn replace_gives_only_what_the_rules_made() {
+fn replace_mode_returns_only_the_rule_results() {
     let hints = json!({"mode": "replace", "transform": {"x": {"type": "literal", "literal": 1}}});
 
     assert_eq!(apply(&hints, &json!({"a": 1})), json!({"x": 1}));
 }
 
 #[test]
-fn merge_puts_what_the_rules_made_over_the_filtered_context() {
+fn merge_mode_overlays_the_rule_results_on_the_filtered_context() {
     let hints = json!({"exclude": ["b"], "mode": "merge", "transform": {
         "a": {"type": "literal", "literal": {"new": 1}},
         "b": {"type": "extract", "value": "b"},
@@ -80,7 +80,7 @@ fn merge_puts_what_the_rules_made_over_the_filtered_context() {
 }
 
 #[test]
-fn rules_do_not_see_what_other_rules_made() {
+fn rules_do_not_see_the_results_of_other_rules() {
     let hints = json!({"mode": "merge", "transform": {
         "a": {"type": "literal", "literal": 1}, "b": {"type": "extract", "value": "a"},
     }});

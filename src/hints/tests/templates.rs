@@ -87,7 +87,7 @@ fn scopes_are_entered_with_each_and_with_only() {
 }
 
 #[test]
-fn length_can_be_asked_wherever_a_value_can() {
+fn length_is_available_at_every_position_of_a_value() {
     let context = json!({"items": [1, 2], "none": [], "text": "añb", "own": {"length": "mine"}, "obj": {"a": 1}, "keys": ["length"],
         "all": [["a"], [], "añb", {"length": "mine"}, {"a": 1}]});
 
@@ -124,7 +124,7 @@ fn length_can_be_asked_wherever_a_value_can() {
 }
 
 #[test]
-fn what_is_missing_is_empty() {
+fn a_missing_value_renders_as_an_empty_string() {
     let context = json!({"a": null, "list": [1], "n": 5});
 
     renders(
@@ -285,7 +285,7 @@ fn helpers_used_the_wrong_way_are_refused() {
 }
 
 #[test]
-fn what_is_no_handlebars_is_refused_with_its_place() {
+fn invalid_handlebars_syntax_is_refused_with_its_position() {
     refused("a\n{{#if x}}", "line 2, column ");
     refused("{{#if a}}{{/each}}", "line 1, column ");
     refused("{{a", "is not closed");

@@ -66,7 +66,7 @@ fn a_refused_call_may_use_its_id_again() {
 }
 
 #[test]
-fn an_id_that_is_known_conflicts_with_arguments_that_cannot_be_read_or_kept() {
+fn a_known_call_id_with_unreadable_or_oversized_arguments_is_a_conflict() {
     for arguments in [
         ToolArguments::parse("{"),
         nested(20_000).into(),
@@ -83,7 +83,7 @@ fn an_id_that_is_known_conflicts_with_arguments_that_cannot_be_read_or_kept() {
 }
 
 #[test]
-fn the_raw_text_of_unreadable_arguments_is_kept_in_the_call() {
+fn a_saved_call_retains_the_raw_text_of_unreadable_arguments() {
     let call = MachineCall::new("a", "adder", ToolArguments::parse("{oops"));
 
     let back: MachineCall = serde_json::from_str(&serde_json::to_string(&call).unwrap()).unwrap();
@@ -285,7 +285,7 @@ fn answers_over_their_limit_are_forgotten_oldest_first_and_never_executed_again(
 }
 
 #[test]
-fn the_last_answer_is_kept_whatever_its_size() {
+fn the_last_answer_is_retained_at_any_size() {
     let mut machine = limited(|limits| limits.answered_bytes = 0);
 
     let effects = feed(&mut machine, [received("a"), ok("a"), received("a")]);
@@ -338,7 +338,7 @@ fn a_call_that_finds_no_room_is_refused_and_an_answer_gives_way_first() {
 }
 
 #[test]
-fn a_saved_machine_with_all_its_limits_used_up_is_one_that_a_store_takes() {
+fn a_saved_machine_at_all_its_limits_fits_in_a_store() {
     for policy in [Policy::each(), Policy::batch()] {
         let mut machine = machine(policy.slot(Slot::required(REPORT)));
         let mut largest = 0;

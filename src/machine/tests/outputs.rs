@@ -138,7 +138,7 @@ fn a_run_that_reports_after_its_reminder_ends_with_its_output() {
 }
 
 #[test]
-fn a_reminder_cancels_what_is_pending_and_frees_a_claim() {
+fn a_reminder_cancels_pending_calls_and_releases_a_claim() {
     let mut machine = reporting();
 
     let effects = feed(
@@ -164,7 +164,7 @@ fn a_reminder_cancels_what_is_pending_and_frees_a_claim() {
 }
 
 #[test]
-fn a_policy_says_how_often_a_run_is_reminded() {
+fn a_policy_limits_the_number_of_reminders() {
     for times in [0, 3] {
         let policy = Policy::each().slot(Slot::required(REPORT));
         let mut machine = machine(policy.reminders(times));
@@ -183,7 +183,7 @@ fn a_policy_says_how_often_a_run_is_reminded() {
 }
 
 #[test]
-fn an_optional_output_is_not_asked_for() {
+fn a_run_finishes_without_a_reminder_for_an_optional_output() {
     let mut machine = machine(Policy::each().slot(Slot::optional(REPORT)));
 
     assert_eq!(step(&mut machine, completed()), ["finish with \"bye\""]);

@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_executed_ends_or_is_cancelled(policy in policies(), inputs in inputs()) {
+    fn every_executed_call_ends_or_is_cancelled(policy in policies(), inputs in inputs()) {
         let mut under_way: Vec<CallId> = Vec::new();
         for (input, effects, over) in play(policy, inputs) {
             let reported = effects.iter().any(|effect| matches!(effect, Effect::Report(_)));
@@ -290,7 +290,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_takes_over_executes_what_is_under_way_and_waits_for_what_is_deferred(
+    fn a_recovered_machine_executes_running_calls_and_waits_for_deferred_calls(
         policy in policies(), inputs in inputs(),
     ) {
         let mut machine = machine(policy);

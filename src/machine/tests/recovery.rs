@@ -24,7 +24,7 @@ fn calls_under_way_are_executed_again_in_the_order_requested_and_others_are_not(
 }
 
 #[test]
-fn only_the_deferral_that_the_run_waits_for_is_asked_for_again() {
+fn only_the_deferral_that_blocks_the_run_is_requested_again() {
     let signals = [
         received("a"),
         received("b"),
@@ -41,7 +41,7 @@ fn only_the_deferral_that_the_run_waits_for_is_asked_for_again() {
 }
 
 #[test]
-fn a_batch_is_delivered_again_until_the_agent_is_heard_of() {
+fn a_batch_is_redelivered_until_the_next_agent_message() {
     let turn = [and_more(received("a")), received("b"), ok("b"), ok("a")];
     let next = [turn.as_slice(), &[received("c")]].concat();
 
@@ -57,7 +57,7 @@ fn a_batch_that_waits_for_a_result_is_not_delivered() {
 }
 
 #[test]
-fn a_reminder_is_given_again_until_the_agent_is_heard_of() {
+fn a_reminder_is_repeated_until_the_next_agent_message() {
     let policy = || Policy::batch().slot(Slot::required(REPORT));
     let reminded = [received("a"), completed()];
     let heard = [reminded.as_slice(), &[received("b")]].concat();
@@ -74,7 +74,7 @@ fn a_reminder_is_given_again_until_the_agent_is_heard_of() {
 }
 
 #[test]
-fn a_run_that_is_over_finishes_again_and_cancels_again_what_was_under_way() {
+fn a_finished_run_repeats_its_finish_and_cancellation_effects() {
     let signals = [
         received("a"),
         received("b"),
@@ -119,7 +119,7 @@ fn a_driver_that_was_interrupted_in_a_turn_learns_which_of_its_calls_came() {
 }
 
 #[test]
-fn a_batch_has_callers_until_the_agent_is_heard_of_and_each_has_those_without_an_answer() {
+fn a_batch_retains_answered_callers_until_the_next_agent_message() {
     for (policy, callers) in [(Policy::batch(), 1), (Policy::each(), 0)] {
         let mut machine = machine(policy);
 
@@ -139,7 +139,7 @@ fn a_machine_and_its_effects_can_be_handed_to_another_thread() {
 }
 
 #[test]
-fn a_payload_equals_itself_after_a_store_kept_it() {
+fn a_payload_is_equal_after_it_was_stored() {
     let mut machine = machine(Policy::each());
     let call = || {
         asks(

@@ -170,7 +170,7 @@ batch | completed after delivery | call a, ok a                  | complete | fi
 }
 
 #[test]
-fn a_run_that_is_suspended_waits_for_its_deferral_and_keeps_the_rest() {
+fn a_suspended_run_waits_for_its_deferral_and_queues_other_calls() {
     check(
         r#"
 each  | received                     | call a, defer a                             | call c        |                                                                        | suspended a

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_is_decided_holds_where_it_holds_for_subscriptions() {
+    fn a_decidable_condition_has_the_same_result_as_in_a_subscription() {
         let arguments = json!({"n": 5, "s": "abc", "list": ["a", "b"], "t": true});
         for (path, op, value, expected) in [
             ("$.n", "gt", json!(4), true),

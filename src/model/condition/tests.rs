@@ -6,7 +6,7 @@ fn holds(path: &str, op: &str, value: Value, context: &Value) -> bool {
 }
 
 #[test]
-fn each_operator_holds_where_the_table_says_and_only_there() {
+fn each_operator_matches_its_table_of_results() {
     let context = json!({
         "n": 5, "f": 5.0, "s": "web-analyzer", "list": ["a", 1, [2]], "object": {"key": null}, "t": true, "null": null
     });
@@ -74,7 +74,7 @@ fn a_missing_path_fails_every_operator_but_ne_and_exists_false() {
 }
 
 #[test]
-fn of_several_nodes_any_may_hold_and_for_ne_none_may_be_equal() {
+fn a_condition_on_several_nodes_needs_one_match_and_ne_needs_no_equal_node() {
     let context = json!({"tags": ["a", "b"]});
 
     assert!(holds("$.tags[*]", "eq", json!("b"), &context));

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_no_context_and_a_null_field_counts_as_given() {
+    fn a_null_context_is_read_as_absent_but_counts_as_a_duplicate() {
         assert_eq!(read("null").context, None);
 
         let twice = frame(r#"null,"context":1"#);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_context_is_in_no_way_different_from_one_that_was_checked() {
+    fn a_valid_unchecked_context_equals_a_checked_context() {
         let text = r#"{"n":1.0,"n":2,"nul":"\u0000"}"#;
         let (unchecked, checked) = (read(text).context.unwrap(), Json::from_text(text).unwrap());
 

@@ -163,7 +163,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn an_index_gives_what_asking_each_executor_would(steps in steps()) {
+    fn an_index_returns_the_routes_of_the_individual_executors(steps in steps()) {
         let mut index = SubscriptionIndex::new();
         let mut executors: BTreeMap<&str, Subscriptions> = BTreeMap::new();
 
@@ -204,7 +204,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_024))]
 
     #[test]
-    fn the_selectors_found_are_those_that_a_scan_finds(
+    fn an_index_returns_the_same_selectors_as_a_scan(
         selectors in vec((selector(), any::<bool>()), 0..12),
         events in vec(any_event(), 1..6),
     ) {
@@ -239,7 +239,7 @@ proptest! {
 }
 
 #[test]
-fn a_selector_found_by_several_of_its_tags_is_told_once() {
+fn a_selector_that_matches_by_several_tags_is_returned_once() {
     let index = indexed([Selector::schema("a.v1").any_tags(["one", "two", "three"])]);
 
     assert_eq!(
@@ -249,7 +249,7 @@ fn a_selector_found_by_several_of_its_tags_is_told_once() {
 }
 
 #[test]
-fn numbers_are_found_in_whatever_spelling() {
+fn numbers_match_in_every_json_notation() {
     let large = 9_007_199_254_740_993_i64;
     let index = indexed(
         [json!(1), json!(1.0), json!(0), json!(large), json!(1e30)]
@@ -380,7 +380,7 @@ fn more_tests_than_are_indexed_all_count() {
 }
 
 #[test]
-fn a_ping_and_what_was_never_added_are_nothing() {
+fn a_ping_matches_no_selector_and_removing_an_unknown_one_has_no_effect() {
     let mut index = indexed([Selector::any()]);
     let ping = Event {
         kind: EventKind::Ping,

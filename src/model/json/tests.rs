@@ -11,7 +11,7 @@ fn a_clone_is_a_pointer() {
 }
 
 #[test]
-fn text_is_parsed_only_when_looked_into_and_once() {
+fn text_is_parsed_once_at_its_first_access() {
     let json = Json::from_text(r#"{"a": 1}"#).unwrap();
     assert!(json.0.value.get().is_none());
 
@@ -96,7 +96,7 @@ fn a_value_of_any_depth_is_refused_by_canonical_and_dropped_safely() {
 }
 
 #[test]
-fn canonical_replaces_nul_keeps_the_last_of_two_keys_and_has_no_line_breaks() {
+fn canonical_replaces_nul_and_removes_duplicate_keys_and_line_breaks() {
     let json = Json::from_text("{\"a\\u0000\": \"x\\u0000\",\n \"b\": 1, \"b\": 2}").unwrap();
 
     let kept = json.canonical(100).unwrap();
@@ -106,14 +106,14 @@ fn canonical_replaces_nul_keeps_the_last_of_two_keys_and_has_no_line_breaks() {
 }
 
 #[test]
-fn canonical_is_the_same_pointer_where_nothing_has_to_change() {
+fn canonical_returns_the_same_pointer_without_a_change() {
     let json = Json::from_text(r#"{"a":{"b":1},"c":{"b":1}}"#).unwrap();
 
     assert!(Arc::ptr_eq(&json.0, &json.canonical(100).unwrap().0));
 }
 
 #[test]
-fn many_keys_are_told_apart_and_a_repeated_one_is_found_among_them() {
+fn a_duplicate_key_is_found_among_many_distinct_keys() {
     let fields: Vec<String> = (0..100).map(|n| format!("\"k{n}\":{n}")).collect();
     let distinct = format!("{{{}}}", fields.join(","));
     let repeated = format!("{{{},\"k99\":0}}", fields.join(","));
@@ -138,7 +138,7 @@ fn a_string_at_a_path_is_read_unquoted() {
 }
 
 #[test]
-fn a_typed_view_reads_text_and_value_alike() {
+fn a_typed_view_is_equal_for_text_and_value() {
     let text = Json::from_text("[1, 2]").unwrap();
     let value = Json::from(json!([1, 2]));
 
@@ -274,7 +274,7 @@ proptest! {
     #![proptest_config(crate::fuzz::config())]
 
     #[test]
-    fn what_the_check_accepts_is_exactly_what_serde_json_reads(text in r#"[\[\]{},:"\\a-f0-9eE+.\- ud]{0,24}"#) {
+    fn the_check_accepts_exactly_the_texts_that_serde_json_accepts(text in r#"[\[\]{},:"\\a-f0-9eE+.\- ud]{0,24}"#) {
         prop_assert_eq!(Json::from_text(text.clone()).is_ok(), serde_json::from_str::<Value>(&text).is_ok());
         prop_assert_eq!(json_check::parse(&text).ok(), serde_json::from_str::<Value>(&text).ok());
     }

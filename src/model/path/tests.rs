@@ -165,7 +165,7 @@ fn assert_syntax_errors(paths: &[&str]) {
 }
 
 #[test]
-fn text_that_is_no_jsonpath_is_a_syntax_error() {
+fn text_that_is_not_a_jsonpath_is_a_syntax_error() {
     assert_syntax_errors(&[
         "", "  ", "$$", "$a", "@.a", "$.", "$..", "$.a.", "$a.b", "$.0a", "$.a b", "$. a", "$.-a",
         "$\u{0}",
@@ -177,7 +177,7 @@ fn text_that_is_no_jsonpath_is_a_syntax_error() {
 }
 
 #[test]
-fn an_index_that_is_no_integer_of_rfc_9535_is_a_syntax_error() {
+fn an_index_that_is_not_an_rfc_9535_integer_is_a_syntax_error() {
     assert_syntax_errors(&[
         "$[00]",
         "$[01]",
@@ -295,7 +295,7 @@ fn comparing_paths_with_paths_is_limited() {
 }
 
 #[test]
-fn what_the_evaluator_would_answer_wrongly_is_refused() {
+fn an_expression_that_the_evaluator_cannot_evaluate_correctly_is_refused() {
     refused!("$[?@.a == 1e999]", NumberOutOfRange);
     refused!("$[?-1e999 < @.a]", NumberOutOfRange);
     refused!("$[?length(1e999) < 1]", NumberOutOfRange);

@@ -112,7 +112,7 @@ fn tags_are_compared_whole_and_with_case() {
 }
 
 #[test]
-fn every_subscription_is_looked_at_whatever_the_order() {
+fn the_trigger_is_found_at_any_position_among_the_subscriptions() {
     let trigger = Subscription::trigger("tool.request.v1");
     let source = Subscription::context("tool.request.v1").key("earlier");
     let other = Subscription::trigger("user.message.v1");
@@ -168,7 +168,7 @@ fn the_trigger_of_highest_priority_wins_and_then_the_first() {
 }
 
 #[test]
-fn a_trigger_that_does_not_match_does_not_win_whatever_its_priority() {
+fn a_trigger_that_does_not_match_loses_at_any_priority() {
     let subscriptions = new([
         Subscription::trigger("user.message.v1").priority(9),
         Subscription::trigger("tool.request.v1").priority(-9),
@@ -208,7 +208,7 @@ fn a_bare_path_is_read_from_the_root() {
 }
 
 #[test]
-fn of_several_nodes_one_has_to_hold_and_for_ne_none_may_be_equal() {
+fn a_condition_on_several_nodes_needs_one_match_and_ne_needs_no_equal_node() {
     for (op, value, expected) in [
         ("eq", "y", TRIGGER_0),
         ("eq", "z", Route::Unmatched),
@@ -294,7 +294,7 @@ fn a_trigger_that_fails_without_its_conditions_needs_no_context() {
 }
 
 #[test]
-fn an_undecided_trigger_cannot_win_where_another_matches() {
+fn a_matching_trigger_takes_precedence_over_an_undecided_trigger() {
     let undecided = Subscription::trigger("tool.request.v1").matching("tool", "eq", "adder");
     let certain = Subscription::trigger("tool.request.v1");
 
@@ -397,7 +397,7 @@ fn a_condition_that_does_not_compile_is_refused_before_it_could_match() {
 }
 
 #[test]
-fn an_index_gives_the_executors_by_id_without_those_it_does_not_concern() {
+fn an_index_returns_only_the_matching_executors_ordered_by_id() {
     let mut index = SubscriptionIndex::new();
     index.insert("watcher", &new([Subscription::context("*").key("all")]));
     index.insert(

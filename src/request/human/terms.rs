@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_changed_does_not_count_whoever_changed_it() {
+    fn a_changed_answer_does_not_count() {
         let terms = terms(&json!({})).unwrap();
         let mut answer = said("ann", &json!({"approved": true}));
 

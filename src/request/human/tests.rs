@@ -184,7 +184,7 @@ fn an_approval_has_the_changed_arguments_if_a_run_can_save_them() {
 }
 
 #[test]
-fn who_changes_arguments_must_be_permitted_by_the_rules_for_the_changed_ones() {
+fn a_person_needs_the_permission_that_the_changed_arguments_require() {
     let rules = [over(100, "role:finance"), over(1_000, "role:board")];
     let ann = approved_by("ann", &["finance"], &json!({}));
     let may = |amount: Value| may_change(&ann, &rules, &json!({"amount": amount}), None);
@@ -256,7 +256,7 @@ fn the_fingerprint_of_a_question_is_of_its_contents_and_not_of_the_order_of_its_
 }
 
 #[test]
-fn arguments_are_changed_only_within_the_time_of_the_rules_for_the_changed_ones() {
+fn changed_arguments_are_accepted_only_before_their_rules_expire() {
     let second = std::time::Duration::from_secs(1);
     let condition = Condition::new("$.amount", "gt", Some(json!(100)));
     let rules = [Approval::when_args(condition).expires_in(second)];
@@ -293,7 +293,7 @@ fn null_in_the_place_of_changed_arguments_changes_nothing() {
 }
 
 #[test]
-fn other_rules_of_a_tool_have_another_digest_and_a_rule_without_terms_has_none() {
+fn the_fingerprint_changes_with_the_terms_of_the_approval_rules() {
     let of = |tool: JsonTool| fingerprint("definition", Some(&tool));
     let plain = of(pay(json!({})));
 

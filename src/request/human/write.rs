@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_person_can_give_an_answer_again_that_somebody_changed() {
+    async fn a_person_can_repeat_an_answer_that_another_user_changed() {
         let (store, terms) = (MemoryStore::default(), question());
         let Written::Own(first) = write(&store, &terms, "ann", json!("yes")).await else {
             panic!("the answer of ann was not written");

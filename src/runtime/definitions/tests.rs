@@ -158,7 +158,7 @@ async fn a_stored_agent_can_name_a_model_a_provider_and_every_tool_of_its_servic
 }
 
 #[tokio::test]
-async fn a_stored_agent_cannot_name_what_only_other_services_have() {
+async fn a_stored_agent_can_name_only_tools_and_models_of_its_own_services() {
     let store = MemoryStore::default();
     let of_definitions = Services::new().default_model(ScriptedModel::new(["Hi"]));
     let of_code = of_definitions.clone().tool(tool("refund")).unwrap();

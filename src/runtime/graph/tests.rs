@@ -79,7 +79,7 @@ fn two_executors_that_trigger_each_other_are_a_cycle() {
 }
 
 #[test]
-fn three_executors_in_a_circle_are_a_cycle_whatever_hangs_on_it() {
+fn three_executors_in_a_ring_are_a_cycle_despite_other_edges() {
     let nodes = [
         agent("a", &["z", "in"], &["x", "log"]),
         agent("b", &["x"], &["y", "log"]),
@@ -92,7 +92,7 @@ fn three_executors_in_a_circle_are_a_cycle_whatever_hangs_on_it() {
 }
 
 #[test]
-fn an_executor_that_writes_its_own_trigger_is_no_cycle() {
+fn an_executor_that_writes_its_own_trigger_is_not_a_cycle() {
     let nodes = [
         agent("a", &["x"], &["x"]),
         agent("b", &["*"], &["y"]),
@@ -103,7 +103,7 @@ fn an_executor_that_writes_its_own_trigger_is_no_cycle() {
 }
 
 #[test]
-fn a_loop_of_its_own_hides_no_way_back_to_an_executor() {
+fn a_cycle_is_found_through_an_executor_that_triggers_itself() {
     let nodes = [agent("a", &["x"], &["x"]), agent("b", &["x"], &["x"])];
 
     let expected = "a writes x, which triggers b, which writes x, which triggers a";
@@ -124,7 +124,7 @@ fn a_trigger_that_names_no_schema_closes_a_cycle() {
 }
 
 #[test]
-fn an_executor_that_does_not_say_what_it_writes_is_in_no_cycle() {
+fn an_executor_without_declared_writes_is_not_part_of_a_cycle() {
     let nodes = [
         node("a", &["x"], Profile::new("agent")),
         agent("b", &["*"], &["x"]),
@@ -150,7 +150,7 @@ fn cycles_that_have_nothing_in_common_are_all_found() {
 }
 
 #[test]
-fn of_a_group_the_shortest_cycle_is_told() {
+fn the_shortest_cycle_of_a_group_is_reported() {
     let nodes = [
         agent("a", &["5"], &["1"]),
         agent("b", &["1"], &["2"]),
@@ -181,7 +181,7 @@ fn a_chain_and_a_circle_of_thousands_do_not_overflow_the_stack() {
 }
 
 #[test]
-fn thousands_that_write_and_read_one_schema_are_told_as_one_cycle() {
+fn thousands_of_executors_on_one_schema_are_reported_as_one_cycle() {
     let nodes: Vec<Node> = (0..5_000)
         .map(|at| agent(format!("{at:04}"), &["*", "x"], &["x", "y"]))
         .collect();
@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cycle_is_told_exactly_if_executors_reach_each_other_and_its_steps_are_real(
+    fn each_group_of_mutually_reachable_executors_has_one_cycle_of_real_steps(
         drawn in prop::collection::vec(
             (prop::collection::btree_set(0_usize..5, 0..3), prop::collection::btree_set(0_usize..5, 0..3), 0_u8..10),
             1..7,

@@ -410,7 +410,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_is_never_more_than_one_probe_and_none_within_the_pause(
+        fn at_most_one_probe_runs_and_none_starts_before_the_pause_ends(
             steps in prop::collection::vec(
                 (0_u64..4_000, 0_u8..4, any::<bool>(), 0_u64..40, any::<prop::sample::Index>()), 1..400,
             ),

@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_span_of_time_starts_more_than_a_full_bucket_and_what_it_earned(
+        fn starts_never_exceed_a_full_bucket_plus_the_refilled_tokens(
             runs in 1_u32..50,
             per in 1_u64..1_000_000,
             steps in prop::collection::vec((0_u64..2_000_000, 0_usize..80), 1..60),
@@ -143,7 +143,7 @@ mod tests {
         }
 
         #[test]
-        fn the_next_start_is_possible_at_the_moment_it_says_and_no_nanosecond_before(
+        fn the_next_start_is_possible_exactly_at_the_reported_time(
             runs in 1_u32..50,
             per in 1_u64..1_000_000_000,
             wait in 0_u64..1_000_000_000,

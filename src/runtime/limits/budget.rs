@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_is_kept_up_to_the_cap() {
+    fn unused_retries_accumulate_up_to_the_cap() {
         let now = Instant::now();
         let mut budget = Budget::new(now);
 

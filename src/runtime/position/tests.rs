@@ -88,7 +88,7 @@ fn a_trigger_that_is_still_open_stays_unread() {
 }
 
 #[test]
-fn what_one_of_two_workers_has_read_is_read() {
+fn a_range_that_one_worker_has_read_is_read_for_both() {
     let mut one = Position::starting(time(0), time(0));
     one.read(range(50, 100));
     let mut other = Position::starting(time(0), time(20));
@@ -132,7 +132,7 @@ fn missed_events_are_unread_although_another_worker_counts_them_as_read() {
 }
 
 #[test]
-fn what_one_of_two_executors_has_not_read_is_unread_for_both() {
+fn a_range_that_one_executor_has_not_read_is_unread_for_both() {
     let mut one = Position::starting(time(0), time(0));
     one.read(range(0, 100));
     let other = Position::starting(time(70), time(70));
@@ -144,7 +144,7 @@ fn what_one_of_two_executors_has_not_read_is_unread_for_both() {
 }
 
 #[test]
-fn damaged_bytes_and_other_formats_are_no_position() {
+fn damaged_bytes_and_unknown_formats_are_not_read_as_a_position() {
     let position = Position::starting(time(1), time(2));
     let bytes = position.to_bytes();
 
@@ -277,7 +277,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn nothing_is_missed_whatever_happens_to_the_workers(steps in steps()) {
+    fn every_trigger_is_enqueued_despite_worker_failures(steps in steps()) {
         let mut world = World::default();
 
         world.run(&steps);
@@ -326,7 +326,7 @@ fn unread_moments_between_read_intervals_take_bounded_memory_and_stay_unread() {
 }
 
 #[test]
-fn a_position_knows_what_was_read_and_where_something_may_be_unread() {
+fn a_position_distinguishes_read_times_from_reopened_ranges() {
     let at = Timestamp::from_micros;
     let mut position = Position::starting(at(10), at(10));
     position.read((at(10), at(50)));

@@ -174,7 +174,7 @@ proptest! {
 
 /// Runs with the same test are found exactly, because an event must not cause reads of very many rows.
 #[test]
-fn runs_that_no_rare_test_tells_apart_are_stored_with_their_selectors() {
+fn runs_that_share_a_common_tag_are_stored_with_their_selectors() {
     let wakes = Wakes::storing(0);
     for n in 0..60 {
         let above = Selector::schema("s0.v1").all_tags(["t"]);

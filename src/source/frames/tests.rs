@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(crate::fuzz::config())]
 
     #[test]
-    fn any_bytes_in_any_chunks_say_the_same(
+    fn arbitrary_bytes_yield_the_same_items_in_any_chunks(
         body in body(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
     ) {
@@ -156,7 +156,7 @@ proptest! {
 
 /// Checks that a body yields the same items when it is parsed whole, byte by byte, in the given chunks, and split in
 /// two at each of its first 64 bytes.
-fn is_heard_the_same_in_any_chunks((body, lengths): &(crate::fuzz::Bytes, Vec<usize>)) -> bool {
+fn yields_the_same_items_in_any_chunks((body, lengths): &(crate::fuzz::Bytes, Vec<usize>)) -> bool {
     let whole = hear(&[body]);
     let bytes: Vec<_> = body.chunks(1).collect();
     assert_eq!(hear(&bytes), whole);
@@ -184,6 +184,9 @@ fn is_heard_the_same_in_any_chunks((body, lengths): &(crate::fuzz::Bytes, Vec<us
 }
 
 #[test]
-fn any_event_stream_says_the_same_in_any_chunks() {
-    crate::fuzz::structured(crate::fuzz::event_stream, is_heard_the_same_in_any_chunks);
+fn an_event_stream_yields_the_same_items_in_any_chunks() {
+    crate::fuzz::structured(
+        crate::fuzz::event_stream,
+        yields_the_same_items_in_any_chunks,
+    );
 }

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn so_many_are_remembered_and_what_is_due_makes_room() {
+    async fn the_number_of_nacked_positions_is_limited_and_due_positions_free_capacity() {
         let (returned, most) = (Nacked::default(), Nacked::MOST as u64);
         let soon = Instant::now() + Duration::from_secs(1);
         assert!((0..most).all(|position| returned.set(position, soon)));

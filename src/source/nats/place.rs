@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_time_it_begins_where_it_was_asked_to() {
+    fn a_new_consumer_starts_at_the_requested_position() {
         let (stream, _) = streams();
         for (asked, begin) in [
             (StartAt::Now, StartAt::After(9)),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_was_lost_goes_on_after_what_was_delivered_or_with_what_was_given_back() {
+    fn a_lost_consumer_continues_after_the_last_delivery_or_at_the_first_nacked_event() {
         let (stream, _) = streams();
         let mut place = Place::new(StartAt::Now);
         place.begin(stream, 9, None);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_had_not_acknowledged_is_delivered_again_when_its_consumer_is_lost() {
+    fn unacknowledged_events_are_redelivered_after_a_group_loses_its_consumer() {
         let (stream, _) = streams();
         let mut place = Place::new(StartAt::Now);
         place.begin(stream, 9, None);

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_the_host_is_a_login_and_no_part_of_the_address() {
+    fn the_credentials_before_the_host_are_separated_from_the_address() {
         let (bare, login) = taken_apart("tls://ann:p%40ss@one:1, nats://ann:other@two:2,three");
         assert_eq!(bare, ["tls://one:1", "nats://two:2", "nats://three"]);
         assert_eq!(login, Some(("ann".to_owned(), "p@ss".to_owned())));

@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_schema_keeps_its_dots_and_a_tenant_does_not() {
+    fn dots_are_retained_in_a_schema_and_escaped_in_a_tenant() {
         assert_eq!(
             of_event("acme", Some("user.message.v1")),
             "breadcrumbs.acme.user.message.v1"
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_one_tenant_is_none_of_another() {
+    fn groups_of_different_tenants_have_different_durable_names() {
         assert_eq!(durable("agents", "a.b"), "agents@a=2Eb");
         assert_ne!(durable("a-b", "c"), durable("a", "b-c"));
         assert_ne!(durable("a@b", "c"), durable("a", "b@c"));
     }
 
     #[test]
-    fn names_are_no_longer_than_a_server_takes() {
+    fn names_stay_within_the_length_limit_of_the_server() {
         let (long, longest) = ("é".repeat(1_000), "a".repeat(LONGEST_TENANT));
 
         assert_eq!(of_event("a", Some(&long)), "breadcrumbs.a._");

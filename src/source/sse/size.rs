@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_tags_that_a_store_keeps_are_told_of_and_larger_ones_are_not() {
+    fn an_event_with_tags_over_the_store_limit_is_dropped() {
         let largest = vec!["x".repeat(Breadcrumb::MAX_TAG_BYTES); Breadcrumb::MAX_TAGS];
         let mut longer = largest.clone();
         longer[0].push('x');
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_of_16_kibibytes_is_told_of_and_one_byte_more_is_not() {
+    fn a_context_of_more_than_16_kibibytes_is_omitted() {
         for (bytes, is_told) in [(16_384, true), (16_385, false)] {
             let event = fitting(event(Vec::new(), bytes)).unwrap();
 
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_event_takes_grows_with_all_that_it_has() {
+    fn the_size_of_an_event_grows_with_its_context_and_tags() {
         let plain = event_size(&event(Vec::new(), 100));
 
         assert_eq!(event_size(&event(Vec::new(), 1_100)) - plain, 1_000);

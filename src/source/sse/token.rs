@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_asked_for_again_shortly_before_its_end() {
+    async fn a_token_is_renewed_shortly_before_it_expires() {
         let token = counted();
 
         let first = [sent(&token).await, sent(&token).await];
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_function_that_hangs_is_an_error_and_keeps_nobody_else_waiting() {
+    async fn a_token_function_that_hangs_is_an_error_and_does_not_block_later_requests() {
         let hangs = AtomicU32::new(1);
         let token = BearerToken::asked(move || {
             let hang = hangs.swap(0, Ordering::Relaxed) == 1;
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_was_refused_is_asked_for_again_once() {
+    async fn a_refused_token_is_renewed_once() {
         let token = counted();
         let refused = token.header().await.unwrap();
 

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_listed_capability_is_asked_for() {
+    async fn every_listed_capability_is_declared() {
         let declared = declared(&Memory, &MemoryStore::default()).await;
 
         for needs in NEEDS {

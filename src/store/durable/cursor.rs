@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_settled_is_told_once_and_only_up_to_what_is_still_open() {
+    fn an_acknowledged_position_is_reported_once_up_to_the_first_open_position() {
         let told = Arc::new(Mutex::new(Vec::new()));
         let cursor = Cursor::behind(3, {
             let told = Arc::clone(&told);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_stored_does_not_take_the_place_of_what_came_after_it() {
+    fn a_position_that_was_not_stored_does_not_replace_a_later_position() {
         let name = |name: &str| (Arc::from("t"), Arc::from(name));
         let acknowledged = Acknowledged::default();
         assert!(acknowledged.note(name("a"), 1));

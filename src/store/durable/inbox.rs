@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_no_breadcrumb_is_refused_with_its_reason() {
+    fn an_invalid_inbox_row_is_refused_with_the_reason() {
         for (breadcrumb, reason) in [
             (json!([]), "cannot be read"),
             (json!({"schema": "order.v1"}), "unknown field \"schema\""),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_hints_exclude_is_not_in_the_text() {
+    async fn fields_excluded_by_hints_are_not_in_the_text() {
         let store = MemoryStore::default();
         let context = json!({"shown": "yes", "key": "sk-4711"});
         let hints = json!({"exclude": ["key"]});
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_says_nothing_has_no_text() {
+    async fn a_context_without_content_has_no_text() {
         for context in [json!(null), json!({}), json!({"a": [" ", null]})] {
             let new = NewBreadcrumb::new("note.v1").context(context);
 

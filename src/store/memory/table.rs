@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_looks_only_at_what_its_most_selective_index_holds() {
+    fn a_query_scans_only_its_most_selective_index() {
         let table = table();
         for (selector, looked_at) in [
             (Selector::any(), 1_000),

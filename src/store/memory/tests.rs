@@ -14,7 +14,7 @@ async fn trigger(store: &MemoryStore) -> BreadcrumbId {
 }
 
 #[tokio::test]
-async fn a_run_counts_as_added_once_its_row_knows_where_its_trigger_comes_from() {
+async fn a_run_counts_as_added_if_its_trigger_is_known() {
     let store = MemoryStore::default();
     let known = RunRef::new("echo", trigger(&store).await, 1);
     let unknown = RunRef::new("echo", BreadcrumbId::NIL, 1);

@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_breadcrumb_has_its_own_vector_whatever_came_and_went(
+        fn each_breadcrumb_has_its_own_vector_after_any_additions_and_removals(
             steps in prop::collection::vec((any::<bool>(), 0..600_u16), 0..1_500),
         ) {
             let (mut table, mut expected) = (VectorTable::default(), BTreeMap::new());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_compares_is_not_disturbed_by_who_changes() {
+    fn a_comparison_reads_a_snapshot_despite_concurrent_changes() {
         let mut table = VectorTable::default();
         for n in 0..3 {
             table.expect(breadcrumb(n).order_key());

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_an_array_are_quoted_whatever_they_are() {
+    fn every_string_of_an_array_is_quoted() {
         let hostile = ["NULL", "", "a,b", r#"a"b"#, r"a\b", "{}"].map(String::from);
 
         assert_eq!(texts(&[]), "{}");

@@ -191,7 +191,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn what_cannot_be_connected_is_told_without_the_password() {
+    async fn a_connection_error_does_not_contain_the_password() {
         for url in [
             "postgres://ann:hunter2@127.0.0.1:1/none",
             "postgres://ann:hunter2@127.0.0.1:port/none",

@@ -447,7 +447,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_class_of_an_error_says_what_to_do_next() {
+    fn each_error_code_has_its_class() {
         for (code, class) in [
             ("40001", Class::Collided),
             ("40P01", Class::Collided),

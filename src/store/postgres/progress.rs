@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_reads_waits_for_a_job_whose_caller_went_and_for_no_other() {
+    async fn a_read_waits_only_for_abandoned_jobs_of_its_tenant() {
         let (progress, tenant) = (Progress::default(), Arc::from("one"));
         let (waiting, working) = progress.begin(&tenant);
         progress.settled("one").await;

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_events_are_dropped_and_none_are_kept_before_someone_reads() {
+    fn the_oldest_events_are_dropped_and_none_are_retained_before_the_first_reader() {
         let recent = Recent::default();
         recent.add(1, events(1));
         assert!(recent.page(1).is_none());

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_what_would_be_sent_beside_it() {
+    fn a_statement_text_contains_the_escaped_parameter_values() {
         let statement = statement(&["a", "b'c"]);
 
         assert_eq!(statement.sql(), "SELECT $1, $2, $3, $4");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_or_would_end_a_message_is_in_none() {
+    fn a_value_that_is_too_large_or_contains_nul_has_no_statement_text() {
         let large = "a".repeat(Statement::MOST);
 
         assert!(statement(&[&large]).execute_as("one").is_none());

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_on_what_it_marked_and_not_on_another_slot() {
+    fn a_slot_recognises_only_the_breadcrumb_that_it_marked() {
         let [one, other] = first(Some(RunEnd::Done));
         let mut new = NewBreadcrumb::new("note.v1");
 

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_that_names_one_thing_is_asked_for_with_the_schema() {
+    fn a_filter_uses_the_schema_and_the_most_specific_tag() {
         let selector =
             Selector::schema("a.v1").all_tags(["workspace:tools", "tool:response", "request:1"]);
         assert_eq!(

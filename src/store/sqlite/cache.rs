@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_once_is_there() {
+    fn an_entry_is_cached_after_its_first_read() {
         let cache = Cache::new(1 << 10);
         let keys = || (0..10).map(|n| key(n, n));
 

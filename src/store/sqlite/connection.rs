@@ -172,7 +172,7 @@ mod tests {
     use rusqlite::StatementStatus;
 
     #[test]
-    fn a_statement_is_planned_once_whatever_is_bound() {
+    fn a_statement_is_planned_once_for_all_bound_values() {
         let connection = Connection::open_in_memory().unwrap();
         set_up(&connection).unwrap();
         connection

@@ -338,7 +338,7 @@ mod tests {
     use rusqlite::ffi::{Error, SQLITE_FULL, SQLITE_IOERR_READ};
 
     #[test]
-    fn a_full_disk_is_told_from_one_that_fails() {
+    fn a_full_disk_is_distinguished_from_a_failing_disk() {
         for (code, is_full) in [
             (SQLITE_FULL, true),
             (SQLITE_IOERR_SHMSIZE, true),

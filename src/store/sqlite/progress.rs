@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_reads_waits_for_a_job_whose_caller_went_when_it_had_begun() {
+    async fn a_read_waits_for_a_started_job_without_a_caller() {
         let progress = Progress::default();
         let fate = Fate::default();
         let waiting = Watcher::begin(fate.clone(), &progress);

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_for_threads_that_are_gone_is_told_so() {
+    async fn a_read_without_reader_threads_is_an_error() {
         let (reads, queue) = queue(1);
         let last = Reader::new(Connection::open_in_memory().unwrap(), &queue);
         let last = std::thread::spawn(|| last.run());

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn other_settings_and_another_file_at_the_path_have_slots_of_their_own() {
+    fn other_settings_or_a_replaced_file_at_the_path_get_separate_slots() {
         let registry = Registry(Mutex::default());
         let first = registry.slot(key("file"));
         let (mut replaced, mut settings) = (key("file"), key("file"));

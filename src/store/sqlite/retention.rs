@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_limits_are_exact_and_large_ones_are_kept_in_batches() {
+    fn small_limits_are_exact_and_large_limits_are_enforced_in_batches() {
         assert_eq!((excess(3, 3), excess(4, 3), excess(1, 0)), (0, 1, 1));
         assert_eq!(
             (excess(100_256, 100_000), excess(100_257, 100_000)),

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_commits_claims_and_sources_ask_for_is_found_by_an_index_in_its_order() {
+    fn frequent_statements_use_an_index_without_scanning_or_sorting() {
         let mut tables = Connection::open_in_memory().unwrap();
         connection::set_up(&tables).unwrap();
         migrate(&mut tables).unwrap();

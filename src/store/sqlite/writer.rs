@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_for_which_the_disk_has_no_room_is_told_so_and_the_others_are_kept() {
+    fn a_job_that_fills_the_disk_fails_and_other_jobs_are_stored() {
         let mut writer = writer(20);
         let (jobs, mut replies): (VecDeque<_>, Vec<_>) = [10, 1_000_000, 20]
             .map(job)

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_kept_whole_for_its_epoch() {
+    fn a_response_is_saved_completely_and_read_only_in_its_epoch() {
         let writes = vec![answer(), answer()];
 
         let state = of(&lease(1), &writes, &RunEnd::Done).unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_what_others_write_is_not_kept() {
+    fn a_response_with_an_update_or_a_deletion_is_not_saved() {
         let id = BreadcrumbId::NIL;
         let update = Write::Update {
             id,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_store_refuses_is_not_kept() {
+    fn a_response_that_a_store_would_refuse_is_not_saved() {
         let mut context = json!(1);
         for _ in 0..100 {
             context = json!([context]);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_executor_saves_is_no_response() {
+    fn the_saved_state_of_an_executor_is_not_a_response() {
         let states = [json!({"n": 1}), json!([FIELD]), json!(FIELD), json!(null)];
 
         assert!(states.into_iter().all(|state| !is_one(&state.into())));

@@ -102,7 +102,7 @@ fn a_list_that_another_list_implies_is_omitted() {
 }
 
 #[test]
-fn people_are_saved_as_one_list_where_one_is_enough_and_read_back() {
+fn approvers_are_saved_as_a_single_list_if_possible_and_read_back() {
     let one = People::from(&*list(&["ann"]));
     let mut both = one.clone();
     both.restrict_to(&list(&["role:board"]));
@@ -117,7 +117,7 @@ fn people_are_saved_as_one_list_where_one_is_enough_and_read_back() {
 }
 
 #[test]
-fn a_rule_as_data_has_the_fields_of_a_definition_and_a_rule_in_code_has_none() {
+fn only_a_rule_without_code_has_definition_fields() {
     let rule = over(100).by("ann").expires_in(Duration::from_millis(1_500));
     let fields = json!({
         "when": [{"path": "$.amount", "op": "gt", "value": 100}], "by": ["ann"], "expires_in_seconds": 2,
@@ -148,7 +148,7 @@ fn for_changed_arguments_a_condition_in_code_always_holds() {
 }
 
 #[test]
-fn a_rule_equals_its_clone_and_no_other_rule_in_code() {
+fn a_rule_with_code_equals_only_its_clone() {
     let rule = large().by("ann");
 
     assert_eq!(rule, rule.clone());

@@ -74,7 +74,7 @@ fn a_reference_that_two_would_read_in_two_ways_is_refused() {
 }
 
 #[test]
-fn what_names_have_to_be_is_counted_as_it_is_checked() {
+fn checking_property_names_counts_against_the_work_limit() {
     let of_its_own = json!({"propertyNames": {"allOf": [{"pattern": "a"}]}});
     let names = json!({"propertyNames": {"pattern": "^a"}});
     let many = vec![json!({"$ref": "#/$defs/names"}); 500];

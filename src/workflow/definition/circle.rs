@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_circle_is_found_and_a_diamond_is_none() {
+    fn a_cycle_is_found_and_a_diamond_is_not_a_cycle() {
         assert_eq!(find(&[vec![1, 2], vec![3], vec![3], vec![]]), None);
         assert_eq!(find(&[vec![1], vec![2], vec![1]]), Some(vec![1, 2]));
         assert_eq!(find(&[vec![], vec![1]]), Some(vec![1]));

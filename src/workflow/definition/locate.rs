@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_looked_for_in_what_is_there() {
+    fn a_missing_value_is_located_at_its_nearest_existing_parent() {
         let list = DefinitionPath::default().field("list");
 
         assert_eq!(found(&list.item(9)), (3, 11));

@@ -219,7 +219,7 @@ flows:
     }
 
     #[test]
-    fn a_definition_in_yaml_is_the_one_that_json_would_have() {
+    fn a_yaml_definition_equals_the_same_definition_in_json() {
         let json = json!({
             "name": "desk",
             "tools": {"search": {}},
@@ -235,7 +235,7 @@ flows:
     }
 
     #[test]
-    fn an_error_says_the_line_and_column_of_what_is_to_be_mended() {
+    fn an_error_states_the_line_and_column_of_the_problem() {
         let misspelt = DESK.replace("tool: search", "tool: serch");
         let wrong = DESK.replace("retry: 3", "retry: often");
         let unknown = DESK.replace("    steps:", "    stepps: 1\n    steps:");
@@ -259,7 +259,7 @@ flows:
     }
 
     #[test]
-    fn what_is_no_yaml_is_said_once_with_its_place_and_without_options_of_the_parser() {
+    fn a_yaml_syntax_error_states_its_position_once() {
         assert_eq!(
             problem("name: a\nname: b"),
             "line 2 column 1: the definition: duplicate mapping key: name"
@@ -268,7 +268,7 @@ flows:
     }
 
     #[test]
-    fn a_warning_says_where_it_is() {
+    fn a_warning_states_the_line_and_column() {
         let workflow =
             Workflow::from_yaml(&DESK.replace("  search: {}", "  search: {}\n  shell: {}"));
 
@@ -286,7 +286,7 @@ flows:
     }
 
     #[test]
-    fn what_json_has_not_is_refused() {
+    fn yaml_features_that_json_lacks_are_refused() {
         for text in [
             "name: a\nname: b",
             "tools: {1: {}}\n? [a]\n: b",
@@ -367,7 +367,7 @@ flows:
         #![proptest_config(crate::fuzz::config())]
 
         #[test]
-        fn whatever_is_written_is_read_or_refused(text in "[-:&*{}\\[\\]a-c \\n'\"|>#?!0-9]{0,200}") {
+        fn reading_an_arbitrary_text_never_panics(text in "[-:&*{}\\[\\]a-c \\n'\"|>#?!0-9]{0,200}") {
             let read: Result<Workflow, WorkflowLoadError> = Workflow::from_yaml(&text);
             drop(read);
         }

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_long_line_the_newest_are_told_apart_and_what_is_older_is_over() {
+    fn only_the_newest_marks_are_retained_and_older_breadcrumbs_no_longer_count() {
         let mut known = Known::default();
         for number in 1..=40_u8 {
             let id = format!("00000000-0000-4000-8000-0000000000{number:02}");

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_asked_answers_and_only_in_time() {
+    fn only_an_asked_person_can_answer_and_only_before_the_deadline() {
         let answer = |at| {
             said(
                 human::RESPONSE,
@@ -217,7 +217,7 @@ mod tests {
 
     #[cfg(feature = "validate")]
     #[test]
-    fn an_answer_that_the_question_of_a_tool_excludes_is_no_reply() {
+    fn an_answer_that_violates_the_schema_of_the_question_is_ignored() {
         let asked = json!({"question": "Which city?", "schema": {"enum": ["Bern", "Basel"]}});
         let waits = |asked: &Value| {
             wait(Awaited::Person {

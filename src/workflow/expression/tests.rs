@@ -48,7 +48,7 @@ fn holds(test: &Value) -> Result<bool, String> {
 }
 
 #[test]
-fn an_expression_alone_keeps_its_type_and_inside_of_text_it_is_rendered() {
+fn an_expression_retains_its_type_alone_and_is_rendered_inside_a_string() {
     for (written, expected) in [
         (json!("${draft.score}"), json!(7)),
         (json!("${ draft.tags }"), json!(["a", "b"])),
@@ -75,7 +75,7 @@ fn an_expression_alone_keeps_its_type_and_inside_of_text_it_is_rendered() {
 }
 
 #[test]
-fn what_has_no_value_names_the_expression_and_the_way_out() {
+fn a_missing_value_is_an_error_that_names_the_expression_and_the_fix() {
     let error = resolve(&json!("${draft.nothing}")).unwrap_err();
 
     assert_eq!(
@@ -85,7 +85,7 @@ fn what_has_no_value_names_the_expression_and_the_way_out() {
 }
 
 #[test]
-fn what_cannot_be_read_names_place_and_text() {
+fn a_parse_error_names_the_position_and_the_expression() {
     for (written, expected) in [
         (
             "${draft",
@@ -192,7 +192,7 @@ fn a_test_that_cannot_be_evaluated_is_refused_with_its_place() {
 }
 
 #[test]
-fn the_input_of_a_model_keeps_text_apart_from_values_within_the_limit_of_both() {
+fn a_model_input_separates_text_from_values_and_has_a_size_limit() {
     let input = |written: &Value, most| {
         let input = compile(written).unwrap().model_input(&variables(), most);
         input.map_err(|error| error.to_string())

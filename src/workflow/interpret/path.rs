@@ -68,7 +68,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn what_is_below_a_path_leaves_out_its_neighbours() {
+    fn the_paths_below_a_path_exclude_its_neighbours() {
         let texts = [
             "m/a", "m/a#1", "m/a#1/x", "m/a-b", "m/a.b", "m/a/x", "m/a0", "m/ab",
         ];

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_says_why() {
+    fn an_invalid_identifier_is_an_error() {
         for text in ["", "#x", "a#", "a/b", "store:x", "store", "c:\\a", "a\nb"] {
             let parsed = text.parse::<Ident>();
 

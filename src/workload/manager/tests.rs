@@ -130,7 +130,7 @@ async fn the_order_of_names_decides_and_not_that_of_the_file_system() {
 }
 
 #[tokio::test]
-async fn an_agent_under_a_root_with_a_dot_is_found_and_hidden_ones_below_a_root_are_not() {
+async fn a_hidden_root_folder_is_searched_but_hidden_folders_below_it_are_not() {
     let folder = Folder::new()
         .with(".config/target/agents/a.json", &flow("a"))
         .with(".config/target/agents/.b/b.json", &flow("b"))
@@ -156,7 +156,7 @@ async fn a_folder_of_that_name_does_not_capture_a_name() {
 }
 
 #[tokio::test]
-async fn a_broken_file_is_told_with_its_line_and_the_policy_says_what_comes_of_it() {
+async fn a_broken_file_is_reported_with_its_line_and_skipped_if_the_policy_allows() {
     let folder = Folder::new()
         .with(
             "one/x.json",
@@ -200,7 +200,7 @@ async fn a_broken_file_of_one_format_hides_a_sound_one_of_another_or_gives_way_t
 }
 
 #[tokio::test]
-async fn where_all_of_a_name_are_broken_each_is_told_with_what_is_wrong_with_it() {
+async fn a_name_with_only_broken_files_is_an_error_that_lists_each_file() {
     let folder = Folder::new()
         .with("one/x.json", "{")
         .with("two/x.json", "[]")
@@ -221,7 +221,7 @@ async fn where_all_of_a_name_are_broken_each_is_told_with_what_is_wrong_with_it(
 }
 
 #[tokio::test]
-async fn the_names_are_told_without_reading_a_file_and_one_is_read_when_it_is_asked_for() {
+async fn names_are_listed_without_reading_files_and_a_load_reads_one_file() {
     struct Counts(Arc<AtomicUsize>);
     impl Loader for Counts {
         fn format(&self) -> &str {
@@ -271,7 +271,7 @@ async fn the_folder_of_the_project_comes_before_that_of_the_user() {
 }
 
 #[tokio::test]
-async fn an_unknown_name_is_told_with_all_that_was_searched_and_what_is_like_it() {
+async fn an_unknown_name_is_an_error_with_the_searched_places_and_similar_names() {
     let folder = Folder::new()
         .with("one/writer.json", &flow("w"))
         .with("one/critic.json", &flow("c"));
@@ -407,7 +407,7 @@ async fn a_reference_cannot_start_another_flow_than_a_stored_definition_names() 
 }
 
 #[tokio::test]
-async fn what_was_compiled_is_kept_until_its_content_changes() {
+async fn a_compiled_definition_is_cached_until_its_content_changes() {
     let folder = Folder::new().with("x.json", &flow("old"));
     let manager = manager(&folder, &["."]).build().unwrap();
 
@@ -420,7 +420,7 @@ async fn what_was_compiled_is_kept_until_its_content_changes() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_definition_is_an_error_and_nothing_else() {
+async fn a_file_without_a_definition_is_an_error() {
     let folder = Folder::new()
         .with("large.json", &" ".repeat((1 << 20) + 1))
         .with("empty.json", "");
@@ -450,7 +450,7 @@ async fn a_path_is_refused_unless_paths_are_allowed() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_path_of_what_is_no_file_says_what_it_is() {
+async fn a_path_to_a_folder_or_device_is_an_error_that_names_the_kind() {
     let folder = Folder::new().with("folder.json/x", "");
     std::os::unix::fs::symlink("/dev/null", folder.path("device.json")).unwrap();
     let manager = manager(&folder, &["."]).allow_paths().build().unwrap();
@@ -493,7 +493,7 @@ async fn define(store: &MemoryStore, context: serde_json::Value) -> BreadcrumbId
 }
 
 #[tokio::test]
-async fn definitions_in_the_store_are_listed_with_what_they_say_and_why_they_cannot_be_loaded() {
+async fn stored_definitions_are_listed_with_their_description_or_load_error() {
     let folder = Folder::new().with("a.json", &flow("a file"));
     let store = MemoryStore::default();
     let stored = define(
@@ -537,7 +537,7 @@ async fn definitions_in_the_store_are_listed_with_what_they_say_and_why_they_can
 }
 
 #[tokio::test]
-async fn a_store_with_more_definitions_than_are_listed_says_so() {
+async fn a_listing_reports_that_the_store_has_more_definitions() {
     let store = MemoryStore::default();
     for number in 0..500 {
         define(
@@ -637,7 +637,7 @@ async fn a_breadcrumb_of_another_schema_defines_nothing() {
 }
 
 #[tokio::test]
-async fn a_root_that_does_not_exist_is_said_to_be_missing() {
+async fn a_missing_root_folder_is_reported_as_missing() {
     let folder = Folder::new().with("one/x.json", &flow("x"));
     let manager = manager(&folder, &["one", "none"]).build().unwrap();
 
@@ -653,7 +653,7 @@ async fn a_root_that_does_not_exist_is_said_to_be_missing() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_json_says_line_and_column() {
+async fn an_invalid_json_file_is_an_error_with_line_and_column() {
     let folder = Folder::new().with("one/x.json", "{\n\"flows\": {,}}");
     let manager = manager(&folder, &["one"]).build().unwrap();
 
@@ -663,7 +663,7 @@ async fn a_file_that_is_no_json_says_line_and_column() {
 }
 
 #[tokio::test]
-async fn what_was_not_looked_at_is_listed_as_that() {
+async fn skipped_folders_are_listed_as_unseen() {
     let deep = format!("one/{}x.json", "d/".repeat(17));
     let folder = Folder::new().with(&deep, &flow("x")).with("two", "");
     fs::create_dir(folder.path("three")).unwrap();

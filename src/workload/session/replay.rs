@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_a_result_is_left_out_and_what_was_said_with_it_is_kept() {
+    fn a_call_without_a_result_is_omitted_and_its_message_text_is_retained() {
         let calls =
             |text: &str| ChatMessage::calls(text, vec![ToolCall::new("1", "search", json!({}))]);
         let messages = vec![

@@ -57,7 +57,7 @@ async fn shortened(
 }
 
 #[tokio::test]
-async fn a_long_conversation_is_cut_between_turns_and_that_is_kept() {
+async fn a_long_conversation_is_truncated_between_turns_and_the_result_is_saved() {
     let session = session();
     for turn in ["one", "two", "three", "four"] {
         add(&session, turn).await;
@@ -79,7 +79,7 @@ async fn a_long_conversation_is_cut_between_turns_and_that_is_kept() {
 }
 
 #[tokio::test]
-async fn a_summary_stands_for_what_is_not_shown_any_more() {
+async fn a_summary_replaces_the_omitted_turns() {
     let session = session();
     for turn in ["one", "two"] {
         add(&session, turn).await;
@@ -97,7 +97,7 @@ async fn a_summary_stands_for_what_is_not_shown_any_more() {
 }
 
 #[tokio::test]
-async fn what_a_summary_cost_is_heard() {
+async fn the_usage_of_a_summary_is_reported() {
     let session = session();
     for turn in ["one", "two"] {
         add(&session, turn).await;
@@ -125,7 +125,7 @@ async fn what_a_summary_cost_is_heard() {
 }
 
 #[tokio::test]
-async fn a_turn_that_is_too_long_by_itself_has_no_summary_asked_for_each_time() {
+async fn a_turn_over_the_limit_by_itself_does_not_request_a_summary() {
     let session = session();
     for turn in ["one", &"long ".repeat(400), "two"] {
         add(&session, turn).await;
@@ -140,7 +140,7 @@ async fn a_turn_that_is_too_long_by_itself_has_no_summary_asked_for_each_time() 
 }
 
 #[tokio::test]
-async fn what_was_added_to_meanwhile_is_not_made_shorter_and_that_is_not_told() {
+async fn a_concurrent_append_prevents_compaction_without_an_event() {
     let session = session();
     for turn in ["one", "two"] {
         add(&session, turn).await;
@@ -173,7 +173,7 @@ async fn a_model_that_does_not_sum_up_leaves_the_conversation_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_turn_that_is_too_large_keeps_its_question_and_its_answer() {
+async fn an_oversized_turn_retains_its_question_and_a_truncated_answer() {
     let session = session();
     let long = "x".repeat(600 << 10);
     let messages = vec![
@@ -195,7 +195,7 @@ async fn a_turn_that_is_too_large_keeps_its_question_and_its_answer() {
 }
 
 #[tokio::test]
-async fn a_turn_that_is_too_large_only_as_json_is_kept_as_well() {
+async fn a_turn_that_is_too_large_only_as_json_is_saved() {
     // Each of these characters takes six bytes in JSON.
     for size in [80 << 10, 200 << 10] {
         let session = session();
@@ -262,7 +262,7 @@ impl BreadcrumbStore for Racing {
 }
 
 #[tokio::test]
-async fn what_an_agent_adds_while_its_session_is_deleted_is_taken_back() {
+async fn an_entry_appended_during_a_session_deletion_is_removed() {
     let store = Racing::default();
     let session = SessionStore::new(Arc::new(store.clone())).session("s-1");
     let (held, _) = session.held(Log::default()).await.unwrap();

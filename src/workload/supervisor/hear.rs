@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_stays_still_hears() {
+    async fn a_subscriber_receives_events_after_another_one_is_dropped() {
         let supervisor = supervisor();
         let [left, mut stays] = [(); 2].map(|()| supervisor.subscribe("one").unwrap());
 

@@ -41,7 +41,7 @@ async fn written(answers: &[&str], may: &Value) -> (MemoryStore, usize) {
 const NOTE: &str = r#"Here: {"action": "create", "breadcrumb": {"schema_name": "note.v1", "title": "N", "tags": ["a", "session:x"], "context": {"n": 1, "creator": {"agent_id": "boss"}}}}"#;
 
 #[tokio::test]
-async fn an_answer_that_is_an_action_creates_what_it_says() {
+async fn an_answer_with_a_create_action_creates_the_breadcrumb() {
     let (store, _) = written(&[NOTE], &json!({})).await;
 
     let note = store.latest("note.v1").await.unwrap().unwrap();
@@ -125,7 +125,7 @@ async fn rcrt_rules_widen_nothing_unless_the_definition_permits_creations_explic
 }
 
 #[tokio::test]
-async fn a_refused_agent_of_an_rcrt_server_is_told_which_schemas_it_may_create() {
+async fn a_refusal_on_an_rcrt_server_lists_the_schemas_that_the_agent_may_create() {
     let store = MemoryStore::default();
     let model = script([Ok(says(&creating("tool.code.v1"))), Ok(says("I may not."))]);
     let may = json!({"can_create_breadcrumbs": true});
@@ -225,7 +225,7 @@ async fn an_outward_schema_that_no_list_names_counts_for_an_agent_that_creates_a
 }
 
 #[tokio::test]
-async fn prose_stays_an_answer_and_nothing_is_written_if_that_is_asked_for() {
+async fn prose_is_written_as_an_answer_and_a_none_action_writes_nothing() {
     let (prose, _) = written(&["It rains."], &json!({})).await;
     let (nothing, _) = written(&[r#"{"action": "none"}"#], &json!({})).await;
 
@@ -237,7 +237,7 @@ async fn prose_stays_an_answer_and_nothing_is_written_if_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn without_capabilities_an_answer_is_text_whatever_it_looks_like() {
+async fn an_action_of_an_agent_without_capabilities_is_plain_text() {
     let store = MemoryStore::default();
     let model = script([Ok(says(NOTE))]);
     let more = json!({"responds_with": ["note.v1", "agent.response.v1"]});
@@ -251,7 +251,7 @@ async fn without_capabilities_an_answer_is_text_whatever_it_looks_like() {
 }
 
 #[tokio::test]
-async fn what_an_agent_may_not_write_it_is_told_once_and_then_its_run_fails() {
+async fn a_second_forbidden_action_fails_the_run() {
     let other = r#"{"action": "create", "breadcrumb": {"schema_name": "tool.request.v1", "context": {"tool": "pay"}}}"#;
 
     let (mended, asked) = written(&[other, NOTE], &json!({})).await;
@@ -266,7 +266,7 @@ async fn what_an_agent_may_not_write_it_is_told_once_and_then_its_run_fails() {
 }
 
 #[tokio::test]
-async fn only_what_an_agent_wrote_itself_is_its_own_to_change_and_delete() {
+async fn an_agent_can_update_and_delete_only_its_own_breadcrumbs() {
     let store = MemoryStore::default();
     let may = json!({"can_update_own": true, "can_delete_own": true});
     let (first, _) = writer(&store, &[NOTE], &may);
@@ -345,7 +345,7 @@ impl Now for MemoryStore {
 }
 
 #[tokio::test]
-async fn what_a_tool_returns_to_the_user_is_never_an_action() {
+async fn a_tool_result_returned_to_the_user_is_never_an_action() {
     let store = MemoryStore::default();
     let (draw, _) = tool("draw", |_| async { Ok(NOTE.into()) });
     let model = script([Ok(calling([("1", "draw", json!({}))]))]);
@@ -363,7 +363,7 @@ async fn what_a_tool_returns_to_the_user_is_never_an_action() {
 }
 
 #[tokio::test]
-async fn whoever_asked_by_a_request_is_answered_also_by_an_action() {
+async fn a_requester_receives_a_response_to_an_action() {
     let store = MemoryStore::default();
     let (agent, _) = writer(&store, &[NOTE], &json!({}));
     let asked = NewBreadcrumb::new("question.v1").tag("request:r-1");
@@ -414,7 +414,7 @@ async fn a_call_that_a_guardrail_denies_is_an_error_that_the_model_sees() {
 }
 
 #[tokio::test]
-async fn a_tool_is_called_with_what_a_guardrail_puts_in_place_and_so_is_its_result() {
+async fn a_guardrail_replaces_the_arguments_and_the_result_of_a_tool_call() {
     let moved = on_tool_call("to-test", |_, _| {
         Decision::Replace(json!({"to": "test"}).into())
     });
@@ -430,7 +430,7 @@ async fn a_tool_is_called_with_what_a_guardrail_puts_in_place_and_so_is_its_resu
 }
 
 #[tokio::test]
-async fn an_answer_is_replaced_asked_for_again_or_denied_by_guardrails() {
+async fn a_guardrail_replaces_retries_or_denies_an_answer() {
     let replaced = on_output("no-keys", |text| {
         Decision::Replace(text.replace("sk-1", "[key]"))
     });
@@ -485,7 +485,7 @@ async fn each_request_to_a_model_passes_the_guardrails_or_is_not_made() {
 }
 
 #[tokio::test]
-async fn an_agent_that_has_all_three_of_the_trifecta_says_so() {
+async fn an_agent_with_the_lethal_trifecta_reports_and_logs_it() {
     let store = MemoryStore::default();
     let (mail, _) = echo("mail");
     let (read, _) = echo("read");

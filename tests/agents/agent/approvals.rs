@@ -145,7 +145,7 @@ async fn a_question_shows_the_people_the_schema_and_the_rules_for_changed_argume
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approval_with_changed_arguments_makes_the_changed_call_and_tells_the_model() {
+async fn an_approval_with_changed_arguments_makes_and_reports_the_changed_call() {
     let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
     let answer = json!({"approved": true, "arguments": {"amount": 5}});
 
@@ -193,7 +193,7 @@ async fn changed_arguments_pass_the_guardrails_of_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_arguments_that_a_guardrail_replaces_are_asked_for_again() {
+async fn changed_arguments_that_a_guardrail_replaces_need_a_new_approval() {
     let rounds = || {
         Guardrails::default().with(on_tool_call("rounds", |_, arguments| {
             match arguments["amount"] == 61 {
@@ -295,7 +295,7 @@ async fn changed_arguments_do_not_count_if_a_rule_for_them_does_not_permit_the_p
 }
 
 #[tokio::test(start_paused = true)]
-async fn changed_arguments_are_asked_for_again_if_the_definition_changes_meanwhile() {
+async fn changed_arguments_need_a_new_approval_after_a_definition_change() {
     let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
     let store = MemoryStore::default();
     let (pay, made) = pay();

@@ -78,7 +78,7 @@ impl Worker {
 const UNKNOWN: &str = "outcome_unknown";
 
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_progress_is_not_kept_repeats_that_step_and_no_other() {
+async fn a_run_with_a_failed_save_repeats_only_that_step() {
     // Per save that fails: its number, the model requests and the tool calls in total, and the results that the model receives.
     let expected = [
         (1, 3, [1, 1, 1], ["again", "once", "most"]),
@@ -111,7 +111,7 @@ async fn a_run_whose_progress_is_not_kept_repeats_that_step_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_was_kept_is_not_repeated_although_nobody_heard_that_it_was() {
+async fn a_saved_step_is_not_repeated_after_a_lost_acknowledgement() {
     // Per save whose answer is lost: its number, and the results that the model receives in the end.
     let expected = [
         (1, ["again", UNKNOWN, UNKNOWN]),
@@ -303,7 +303,7 @@ async fn time_that_earlier_attempts_worked_counts_towards_the_budget() {
 }
 
 #[tokio::test]
-async fn a_state_that_is_none_of_an_agents_is_refused_and_nothing_is_asked() {
+async fn a_saved_state_that_is_not_an_agent_state_fails_the_run_without_a_model_request() {
     let store = MemoryStore::default();
     let model = script([Ok(says("done"))]);
     let worker = agent(&store, &model, &ToolRegistry::default(), &json!({})).unwrap();

@@ -24,7 +24,7 @@ fn with(more: &Value) -> Value {
 }
 
 #[test]
-fn an_agent_that_says_nothing_of_it_has_no_tools_and_ten_turns() {
+fn a_minimal_agent_has_no_tools_and_ten_turns() {
     let read = definition(&json!({})).unwrap();
 
     assert!(read.tools.is_empty() && read.output_schema.is_none());
@@ -101,7 +101,7 @@ fn an_unknown_field_loads_with_a_warning_that_names_the_nearest_field() {
 }
 
 #[test]
-fn an_unknown_field_that_is_null_or_a_comment_is_no_problem() {
+fn a_null_field_comment_or_extension_field_causes_no_warning() {
     let more = json!({
         "system_prompt": "Help.", "llm_config_id": null, "llm_config_comment": "a", "comment": "b",
         "metadata": {"version": "1"}, "x-team": "c", "$schema": "d",
@@ -185,7 +185,7 @@ fn a_missing_system_prompt_is_named() {
 }
 
 #[test]
-fn fields_of_rcrt_definitions_are_known_where_the_options_say_so() {
+fn fields_of_rcrt_definitions_are_accepted_with_the_rcrt_option() {
     let more =
         json!({"system_prompt": "Help.", "llm_config_id": "0192f1c0-0000-7000-8000-000000000001"});
     let rcrt = DefinitionOptions::default().strict().rcrt();
@@ -195,7 +195,7 @@ fn fields_of_rcrt_definitions_are_known_where_the_options_say_so() {
 }
 
 #[test]
-fn a_tool_that_is_not_registered_is_named_with_those_that_are() {
+fn an_unregistered_tool_is_an_error_that_lists_the_registered_tools() {
     let model = script([]);
     for (tools, known) in [
         (registry([echo("add").0, echo("mul").0]), "add, mul"),
@@ -227,7 +227,7 @@ fn a_tool_that_is_called_at_most_once_needs_a_ledger() {
 
 #[cfg(feature = "validate")]
 #[test]
-fn a_schema_that_is_none_is_refused_when_the_agent_is_made() {
+fn an_invalid_output_schema_is_refused_at_construction() {
     let more = json!({"output_schema": {"type": "objekt"}});
 
     let error = agent(

@@ -175,7 +175,7 @@ async fn a_call_that_needs_approval_waits_for_a_person_and_is_made_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rejected_call_is_not_made_and_the_model_is_told_why() {
+async fn a_rejected_call_is_not_made_and_the_model_receives_the_reason() {
     let store = MemoryStore::default();
     let (pay, payments) = echo("pay");
     let tools = registry([pay.needs_approval(Approval::always())]);
@@ -209,7 +209,7 @@ async fn a_rejected_call_is_not_made_and_the_model_is_told_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_approves_in_time_is_not_made() {
+async fn a_call_without_an_approval_in_time_expires_and_is_not_made() {
     let store = MemoryStore::default();
     let (pay, payments) = echo("pay");
     let tools = registry([pay]);
@@ -230,7 +230,7 @@ async fn what_nobody_approves_in_time_is_not_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_answer_the_question_approves_nothing() {
+async fn a_response_that_does_not_answer_the_question_approves_nothing() {
     let store = MemoryStore::default();
     let (pay, payments) = echo("pay");
     let tools = registry([pay]);
@@ -432,7 +432,7 @@ async fn with_specialist(
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_agent_is_used_as_a_tool_with_permissions_of_its_own() {
+async fn an_agent_used_as_a_tool_has_its_own_permissions() {
     let (response, payments, model) = with_specialist("use", "payer", &["She is paid."]).await;
 
     assert_eq!(response["message"], "She is paid.");
@@ -447,7 +447,7 @@ async fn another_agent_is_used_as_a_tool_with_permissions_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handoff_gives_back_to_the_caller() {
+async fn a_handoff_returns_to_the_calling_agent() {
     let (response, payments, model) =
         with_specialist("handoff", "handoff-to-payer", &["She is paid."]).await;
 
@@ -459,7 +459,7 @@ async fn a_handoff_gives_back_to_the_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whom_is_delegated_to_has_the_last_word() {
+async fn the_answer_of_the_delegate_is_the_final_answer() {
     let (response, payments, model) = with_specialist("delegate", "delegate-to-payer", &[]).await;
 
     assert_eq!((&response["message"], payments), (&json!("It is paid."), 1));
@@ -467,7 +467,7 @@ async fn whom_is_delegated_to_has_the_last_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_delegates_and_owes_an_output_is_reminded_after_what_the_other_says() {
+async fn a_delegating_agent_is_reminded_of_its_output_after_the_delegate_answers() {
     let store = MemoryStore::default();
     let delegates = calling([("1", "delegate-to-payer", json!({"prompt": "Pay Ann."}))]);
     let reports = calling([("2", "report", json!({"done": true}))]);

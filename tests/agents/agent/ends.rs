@@ -77,7 +77,7 @@ async fn a_budget_of_tokens_or_calls_ends_a_run_before_the_calls_that_are_too_ma
 }
 
 #[tokio::test]
-async fn an_answer_counts_whatever_it_cost() {
+async fn a_final_answer_over_the_token_budget_is_accepted() {
     let store = MemoryStore::default();
     let model = script([Ok(says("done").with_usage(Usage::new(900, 100)))]);
     let more = json!({"max_turns": 1, "budgets": {"tokens": 10, "calls": 1, "seconds": 1}});
@@ -108,7 +108,7 @@ async fn a_budget_of_seconds_ends_a_tool_that_takes_longer() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_cannot_be_kept_ends_the_run() {
+async fn a_conversation_over_the_size_limit_fails_the_run() {
     let (big, _) = tool("add", |_| async { Ok(json!("x".repeat(100 << 10))) });
 
     let message = failure_of(&restless(), &registry([big]), &json!({})).await;
@@ -120,7 +120,7 @@ async fn a_conversation_that_cannot_be_kept_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_too_large_for_a_turn_is_an_error_and_the_run_goes_on() {
+async fn a_result_that_is_too_large_for_a_turn_is_an_error_and_the_run_continues() {
     let (big, _) = tool("big", |_| async { Ok(json!("x".repeat(200 << 10))) });
     let big = big.max_output_bytes(1 << 20);
     let model = script([Ok(calling([("1", "big", json!({}))])), Ok(says("done"))]);

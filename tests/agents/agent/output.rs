@@ -13,7 +13,7 @@ fn asking() -> Value {
 }
 
 #[tokio::test]
-async fn an_output_is_told_and_read_out_of_prose() {
+async fn an_output_schema_is_sent_to_the_model_and_the_output_is_read_from_prose() {
     let text = "Here it is:\n```json\n{\"city\": \"Bergen\"}\n```";
     let model = script([Ok(says(text))]);
 
@@ -32,7 +32,7 @@ async fn an_output_is_told_and_read_out_of_prose() {
 }
 
 #[tokio::test]
-async fn a_model_is_told_once_what_is_wrong_with_its_output() {
+async fn a_model_receives_the_problem_of_its_output_and_can_correct_it_once() {
     let model = script([Ok(says("It is Bergen.")), Ok(says(r#"{"city": "Bergen"}"#))]);
 
     let answer = answer_of(&model, &ToolRegistry::default(), &asking()).await;
@@ -51,7 +51,7 @@ async fn a_model_is_told_once_what_is_wrong_with_its_output() {
 }
 
 #[tokio::test]
-async fn an_output_that_is_wrong_twice_is_an_error_that_keeps_some_of_what_was_written() {
+async fn an_output_that_is_wrong_twice_is_an_error_with_a_truncated_raw_text() {
     for (more, turns) in [(json!({}), 2), (json!({"max_turns": 1}), 1)] {
         let store = MemoryStore::default();
         let wrong = "ü".repeat(10_000);

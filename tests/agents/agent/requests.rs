@@ -147,7 +147,7 @@ async fn a_result_that_does_not_return_to_the_model_is_the_answer_to_the_user() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_settings_of_a_tool_decide_for_a_request_that_does_not_say_where_the_result_goes() {
+async fn the_return_setting_of_a_tool_is_the_default_for_its_requests() {
     for (returns_to_llm, turns) in [(None, 1), (Some(true), 2)] {
         let store = MemoryStore::default();
         let tools = registry([echo("dice").0.returns_to_user()]);
@@ -162,7 +162,7 @@ async fn the_settings_of_a_tool_decide_for_a_request_that_does_not_say_where_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_malformed_request_is_reported_to_the_model_and_loses_no_other() {
+async fn a_malformed_request_is_reported_to_the_model_and_affects_no_other_request() {
     let store = MemoryStore::default();
     let (dice, calls) = echo("dice");
     let tools = registry([dice]);
@@ -236,7 +236,7 @@ async fn a_requested_tool_that_needs_approval_waits_for_a_person() {
 }
 
 #[tokio::test]
-async fn an_answer_that_requests_more_calls_than_the_budget_has_makes_none() {
+async fn an_answer_with_more_calls_than_the_budget_makes_no_call() {
     let store = MemoryStore::default();
     let tools = registry([echo("dice").0]);
     let dice = |id| request("dice", &json!({}), id, None);

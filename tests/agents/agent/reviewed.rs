@@ -67,7 +67,7 @@ async fn approve(store: &MemoryStore, asked: &Breadcrumb) {
 }
 
 #[tokio::test]
-async fn what_a_guardrail_refuses_is_shown_to_nobody() {
+async fn a_denied_answer_is_not_written_to_the_store() {
     let model = script([Ok(says("The key is sk-1.")), Ok(says("Again: sk-1."))]);
 
     let (store, outcome) = asked(no_keys(), &model, &ToolRegistry::default(), &json!({})).await;
@@ -93,7 +93,7 @@ async fn results_for_the_user_pass_the_guardrails_or_the_model_finds_other_words
 }
 
 #[tokio::test]
-async fn what_is_handed_in_is_what_a_guardrail_puts_in_place() {
+async fn a_submitted_output_contains_the_replacement_of_a_tool_call_guardrail() {
     let hides = on_tool_call("hides", |_, _| {
         Decision::Replace(json!({"key": "[key]"}).into())
     });
@@ -112,7 +112,7 @@ async fn what_is_handed_in_is_what_a_guardrail_puts_in_place() {
 }
 
 #[tokio::test]
-async fn what_is_handed_in_passes_the_guardrails_of_output() {
+async fn a_submitted_output_passes_the_output_guardrails() {
     let reports = calling([("1", "report", json!({"key": "sk-1"}))]);
     let again = calling([("2", "report", json!({"key": "none"}))]);
     let model = script([Ok(reports), Ok(again), Ok(says("done"))]);
@@ -129,7 +129,7 @@ async fn what_is_handed_in_passes_the_guardrails_of_output() {
 }
 
 #[tokio::test]
-async fn what_a_guardrail_of_output_puts_in_place_is_handed_in_if_it_fits() {
+async fn a_replaced_output_is_submitted_only_if_it_matches_the_schema() {
     let hides = || {
         Guardrails::default().with(on_output("hides", |text| {
             Decision::Replace(text.replace("\"sk-1\"", "7"))
@@ -222,7 +222,7 @@ async fn the_time_of_a_question_counts_from_when_it_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_of_another_schema_is_none() {
+async fn a_tool_response_of_another_schema_is_ignored() {
     let store = MemoryStore::default();
     let far = remote_tool("far", "Far away.", json!({})).timeout(Duration::from_secs(5));
     let tools = ToolRegistry::default().with(far).unwrap();
@@ -250,7 +250,7 @@ async fn an_answer_of_another_schema_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_elsewhere_is_sent_and_answers_is_held_to_its_limits() {
+async fn the_response_of_a_remote_tool_is_subject_to_its_size_limit() {
     let store = MemoryStore::default();
     let far = remote_tool("far", "Far away.", json!({})).max_output_bytes(10);
     let tools = ToolRegistry::default().with(far).unwrap();

@@ -9,7 +9,7 @@ use universal_executor::agent::{ChatResponse, ModelArguments, Part, ToolCall};
 const SECRET: &str = "sk-planted-secret";
 
 #[tokio::test]
-async fn the_logs_name_agent_turn_and_tool_and_repeat_nothing_that_was_said() {
+async fn the_logs_name_agent_turn_and_tool_and_omit_the_conversation() {
     let (log, guard) = Log::capture(tracing::Level::TRACE, FmtSpan::FULL);
     let store = MemoryStore::default();
     let (fails, _) = tool("fails", |_| async {

@@ -12,7 +12,7 @@ use universal_executor::agent::{Provider as _, ProviderEvent, ResponseSchema, To
 use universal_executor::machine::{Answer, ResultDelivery};
 
 #[tokio::test]
-async fn a_program_reads_its_task_and_answers_with_what_it_writes() {
+async fn a_program_reads_its_task_and_its_standard_output_is_the_answer() {
     let program = playing(&json!([
         ["read", null],
         ["say_task", null],
@@ -108,7 +108,7 @@ async fn a_call_that_is_sent_again_is_executed_once_and_answered_each_time() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_told_to_who_made_it_and_not_to_who_waits_for_the_same_id() {
+async fn a_conflict_is_reported_to_its_sender_and_not_to_other_waiters_for_the_id() {
     let program = playing(&json!([["open", null], ["say", "done"]]));
     let (began, goes_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let mut engine = Engine::new(move |call| {
@@ -153,7 +153,7 @@ async fn conflict(door: &Door, began: &Notify, goes_on: &Notify) {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_with_a_call_is_its_result() {
+async fn a_failed_or_invalid_call_receives_an_error_result() {
     let program = playing(&json!([
         [
             "call",
@@ -195,7 +195,7 @@ async fn a_program_may_ask_for_its_tools() {
 }
 
 #[tokio::test]
-async fn nothing_that_was_said_is_lost_when_a_future_is_dropped() {
+async fn a_dropped_future_loses_no_provider_event() {
     let program = playing(&json!([["call", [[["1", "echo", {}]]]], ["say", "end"]]));
     let mut session = program.start(task()).await.unwrap();
 

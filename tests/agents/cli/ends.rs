@@ -22,8 +22,7 @@ async fn door(session: &mut dyn ProviderSession) -> Door {
 }
 
 #[tokio::test]
-async fn a_program_that_ends_with_another_code_is_an_error_that_has_its_last_words_and_does_not_say_them()
- {
+async fn a_nonzero_exit_code_is_an_error_whose_message_omits_the_last_words() {
     let program = playing(&json!([
         ["say", "no answer"],
         ["complain", "one\nno \u{1b}[31mcredit\n"],
@@ -125,7 +124,7 @@ async fn an_answer_may_be_as_long_as_the_limit_and_no_longer() {
 }
 
 #[tokio::test]
-async fn what_comes_after_the_end_of_a_program_counts_as_well() {
+async fn output_after_the_end_of_a_program_counts_against_the_limit() {
     // A child of the program writes this output, after the program itself has ended.
     let late = r#"(while kill -0 "$$" 2> /dev/null; do :; done; echo too long) &"#;
     let program = CliProvider::new("sh")
@@ -141,7 +140,7 @@ async fn what_comes_after_the_end_of_a_program_counts_as_well() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_text_is_kept_as_it_is() {
+async fn an_answer_that_is_not_utf_8_is_an_error_that_retains_the_bytes() {
     let program = playing(&json!([["say_bytes", [104, 105, 255, 10]]]));
 
     let error = fails(&program).await;
@@ -154,7 +153,7 @@ async fn an_answer_that_is_no_text_is_kept_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_a_program_started_does_not_keep_its_answer_back() {
+async fn a_running_child_process_does_not_delay_the_answer_of_a_program() {
     let program = CliProvider::new("sh").args(["-c", "sleep 600 & echo $!"]);
 
     let pid = Engine::echo().run(&program).await.unwrap();
@@ -181,7 +180,7 @@ async fn a_program_that_never_ends_is_killed_when_it_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_program_that_hears_of_the_end_may_end_by_itself() {
+async fn a_cancelled_program_can_end_by_itself_within_the_grace_period() {
     let program = playing(&json!([
         ["open", null],
         ["call", [[["2", "wait", {}]]]],

@@ -32,7 +32,7 @@ fn task() -> ProviderTask {
 }
 
 #[test]
-fn what_is_public_may_cross_threads() {
+fn the_public_types_are_send_and_sync() {
     fn shared<T: Send + Sync + 'static>() {}
 
     shared::<(CliProvider, CliError, RawOutput)>();

@@ -31,7 +31,7 @@ fn echo() -> String {
 }
 
 #[tokio::test]
-async fn who_has_not_the_token_gets_nothing_whatever_is_asked_for() {
+async fn every_request_without_the_token_is_unauthorized() {
     meets(&open(), |door| async move {
         let wrong = "0".repeat(64);
         let headers = [
@@ -85,7 +85,7 @@ async fn nothing_but_two_paths_is_served() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_call_is_refused_with_what_is_wrong() {
+async fn a_body_that_is_not_a_call_is_refused_with_the_problem() {
     meets(&open(), |door| async move {
         for (body, problem) in [
             ("", "EOF"),
@@ -139,7 +139,7 @@ async fn a_body_may_be_as_large_as_the_limit_and_no_larger() {
 }
 
 #[tokio::test]
-async fn who_sends_far_too_much_is_told_so_after_it_was_sent() {
+async fn an_oversized_body_is_refused_after_it_is_sent() {
     meets(&open(), |door| async move {
         let text = "x".repeat(12 << 20);
         let body = json!({"id": "1", "tool": "echo", "arguments": {"text": text}});
@@ -179,7 +179,7 @@ async fn garbage_costs_a_connection_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_go_on_is_not_waited_for() {
+async fn a_stalled_client_times_out() {
     let mut engine = Engine::with_client(|door| async move {
         let mut head = door.connect().await;
         head.write_all(b"POST /v1/tool").await.unwrap();
@@ -250,7 +250,7 @@ async fn no_more_than_sixty_four_calls_wait_at_a_time() {
 }
 
 #[tokio::test]
-async fn no_more_than_so_many_connections_are_kept_open() {
+async fn the_number_of_open_connections_is_limited() {
     let program = playing(&json!([["open", null], ["hang", null]]));
     let mut session = program.start(task()).await.unwrap();
     let door = Door::of(&next_call(&mut *session).await);

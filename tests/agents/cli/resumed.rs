@@ -12,7 +12,7 @@ fn parsed(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_a_program_is_told_starts_it_again_with_its_last_answer() {
+async fn a_message_restarts_a_program_with_its_last_answer() {
     let program = playing(&json!([["read", null], ["say_task", null]]));
     let mut session = program.start(task()).await.unwrap();
     let mut engine = Engine::echo();
@@ -29,7 +29,7 @@ async fn what_a_program_is_told_starts_it_again_with_its_last_answer() {
 }
 
 #[tokio::test]
-async fn a_program_is_given_only_what_the_guardrails_let_pass() {
+async fn a_program_receives_only_messages_that_pass_the_input_guardrails() {
     let program = playing(&json!([["read", null], ["say_task", null]]));
     let mut task = task();
     task.guardrails = Guardrails::default().with(on_input("no-keys", |messages| {
@@ -62,7 +62,7 @@ async fn a_program_is_given_only_what_the_guardrails_let_pass() {
 }
 
 #[tokio::test]
-async fn a_program_is_told_nothing_while_it_runs() {
+async fn a_running_program_cannot_receive_a_message() {
     let program = playing(&json!([["hang", null]]));
     let mut session = program.start(task()).await.unwrap();
 
@@ -80,7 +80,7 @@ async fn a_program_is_told_nothing_while_it_runs() {
 }
 
 #[tokio::test]
-async fn another_attempt_knows_what_the_program_was_told_and_had_said() {
+async fn a_resumed_program_receives_the_saved_message_and_its_last_answer() {
     let program = playing(&json!([["read", null], ["say_task", null]]));
     let mut session = program.start(task()).await.unwrap();
     let mut engine = Engine::echo();

@@ -86,7 +86,7 @@ async fn a_program_has_the_environment_it_was_given_and_no_more() {
 }
 
 #[tokio::test]
-async fn the_token_is_no_argument_and_the_program_starts_where_it_shall() {
+async fn the_token_is_not_an_argument_and_the_program_starts_in_its_folder() {
     let folder = std::env::temp_dir().canonicalize().unwrap();
     let said = r#"pwd; case "$(tr '\0' ' ' < /proc/$$/cmdline)" in *"$UX_TOKEN"*) echo told;; *) echo clean;; esac"#;
     let program = CliProvider::new("sh")

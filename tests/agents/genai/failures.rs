@@ -28,7 +28,7 @@ fn said_no(provider: &str, kind: &str, message: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_rate_limit_is_waited_for_as_long_as_the_provider_says() {
+async fn a_rate_limit_is_retried_after_the_delay_of_the_provider() {
     for provider in PROVIDERS {
         let limited =
             |headers: &[(&str, &str)]| Reply::body(429, "application/json", headers, b"{}");
@@ -189,7 +189,7 @@ async fn a_refusal_and_a_filter_are_refusals() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_at_all_is_an_error_that_says_nothing_of_it() {
+async fn an_invalid_answer_is_an_error_that_does_not_repeat_its_text() {
     let garbage = [
         "event: content_block_delta\ndata: {\"s3cret\": \n\n",
         "event: content_block_start\ndata: [\"s3cret\"]\n\n",
@@ -297,7 +297,7 @@ async fn an_oversized_event_and_an_oversized_error_are_logged_with_their_size() 
 }
 
 #[tokio::test]
-async fn nobody_at_the_other_end_is_unavailable() {
+async fn an_unreachable_provider_is_unavailable() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -327,7 +327,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn what_a_provider_cannot_be_asked_for_is_an_error_and_not_left_out() {
+async fn an_unsupported_request_option_is_an_error() {
     let tool = || ToolSpec::new("a", "", json!({"type": "object"}));
     let called = hello().tool(tool()).tool_choice(ToolChoice::Required);
     let shaped = hello().response_schema(ResponseSchema::new("x", json!({"type": "object"})));
@@ -356,7 +356,7 @@ async fn what_a_provider_cannot_be_asked_for_is_an_error_and_not_left_out() {
 }
 
 #[test]
-fn a_model_that_cannot_be_made_says_what_to_change() {
+fn an_invalid_model_configuration_is_a_typed_error() {
     let unknown = GenaiModel::builder("groq", "m").build().unwrap_err();
     let bad_url = GenaiModel::builder("anthropic", "m").base_url("x").build();
     let no_key = GenaiModel::builder("anthropic", "m").key_from_env("NO_SUCH_VARIABLE_4711");

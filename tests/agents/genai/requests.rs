@@ -55,7 +55,7 @@ async fn a_question_goes_to_the_endpoint_of_the_protocol_with_the_key_in_its_hea
 }
 
 #[tokio::test]
-async fn without_a_key_none_of_the_environment_is_sent() {
+async fn a_model_without_a_key_sends_no_key_from_the_environment() {
     let text = wire::text("anthropic", "Hi");
     let server = Server::start(wire::reply("anthropic", &[text.as_bytes()])).await;
     let model = GenaiModel::builder("anthropic", "tiny").base_url(server.base_url());
@@ -75,7 +75,7 @@ async fn a_model_that_a_request_names_is_asked_instead_of_the_default() {
 }
 
 #[tokio::test]
-async fn anthropic_is_told_the_whole_conversation() {
+async fn anthropic_receives_the_whole_conversation() {
     let body = sent("anthropic", &conversation()).await.body;
 
     assert_eq!(body["system"], "Be short.");
@@ -105,7 +105,7 @@ async fn anthropic_is_told_the_whole_conversation() {
 }
 
 #[tokio::test]
-async fn gemini_is_told_the_results_of_one_answer_together() {
+async fn gemini_receives_the_results_of_one_answer_together() {
     let body = sent("gemini", &conversation()).await.body;
 
     let text = body["systemInstruction"]["parts"][0]["text"].as_str();
@@ -122,7 +122,7 @@ async fn gemini_is_told_the_results_of_one_answer_together() {
 }
 
 #[tokio::test]
-async fn ollama_is_told_each_result() {
+async fn ollama_receives_each_result() {
     let body = sent("ollama", &conversation()).await.body;
 
     let messages = body["messages"].as_array().unwrap();
@@ -135,7 +135,7 @@ async fn ollama_is_told_each_result() {
 }
 
 #[tokio::test]
-async fn what_an_answer_shall_be_like_is_asked_for() {
+async fn the_requested_answer_options_are_sent_to_the_provider() {
     let schema = json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"], "additionalProperties": false});
     let request = conversation()
         .temperature(0.5)
@@ -167,7 +167,7 @@ async fn what_an_answer_shall_be_like_is_asked_for() {
 }
 
 #[tokio::test]
-async fn where_a_provider_takes_no_schema_one_that_is_only_wished_for_is_left_out() {
+async fn a_lenient_schema_is_omitted_for_a_provider_without_schema_support() {
     let wished = ResponseSchema::new("answer", json!({"type": "object"})).lenient();
     let request = conversation()
         .response_schema(wished)

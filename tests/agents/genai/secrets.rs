@@ -61,7 +61,7 @@ async fn failed(provider: &str, reply: Reply) -> ModelError {
 }
 
 #[tokio::test]
-async fn no_error_has_the_key_in_it_whatever_the_endpoint_repeats() {
+async fn an_error_never_contains_the_key_even_if_the_endpoint_repeats_it() {
     for provider in PROVIDERS {
         for reply in replies(provider) {
             let text = printed(&failed(provider, reply.clone()).await);
@@ -95,7 +95,7 @@ async fn nothing_that_holds_the_key_prints_it() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_asked_for_is_asked_for_before_each_request() {
+async fn a_key_function_is_called_before_each_request() {
     let text = wire::text("anthropic", "Hi");
     let server = Server::start(wire::reply("anthropic", &[text.as_bytes()])).await;
     let asked = Arc::new(Mutex::new(0));
@@ -118,11 +118,11 @@ async fn a_key_that_is_asked_for_is_asked_for_before_each_request() {
 }
 
 #[tokio::test]
-async fn no_layer_logs_the_key_or_what_is_said() {
+async fn no_layer_logs_the_key_or_the_conversation() {
     // Only one subscriber can receive the lines of all threads, and other tests also log.
     if !is_alone(concat!(
         module_path!(),
-        "::no_layer_logs_the_key_or_what_is_said"
+        "::no_layer_logs_the_key_or_the_conversation"
     )) {
         return;
     }

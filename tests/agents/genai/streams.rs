@@ -44,7 +44,7 @@ async fn tools_that_are_called_side_by_side_are_all_there_in_their_order() {
 }
 
 #[tokio::test]
-async fn it_does_not_matter_where_the_network_cuts_a_stream() {
+async fn a_stream_is_read_correctly_from_chunks_of_one_byte() {
     for provider in PROVIDERS {
         let text = wire::text(provider, "Grüß dich, 你好");
         let bytes: Vec<_> = text.as_bytes().chunks(1).collect();
@@ -81,7 +81,7 @@ async fn texts_come_at_once_and_calls_when_the_answer_has_ended() {
 }
 
 #[tokio::test]
-async fn a_call_whose_arguments_are_no_json_keeps_its_text_and_loses_none_beside_it() {
+async fn a_call_with_invalid_json_retains_its_text_and_affects_no_other_call() {
     let text = anthropic(&[
         begin(),
         called(0, "t1", "a", &["{\"n\": 1, ", "oops"]),
@@ -101,7 +101,7 @@ async fn a_call_whose_arguments_are_no_json_keeps_its_text_and_loses_none_beside
 }
 
 #[tokio::test]
-async fn a_call_that_is_cut_off_by_the_limit_of_tokens_is_told_as_such() {
+async fn a_call_truncated_by_the_token_limit_is_reported_as_truncated() {
     let mut cut = called(0, "t1", "a", &["{\"n\": "]);
     cut.pop();
     let text = anthropic(&[begin(), cut, end("max_tokens")]);
@@ -114,7 +114,7 @@ async fn a_call_that_is_cut_off_by_the_limit_of_tokens_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn calls_that_the_provider_gives_no_ids_have_ids_of_their_own() {
+async fn calls_without_provider_ids_receive_unique_ids() {
     let call = json!([{"functionCall": {"name": "a", "args": {}}}]);
     let text = gemini(&[&call, &call, &call], Some("STOP"));
 
@@ -128,7 +128,7 @@ async fn calls_that_the_provider_gives_no_ids_have_ids_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_is_an_error_after_what_came() {
+async fn an_interrupted_stream_is_an_error_after_the_received_events() {
     let anthropic = anthropic(&[begin(), said(0, &["Once"])]);
     let gemini = gemini(&[&json!([{"text": "Once"}])], None);
     let ollama = wire::ollama(&[json!({"message": {"content": "Once"}, "done": false})]);
@@ -195,7 +195,7 @@ async fn calls_of_more_than_four_mebibytes_are_given_up() {
 }
 
 #[tokio::test]
-async fn events_that_say_nothing_are_not_read_for_ever() {
+async fn empty_events_count_against_the_size_limit() {
     let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n".repeat(1000);
     let nothing = "event: other\ndata: {\"type\": \"other\"}\n\n".repeat(1000);
     for text in [ping, nothing] {
@@ -212,7 +212,7 @@ async fn events_that_say_nothing_are_not_read_for_ever() {
 }
 
 #[tokio::test]
-async fn a_stream_that_falls_silent_times_out_after_what_came() {
+async fn a_silent_stream_times_out_after_the_received_events() {
     let text =
         head(200, "text/event-stream", &[], None) + &anthropic(&[begin(), said(0, &["Once"])]);
     let server = Server::start(Reply::Silence(text.into_bytes())).await;

@@ -65,7 +65,7 @@ async fn texts_are_sent_at_once_and_vectors_come_back_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_length_is_asked_for_only_where_that_is_said() {
+async fn a_shortened_embedder_requests_the_number_of_dimensions() {
     let server = Server::start(vectors(&[(0, [1.0, 0.0])])).await;
 
     embedder(&server)
@@ -78,7 +78,7 @@ async fn a_length_is_asked_for_only_where_that_is_said() {
 }
 
 #[tokio::test]
-async fn a_failure_says_whether_to_wait_and_whether_it_is_about_the_text() {
+async fn an_http_status_determines_the_error_kind_and_the_retry() {
     let echo = json!({"error": {"message": format!("no {KEY}"), "code": "no"}});
     let limited = Reply::body(429, "application/json", &[("retry-after", "7")], b"{}");
 
@@ -102,7 +102,7 @@ async fn a_failure_says_whether_to_wait_and_whether_it_is_about_the_text() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_tried_again() {
+async fn an_invalid_answer_is_retried() {
     for body in [
         &b"nonsense"[..],
         br#"{"data": [{"embedding": "AAAA"}]}"#,

@@ -22,7 +22,7 @@ fn said(message: &str, code: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_rate_limit_is_waited_for_as_long_as_the_endpoint_says() {
+async fn a_rate_limit_is_retried_after_the_delay_of_the_endpoint() {
     let limited = |headers: &[(&str, &str)]| Reply::body(429, "application/json", headers, b"{}");
 
     let seconds = failure(limited(&[("retry-after", "7")])).await;
@@ -235,7 +235,7 @@ async fn an_answer_of_many_megabytes_is_given_up_at_the_limit() {
 }
 
 #[tokio::test]
-async fn an_error_with_a_body_without_end_is_told_by_its_status() {
+async fn an_error_with_an_endless_body_is_classified_by_its_status() {
     let error = failure(Reply::Endless(head(500, "text/html", &[], None))).await;
 
     assert!(matches!(error, ModelError::Unavailable(_)), "{error:?}");
@@ -288,7 +288,7 @@ async fn an_endpoint_that_drips_comes_to_the_end_of_its_time() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_other_end_is_unavailable() {
+async fn an_unreachable_provider_is_unavailable() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);

@@ -53,7 +53,7 @@ async fn without_a_key_no_credentials_are_sent() {
 }
 
 #[tokio::test]
-async fn a_function_is_asked_for_the_key_before_every_request() {
+async fn a_key_function_is_called_before_each_request() {
     let server = Server::start(Reply::json(200, &completion("Hi"))).await;
     let number = std::sync::atomic::AtomicU32::new(0);
     let ask = move || {
@@ -234,7 +234,7 @@ async fn a_call_with_malformed_arguments_does_not_lose_the_calls_beside_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_came_to_its_limit_of_tokens_says_so() {
+async fn an_answer_at_the_token_limit_reports_the_stop_reason() {
     let body =
         json!({"choices": [{"message": {"content": "Once upon"}, "finish_reason": "length"}]});
     let server = Server::start(Reply::json(200, &body)).await;

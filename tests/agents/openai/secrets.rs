@@ -48,7 +48,7 @@ fn replies() -> Vec<Reply> {
 }
 
 #[tokio::test]
-async fn no_error_has_the_key_in_it_whatever_the_endpoint_repeats() {
+async fn an_error_never_contains_the_key_even_if_the_endpoint_repeats_it() {
     for reply in replies() {
         let server = Server::start(reply.clone()).await;
         let model = builder(&server)
@@ -93,10 +93,10 @@ async fn nothing_that_holds_the_key_prints_it() {
 }
 
 #[tokio::test]
-async fn no_layer_logs_the_key_or_what_is_said() {
+async fn no_layer_logs_the_key_or_the_conversation() {
     if !is_alone(concat!(
         module_path!(),
-        "::no_layer_logs_the_key_or_what_is_said"
+        "::no_layer_logs_the_key_or_the_conversation"
     )) {
         return;
     }

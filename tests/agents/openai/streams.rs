@@ -78,7 +78,7 @@ async fn a_stream_collected_is_the_answer_that_chat_gives() {
 }
 
 #[tokio::test]
-async fn it_does_not_matter_where_the_network_cuts_a_stream() {
+async fn a_stream_is_read_correctly_from_chunks_of_one_byte() {
     let text = stream();
     let bytes: Vec<_> = text.as_bytes().chunks(1).collect();
     let crlf = text.replace('\n', "\r\n");
@@ -90,7 +90,7 @@ async fn it_does_not_matter_where_the_network_cuts_a_stream() {
 }
 
 #[tokio::test]
-async fn a_stream_that_says_why_it_stopped_needs_no_mark_of_its_end() {
+async fn a_stream_with_a_finish_reason_needs_no_end_marker() {
     let text = stream().replace("data: [DONE]\n\n", "");
 
     assert_eq!(
@@ -100,7 +100,7 @@ async fn a_stream_that_says_why_it_stopped_needs_no_mark_of_its_end() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_is_an_error_after_what_came() {
+async fn an_interrupted_stream_is_an_error_after_the_received_events() {
     let text = event(&json!({"content": "Once"}), None);
     let server = Server::start(Reply::events(&[text.as_bytes()])).await;
 
@@ -140,7 +140,7 @@ async fn an_error_in_the_middle_of_a_stream_is_the_error_it_names() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_no_json_is_a_bad_answer() {
+async fn an_event_with_invalid_json_is_a_bad_answer() {
     let error = answer(&[b"data: {\"choices\": [\n\n"]).await.unwrap_err();
 
     assert!(matches!(error, ModelError::BadAnswer { .. }), "{error:?}");
@@ -170,7 +170,7 @@ async fn a_refusal_in_pieces_is_a_refusal() {
 }
 
 #[tokio::test]
-async fn a_line_without_end_is_too_large_and_not_kept() {
+async fn an_endless_line_exceeds_the_size_limit() {
     let reply = Reply::Endless(head(200, "text/event-stream", &[], None));
     let server = Server::start(reply).await;
 
@@ -197,7 +197,7 @@ async fn a_stream_larger_than_the_limit_is_too_large() {
 }
 
 #[tokio::test]
-async fn a_stream_that_falls_silent_times_out_after_what_came() {
+async fn a_silent_stream_times_out_after_the_received_events() {
     let text =
         head(200, "text/event-stream", &[], None) + &event(&json!({"content": "Once"}), None);
     let server = Server::start(Reply::Silence(text.into_bytes())).await;

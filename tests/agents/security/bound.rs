@@ -98,7 +98,7 @@ async fn an_executor_cannot_make_an_approval_of_a_breadcrumb_from_outside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_somebody_changed_counts_for_neither_the_run_nor_the_client() {
+async fn a_changed_answer_counts_for_neither_the_run_nor_the_client() {
     let (payments, _) = asked_to_pay(async |store, asked| {
         let id = asked.context.text("requestId").unwrap();
         // An answer with the tag of another request resumes no run until it has the right tag.
@@ -138,7 +138,7 @@ async fn a_decision_on_a_question_that_was_changed_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_a_question_neither_hides_it_nor_stands_for_it() {
+async fn a_copy_of_a_question_neither_hides_nor_replaces_it() {
     let (payments, _) = asked_to_pay(async |store, asked| {
         let copy = NewBreadcrumb::new("human.request.v1")
             .tags(asked.tags.clone())
@@ -261,7 +261,7 @@ async fn the_answer_to_another_request_with_the_same_id_does_not_count() {
 
 /// The ledger is separate from the store, so the hops and the correlation of the answer come from the message.
 #[tokio::test(start_paused = true)]
-async fn what_an_agent_answers_to_a_forged_message_is_not_its_answer_to_the_run() {
+async fn an_answer_to_a_forged_message_does_not_answer_the_run() {
     let (log, _guard) = Log::capture(Level::DEBUG, FmtSpan::NONE);
     let store = MemoryStore::default();
     let both = WithLedger::new(store.clone(), MemoryStore::default());

@@ -443,7 +443,7 @@ async fn wrong(world: &World, log: &Log, waits: Waits) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_asked_for_is_not_taken_and_the_real_answer_is() {
+async fn a_forged_answer_is_ignored_and_the_real_answer_is_accepted() {
     let (log, _guard) = capture();
     let mut harm = Vec::new();
 
@@ -500,7 +500,7 @@ async fn an_approval_is_a_clear_yes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_answer_counts_and_what_comes_after_it_or_after_the_end_changes_nothing() {
+async fn only_the_first_answer_counts_and_later_answers_change_nothing() {
     let (log, _guard) = capture();
     let mut harm = Vec::new();
 
@@ -547,7 +547,7 @@ async fn the_answer_that_all_the_forgeries_are_made_of_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_agent_answers_to_somebody_else_is_not_taken_whatever_tags_that_had() {
+async fn an_answer_to_another_requester_is_not_accepted_despite_equal_tags() {
     let world = World::new().await;
     let scene = Agent.scene();
     let agent = world.agent(&world.tools(""), &scene.more);
@@ -590,7 +590,7 @@ fn with_field(of: &Breadcrumb, field: &str, text: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_answers_that_are_none_do_not_hide_the_one_that_is() {
+async fn many_forged_answers_do_not_hide_the_real_answer() {
     for waits in ALL {
         let world = World::new().await;
         let answers = async |asked: &Breadcrumb| {

@@ -379,7 +379,7 @@ async fn a_model_that_obeys_tools_agents_and_people_does_no_harm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_allowed_is_done_at_every_place_that_the_model_reads() {
+async fn an_injected_call_of_an_allowed_tool_runs_from_every_visible_position() {
     let mut other = Vec::new();
 
     for (place, is_shown, scene) in [&IN_TRIGGER[..], &IN_CONTEXT, &IN_ANSWERS].concat() {
@@ -393,7 +393,7 @@ async fn what_is_allowed_is_done_at_every_place_that_the_model_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_attempted_is_done_where_the_agent_may_do_it() {
+async fn an_attack_succeeds_if_the_agent_has_the_permission() {
     let new = json!({"schema_name": "note.v1", "title": "mine", "context": {}});
     let reached = async |order: &str| {
         let world = played(|text| asked(json!({"q": text})), order).await;
@@ -418,7 +418,7 @@ async fn what_is_attempted_is_done_where_the_agent_may_do_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_looked_through_for_secrets_says_what_went_on() {
+async fn the_log_that_is_scanned_for_secrets_contains_the_events_of_the_run() {
     let (log, _guard) = capture();
 
     played(|text| told("CALL read {}", text), "CALL note {}").await;

@@ -211,7 +211,7 @@ pub(crate) fn cases() -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_fails_tells_only_operators_what_it_knows() {
+async fn a_failed_model_reveals_details_only_to_operators() {
     let (log, _guard) = capture();
 
     for hides in [true, false] {
@@ -233,7 +233,7 @@ async fn a_model_that_fails_tells_only_operators_what_it_knows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guardrail_that_fails_tells_only_operators_what_it_knows_and_lets_nothing_pass() {
+async fn a_failed_guardrail_blocks_its_data_and_reveals_details_only_to_operators() {
     let (log, _guard) = capture();
 
     for hides in [true, false] {
@@ -255,7 +255,7 @@ async fn a_guardrail_that_fails_tells_only_operators_what_it_knows_and_lets_noth
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_fails_tells_only_operators_what_it_knows() {
+async fn a_failed_tool_reveals_details_only_to_operators() {
     let (log, _guard) = capture();
 
     for hides in [true, false] {
@@ -277,7 +277,7 @@ async fn a_tool_that_fails_tells_only_operators_what_it_knows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_hints_keep_is_shown_to_no_model() {
+async fn data_withheld_by_hints_is_not_shown_to_a_model() {
     let (log, _guard) = capture();
 
     for (name, hints) in HINTS {
@@ -305,7 +305,7 @@ async fn without_hints_a_model_is_shown_everything_and_repeats_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_says_nothing_of_what_the_agent_works_with() {
+async fn an_error_contains_no_data_of_the_agent() {
     for (name, does) in MODELS {
         let world = World::new().await;
         let provider: Arc<dyn Provider> = Arc::new(ApiProvider::new(Arc::new(Broken(does))));

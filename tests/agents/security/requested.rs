@@ -126,7 +126,7 @@ pub(crate) fn cases() -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_needs_approval_is_not_called_by_a_request_whatever_that_says() {
+async fn a_request_cannot_call_a_tool_that_needs_approval_by_any_claim() {
     let (log, _guard) = capture();
 
     for (claim, more) in CLAIMS {
@@ -144,7 +144,7 @@ async fn a_tool_that_needs_approval_is_not_called_by_a_request_whatever_that_say
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_needs_approval_is_called_where_requests_are_trusted() {
+async fn a_dispatcher_that_trusts_requests_calls_a_tool_that_needs_approval() {
     let world = World::new().await;
 
     let trusting = served(&world, &["pay", "read"]).trusting_requests();
@@ -154,7 +154,7 @@ async fn a_tool_that_needs_approval_is_called_where_requests_are_trusted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_not_that_of_a_tool_calls_none() {
+async fn a_request_with_an_invalid_tool_name_calls_no_tool() {
     let (log, _guard) = capture();
 
     for (name, tool) in NO_TOOLS {

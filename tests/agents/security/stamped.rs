@@ -193,7 +193,7 @@ fn is_stamped(made: &Breadcrumb, trigger: &Breadcrumb) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_sets_off_nothing_but_what_is_stored() {
+async fn an_event_triggers_only_the_stored_version_of_its_breadcrumb() {
     let (log, _guard) = capture();
 
     for (name, lie, runs) in LIES {
@@ -214,7 +214,7 @@ async fn an_event_sets_off_nothing_but_what_is_stored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trigger_does_not_say_where_it_comes_from() {
+async fn a_trigger_cannot_forge_its_origin() {
     let (log, _guard) = capture();
 
     for (name, trigger) in ORIGINS {
@@ -265,7 +265,7 @@ async fn an_agent_writes_in_its_own_name_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_cannot_say_where_what_it_writes_belongs() {
+async fn an_agent_cannot_set_the_reserved_tags_of_its_breadcrumbs() {
     let tags = ["request:1", "session:eve", "workspace:eve", "plain"];
     let world = World::new().await;
     let new =
@@ -286,7 +286,7 @@ async fn an_agent_cannot_say_where_what_it_writes_belongs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_or_another_agent_says_is_no_action() {
+async fn the_text_of_a_tool_or_another_agent_is_not_an_action() {
     let action = json!({"schema_name": "note.v1", "title": "mine", "context": {"note": 1}});
     let played = async |order: String, more: Value| {
         let world = World::new().await;

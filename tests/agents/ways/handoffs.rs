@@ -128,7 +128,7 @@ fn check(scene: &Scene, works: bool, told: &[String], answer: &Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_hands_over_beside_other_calls_is_told_of_all_in_their_order() {
+async fn a_model_that_hands_off_beside_other_calls_receives_all_results_in_order() {
     for works in [true, false] {
         let scene = Scene::new();
         let model = ScriptedModel::answering(|_, request| {
@@ -153,7 +153,7 @@ async fn a_model_that_hands_over_beside_other_calls_is_told_of_all_in_their_orde
 }
 
 #[tokio::test]
-async fn a_program_that_hands_over_beside_other_calls_hears_of_all() {
+async fn a_program_that_hands_off_beside_other_calls_receives_all_results() {
     let mut script = vec![json!(["read", null])];
     for turn in calls() {
         let lists: Vec<_> = turn.into_iter().map(|call| json!([call])).collect();

@@ -134,7 +134,7 @@ fn codes(heard: &Value) -> Vec<Option<&str>> {
 }
 
 #[tokio::test]
-async fn a_program_is_ended_while_a_person_thinks_and_started_again_with_what_is_known() {
+async fn a_program_ends_during_an_approval_and_restarts_with_its_earlier_calls() {
     let notes = Notes::new("approval");
     let (store, tools) = (MemoryStore::default(), Tools::default());
     let script = json!([
@@ -257,7 +257,7 @@ async fn a_call_that_its_program_does_not_wait_for_is_cancelled_and_answered_whe
 }
 
 #[tokio::test]
-async fn a_budget_of_seconds_ends_a_program_that_goes_on_without_end() {
+async fn a_budget_of_seconds_ends_a_program_that_never_ends() {
     let (store, tools) = (MemoryStore::default(), Tools::default());
     let script = json!([["open", null], ["hang", null]]);
     let more = json!({"budgets": {"seconds": 5}});

@@ -80,7 +80,7 @@ async fn comes_to_the_same(way: impl AsyncFn(&str) -> Way) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_here_with_tools_here_comes_to_what_is_written_down() {
+async fn a_model_with_in_process_tools_produces_the_expected_result() {
     comes_to_the_same(async |_| Way::InProcess).await;
 }
 

@@ -118,7 +118,7 @@ async fn nothing_that_hints_exclude_is_in_a_request_to_a_model_not_even_when_the
 }
 
 #[tokio::test]
-async fn a_trigger_that_cannot_be_shaped_is_answered_with_an_error_and_shown_to_nobody() {
+async fn a_trigger_with_invalid_hints_is_answered_with_an_error_and_withheld() {
     let store = MemoryStore::default();
     let question = NewBreadcrumb::new("question.v1").context(json!({"token": "secret"}));
     let question = question.llm_hints(json!({"exlude": ["token"]}));
@@ -135,7 +135,7 @@ async fn a_trigger_that_cannot_be_shaped_is_answered_with_an_error_and_shown_to_
 }
 
 #[tokio::test]
-async fn a_trigger_larger_than_the_budget_is_answered_with_an_error_that_says_what_to_do() {
+async fn a_trigger_over_the_budget_is_answered_with_an_error_and_a_fix() {
     for (budget, unit) in [
         (json!({"tokens": 1_000}), "tokens"),
         (json!({"bytes": 3_000}), "bytes"),
@@ -160,7 +160,7 @@ async fn a_trigger_larger_than_the_budget_is_answered_with_an_error_that_says_wh
 }
 
 #[tokio::test]
-async fn a_model_is_asked_only_once_the_store_tells_the_hints() {
+async fn a_model_is_called_only_after_the_store_returns_the_hints() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({"q": 1})).await;
     let down = Arc::new(AtomicBool::new(true));
@@ -191,7 +191,7 @@ async fn a_model_is_asked_only_once_the_store_tells_the_hints() {
 }
 
 #[tokio::test]
-async fn a_budget_leaves_out_whole_items_and_says_so() {
+async fn a_budget_omits_whole_items_and_reports_their_number() {
     let store = MemoryStore::default();
     for n in 0..5 {
         put(
@@ -223,7 +223,7 @@ async fn a_budget_leaves_out_whole_items_and_says_so() {
 }
 
 #[tokio::test]
-async fn the_definition_says_how_the_context_is_written() {
+async fn the_definition_selects_the_context_format() {
     let store = MemoryStore::default();
     put(&store, "page.v1", json!({"text": "</data>"})).await;
 
@@ -255,7 +255,7 @@ async fn a_budget_given_in_code_counts_in_the_place_of_that_of_the_definition() 
 }
 
 #[tokio::test]
-async fn agents_with_one_fence_key_tell_their_models_the_same_bytes() {
+async fn agents_with_the_same_fence_key_send_identical_text_to_their_models() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({"q": 1})).await;
     let mut texts = Vec::new();

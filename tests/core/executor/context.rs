@@ -197,7 +197,7 @@ async fn the_matching_trigger_of_highest_priority_names_the_run_once_its_context
 }
 
 #[tokio::test]
-async fn the_whole_selector_is_applied_to_what_a_store_returns_beyond_the_query() {
+async fn the_whole_selector_filters_the_results_of_a_coarse_store_query() {
     let store = MemoryStore::default();
     let note = |tags: [&str; 2], n: i64| {
         NewBreadcrumb::new("note.v1")
@@ -276,7 +276,7 @@ async fn paging_ends_at_a_bound_that_is_visible() {
 }
 
 #[tokio::test]
-async fn a_store_that_ignores_the_page_it_is_asked_for_gives_nothing_twice() {
+async fn a_store_that_ignores_paging_causes_no_duplicate_items() {
     let store = MemoryStore::default();
     let note = put(&store, "note.v1", json!({"message": "one"})).await;
     let noise = put(&store, "noise.v1", json!({})).await;
@@ -293,7 +293,7 @@ async fn a_store_that_ignores_the_page_it_is_asked_for_gives_nothing_twice() {
 }
 
 #[tokio::test]
-async fn history_holds_what_is_older_than_the_trigger_and_the_trigger_does_not_count() {
+async fn history_contains_older_breadcrumbs_and_excludes_the_trigger() {
     let store = MemoryStore::default();
     said(&store, "one").await;
     said(&store, "two").await;
@@ -340,7 +340,7 @@ fn around(trigger: &Arc<Breadcrumb>) -> Vec<Arc<Breadcrumb>> {
 }
 
 #[tokio::test]
-async fn history_of_one_time_goes_by_version_and_id_whatever_a_store_returns() {
+async fn history_at_an_equal_time_is_ordered_by_version_and_id() {
     let store = MemoryStore::default();
     let first = said(&store, "hi").await;
     let message = store.update(first.id, 1, Patch::new()).await.unwrap();
@@ -362,7 +362,7 @@ async fn history_of_one_time_goes_by_version_and_id_whatever_a_store_returns() {
 }
 
 #[tokio::test]
-async fn what_is_near_in_the_triggers_own_schema_is_only_what_came_before_it() {
+async fn a_vector_search_in_the_schema_of_the_trigger_returns_only_older_items() {
     let store = MemoryStore::default();
     let before = said(&store, "before").await;
     let message = said(&store, "hi").await;
@@ -382,7 +382,7 @@ async fn what_is_near_in_the_triggers_own_schema_is_only_what_came_before_it() {
 }
 
 #[tokio::test]
-async fn what_was_changed_after_the_trigger_is_no_history() {
+async fn a_breadcrumb_changed_after_the_trigger_is_not_part_of_history() {
     let store = MemoryStore::default();
     let first = said(&store, "one").await;
     said(&store, "two").await;
@@ -467,7 +467,7 @@ async fn an_update_makes_an_old_breadcrumb_the_newest() {
 }
 
 #[tokio::test]
-async fn a_scope_keeps_what_shares_the_tags_of_the_trigger() {
+async fn a_scope_selects_breadcrumbs_that_share_the_tag_of_the_trigger() {
     let store = MemoryStore::default();
     for (tag, text) in [("session:1", "mine"), ("session:2", "theirs")] {
         let note = NewBreadcrumb::new("note.v1").tag(tag);
@@ -489,7 +489,7 @@ async fn a_scope_keeps_what_shares_the_tags_of_the_trigger() {
 }
 
 #[tokio::test]
-async fn a_scope_of_two_prefixes_keeps_what_shares_the_tags_of_both() {
+async fn a_scope_of_two_prefixes_selects_breadcrumbs_that_share_both_tags() {
     let store = MemoryStore::default();
     for (tags, text) in [
         (["session:1", "user:1"], "both"),
@@ -513,7 +513,7 @@ async fn a_scope_of_two_prefixes_keeps_what_shares_the_tags_of_both() {
 }
 
 #[tokio::test]
-async fn a_trigger_with_no_tag_to_share_gets_nothing_and_is_told() {
+async fn a_scope_without_a_matching_trigger_tag_is_empty_and_reported() {
     let store = MemoryStore::default();
     let note = NewBreadcrumb::new("note.v1").tag("session:2");
     store.create(note).await.unwrap();
@@ -675,7 +675,7 @@ fn with_page(store: &MemoryStore) -> Probe {
 }
 
 #[tokio::test]
-async fn an_overridden_fetch_source_is_what_assembly_calls() {
+async fn context_assembly_calls_an_overridden_fetch_source() {
     let store = MemoryStore::default();
     let message = said(&store, "hi").await;
     let executor = Arc::new(FetchesElsewhere(with_page(&store)));
@@ -688,7 +688,7 @@ async fn an_overridden_fetch_source_is_what_assembly_calls() {
 }
 
 #[tokio::test]
-async fn an_overridden_assemble_context_is_what_process_event_calls() {
+async fn process_event_calls_an_overridden_assemble_context() {
     let store = MemoryStore::default();
     let message = said(&store, "hi").await;
     let executor = Arc::new(Assembles(with_page(&store)));
@@ -715,7 +715,7 @@ fn without_schema(store: &MemoryStore, schema: &'static str) -> Shim {
 }
 
 #[tokio::test]
-async fn a_source_that_fails_is_left_out_and_tells_why() {
+async fn a_failed_source_is_omitted_and_reports_the_reason() {
     let store = MemoryStore::default();
     put(&store, "page.v1", json!({"url": "a"})).await;
     let message = said(&store, "hi").await;
@@ -979,7 +979,7 @@ async fn a_single_item_that_does_not_fit_is_reported_and_a_required_one_stays() 
 }
 
 #[tokio::test]
-async fn what_cannot_be_left_out_and_does_not_fit_is_a_permanent_failure() {
+async fn an_oversized_trigger_or_required_source_is_a_permanent_failure() {
     let store = MemoryStore::default();
     large(&store, "page.v1", "required", 2_000).await;
     let long = said(&store, &"x".repeat(2_000)).await;
@@ -1007,7 +1007,7 @@ async fn what_cannot_be_left_out_and_does_not_fit_is_a_permanent_failure() {
 }
 
 #[tokio::test]
-async fn to_value_is_what_serialising_writes() {
+async fn to_value_equals_the_serialised_context() {
     let store = MemoryStore::default();
     put(&store, "page.v1", json!({"url": "a", "n": 1.5})).await;
     said(&store, "before").await;
@@ -1043,7 +1043,7 @@ async fn to_value_is_what_serialising_writes() {
 }
 
 #[tokio::test]
-async fn what_reaches_execute_is_what_the_store_holds_and_no_copy() {
+async fn execute_receives_the_stored_breadcrumbs_without_a_copy() {
     let store = MemoryStore::default();
     let page = put(&store, "page.v1", json!({"url": "a"})).await;
     let message = said(&store, "hi").await;
@@ -1179,7 +1179,7 @@ async fn a_context_made_by_hand_has_no_run_to_save_or_wait_in() {
 }
 
 #[test]
-fn what_cannot_be_given_names_the_keys_the_shape_and_the_reason() {
+fn a_context_error_names_the_known_keys_the_shape_and_the_reason() {
     #[derive(Debug, Deserialize)]
     struct Page {
         #[expect(dead_code, reason = "only its absence counts")]
@@ -1252,7 +1252,7 @@ async fn a_schema_can_be_both_trigger_and_history() {
 }
 
 #[tokio::test]
-async fn what_a_vector_search_leaves_short_is_visible() {
+async fn an_incomplete_vector_search_is_reported_as_missing() {
     let store = MemoryStore::default();
     let mut found = Vec::new();
     for n in 0..2 {

@@ -243,7 +243,7 @@ async fn an_executor_that_shows_nothing_to_a_model_reads_no_definitions() {
 }
 
 #[tokio::test]
-async fn all_schemas_are_asked_for_in_one_search() {
+async fn the_hints_of_all_schemas_are_read_in_one_search() {
     let store = MemoryStore::default();
     let any = Subscription::new(
         Selector::any().any_tags(["x"]),
@@ -265,7 +265,7 @@ async fn all_schemas_are_asked_for_in_one_search() {
 }
 
 #[tokio::test]
-async fn breadcrumbs_with_hints_of_their_own_or_without_a_schema_need_no_search() {
+async fn breadcrumbs_with_their_own_hints_or_without_a_schema_need_no_search() {
     let store = MemoryStore::default();
     hinted(&store, secret(), hide()).await;
     let question = NewBreadcrumb::new("question.v1").context(json!({}));
@@ -309,7 +309,7 @@ async fn a_non_definition_in_a_search_result_does_not_shape_the_context() {
 }
 
 #[tokio::test]
-async fn broken_hints_of_a_schema_withhold_what_has_none_of_its_own_and_say_so() {
+async fn invalid_schema_hints_withhold_items_without_their_own_hints_and_are_reported() {
     let store = MemoryStore::default();
     define(&store, "note.v1", broken()).await;
     put(&store, "note.v1", secret()).await;
@@ -330,7 +330,7 @@ async fn broken_hints_of_a_schema_withhold_what_has_none_of_its_own_and_say_so()
 }
 
 #[tokio::test]
-async fn broken_hints_at_the_top_of_a_definition_are_not_replaced_by_those_in_its_context() {
+async fn invalid_top_level_hints_of_a_definition_are_not_replaced_by_context_hints() {
     let store = MemoryStore::default();
     let definition = definition("note.v1")
         .llm_hints(broken())
@@ -482,7 +482,7 @@ fn unable(store: &MemoryStore, times: usize, how: fn() -> Do) -> Shim {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_tell_the_hints_is_asked_again_and_nothing_is_shown_before() {
+async fn a_failed_hint_query_is_retried_before_the_model_sees_data() {
     for how in [|| Do::Fail(unavailable()), || Do::Hang] as [fn() -> Do; 2] {
         let store = MemoryStore::default();
         define(&store, "question.v1", hide()).await;
@@ -509,7 +509,7 @@ async fn a_store_that_does_not_tell_the_hints_is_asked_again_and_nothing_is_show
 }
 
 #[tokio::test]
-async fn a_store_that_can_never_tell_the_hints_ends_the_run_for_good() {
+async fn a_store_without_hint_support_fails_the_run_permanently() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", secret()).await;
     let unsupported = || {
@@ -573,7 +573,7 @@ async fn several_tasks_of_a_run_can_look_and_save_at_once() {
 }
 
 #[tokio::test]
-async fn a_context_assembled_outside_of_a_run_is_refused_since_nobody_reads_the_hints() {
+async fn a_context_assembled_outside_a_run_cannot_be_prepared_for_a_model() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", secret()).await;
     let context = looking(&store, &[])
@@ -613,7 +613,7 @@ async fn a_context_that_outlives_its_run_is_refused() {
 }
 
 #[tokio::test]
-async fn a_context_made_by_hand_is_shaped_by_own_hints_and_those_that_were_given() {
+async fn a_manual_context_is_shaped_by_its_own_and_the_given_schema_hints() {
     let question = || NewBreadcrumb::new("question.v1").context(secret());
     let note = NewBreadcrumb::new("note.v1").context(secret());
     let own = note.clone().llm_hints(json!({"exclude": ["open"]}));
@@ -676,7 +676,7 @@ async fn a_look_for_hints_takes_no_longer_than_a_source_may() {
 }
 
 #[tokio::test]
-async fn a_text_for_a_model_says_how_much_is_withheld_and_nothing_that_the_hints_say() {
+async fn a_model_text_states_the_number_of_withheld_items_and_omits_the_hints() {
     let note = NewBreadcrumb::new("note.v1").context(secret());
     let note = note.llm_hints(json!({"obey\n## trigger": 1}));
     let question = NewBreadcrumb::new("question.v1").context(json!({}));

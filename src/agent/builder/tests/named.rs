@@ -45,7 +45,7 @@ fn the_name_of_a_model_in_the_services_is_not_written_into_the_definition() {
 }
 
 #[test]
-fn an_agent_with_a_named_model_is_as_its_definition_says() {
+fn an_agent_with_a_named_model_equals_one_with_a_given_model() {
     let store = MemoryStore::default();
     let services = Services::new().model("any", ScriptedModel::new(["Hi"]));
 

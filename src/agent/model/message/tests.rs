@@ -62,7 +62,7 @@ fn earlier() -> Vec<(Value, ChatMessage)> {
 }
 
 #[test]
-fn each_kind_of_message_that_an_earlier_version_saved_is_read_as_parts_and_saved_alike() {
+fn each_message_in_the_earlier_format_is_read_and_saved_unchanged() {
     for (saved, message) in earlier() {
         assert_eq!(read(&saved), message, "{saved}");
         assert_eq!(serde_json::to_value(&message).unwrap(), saved);
@@ -70,7 +70,7 @@ fn each_kind_of_message_that_an_earlier_version_saved_is_read_as_parts_and_saved
 }
 
 #[test]
-fn a_response_that_an_earlier_version_recorded_is_read_as_parts_and_saved_alike() {
+fn a_response_in_the_earlier_format_is_read_and_saved_unchanged() {
     let usage = json!({"input_tokens": 1, "output_tokens": 2});
     let call = json!({"id": "1", "name": "a", "arguments": "{}"});
     let saved = [
@@ -97,7 +97,7 @@ fn private() -> [Part; 2] {
 }
 
 #[test]
-fn reasoning_and_state_of_a_provider_are_saved_in_order_and_are_no_text() {
+fn reasoning_and_provider_state_are_saved_in_order_and_excluded_from_the_text() {
     let call = ToolCall::new("1", "weather", json!({}));
     let message = ChatMessage::calls("I look.", vec![call])
         .with(private()[0].clone())

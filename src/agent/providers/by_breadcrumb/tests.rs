@@ -74,7 +74,7 @@ fn a_request_is_the_input_that_chat_completions_take() {
 }
 
 #[test]
-fn what_is_said_is_content_else_the_first_choice_else_the_output() {
+fn the_text_is_the_content_or_the_first_choice_or_the_whole_output() {
     let choices =
         json!([{"message": {"content": "chosen"}}, {"index": 1, "message": {"content": "other"}}]);
     for (output, text) in [
@@ -95,7 +95,7 @@ fn what_is_said_is_content_else_the_first_choice_else_the_output() {
 }
 
 #[test]
-fn calls_and_usage_are_read_wherever_the_message_stands() {
+fn calls_and_usage_are_read_from_each_position_of_the_message() {
     let calls = json!([{"id": "c1", "function": {"name": "weather", "arguments": "{}"}}]);
     let usage = json!({"prompt_tokens": 7, "completion_tokens": 3});
     for output in [
@@ -112,7 +112,7 @@ fn calls_and_usage_are_read_wherever_the_message_stands() {
 }
 
 #[test]
-fn an_output_that_says_nothing_or_tells_of_an_error_is_no_answer() {
+fn an_output_that_is_empty_or_reports_a_failure_is_an_error() {
     for output in [
         Value::Null,
         json!({"choices": []}),
@@ -158,7 +158,7 @@ async fn a_tool_with_a_dot_in_its_name_comes_back_by_its_name() {
 }
 
 #[test]
-fn a_caller_can_send_reasoning_and_provider_state_back_and_no_other_parts() {
+fn a_caller_can_return_only_reasoning_and_provider_state_as_opaque_parts() {
     let origin = json!({"provider": "test"});
     let reasoning = json!({"text": "Hm.", "field": "reasoning", "origin": origin});
     let image = json!({
@@ -179,7 +179,7 @@ fn a_caller_can_send_reasoning_and_provider_state_back_and_no_other_parts() {
 }
 
 #[tokio::test]
-async fn a_served_model_is_asked_what_the_input_says() {
+async fn a_served_model_receives_the_request_from_the_input() {
     let model = Arc::new(ScriptedModel::new(["hi"]));
     let request = ChatRequest::new(vec![ChatMessage::user("hello")]).model("small");
     let store = Arc::new(MemoryStore::default());
@@ -200,7 +200,7 @@ async fn a_served_model_is_asked_what_the_input_says() {
 }
 
 #[tokio::test]
-async fn an_input_that_is_no_request_is_answered_with_what_to_mend() {
+async fn an_invalid_input_is_answered_with_an_error_that_names_the_field() {
     for (input, named) in [
         (json!({}), "messages"),
         (
@@ -338,7 +338,7 @@ fn a_request() -> impl Strategy<Value = ChatRequest> {
 
 proptest! {
     #[test]
-    fn what_a_served_model_answers_is_what_the_other_side_reads(response in a_response()) {
+    fn a_response_survives_the_conversion_to_an_output_and_back(response in a_response()) {
         let output = output_of(&response).into();
 
         let read = response_of("llm", &ChatRequest::default(), &output);
@@ -347,14 +347,14 @@ proptest! {
     }
 
     #[test]
-    fn what_one_side_asks_is_what_the_served_model_is_asked(request in a_request()) {
+    fn a_request_survives_the_conversion_to_an_input_and_back(request in a_request()) {
         let read = request_of(&input_of("llm", &request).unwrap());
 
         prop_assert_eq!(read.unwrap(), request);
     }
 
     #[test]
-    fn whatever_a_tool_gives_is_an_answer_or_an_error(text in "[\\[\\]{}\":,a1 ]{0,60}", content in any::<Option<u8>>()) {
+    fn reading_an_arbitrary_output_never_panics(text in "[\\[\\]{}\":,a1 ]{0,60}", content in any::<Option<u8>>()) {
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::String(text));
         for output in [value.clone(), json!({"choices": value, "content": content}), json!({"choices": [value]})] {
             drop(answer(&output));

@@ -114,7 +114,7 @@ mod tests {
     use crate::classes::class_of;
 
     #[test]
-    fn a_program_that_is_not_there_is_not_looked_for_again() {
+    fn starting_a_missing_program_is_not_retried() {
         let failed = |kind: io::ErrorKind| CliError::Start {
             program: "agent".to_owned(),
             source: kind.into(),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_wrote_is_kept_and_not_printed() {
+    fn raw_output_retains_its_bytes_and_omits_them_from_debug() {
         let output = RawOutput(b"secret\xff".to_vec());
 
         assert_eq!(format!("{output:?}"), "RawOutput(7 bytes)");

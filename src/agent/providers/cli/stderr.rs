@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_are_the_last_line_that_says_something() {
+    fn the_last_words_are_the_last_non_blank_line() {
         let mut stderr = stderr();
 
         stderr.read(b"one\ntw");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_taken_out_wherever_a_line_is_cut() {
+    fn a_secret_is_redacted_at_every_position_of_a_truncated_line() {
         for before in 0..2 * LINE_BYTES {
             let line = format!("{}{SECRET}", "x".repeat(before));
             let mut stderr = stderr();

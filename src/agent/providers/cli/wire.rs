@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_no_json_keep_their_text() {
+    fn invalid_json_arguments_retain_their_text() {
         let call = read(&json!({"id": "1", "tool": "add", "arguments": "{\"a\": "})).unwrap();
 
         let ToolArguments::Unreadable { text, .. } = call.arguments else {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_lacks_something_is_told_what() {
+    fn an_invalid_call_is_refused_with_the_problem() {
         let long = "x".repeat(MAX_NAME_BYTES + 1);
         let refused = [
             (
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_read_back() {
+    fn saved_state_survives_a_round_trip() {
         let saved = Saved {
             runs: 2,
             last: Some("no".into()),
@@ -288,7 +288,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_sent_is_what_is_read(id in "\\PC{1,60}", tool in "\\PC{1,60}", text in any::<String>()) {
+        fn a_call_is_read_as_it_was_sent(id in "\\PC{1,60}", tool in "\\PC{1,60}", text in any::<String>()) {
             let sent = json!({"id": id, "tool": tool, "arguments": {"text": text}});
 
             let call = read(&sent).unwrap();

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_says_is_cut_short_and_stays_on_one_line() {
+    fn a_provider_message_is_truncated_to_a_single_line() {
         let said = safe_excerpt(&format!("line\nline\u{1b}[31m {}", "ü".repeat(10_000)));
 
         assert!(

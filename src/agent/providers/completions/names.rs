@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_is_sent_in_a_form_of_its_own_and_comes_back(
+        fn every_tool_name_has_a_unique_plain_form_that_maps_back(
             names in prop::collection::btree_set("[a.é_]{0,3}|[a.]{62,66}", 0..20),
         ) {
             let request = names.iter().fold(ChatRequest::default(), |request, name| {

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_ends_with_one_slash_whether_or_not_the_url_does() {
+    fn an_endpoint_ends_with_one_slash_for_any_base_url() {
         for base in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
             let endpoint = endpoint(&base_url(base).unwrap());
             assert_eq!(endpoint.base_url(), "http://localhost:1/v1/");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_that_is_not_known_is_refused_with_those_that_are() {
+    fn an_unknown_provider_is_refused_with_the_supported_names() {
         for name in ["Anthropic", "", "genai_1", "groq"] {
             let error = provider(name.to_owned()).unwrap_err().to_string();
             assert!(

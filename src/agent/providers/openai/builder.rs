@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_of_chat_completions_is_added_whether_or_not_the_url_ends_with_a_slash() {
+    fn the_completions_path_is_appended_with_or_without_a_trailing_slash() {
         for base in ["http://localhost:1/v1", "http://localhost:1/v1/"] {
             let url = endpoint(base, &["chat", "completions"]).unwrap();
             assert_eq!(url.as_str(), "http://localhost:1/v1/chat/completions");

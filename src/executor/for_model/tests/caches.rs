@@ -16,7 +16,7 @@ fn the_same_content_gives_the_same_bytes() {
 }
 
 #[test]
-fn everything_before_the_first_section_that_changed_keeps_its_bytes() {
+fn the_text_before_the_first_changed_section_is_unchanged() {
     for (format, section) in [
         (Format::Markdown, "## history"),
         (Format::Xml, "<source key=\"history\""),

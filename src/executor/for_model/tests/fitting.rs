@@ -40,7 +40,7 @@ fn one_byte_short(context: &ModelContext, format: Format) -> ContextBudget {
 }
 
 #[test]
-fn what_is_within_the_budget_stays_as_it_is() {
+fn a_context_within_the_budget_is_unchanged() {
     for format in FORMATS {
         let whole = example().render(format);
 
@@ -53,7 +53,7 @@ fn what_is_within_the_budget_stays_as_it_is() {
 }
 
 #[test]
-fn the_oldest_go_first_and_are_told_of() {
+fn the_oldest_items_are_omitted_first_and_counted_in_a_note() {
     for format in FORMATS {
         let context = context([history(50)]);
         let budget = one_byte_short(&context, format);
@@ -74,7 +74,7 @@ fn the_oldest_go_first_and_are_told_of() {
 }
 
 #[test]
-fn the_lowest_priority_goes_before_what_is_older() {
+fn items_of_lower_priority_are_omitted_before_older_items() {
     let old = ModelSource {
         key: "old".to_owned(),
         priority: 1,
@@ -95,7 +95,7 @@ fn the_lowest_priority_goes_before_what_is_older() {
 }
 
 #[test]
-fn of_items_of_one_age_those_of_the_first_source_go_first() {
+fn items_of_equal_age_are_omitted_from_the_first_source_first() {
     let source = |key: &str| {
         let items = (0..9).map(|n| item("note.v1", 0, json!({"n": n, "long": "x".repeat(100)})));
         list(key, items.collect())
@@ -141,7 +141,7 @@ fn each_optional_list_keeps_its_newest_items() {
 }
 
 #[test]
-fn items_left_out_by_two_budgets_are_told_of_together() {
+fn items_omitted_by_two_budgets_are_reported_together() {
     let fit = |context: ModelContext, items| {
         let budget = ContextBudget::default().items_per_source(items);
         context.fit(&budget, Format::Xml).unwrap()
@@ -155,7 +155,7 @@ fn items_left_out_by_two_budgets_are_told_of_together() {
 }
 
 #[test]
-fn what_is_required_is_too_large_rather_than_cut() {
+fn a_required_source_over_the_budget_is_an_error() {
     let mut required = history(9);
     required.required = true;
     let context = context([required]);
@@ -218,7 +218,7 @@ fn the_default_budget_is_100_000_estimated_tokens() {
 }
 
 #[test]
-fn each_item_is_counted_once_however_many_are_left_out() {
+fn each_item_is_counted_only_once() {
     for format in FORMATS {
         let counted = Arc::new(Mutex::new(0));
         let counter = {
@@ -277,7 +277,7 @@ fn a_fence_counts_as_sixteen_of_its_costliest_digits_since_any_key_may_be_used()
 }
 
 #[test]
-fn an_item_left_out_for_a_budget_does_not_come_back_by_asking_again() {
+fn a_source_omitted_over_budget_is_not_retried() {
     let error = ContextError::Missing {
         key: "page".to_owned(),
         source: MissingReason::OverBudget { items: 1, bytes: 9 },

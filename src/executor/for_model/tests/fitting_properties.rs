@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn bytes_and_tokens_are_kept_to_in_the_documented_order(
+    fn byte_and_token_budgets_omit_items_in_the_documented_order(
         (context, format, limit, most) in any_case(),
         in_tokens in any::<bool>(),
     ) {
@@ -191,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn estimated_tokens_are_kept_to_and_no_more_is_left_out_than_their_sum_asks_for(
+    fn a_fitted_context_stays_within_the_estimated_token_limit(
         (context, format, bytes, _) in any_case(),
     ) {
         let limit = bytes / 3;

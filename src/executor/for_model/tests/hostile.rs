@@ -129,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_text_reads_back_as_what_went_in(context in any_context()) {
+    fn a_rendered_context_parses_back_to_its_content(context in any_context()) {
         for format in FORMATS {
             let text = context.render_with(format, &fences());
 

@@ -185,7 +185,7 @@ fn a_text_that_is_too_large_is_a_typed_error() {
 }
 
 #[test]
-fn a_message_is_not_flooded_by_what_it_names() {
+fn an_error_message_truncates_long_names() {
     let long = "x".repeat(100_000);
     for subscription in [
         page(&json!({"key": long, "role": "nothing"})),

@@ -52,7 +52,7 @@ fn the_older_policies_infer_roles_keys_and_a_limit_of_one() {
 }
 
 #[test]
-fn what_a_definition_says_wins_over_the_policies() {
+fn explicit_fields_of_a_definition_override_the_policies() {
     let read = read(&json!([
         {"schema_name": "user.message.v1", "role": "context", "key": "said", "fetch": {"method": "recent", "limit": 7}},
         {"schema_name": "my.own.v1", "role": "trigger", "key": "mine"},

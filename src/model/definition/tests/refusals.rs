@@ -93,7 +93,7 @@ fn a_missing_role_is_refused() {
 }
 
 #[test]
-fn a_field_of_the_wrong_type_is_refused_with_what_it_must_be() {
+fn a_field_of_the_wrong_type_is_refused_with_the_expected_type() {
     assert_refused(&[
         (
             json!("page.v1"),
@@ -127,7 +127,7 @@ fn a_field_of_the_wrong_type_is_refused_with_what_it_must_be() {
 }
 
 #[test]
-fn a_part_of_a_fetch_of_the_wrong_type_is_refused_with_what_it_must_be() {
+fn a_fetch_option_of_the_wrong_type_is_refused_with_the_expected_type() {
     assert_refused(&[
         (
             page(&json!({"fetch": 5})),
@@ -181,7 +181,7 @@ fn a_part_of_a_fetch_of_the_wrong_type_is_refused_with_what_it_must_be() {
 }
 
 #[test]
-fn a_condition_of_the_wrong_type_is_refused_with_what_it_must_be() {
+fn a_condition_of_the_wrong_type_is_refused_with_the_expected_type() {
     assert_refused(&[
         (
             request(&json!({"context_match": {"path": "a"}})),
@@ -369,7 +369,7 @@ fn event_data_is_refused_on_a_source_and_taken_on_a_trigger() {
 }
 
 #[test]
-fn an_empty_trigger_is_refused_and_a_star_says_any_on_purpose() {
+fn an_empty_trigger_is_refused_and_a_star_matches_every_schema() {
     let words = r#"a trigger without a selector would match every breadcrumb; to match every breadcrumb, write "schema_name": "*""#;
     let expected = format!("subscription 1: schema_name: {words}");
     assert_refused(&[
@@ -390,7 +390,7 @@ fn an_empty_trigger_is_refused_and_a_star_says_any_on_purpose() {
 }
 
 #[test]
-fn subscriptions_made_in_code_are_checked_like_those_of_a_definition() {
+fn subscriptions_built_in_code_are_checked_like_a_definition() {
     let refused =
         |subscription: Subscription| Subscriptions::new([subscription]).unwrap_err().to_string();
 
@@ -437,7 +437,7 @@ fn subscriptions_made_in_code_are_checked_like_those_of_a_definition() {
 }
 
 #[test]
-fn a_key_given_twice_in_text_is_refused_by_name_wherever_it_stands() {
+fn a_duplicate_key_in_the_text_is_refused_at_any_depth() {
     for (text, key) in [
         (
             r#"[{"schema_name": "a.v1", "role": "trigger", "role": "context"}]"#,

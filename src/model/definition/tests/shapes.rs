@@ -40,7 +40,7 @@ fn an_empty_list_is_a_definition() {
 }
 
 #[test]
-fn what_holds_no_list_is_refused_with_what_to_write() {
+fn a_definition_without_a_list_is_refused_with_the_expected_form() {
     for (definition, field, expected) in [
         (json!({}), "subscriptions", "write a list"),
         (
@@ -122,7 +122,7 @@ fn all_fields_of_a_subscription_are_read() {
 }
 
 #[test]
-fn fields_left_out_have_their_defaults() {
+fn omitted_fields_have_their_defaults() {
     let read = load_one(&json!({"schema_name": "a.v1", "role": "context"}));
 
     assert_eq!(read, Subscription::context("a.v1"));
@@ -237,7 +237,7 @@ fn a_nested_selector_is_unwrapped() {
 }
 
 #[test]
-fn any_field_of_a_nested_selector_stands_beside_the_others() {
+fn fields_of_a_nested_selector_are_merged_into_the_subscription() {
     let within = json!({"selector": {"selector": {"schema_name": "page.v1", "role": "context", "key": "page"}}});
     let beside = json!({"selector": {"schema_name": "page.v1", "tag": null}, "tag": "a", "role": "context", "key": "page"});
 
@@ -354,7 +354,7 @@ fn the_same_selector_may_stand_twice_with_different_roles() {
 }
 
 #[test]
-fn printing_leaves_out_what_is_at_its_default() {
+fn serialisation_omits_default_values() {
     let loaded = load(&json!([
         {"selector": {"schema_name": "a.v1", "tag": "x"}, "role": "context", "key": "a", "fetch": "recent", "limit": 3,
          "required": false, "scope": [], "priority": 0, "on": ["created", "updated"]},

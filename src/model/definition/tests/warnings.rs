@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn an_unknown_field_is_kept_with_one_warning() {
+fn an_unknown_field_is_retained_with_one_warning() {
     let definition = json!([
         request(&json!({})),
         page(&json!({"x-team": {"a": [1]}, "any_tag": ["a"], "page_comment": "!", "metadata": {}})),
@@ -120,7 +120,7 @@ fn an_unknown_field_of_a_fetch_or_a_condition_is_a_warning() {
 }
 
 #[test]
-fn what_is_odd_loads_with_a_warning() {
+fn a_setting_without_an_effect_loads_with_a_warning() {
     for (subscription, expected) in [
         (
             request(&json!({"key": "asked", "fetch": "latest"})),

@@ -36,7 +36,7 @@ fn agrees(text: &str) -> bool {
 }
 
 #[test]
-fn usual_text_is_scanned_and_what_only_a_parser_can_judge_is_not() {
+fn ordinary_text_is_scanned_and_ambiguous_text_needs_the_parser() {
     let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
     for (text, scanned) in [
         (
@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(crate::fuzz::config())]
 
     #[test]
-    fn what_is_found_in_text_is_what_a_parser_finds(text in context_text()) {
+    fn scanning_a_text_finds_the_same_values_as_parsing(text in context_text()) {
         agrees(&text);
     }
 

@@ -13,7 +13,7 @@ fn reason(field: &str, value: &Value) -> String {
 }
 
 #[test]
-fn an_explanation_says_which_test_failed_on_which_value() {
+fn an_explanation_names_the_failed_selector_field_and_the_value() {
     for (field, value, expected) in [
         (
             "schema_name",
@@ -46,7 +46,7 @@ fn an_explanation_says_which_test_failed_on_which_value() {
 }
 
 #[test]
-fn an_explanation_says_which_condition_failed_on_which_value() {
+fn an_explanation_names_the_failed_condition_and_the_value() {
     for (conditions, expected) in [
         (
             json!([{"path": "$.tool", "op": "eq", "value": "web-analyzer"}]),
@@ -94,7 +94,7 @@ fn an_explanation_names_the_tag_that_is_missing() {
 }
 
 #[test]
-fn an_explanation_tells_of_an_event_without_a_schema_and_without_a_context() {
+fn an_explanation_reports_a_missing_schema_and_a_missing_context() {
     let subscriptions = new([
         Subscription::trigger("tool.request.v1"),
         Subscription::trigger("*").matching("tool", "eq", "adder"),
@@ -115,7 +115,7 @@ fn an_explanation_tells_of_an_event_without_a_schema_and_without_a_context() {
 }
 
 #[test]
-fn an_explanation_has_a_line_for_each_subscription_and_marks_the_one_that_triggers() {
+fn an_explanation_lists_each_subscription_and_marks_the_trigger() {
     let subscriptions = new([
         Subscription::context("user.message.v1")
             .key("history")

@@ -35,7 +35,7 @@ fn a_ping_matches_nothing() {
 }
 
 #[test]
-fn a_deletion_matches_only_what_asks_for_it() {
+fn a_deletion_matches_only_subscriptions_to_deletions() {
     let deleted = of_kind(EventKind::Deleted, 3);
     let asks = |subscription: Subscription| new([subscription.on([EventKind::Deleted])]);
     let silent = new([
@@ -71,7 +71,7 @@ fn a_deletion_without_a_context_is_decided_like_any_other_event() {
 }
 
 #[test]
-fn version_1_is_a_creation_whatever_the_wire_calls_it() {
+fn version_1_is_a_creation_for_any_event_kind_on_the_wire() {
     let created = new([Subscription::trigger("*").on([EventKind::Created])]);
     let updated = new([Subscription::trigger("*").on([EventKind::Updated])]);
 

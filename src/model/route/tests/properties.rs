@@ -198,14 +198,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn a_route_is_what_the_rules_say_read_naively(definition in definition(), event in event()) {
+    fn a_route_equals_the_result_of_a_naive_implementation(definition in definition(), event in event()) {
         let subscriptions = load(&json!(definition));
 
         prop_assert_eq!(subscriptions.route(&event), naive_route(&definition, &event), "{}", subscriptions.explain(&event));
     }
 
     #[test]
-    fn each_flag_of_an_explanation_is_what_the_rules_say_read_naively(definition in definition(), event in event()) {
+    fn each_match_flag_of_an_explanation_equals_the_naive_result(definition in definition(), event in event()) {
         let explained = load(&json!(definition)).explain(&event);
 
         for (one, subscription) in explained.subscriptions.iter().zip(&definition) {

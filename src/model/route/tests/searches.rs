@@ -73,7 +73,7 @@ fn the_order_of_conditions_does_not_decide_which_of_them_may_search() {
 }
 
 #[test]
-fn a_condition_that_would_search_too_long_does_not_match_whatever_its_operator_is() {
+fn a_condition_over_the_search_limit_does_not_match_for_any_operator() {
     for (op, value) in [
         ("ne", json!("x")),
         ("exists", json!(false)),

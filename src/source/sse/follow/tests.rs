@@ -142,7 +142,7 @@ async fn a_look_that_fails_is_made_again_after_pauses_that_grow_and_begin_anew_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_looks_fail_is_told_of_at_once() {
+async fn an_event_is_reported_immediately_while_catch_up_queries_fail() {
     let asked = Asked::answering(|_| false, Duration::ZERO);
     let mut follower = follower(&asked);
     let mut said = follower.feed.said.subscribe();
@@ -160,7 +160,7 @@ async fn what_comes_while_looks_fail_is_told_of_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_nobody_reads_while_there_is_no_room_is_not_dead() {
+async fn a_stream_that_waits_for_buffer_space_does_not_time_out() {
     let asked = Asked::answering(|_| true, 40 * SECOND);
     let mut follower = follower(&asked);
     let flood: Vec<u8> = (1..=4_000).flat_map(frame).collect();
@@ -183,7 +183,7 @@ async fn silence_is_noticed_while_a_look_takes_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_with_too_much_in_its_tags_is_counted_and_neither_told_of_nor_looked_for() {
+async fn an_event_with_oversized_tags_is_counted_as_unreadable_and_skipped() {
     let asked = Asked::answering(|_| true, Duration::ZERO);
     let mut follower = follower(&asked);
     let tags = vec!["x".repeat(1_000); 100];

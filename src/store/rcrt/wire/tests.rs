@@ -12,7 +12,7 @@ const LIST: &str = r#"[
 ]"#;
 
 #[test]
-fn a_row_that_cannot_be_read_is_left_out_and_counted() {
+fn an_unreadable_row_is_omitted_and_counted() {
     let (rows, count) = rows(LIST.as_bytes()).unwrap();
 
     let titles: Vec<&str> = rows.iter().map(|row| &*row.breadcrumb.title).collect();
@@ -38,14 +38,14 @@ fn the_body_of_a_write_has_enums_in_lower_case_and_no_author() {
 }
 
 #[test]
-fn a_patch_that_would_clear_a_field_is_told() {
+fn a_patch_that_clears_a_field_is_detected() {
     assert_eq!(cleared(&Patch::new().context(json!({}))), None);
     assert!(cleared(&Patch::new().context(json!(null))).is_some());
     assert!(cleared(&Patch::new().llm_hints(json!(null))).is_some());
 }
 
 #[test]
-fn a_version_is_known_as_made_by_a_patch_whoever_made_it() {
+fn a_version_created_by_a_patch_is_recognised_for_any_author() {
     let before =
         NewBreadcrumb::new("note.v1").first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
     let patch = Patch::new().context(json!({"n": 1}));

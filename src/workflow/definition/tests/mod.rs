@@ -73,7 +73,7 @@ fn refusal(definition: &Value) -> String {
 }
 
 #[test]
-fn a_definition_gives_what_stands_in_it() {
+fn a_definition_is_read_with_all_its_fields() {
     let workflow = Workflow::from_json(&sound()).unwrap();
 
     assert_eq!(workflow.warnings(), []);
@@ -120,7 +120,7 @@ fn a_loader_can_add_file_line_and_column() {
 }
 
 #[test]
-fn text_that_is_no_json_says_line_and_column_and_a_name_written_twice_is_refused() {
+fn invalid_json_is_an_error_with_line_and_column_and_a_duplicate_key_is_refused() {
     let broken = Workflow::parse("{\n\"name\": }").unwrap_err().to_string();
     let twice = Workflow::parse(r#"{"name": "a", "name": "b"}"#)
         .unwrap_err()
@@ -135,7 +135,7 @@ fn text_that_is_no_json_says_line_and_column_and_a_name_written_twice_is_refused
 }
 
 #[test]
-fn an_error_in_a_text_says_line_and_column() {
+fn an_error_in_a_text_states_the_line_and_column() {
     let text = "{\n  \"agents\": {\n    \"writer\": {\"instruction\": 7}\n  }\n}";
 
     let error = Workflow::parse(text).unwrap_err().to_string();
@@ -147,7 +147,7 @@ fn an_error_in_a_text_says_line_and_column() {
 }
 
 #[test]
-fn a_warning_of_a_text_says_line_and_column() {
+fn a_warning_about_a_text_states_the_line_and_column() {
     let workflow = Workflow::parse("{\"models\":\n  {\"small\": {}}}").unwrap();
 
     assert_eq!(

@@ -149,7 +149,7 @@ fn a_chain_of_agents_that_ask_one_another_has_an_end() {
 }
 
 #[test]
-fn a_step_that_depends_on_what_is_not_there_is_refused() {
+fn a_step_that_depends_on_an_unknown_step_is_refused() {
     let dag = with_steps(&json!([
         {"id": "fetch", "tool": "search"},
         {"id": "write", "agent": "writer", "depends_on": ["fecth"]},
@@ -162,7 +162,7 @@ fn a_step_that_depends_on_what_is_not_there_is_refused() {
 }
 
 #[test]
-fn in_a_graph_there_is_no_last_result_and_each_step_has_an_id() {
+fn a_graph_step_needs_an_id_and_cannot_use_the_last_result() {
     for (steps, expected) in [
         (
             json!([{"id": "a", "tool": "search", "input": "${last}", "depends_on": []}]),

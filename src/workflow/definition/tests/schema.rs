@@ -131,7 +131,7 @@ fn values() -> Vec<Value> {
 }
 
 #[test]
-fn the_file_is_what_the_code_publishes() {
+fn the_schema_file_matches_the_schema_in_the_code() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/workflow.schema.json");
     let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
 
@@ -197,7 +197,7 @@ fn neither_takes_a_field_that_an_object_does_not_have() {
 }
 
 #[test]
-fn what_is_refused_for_its_form_is_invalid() {
+fn a_definition_of_a_wrong_form_violates_the_schema() {
     for definition in [
         with("agents/writer/tols", json!([])),
         with("agents/writer/tools", json!("search")),

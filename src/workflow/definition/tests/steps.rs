@@ -155,7 +155,7 @@ fn a_step_that_others_cannot_answer_is_refused() {
 }
 
 #[test]
-fn null_is_a_value_where_any_json_can_be_and_an_absent_field_elsewhere() {
+fn null_is_a_value_in_json_fields_and_means_absent_in_other_fields() {
     let nulls = json!([
         {"tool": "search", "input": null, "retry": null, "as": null, "escalate": null},
         {"match": null, "cases": [{"is": null, "then": [{"return": null}]}], "else": null},

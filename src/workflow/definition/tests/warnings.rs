@@ -10,7 +10,7 @@ fn warnings(definition: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_nothing_refers_to_is_told_of() {
+fn unused_models_tools_and_agents_cause_warnings() {
     let mut definition = sound();
     definition["models"]["large"] = json!({});
     definition["tools"]["shell"] = json!({});
@@ -27,7 +27,7 @@ fn what_nothing_refers_to_is_told_of() {
 }
 
 #[test]
-fn steps_that_no_run_gets_to_are_told_of() {
+fn unreachable_steps_cause_a_warning() {
     let steps = json!([
         {"if": {"path": "input", "op": "exists"}, "then": [{"return": 1}], "else": [{"fail": "no"}]},
         {"tool": "search"},
@@ -45,7 +45,7 @@ fn steps_that_no_run_gets_to_are_told_of() {
 }
 
 #[test]
-fn a_variable_of_a_branch_that_hides_one_outside_is_told_of() {
+fn a_branch_variable_that_hides_an_outer_variable_causes_a_warning() {
     let steps = json!([
         {"set": {"draft": "a", "page": 1}},
         {"parallel": [{"steps": [{"set": {"draft": "b"}}]}]},

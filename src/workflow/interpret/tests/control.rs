@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_loop_of_at_most_three_runs_three_times_and_says_that_it_is_exhausted() {
+fn a_loop_with_a_maximum_of_three_runs_three_times_and_reports_exhaustion() {
     let (mut script, begun) = Script::of(json!([
         {"id": "review", "loop": [{"agent": "writer", "input": "${iteration}"}], "max": 3,
          "until": {"path": "last", "op": "eq", "value": "good"}},
@@ -60,7 +60,7 @@ fn variables_set_in_a_loop_stay_after_it_and_its_own_do_not() {
 }
 
 #[test]
-fn if_takes_the_one_way_or_the_other_or_none() {
+fn an_if_step_runs_one_branch_or_none() {
     let choice = |value: u8| {
         json!([
             {"tool": "search"},
@@ -119,7 +119,7 @@ fn a_failure_is_taken_up_at_the_nearest_try_at_any_depth() {
 }
 
 #[test]
-fn the_result_of_what_took_up_a_failure_is_that_of_the_try() {
+fn the_result_of_the_failure_branch_is_the_result_of_the_try_step() {
     let (mut script, _) = Script::of(json!([
         {"as": "found", "try": [{"tool": "search"}], "on_failure": [{"tool": "publish", "input": "${error.message}"}]},
         {"return": "${found}"},

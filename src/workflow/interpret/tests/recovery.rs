@@ -12,7 +12,7 @@ fn keys(ready: &[Ready]) -> Vec<(String, u32, bool)> {
 }
 
 #[test]
-fn after_a_restart_what_is_under_way_is_given_again_with_the_same_key_and_what_has_ended_is_not() {
+fn a_restarted_run_repeats_only_running_steps_with_the_same_key() {
     let (mut script, _) = Script::of(two_at_once());
     script.ok("main/1/1/0", json!("done"));
     script.restart();
@@ -40,7 +40,7 @@ fn after_a_restart_a_retry_is_given_again_with_its_attempt_and_delay() {
 }
 
 #[test]
-fn what_is_suspended_is_not_given_again_but_among_what_waits() {
+fn a_suspended_step_is_listed_as_waiting_and_not_as_outstanding() {
     let (mut script, _) = Script::of(json!([{"ask": "Go on?"}]));
     let ticket = "t".to_owned();
     script.tell("main/0", StepOutcome::Suspended { ticket });
@@ -67,7 +67,7 @@ fn two_steps_cannot_wait_for_one_ticket() {
 }
 
 #[test]
-fn a_run_does_not_go_on_with_another_definition() {
+fn a_run_cannot_be_restored_with_another_definition() {
     let (script, _) = Script::of(two_at_once());
     let other = workflow(json!({"main": {"steps": [{"tool": "search"}]}}));
 
@@ -77,7 +77,7 @@ fn a_run_does_not_go_on_with_another_definition() {
 }
 
 #[test]
-fn a_paused_run_begins_nothing_and_goes_on_where_it_was() {
+fn a_paused_run_starts_no_step_and_continues_after_unpause() {
     let (mut script, _) = Script::of(two_at_once());
 
     assert_eq!(script.step(FlowRun::pause), [""; 0]);
@@ -122,7 +122,7 @@ fn a_cancelled_run_stops_all_that_is_under_way_and_closes_it_from_within() {
 }
 
 #[test]
-fn what_is_kept_of_a_long_loop_stays_small() {
+fn the_saved_progress_of_a_long_loop_stays_small() {
     let (mut script, _) = Script::of(json!([{"loop": [{"tool": "search"}], "max": 90}]));
     let mut sizes = Vec::new();
     for iteration in 1..90 {

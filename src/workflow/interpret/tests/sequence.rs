@@ -60,7 +60,7 @@ fn a_flow_without_results_ends_with_null() {
 }
 
 #[test]
-fn variables_are_set_from_what_was_before() {
+fn variables_of_one_set_step_are_computed_from_the_previous_values() {
     let (_, begun) = Script::of(json!([
         {"set": {"a": 1, "b": 2}},
         {"set": {"a": "${b}", "b": "${a}"}},
@@ -121,7 +121,7 @@ fn a_tool_that_fails_twice_works_under_three_attempts_with_growing_delays() {
 }
 
 #[test]
-fn a_step_that_uses_up_its_attempts_or_cannot_be_mended_fails_the_run() {
+fn a_step_that_exhausts_its_attempts_or_fails_permanently_fails_the_run() {
     let tool = json!([{"tool": "search", "retry": 2}]);
     let (mut used_up, _) = Script::of(tool.clone());
     used_up.tell("main/0", StepOutcome::transient("busy", "try later"));
@@ -137,7 +137,7 @@ fn a_step_that_uses_up_its_attempts_or_cannot_be_mended_fails_the_run() {
 }
 
 #[test]
-fn a_retry_waits_as_long_as_the_failure_says() {
+fn a_retry_waits_for_the_delay_of_its_failure() {
     let (mut script, _) = Script::of(json!([{"tool": "search", "retry": 2}]));
     let limited = StepOutcome::Failed {
         failure: StepFailure::new("rate_limited", "slow down"),
@@ -150,7 +150,7 @@ fn a_retry_waits_as_long_as_the_failure_says() {
 }
 
 #[test]
-fn policies_hold_for_steps_that_say_nothing_else() {
+fn policies_apply_to_steps_without_their_own_settings() {
     let mut definition = definition(json!({"main": {"steps": [
         {"tool": "search"}, {"tool": "search", "retry": 1, "timeout_seconds": 1.5}, {"ask": "Go on?"},
     ]}}));
@@ -246,7 +246,7 @@ fn a_value_that_is_missing_or_too_large_fails_the_step() {
 }
 
 #[test]
-fn what_does_not_fit_is_reported_and_changes_nothing() {
+fn an_unexpected_outcome_is_reported_and_changes_nothing() {
     let (mut script, _) = Script::of(json!([{"tool": "search", "retry": 2}, {"tool": "search"}]));
     script.tell("main/0", StepOutcome::TimedOut);
     let before = script.run.progress().clone();

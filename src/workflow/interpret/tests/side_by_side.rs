@@ -71,7 +71,7 @@ fn the_first_to_succeed_cancels_the_rest_and_its_result_is_that_of_all() {
 }
 
 #[test]
-fn if_none_succeeds_the_first_of_many_fails() {
+fn a_first_join_without_a_success_fails_with_the_error_of_its_first_branch() {
     let (mut script, _) = Script::of(agents("first"));
     script.fails("main/0/c/0");
     script.fails("main/0/a/0");
@@ -80,7 +80,7 @@ fn if_none_succeeds_the_first_of_many_fails() {
 }
 
 #[test]
-fn what_is_begun_and_cancelled_in_one_step_never_reaches_the_driver() {
+fn a_task_that_is_started_and_cancelled_at_once_never_reaches_the_driver() {
     let (script, begun) = Script::of(json!([{"join": "fail_fast", "parallel": [
         {"tool": "search"}, {"steps": [{"fail": "no"}]},
     ]}]));
@@ -102,7 +102,7 @@ fn a_return_in_a_branch_ends_the_flow() {
 }
 
 #[test]
-fn branches_see_what_is_outside_and_keep_what_they_set() {
+fn branches_read_outer_variables_and_set_only_their_own() {
     let (mut script, _) = Script::of(json!([
         {"set": {"a": "outside", "b": "outside"}},
         {"parallel": [
@@ -122,7 +122,7 @@ fn branches_see_what_is_outside_and_keep_what_they_set() {
 }
 
 #[test]
-fn for_each_runs_so_many_at_once_and_keeps_the_order() {
+fn for_each_limits_concurrency_and_retains_the_order() {
     let (mut script, begun) = Script::of(json!([
         {"for_each": "${input.list}", "item": "n", "at_once": 2,
          "steps": [{"id": "get", "tool": "search", "input": {"n": "${n}", "at": "${index}"}}]},
@@ -155,7 +155,7 @@ fn for_each_takes_nothing_but_a_list_of_bounded_length() {
 }
 
 #[test]
-fn a_graph_runs_each_step_after_all_it_depends_on_and_keeps_types() {
+fn a_graph_runs_each_step_after_its_dependencies_and_retains_value_types() {
     let (mut script, begun) = Script::of(json!([
         {"id": "join", "tool": "publish", "input": {"n": "${left.n}", "all": "${right}"}},
         {"id": "left", "tool": "search", "depends_on": ["root"]},

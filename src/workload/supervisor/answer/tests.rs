@@ -140,7 +140,7 @@ async fn an_answer_that_the_store_records_under_a_name_without_permission_is_an_
 }
 
 #[tokio::test]
-async fn an_equal_answer_is_no_error_also_if_the_store_records_another_name() {
+async fn an_equal_answer_is_accepted_if_the_store_records_another_author() {
     let store = OneAuthor::default();
     ask(&store, &json!({"of": []})).await;
 
@@ -156,7 +156,7 @@ async fn an_equal_answer_is_no_error_also_if_the_store_records_another_name() {
 }
 
 #[tokio::test]
-async fn an_answer_that_somebody_changed_can_be_given_again() {
+async fn an_answer_that_another_user_changed_can_be_repeated() {
     let store = MemoryStore::default();
     ask(&store, &json!({})).await;
     let first = says(&store, "ann", true).await.unwrap();

@@ -23,8 +23,8 @@ macro_rules! sessions_on {
             a_turn_that_fails_adds_nothing
             messages_of_an_agent_are_matched_to_their_turn_at_any_age
             a_repeated_turn_is_shown_the_same_history
-            a_long_conversation_is_cut_between_turns_and_that_is_kept
-            a_summary_stands_for_what_is_not_shown_any_more
+            a_long_conversation_is_truncated_between_turns_and_the_result_is_saved
+            a_summary_replaces_the_omitted_turns
             agents_side_by_side_in_a_long_session_are_not_in_each_others_way
             two_supervisors_cannot_interleave_a_session
             only_one_of_two_concurrent_suspended_turns_is_saved

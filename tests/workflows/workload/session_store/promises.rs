@@ -318,7 +318,9 @@ fn calls(request: &ChatRequest) -> usize {
     calls
 }
 
-pub(super) async fn a_long_conversation_is_cut_between_turns_and_that_is_kept(store: Store) {
+pub(super) async fn a_long_conversation_is_truncated_between_turns_and_the_result_is_saved(
+    store: Store,
+) {
     let model = doubling();
     let talks = |policies: Value| {
         flow(json!({
@@ -360,7 +362,7 @@ pub(super) async fn a_long_conversation_is_cut_between_turns_and_that_is_kept(st
     assert_eq!(calls, [0, 1, 1, 2, 1, 2, 2, 3]);
 }
 
-pub(super) async fn a_summary_stands_for_what_is_not_shown_any_more(store: Store) {
+pub(super) async fn a_summary_replaces_the_omitted_turns(store: Store) {
     let model = Arc::new(ScriptedModel::answering(|_, request| {
         let is_summary = request.messages[0].text().starts_with("Sum up");
         Ok(ChatResponse::new(match is_summary {

@@ -63,7 +63,7 @@ fn pieces_of_calls_are_put_together_by_their_index() {
 }
 
 #[test]
-fn calls_that_all_have_the_same_index_are_told_apart_by_their_ids() {
+fn calls_with_the_same_index_are_distinguished_by_their_ids() {
     let response = answer(&[
         delta(&json!([{"index": 0, "id": "a", "function": {"name": "one", "arguments": "{}"}}])),
         delta(&json!([{"index": 0, "id": "b", "function": {"name": "two", "arguments": "{}"}}])),
@@ -94,7 +94,7 @@ fn calls_without_index_and_id_are_as_many_as_there_are_and_get_ids() {
 }
 
 #[test]
-fn calls_that_come_one_by_one_without_index_and_id_are_told_apart_by_their_names() {
+fn calls_without_index_and_id_are_separated_by_their_names() {
     let response = answer(&[
         delta(&json!([{"function": {"name": "one", "arguments": "{"}}])),
         delta(&json!([{"function": {"name": "", "arguments": "}"}}])),
@@ -156,7 +156,7 @@ fn only_the_first_choice_counts() {
 }
 
 #[test]
-fn a_choice_that_broke_off_is_no_answer() {
+fn an_interrupted_choice_is_an_unavailable_error() {
     let said = json!({"content": "Half of"});
     let with = |field: &str, value: Value| {
         let mut choice = json!({"message": said, "finish_reason": "error"});
@@ -214,7 +214,7 @@ fn thoughts_count_towards_the_limit_of_an_answer() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_repeated_in_the_error() {
+fn an_error_does_not_repeat_the_unreadable_input() {
     for text in [
         "{\"choices\": \"s3cret\"}",
         "s3cret",
@@ -282,7 +282,7 @@ proptest! {
 }
 
 #[test]
-fn a_stream_that_goes_on_and_on_is_ended() {
+fn a_stream_that_exceeds_the_size_limit_is_an_error() {
     let long = "x".repeat(512 << 10);
     let text = json!({"choices": [{"delta": {"content": long}}]}).to_string();
     let call =
