@@ -397,13 +397,7 @@ impl Check<'_> {
                 End::Killed { .. } | End::AtPoint => {}
             }
         }
-        // A clock that jumps ahead expires all leases, so workers lose the leases of running attempts.
-        if self.settings.jumps == 0 {
-            let dropped = self.history.dropped_at_end.iter();
-            let broken = dropped
-                .map(|attempt| format!("dropped by a worker that received SIGTERM: {attempt:?}"));
-            self.found.broken.extend(broken);
-        }
+        self.dropped();
         // Poison kills three workers, and more if other faults kill the first ones.
         if by_itself > poison * 5 {
             self.found(format!("{by_itself} workers exited unexpectedly"));
@@ -420,6 +414,20 @@ impl Check<'_> {
         if shifts.values().all(|rows| rows.is_empty()) {
             self.found("the ledger is empty");
         }
+    }
+
+    /// Checks that no worker dropped an attempt after SIGTERM. Workers lose the leases of running attempts if a clock jumps ahead,
+    /// because the jump expires all leases.
+    fn dropped(&mut self) {
+        if self.settings.jumps > 0 {
+            return;
+        }
+        let on = self.settings.on.name();
+        let dropped = self.history.dropped_at_end.iter();
+        let broken = dropped.map(|dropped| {
+            format!("dropped by a worker on {on} that received SIGTERM: {dropped:?}")
+        });
+        self.found.broken.extend(broken);
     }
 
     /// Checks that no executor saw data of the other tenant, and that the other tenant has no runs.

@@ -66,7 +66,7 @@ pub struct History {
     /// Attempts that started while another live process, which was not paused, executed the same run.
     pub stolen: Vec<Attempt>,
     /// Attempts that were dropped by workers after SIGTERM.
-    pub dropped_at_end: Vec<Attempt>,
+    pub dropped_at_end: Vec<Dropped>,
     /// Maximum number of received but unacknowledged deliveries of a worker.
     pub inbox: u64,
     /// Started processes.
@@ -81,6 +81,17 @@ pub struct History {
     pub leaks: Vec<(String, Trigger)>,
 }
 
+/// An attempt that a worker dropped after SIGTERM.
+#[derive(Clone, Debug)]
+#[expect(dead_code, reason = "the fields are printed for a person")]
+pub struct Dropped {
+    attempt: Attempt,
+    /// Faults of servers, connections and the clock between the start of the attempt and its end.
+    harms: Vec<Harm>,
+    /// If `true`, another process started the same run before the end of the attempt.
+    was_taken_over: bool,
+}
+
 /// State while the lines are read.
 #[derive(Default)]
 struct Reading {
@@ -91,6 +102,8 @@ struct Reading {
     paused: HashSet<u32>,
     traps: HashSet<u32>,
     told: HashSet<u32>,
+    /// Faults of servers, connections and the clock, with their lines.
+    harms: Vec<(usize, Harm)>,
     /// Processes in `told` whose store was locked meanwhile.
     locked_out: HashSet<u32>,
     is_locked: bool,
@@ -151,7 +164,8 @@ impl Reading {
                     self.told.contains(&attempt.pid) && !self.paused.contains(&attempt.pid);
                 let hangs = history.job(attempt.trigger) == Some(Job::Hangs);
                 if is_told && !hangs {
-                    history.dropped_at_end.push(attempt.clone());
+                    let dropped = self.dropped(attempt);
+                    self.history.dropped_at_end.push(dropped);
                 }
                 self.end(line, attempt);
             }
@@ -188,10 +202,31 @@ impl Reading {
             }
             Record::Locked => self.lock(),
             Record::Unlocked => self.is_locked = false,
-            Record::Harmed(_) | Record::Canary | Record::Leaked { .. } | Record::Paid { .. } => {
-                history.count(record)
+            Record::Harmed(harm) => {
+                self.harms.push((line, *harm));
+                history.count(record);
             }
+            Record::Canary | Record::Leaked { .. } | Record::Paid { .. } => history.count(record),
             Record::Inbox { most, .. } => history.inbox = history.inbox.max(*most),
+        }
+    }
+
+    fn dropped(&self, attempt: &Attempt) -> Dropped {
+        let spans = self.history.attempts.get(attempt);
+        let begun = spans.and_then(|spans| spans.last()).map(|span| span.begun);
+        let since = |line: usize| begun.is_some_and(|begun| line > begun);
+        let harms = self.harms.iter().filter(|(line, _)| since(*line));
+        let is_same_run = |other: &Attempt| {
+            (&other.executor, other.trigger) == (&attempt.executor, attempt.trigger)
+        };
+        let mut others = self.history.attempts.iter();
+        Dropped {
+            attempt: attempt.clone(),
+            harms: harms.map(|(_, harm)| *harm).collect(),
+            was_taken_over: others.any(|(other, spans)| {
+                let is_other = is_same_run(other) && other.pid != attempt.pid;
+                is_other && spans.iter().any(|span| since(span.begun))
+            }),
         }
     }
 

@@ -392,7 +392,7 @@ fn work_dropped_after_sigterm_is_found_unless_its_lease_can_have_expired() {
         records.insert(2, Record::Told { pid: PID });
         records.splice(1..1, fault);
         let found = check(&History::of(&records), &snapshot, settings).broken;
-        let dropped = |found: &String| found.contains("dropped by a worker that received SIGTERM");
+        let dropped = |found: &String| found.contains("that received SIGTERM: Dropped");
         found.iter().any(dropped)
     };
     let clock_jumps = Settings::clock_on(1, On::Sqlite);
