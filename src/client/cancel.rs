@@ -8,12 +8,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The runs that [`Client::cancel`] ends.
+///
+/// [`RequestHandle::cancel`](super::RequestHandle::cancel) and
+/// [`Turn::cancel`](super::Turn::cancel) always use [`Children`](Self::Children).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cascade {
     /// Cancels only the run itself, and no run that its breadcrumbs triggered.
+    ///
+    /// Use this if the work that the run has already started for other executors must finish.
     Run,
     /// Cancels the run, and all runs that its breadcrumbs triggered, directly or through other runs. Children that no worker has enqueued
     /// yet are not found, and on a store that does not [record writers](crate::store::Capabilities::lineage) no child is.
+    ///
+    /// The cascade also works if the run itself is over. One call cancels at most 10,000 runs.
     Children,
 }
 

@@ -8,19 +8,47 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Error returned by the methods of a [`Client`](super::Client).
+///
+/// [`retry`](Self::retry) returns if and when a repeated call can succeed. The cause in the store
+/// is in `source()`; print the chain of sources in logs.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::client::ClientError;
+/// use universal_executor::error::Retry;
+///
+/// /// Returns the delay before the next try, or the error for the user.
+/// fn delay(error: ClientError) -> Result<Duration, ClientError> {
+///     match error.retry() {
+///         Retry::After(delay) => Ok(delay),
+///         Retry::Never => Err(error),
+///     }
+/// }
+/// assert!(delay(ClientError::NoLedger).is_err());
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The store of the client has no run ledger.
+    ///
+    /// Requests and sessions need a ledger, which the memory, SQLite and PostgreSQL stores have.
+    /// [`WithLedger`](crate::WithLedger) adds one to another store.
     #[error("the store of the client has no run ledger; add one with WithLedger")]
     NoLedger,
     /// A string that was passed to [`Client::attach`](super::Client::attach) is not the ID of a request.
+    ///
+    /// The string was changed, or comes from another source. Treat it like an unknown URL: a
+    /// repeated call cannot succeed.
     #[error("{id:?} is not the ID of a request; pass the string that RequestHandle::id returned")]
     BadId {
         /// The first 300 bytes of the string that is not a request ID.
         id: String,
     },
     /// An earlier request with the same executor and idempotency key has a breadcrumb with different content.
+    ///
+    /// The caller reused a key for another request, or the breadcrumb contains a value that
+    /// changes, such as a timestamp. Use another key, or send the original breadcrumb.
     #[error(
         "key {key:?} belongs to an earlier request to executor {executor:?} with different content, breadcrumb {earlier}; use another key"
     )]
@@ -34,6 +62,9 @@ pub enum ClientError {
     },
     /// No live worker would answer the request. Either no live worker has the executor, or the executor's subscriptions do not match the
     /// breadcrumb.
+    ///
+    /// Nothing was written. Only a request or message with `require_listener` fails like this. A
+    /// retry after 1 s can succeed if a worker is starting.
     #[error(
         "no live worker would answer a request to executor {executor:?}: {reason}; start a worker, or send without require_listener"
     )]
@@ -45,6 +76,9 @@ pub enum ClientError {
     },
     /// The client cannot cancel the run, because neither the ledger nor the store knows the run. The ledger does not have the run, and the
     /// store does not have the trigger version of the run.
+    ///
+    /// The trigger was deleted or has expired, or the [`RunRef`] names a version that does not
+    /// exist. Nothing is left to cancel, unless the version is wrong.
     #[error("cannot cancel {run}: the ledger does not have the run, and {}", missing(*found))]
     NoTrigger {
         /// The run that cannot be cancelled.
@@ -53,6 +87,9 @@ pub enum ClientError {
         found: Option<u64>,
     },
     /// A session ID is empty or too long.
+    ///
+    /// The limit is [`Session::MAX_ID_BYTES`](super::Session::MAX_ID_BYTES). Shorten or hash the
+    /// ID.
     #[error("session ID {session:?} has {size} bytes; use 1 to 200 bytes")]
     BadSession {
         /// The first 300 bytes of the invalid session ID.
@@ -61,6 +98,8 @@ pub enum ClientError {
         size: usize,
     },
     /// The session has no turn with the cursor or request ID that the caller passed, or the turn was deleted.
+    ///
+    /// The cursor or ID may come from a user, so report it like a missing page.
     #[error(
         "session {session:?} has no turn with the cursor or request ID {turn:?}: the turn belongs to another session, or was deleted; \
          pass an Envelope::cursor or a request ID of this session"
@@ -72,19 +111,50 @@ pub enum ClientError {
         turn: String,
     },
     /// The store of the client does not record writers, so it has no chat sessions.
+    ///
+    /// A store in [`WithLedger`](crate::WithLedger) has no
+    /// [lineage](crate::store::Capabilities::lineage), so it cannot have sessions.
     #[error(
         "the store of the client does not record writers, which chat sessions need; use a memory, SQLite or PostgreSQL store"
     )]
     NoSessions,
     /// The workload log of a deleted chat session cannot be deleted. The log has the same ID as the session.
+    ///
+    /// The messages of the session are deleted already. Call
+    /// [`Session::delete`](super::Session::delete) again.
     #[error("cannot delete the workload log of a deleted chat session; see the cause")]
     SessionLog(#[from] SessionError),
     /// The client's store failed, or refused the operation.
+    ///
+    /// The field `source` of [`StoreFailure`] has the reason. Common ones are [`StoreError::Unavailable`] (retry
+    /// later), [`StoreError::NotFound`], [`StoreError::UnknownRun`] and [`StoreError::WrongState`]
+    /// (no retry).
     #[error(transparent)]
     Store(Box<StoreFailure>),
 }
 
 /// A client operation that failed in the store.
+///
+/// Content of [`ClientError::Store`]. Match on `source` to tell a missing breadcrumb from a store
+/// that is unavailable.
+///
+/// # Examples
+/// ```
+/// use universal_executor::client::ClientError;
+/// use universal_executor::store::StoreError;
+/// use universal_executor::{BreadcrumbId, Client, MemoryStore};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let client = Client::new(&MemoryStore::default());
+/// let Err(ClientError::Store(failure)) = client.explain(BreadcrumbId::NIL).await else {
+///     return Err("the breadcrumb exists".into());
+/// };
+/// assert!(matches!(failure.source, StoreError::NotFound { .. }));
+/// assert!(failure.operation.starts_with("read breadcrumb"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation}{}", remedy(source))]
 #[non_exhaustive]
@@ -123,6 +193,10 @@ impl ClientError {
     }
 
     /// Returns when a retry of the client's operation can succeed.
+    ///
+    /// [`NoListener`](Self::NoListener) allows a retry after 1 s. [`Store`](Self::Store) and
+    /// [`SessionLog`](Self::SessionLog) return the decision of their cause. All other errors need
+    /// another call.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -140,6 +214,9 @@ impl ClientError {
     }
 
     /// Returns the code of the client error, for logs and metrics.
+    ///
+    /// Each variant has one code, such as `key_conflict` or `no_listener`. [`Store`](Self::Store)
+    /// returns the code of the store's error, such as `not_found`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

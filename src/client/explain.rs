@@ -16,26 +16,51 @@ use std::sync::Arc;
 ///
 /// The JSON contains the whole breadcrumb, and each explanation quotes values of its context: show both only to people
 /// with access to the breadcrumb. An explanation that is an error is an object with the field `error`.
+///
+/// The `Display` form is for a terminal: one line per executor, subscription and run. It contains
+/// no credentials from unreadable subscriptions.
+///
+/// # Examples
+/// ```
+/// use universal_executor::client::TriggerReport;
+///
+/// /// Returns the executors that a live worker runs and that the breadcrumb does not trigger.
+/// fn unmatched(report: &TriggerReport) -> Vec<&str> {
+///     let live = report.executors.iter().filter(|one| one.live_workers > 0);
+///     live.filter(|one| one.run.is_none()).map(|one| &*one.executor).collect()
+/// }
+/// ```
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TriggerReport {
     /// The current version of the breadcrumb that the report is about.
     pub breadcrumb: Arc<Breadcrumb>,
     /// One report for each executor and version, sorted by executor ID.
+    ///
+    /// Empty if no worker was recorded on the store in the last 24 h.
     pub executors: Vec<ExecutorReport>,
     /// The runs on this breadcrumb by executors that no worker has registered.
+    ///
+    /// Such a run waits, if it is not over, until a worker with its executor starts.
     pub other_runs: Vec<Run>,
 }
 
 /// Report on one breadcrumb and one version of an executor.
+///
+/// During a rolling deploy, an executor has two versions, and so two reports. Its `Display` form is
+/// a part of the report on the breadcrumb.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ExecutorReport {
     /// ID of the executor that the report is about.
     pub executor: Arc<str>,
     /// The version of the executor: a hash of its subscriptions.
+    ///
+    /// Workers with equal subscriptions have the same version, even if their code differs.
     pub version: Arc<str>,
     /// The number of live workers with this version of the executor.
+    ///
+    /// With 0, the version runs nowhere: it was stopped, or its workers stored no record for 30 s.
     pub live_workers: usize,
     /// Result of each subscription of the executor: matched, or the first test that failed. An error if a worker with another version of
     /// this crate wrote subscriptions that this version cannot read. The text of the error quotes the subscriptions; the `Display` of
@@ -43,6 +68,9 @@ pub struct ExecutorReport {
     #[serde(serialize_with = "explanation_or_error")]
     pub explanation: Result<Explanation, DefinitionError>,
     /// The executor's run on the current version of the breadcrumb, if there is one.
+    ///
+    /// `None` if the breadcrumb does not trigger the executor, if no worker has enqueued the run
+    /// yet, or if the ledger has deleted it.
     pub run: Option<Run>,
 }
 

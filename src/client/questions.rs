@@ -25,6 +25,59 @@ use std::time::Duration;
 /// The questions to people that the agents, flows and chats of one store have asked. Created by [`Client::questions`].
 ///
 /// The service authenticates people and passes a [`Principal`]. The answer of a run never counts as the answer of a person.
+///
+/// A question is either the approval of a tool call or a question of a tool or flow with a free
+/// answer. Its run is suspended until the answer, so it occupies no worker and survives a restart.
+/// The run continues with the answer on any worker.
+///
+/// | to | use |
+/// |---|---|
+/// | list questions | [`open`](Self::open), [`open_for`](Self::open_for) |
+/// | decide about a tool call | [`approve`](Self::approve), [`approve_with`](Self::approve_with), [`reject`](Self::reject) |
+/// | answer another question | [`answer`](Self::answer) |
+/// | show one question | [`get`](Self::get), [`state`](Self::state) |
+///
+/// Each method reads the store; nothing is cached. The store decides about the time of an answer by
+/// its own clock.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::{Agent, ScriptedModel};
+/// use universal_executor::client::{Principal, TurnEvent};
+/// use universal_executor::tool::json_tool;
+/// use universal_executor::{Client, MemoryStore, Runtime, Subscription};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let refund = json_tool("refund", "Refunds an order.", json!({}), |_, _| async {
+///     Ok(json!("refunded"))
+/// });
+/// let model = ScriptedModel::calling("refund", json!({"order": 7}), "Order 7 is refunded.");
+/// let helper = Agent::new("helper", model)
+///     .on(Subscription::trigger("user.message.v1"))
+///     .tool(refund)
+///     .needs_approval(["refund"]);
+/// let store = MemoryStore::default();
+/// let running = Runtime::on(&store).agent(helper).start().await?;
+/// let client = Client::new(&store);
+///
+/// let mut turn = client.session("helper", "session-1")?.send("Refund order 7.").await?;
+/// while let Some(next) = turn.next().await {
+///     match next?.event {
+///         TurnEvent::Question(question) => {
+///             assert_eq!(question.tool.as_deref(), Some("refund"));
+///             client.questions().approve(&question.id, &Principal::new("ann")).await?;
+///         }
+///         TurnEvent::End(end) => assert_eq!(end.text(), Some("Order 7 is refunded.")),
+///         _ => {}
+///     }
+/// }
+/// assert!(client.questions().open().await?.is_empty());
+/// running.stop().await?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Questions {
     client: Client,
@@ -40,8 +93,26 @@ impl Questions {
 
     /// Lists the open ones of the newest 1,000 questions to people, the newest first.
     ///
+    /// Use this for an overview of all people. [`open_for`](Self::open_for) lists the questions of
+    /// one person. The call makes one search, and further reads for each question that has not
+    /// expired.
+    ///
     /// # Errors
     /// [`ClientError`] if the store fails.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{Client, MemoryStore};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let client = Client::new(&MemoryStore::default());
+    /// for question in client.questions().open().await? {
+    ///     println!("{}: {question}", question.id);
+    /// }
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn open(&self) -> Result<Vec<QuestionView>, ClientError> {
         let query = Query::new(Selector::schema(human::REQUEST)).limit(MOST);
         let found = self.client.search(&query).await?;
@@ -90,8 +161,23 @@ impl Questions {
 
     /// Lists the open questions that this person may answer, the newest first. The search covers the newest 1,000 questions to all people.
     ///
+    /// Use this for the page of a signed-in person. A question without approvers is listed for
+    /// everyone.
+    ///
     /// # Errors
     /// [`ClientError`] if the store fails.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::client::{Client, ClientError, Principal};
+    ///
+    /// /// Returns the lines of the page on which Ann decides.
+    /// async fn page(client: &Client) -> Result<Vec<String>, ClientError> {
+    ///     let ann = Principal::new("ann").with_role("finance");
+    ///     let open = client.questions().open_for(&ann).await?;
+    ///     Ok(open.iter().map(ToString::to_string).collect())
+    /// }
+    /// ```
     pub async fn open_for(&self, person: &Principal) -> Result<Vec<QuestionView>, ClientError> {
         let mut open = self.open().await?;
         open.retain(|question| question.permits(person));
@@ -99,6 +185,9 @@ impl Questions {
     }
 
     /// Returns a question to a person by its ID, whether or not it is open.
+    ///
+    /// Use this for the page of one question. If an executor asked several questions with this ID,
+    /// the newest open one is returned, otherwise the newest one.
     ///
     /// # Errors
     /// [`AnswerError::Unknown`], [`AnswerError::Ambiguous`] and [`AnswerError::Client`].
@@ -168,8 +257,31 @@ impl Questions {
 
     /// Approves the tool call in a question. The run then makes the call with exactly the arguments that the question shows.
     ///
+    /// The approval holds for these arguments only. If the tool or the rules change before the
+    /// call, the run asks again, with a new ID.
+    ///
     /// # Errors
     /// [`AnswerError`] if the answer has no effect. Repeating the same answer of the same person is not an error.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::client::{AnswerError, Client, Principal};
+    ///
+    /// /// Returns the text for the person who clicked on "approve".
+    /// async fn approve(client: &Client, id: &str, ann: &Principal) -> Result<String, AnswerError> {
+    ///     match client.questions().approve(id, ann).await {
+    ///         Ok(()) => Ok("approved".to_owned()),
+    ///         Err(AnswerError::NotOpen { by: Some(by), .. }) => Ok(format!("{by} answered before")),
+    ///         Err(AnswerError::NotOpen { .. } | AnswerError::Expired { .. }) => Ok("too late".to_owned()),
+    ///         Err(AnswerError::NotAllowed { allowed, .. }) => Ok(format!("ask {}", allowed.join(", "))),
+    ///         Err(error) => Err(error),
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// If this future is dropped, the answer may have been written. The same call again returns
+    /// `Ok`.
     pub async fn approve(&self, id: &str, person: &Principal) -> Result<(), AnswerError> {
         let question = self.get(id).await?;
         let answer = json!({"approved": true});
@@ -213,8 +325,21 @@ impl Questions {
 
     /// Refuses the tool call that a question asks about. The model sees the reason as the result of the call.
     ///
+    /// The run does not fail: the model receives the error `rejected` with the reason, and
+    /// continues. The reason can be empty.
+    ///
     /// # Errors
     /// As [`approve`](Self::approve).
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::client::{AnswerError, Client, Principal};
+    ///
+    /// async fn reject(client: &Client, question: &str) -> Result<(), AnswerError> {
+    ///     let ann = Principal::new("ann").with_role("finance");
+    ///     client.questions().reject(question, &ann, "The order was delivered.").await
+    /// }
+    /// ```
     pub async fn reject(
         &self,
         id: &str,
@@ -229,8 +354,48 @@ impl Questions {
 
     /// Answers a question to a person, other than a question about the approval of a tool call.
     ///
+    /// The answer is any JSON value, such as one of [`QuestionView::options`]. If the question has
+    /// a [schema](QuestionView::schema), the answer must match it (checked with the feature
+    /// `validate`).
+    ///
     /// # Errors
     /// As [`approve`](Self::approve).
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::client::TurnEvent;
+    /// use universal_executor::tool::{ask_human, json_tool};
+    /// use universal_executor::{Client, MemoryStore, Runtime, Subscription};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let name = json_tool("name", "Asks for the name.", json!({}), |_, _| async {
+    ///     Err(ask_human("Who are you?"))
+    /// });
+    /// let helper = Agent::new("helper", ScriptedModel::calling("name", json!({}), "Hello, Ann!"))
+    ///     .on(Subscription::trigger("user.message.v1"))
+    ///     .tool(name);
+    /// let store = MemoryStore::default();
+    /// let running = Runtime::on(&store).agent(helper).start().await?;
+    /// let client = Client::new(&store);
+    ///
+    /// let mut turn = client.session("helper", "session-1")?.send("Hi!").await?;
+    /// while let Some(next) = turn.next().await {
+    ///     match next?.event {
+    ///         TurnEvent::Question(question) => {
+    ///             assert_eq!(question.question, "Who are you?");
+    ///             client.questions().answer(&question.id, &"ann".into(), "Ann").await?;
+    ///         }
+    ///         TurnEvent::End(end) => assert_eq!(end.text(), Some("Hello, Ann!")),
+    ///         _ => {}
+    ///     }
+    /// }
+    /// running.stop().await?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn answer(
         &self,
         id: &str,

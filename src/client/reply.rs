@@ -14,6 +14,37 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 ///
 /// The JSON form has the `run`, the breadcrumbs that the run wrote (`written`) and the ID of the last breadcrumb (`response`). A
 /// breadcrumb that was deleted since is not in `written`, even if `response` has its ID.
+///
+/// Returned by [`RequestHandle::wait`](super::RequestHandle::wait) for a run that succeeded. The
+/// breadcrumbs have their current versions, which can be newer than the versions that the run
+/// wrote.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::{
+///     Client, MemoryStore, NewBreadcrumb, Response, Runtime, Subscription, executor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let clerk = executor("clerk").on(Subscription::trigger("order.v1")).execute(|_| async {
+///     Ok(Response::create(NewBreadcrumb::new("log.v1")).and_create(NewBreadcrumb::new("quote.v1")))
+/// });
+/// let store = MemoryStore::default();
+/// let running = Runtime::on(&store).executor(clerk).start().await?;
+/// let order = NewBreadcrumb::new("order.v1");
+/// let request = Client::new(&store).request("clerk", order).send().await?;
+///
+/// let reply = request.wait(Duration::from_secs(30)).await?;
+/// assert_eq!(reply.written().len(), 2);
+/// let response = reply.response().ok_or("no response")?;
+/// assert_eq!(response.schema_name.as_deref(), Some("quote.v1")); // the last one
+/// assert_eq!(reply.run(), request.run());
+/// running.stop().await?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reply {
     run: RunRef,
@@ -25,6 +56,9 @@ pub struct Reply {
 impl Reply {
     /// Returns the response to the request: the last breadcrumb that the run wrote. Returns `None` if the run wrote no breadcrumb, or if
     /// the breadcrumb was deleted since.
+    ///
+    /// For an agent, the response is its answer, with the text in the field `message` of the
+    /// context.
     #[must_use]
     pub fn response(&self) -> Option<&Arc<Breadcrumb>> {
         self.response
@@ -39,6 +73,8 @@ impl Reply {
     }
 
     /// Returns the run that wrote the reply.
+    ///
+    /// It is the run of the [request](super::RequestHandle::run), for logs and for [`Client::run`].
     #[must_use]
     pub fn run(&self) -> &RunRef {
         &self.run

@@ -6,10 +6,26 @@ use crate::store::{RunRef, RunState};
 use std::time::Duration;
 
 /// Error returned when a client's request has no reply.
+///
+/// Returned by [`RequestHandle::wait`](super::RequestHandle::wait) and
+/// [`Turn::wait_for_end`](super::Turn::wait_for_end). Only [`TimedOut`](Self::TimedOut) and
+/// [`Client`](Self::Client) can change with a further wait; [`retry`](Self::retry) returns which.
+///
+/// | variant | [code](Self::code) | remedy |
+/// |---|---|---|
+/// | `Failed` | `request_failed` | remove the cause, then [`Client::redo`](super::Client::redo) |
+/// | `Cancelled` | `cancelled` | [`Client::redo`](super::Client::redo), or a request with another key |
+/// | `Skipped` | `skipped` | correct the breadcrumb or the subscription |
+/// | `Superseded` | `superseded` | wait for the run of the later trigger version |
+/// | `TimedOut` | `timed_out` | wait again, or answer the question |
+/// | `Client` | that of the client error | see [`ClientError`](super::ClientError) |
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
     /// The run of the request ended as failed.
+    ///
+    /// The executor returned a permanent error, or no attempt is left. A dead letter
+    /// (`executor.failed.v1`) has the same facts.
     #[error("{run} failed with {code}{}", cause.as_deref().map(|cause| format!(": {cause}")).unwrap_or_default())]
     Failed {
         /// The run that failed.
@@ -22,12 +38,18 @@ pub enum ReplyError {
         cause: Option<String>,
     },
     /// The run of the request was cancelled.
+    ///
+    /// [`Client::cancel`](super::Client::cancel), [`Runtime::cancel`](crate::Runtime::cancel) or an
+    /// operator ended the run. No dead letter exists.
     #[error("{run} was cancelled")]
     Cancelled {
         /// The run that was cancelled.
         run: RunRef,
     },
     /// The run of the request ended without an answer, because its executor does not match the trigger, or the trigger was deleted.
+    ///
+    /// With the reason `unmatched`, compare the breadcrumb with the subscriptions by
+    /// [`Client::explain`](super::Client::explain).
     #[error("{run} was skipped: {reason}")]
     Skipped {
         /// The run that was skipped.
@@ -36,12 +58,18 @@ pub enum ReplyError {
         reason: String,
     },
     /// A later version of the trigger has another run, which replaces the run of the request.
+    ///
+    /// Another program updated the trigger before the run started. To follow the later run, list it
+    /// with [`Client::explain`](super::Client::explain).
     #[error("{run} was superseded by a later version of its trigger")]
     Superseded {
         /// The run that was replaced.
         run: RunRef,
     },
     /// The run of the request has not ended within the timeout, and continues.
+    ///
+    /// Without a `state`, no worker has received the trigger: start a worker, or check the executor
+    /// ID. With a `question`, answer it with [`Questions`](super::Questions).
     #[error(
         "{run} has not ended within {after:?}; the run {}",
         describe(*state, question.is_some())
@@ -57,6 +85,9 @@ pub enum ReplyError {
         question: Option<Box<QuestionView>>,
     },
     /// The run of the request cannot be read from the store.
+    ///
+    /// The run is not affected, and a further wait can succeed after the delay of
+    /// [`retry`](Self::retry).
     #[error("cannot read the run of a request from the store; see the cause")]
     Client(#[from] ClientError),
 }
@@ -76,6 +107,9 @@ fn describe(state: Option<RunState>, is_asking: bool) -> &'static str {
 
 impl ReplyError {
     /// Returns the decision about a retry of the wait for the run: a delay, or never.
+    ///
+    /// [`TimedOut`](Self::TimedOut) allows an immediate retry. For [`Client`](Self::Client), the
+    /// store's error decides. All other errors are final for this run.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -89,6 +123,8 @@ impl ReplyError {
     }
 
     /// Returns the code of the request's error, for logs and metrics.
+    ///
+    /// The code is stable, unlike the message, and contains no data of the request.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

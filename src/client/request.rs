@@ -10,6 +10,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A request to an executor that is not sent yet. Created by [`Client::request`], and sent by [`send`](Self::send).
+///
+/// Without a call of `send`, nothing is written. A clone is a second request: with a key, both lead
+/// to the same run.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::client::ClientError;
+/// use universal_executor::{Client, MemoryStore, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let client = Client::new(&MemoryStore::default());
+/// let order = |count: u64| NewBreadcrumb::new("order.v1").context(json!({"count": count}));
+/// let first = client.request("pricing", order(3)).key("order-17").send().await?;
+/// let repeated = client.request("pricing", order(3)).key("order-17").send().await?;
+/// assert_eq!(first.id(), repeated.id());
+///
+/// let other = client.request("pricing", order(4)).key("order-17").send().await;
+/// assert!(matches!(other, Err(ClientError::KeyConflict { .. })));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a request is sent by `send`"]
 pub struct NewClientRequest {
@@ -33,6 +56,12 @@ impl NewClientRequest {
 
     /// Sets the idempotency key of the request, 1 to 255 bytes. A second request to the executor with the same key and an equal breadcrumb
     /// returns the handle of the first request. A key is retained for at least 7 days. Defaults to no key: every request is new.
+    ///
+    /// Use a key whenever a caller can repeat the request, for example after a timeout. The
+    /// breadcrumb must be equal in all fields, so it must not contain a new timestamp. Different
+    /// executors can use the same key. A cancelled request keeps its key.
+    ///
+    /// A key of another length makes [`send`](Self::send) fail with [`ClientError::Store`].
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
@@ -40,12 +69,33 @@ impl NewClientRequest {
 
     /// Requires a live worker for the request. Without one, [`send`](Self::send) writes nothing and fails with
     /// [`ClientError::NoListener`]. The worker must have the request's executor, with subscriptions that match the breadcrumb.
+    ///
+    /// The check costs one read of the worker records. It is a snapshot: the worker can stop
+    /// between the check and the answer. Defaults to no check.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::client::ClientError;
+    /// use universal_executor::{Client, MemoryStore, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let client = Client::new(&MemoryStore::default());
+    /// let order = NewBreadcrumb::new("order.v1");
+    /// let sent = client.request("clerk", order).require_listener().send().await;
+    /// assert!(matches!(sent, Err(ClientError::NoListener { .. })));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn require_listener(mut self) -> Self {
         self.needs_listener = true;
         self
     }
 
     /// Sends the request: writes the trigger to the store, and returns the handle of the request.
+    ///
+    /// The call returns when the trigger is committed, and does not wait for a worker. Call
+    /// [`RequestHandle::wait`] for the reply, or return [`RequestHandle::id`] to the caller.
     ///
     /// # Errors
     /// [`ClientError::KeyConflict`], [`ClientError::NoListener`], [`ClientError::NoLedger`] and [`ClientError::Store`]. After
@@ -101,6 +151,27 @@ fn of_request(executor: &str, error: StoreError) -> ClientError {
 
 /// Handle of a sent request to an executor. In another process, [`Client::attach`] returns an equal handle for the request's
 /// [ID](Self::id).
+///
+/// Dropping the handle does not change the run. Cloning it is cheap.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::client::ReplyError;
+/// use universal_executor::{Client, MemoryStore, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let client = Client::new(&MemoryStore::default());
+/// let request = client.request("clerk", NewBreadcrumb::new("order.v1")).send().await?;
+///
+/// // No worker runs, so the wait ends at its timeout.
+/// let waited = request.wait(Duration::from_millis(20)).await;
+/// assert!(matches!(waited, Err(ReplyError::TimedOut { state: None, .. })));
+/// assert_eq!(client.attach(&request.id())?.run(), request.run());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RequestHandle {
     client: Client,
@@ -113,6 +184,10 @@ impl RequestHandle {
     }
 
     /// Returns the ID of the request. The ID contains no secrets, and is valid as long as the store has the run.
+    ///
+    /// The format is `<trigger ID>:<trigger version>:<executor ID>`. Send the ID to a browser, or
+    /// save it, and pass it to [`Client::attach`] later. The ID is neither a secret nor a
+    /// permission.
     #[must_use]
     pub fn id(&self) -> String {
         let RunRef {
@@ -125,6 +200,10 @@ impl RequestHandle {
     }
 
     /// Returns the run that answers the request.
+    ///
+    /// Pass it to [`Client::run`], [`Client::redo`] or [`Client::cancel`]. [`RunRef::trigger_id`]
+    /// is the ID of the breadcrumb that [`send`](NewClientRequest::send) wrote, for example for
+    /// [`Client::explain`].
     #[must_use]
     pub fn run(&self) -> &RunRef {
         &self.run
@@ -132,6 +211,9 @@ impl RequestHandle {
 
     /// Cancels the request with all runs that its breadcrumbs triggered, as [`Client::cancel`] with [`Cascade::Children`] does. Returns
     /// the number of runs that were ended: 0 if the request and these runs are over.
+    ///
+    /// Use [`Client::cancel`] with [`Cascade::Run`] to let the child runs continue. A later request
+    /// with the same key returns the cancelled request.
     ///
     /// # Errors
     /// As [`Client::cancel`].
@@ -143,12 +225,38 @@ impl RequestHandle {
     ///
     /// Requires a tokio runtime with time enabled.
     ///
+    /// Several callers can wait for the same run. A wait without a worker ends as
+    /// [`ReplyError::TimedOut`] with the `state` `None`. After the timeout, the call reads the run
+    /// once more, which takes at most 4 s if the store does not answer.
+    ///
+    /// Choose a timeout that is shorter than that of your own caller, and wait again. A run that
+    /// waits for a person can take a day.
+    ///
     /// # Errors
     /// [`ReplyError`] if the run ended without a reply, or could not be read. After [`ReplyError::TimedOut`], the run continues, and the
     /// caller can wait again.
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait. The run continues.
+    ///
+    /// # Panics
+    /// Panics outside of a tokio runtime, or if the runtime's time is not enabled.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::client::{ReplyError, RequestHandle};
+    ///
+    /// /// Returns the status code for a web client, which calls again after 202.
+    /// async fn status(request: &RequestHandle) -> u16 {
+    ///     match request.wait(Duration::from_secs(5)).await {
+    ///         Ok(_) => 200,
+    ///         Err(ReplyError::TimedOut { .. }) => 202,
+    ///         Err(ReplyError::Client(_)) => 503,
+    ///         Err(_) => 500,
+    ///     }
+    /// }
+    /// ```
     pub async fn wait(&self, timeout: Duration) -> Result<Reply, ReplyError> {
         reply::wait(&self.client, &self.run, timeout).await
     }

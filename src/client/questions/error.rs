@@ -6,6 +6,21 @@ use crate::model::Timestamp;
 use crate::store::RunState;
 
 /// Error returned when the answer of a person to a question has no effect.
+///
+/// Returned by the methods of [`Questions`](super::Questions). After each error, the run is
+/// unchanged. An open question stays open, and another person or another answer can succeed.
+///
+/// | variant | [code](Self::code) | remedy |
+/// |---|---|---|
+/// | `Unknown` | `unknown_question` | check the ID, or list the open questions again |
+/// | `Ambiguous` | `ambiguous_question` | delete the copied question |
+/// | `NotOpen` | `not_open` | show who answered, or the state of the run |
+/// | `NotAllowed` | `not_allowed` | ask one of the people in `allowed` |
+/// | `Expired` | `expired` | none; the run continues without an answer |
+/// | `Invalid` | `invalid_answer` | correct the answer by `problem` |
+/// | `WrongKind` | `wrong_kind` | call one of the methods in `expected` |
+/// | `NotChangeable` | `not_changeable` | approve or reject the call unchanged |
+/// | `Client` | that of the client error | retry if [`retry`](Self::retry) allows it |
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
@@ -97,6 +112,8 @@ pub enum AnswerError {
         id: String,
     },
     /// The question cannot be read from the store, or the answer cannot be written.
+    ///
+    /// The answer may have been written. The same answer again is safe.
     #[error("cannot read a question to a person, or store its answer; see the cause")]
     Client(#[from] ClientError),
 }
@@ -113,6 +130,8 @@ fn closed(by: Option<&str>, at: Option<Timestamp>, run: Option<RunState>) -> Str
 
 impl AnswerError {
     /// Returns the decision about a retry of the answer: a delay, or never.
+    ///
+    /// Only [`Client`](Self::Client) can allow a retry; all other errors return [`Retry::Never`].
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -8,13 +8,26 @@ use serde::Serialize;
 /// The state of a question to a person. Returned by [`Questions::state`](super::Questions::state).
 ///
 /// Its JSON is an object with the field `state`: `open`, `answered`, `expired` or `closed`.
+///
+/// # Examples
+/// ```
+/// use universal_executor::client::QuestionState;
+///
+/// let json = serde_json::to_value(QuestionState::Open).unwrap();
+/// assert_eq!(json, serde_json::json!({"state": "open"}));
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 #[non_exhaustive]
 pub enum QuestionState {
     /// The question is open: the run would accept an answer.
+    ///
+    /// A method of [`Questions`](super::Questions) can answer it.
     Open,
     /// The question is answered: the run accepts one of the answers.
+    ///
+    /// A further answer fails with [`AnswerError::NotOpen`](super::AnswerError::NotOpen), unless it
+    /// is the same answer of the same person.
     Answered {
         /// The author of the accepted answer, as the store recorded the name.
         by: Option<String>,

@@ -11,6 +11,11 @@ use std::fmt;
 
 /// The name and the roles of a person for the answers to questions. The service authenticates the person.
 ///
+/// The methods of [`Questions`](super::Questions) compare it with the approvers of a question. An
+/// approver is a name, or a role as `role:<name>`. The crate does not authenticate: create a
+/// principal only from a session or token that your service has checked. A `&str` converts into a
+/// person without roles.
+///
 /// ```
 /// use universal_executor::client::Principal;
 ///
@@ -37,6 +42,8 @@ impl Principal {
     }
 
     /// Adds a role to the person.
+    ///
+    /// `role` is the plain name, such as `finance`. Approver lists write it as `role:finance`.
     #[must_use]
     pub fn with_role(mut self, role: impl Into<String>) -> Self {
         self.roles.push(role.into());
@@ -65,6 +72,9 @@ impl From<&str> for Principal {
 }
 
 /// The kind of a question to a person. Each kind of question is answered with different methods.
+///
+/// A method for the other kind fails with
+/// [`AnswerError::WrongKind`](super::AnswerError::WrongKind).
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -77,10 +87,35 @@ pub enum QuestionKind {
 }
 
 /// A question of a run to a person, as plain data. It can be printed and serialized.
+///
+/// Returned by [`Questions::open`](super::Questions::open),
+/// [`Questions::get`](super::Questions::get), and by a turn that waits for a person. An open
+/// question and a closed one have the same fields; [`Questions::state`](super::Questions::state)
+/// returns the difference.
+///
+/// The `Display` form is one line: the executor, the text, the tool with its arguments, and the
+/// options.
+///
+/// # Examples
+/// ```
+/// use universal_executor::client::{Principal, QuestionKind, QuestionView};
+///
+/// /// Returns the buttons that a page shows to a person.
+/// fn buttons(question: &QuestionView, person: &Principal) -> Vec<String> {
+///     match question.kind {
+///         _ if !question.permits(person) => Vec::new(),
+///         QuestionKind::Approval => vec!["approve".to_owned(), "reject".to_owned()],
+///         _ => question.options.clone(),
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QuestionView {
     /// The ID of the question, the same in all processes.
+    ///
+    /// Pass it to the methods of [`Questions`](super::Questions). It is neither a secret nor a
+    /// permission.
     pub id: String,
     /// The kind of the question. The kind decides which methods answer the question.
     pub kind: QuestionKind,
@@ -93,6 +128,9 @@ pub struct QuestionView {
     /// The arguments with which the run will make the tool call. Characters that reorder text are shown as escapes.
     pub arguments: Option<Json>,
     /// The answers from which the person can choose; any answer if empty.
+    ///
+    /// They are a proposal for the page. [`answer`](super::Questions::answer) checks only the
+    /// [schema](Self::schema).
     pub options: Vec<String>,
     /// The names of the people with the right to answer the question, and roles as `role:<name>`; everyone if empty.
     pub allowed: Vec<String>,
@@ -104,6 +142,8 @@ pub struct QuestionView {
     /// The time at which the run asked the question.
     pub asked_at: Timestamp,
     /// The deadline of the question: the run accepts no later answer.
+    ///
+    /// `None` if the question has no deadline.
     pub expires_at: Option<Timestamp>,
     /// The JSON Schema of the answer to the question. Checked with the feature `validate`.
     pub schema: Option<Json>,
@@ -113,6 +153,8 @@ pub struct QuestionView {
     /// `validate`.
     pub arguments_schema: Option<Json>,
     /// ID of the breadcrumb that contains the question.
+    ///
+    /// Its schema is `human.request.v1`.
     pub breadcrumb: BreadcrumbId,
     /// The conditions that an accepted answer must meet, such as the permitted people, the schema and the deadline.
     #[serde(skip)]
@@ -124,6 +166,9 @@ pub struct QuestionView {
 
 impl QuestionView {
     /// Returns `true` if a person may answer the question.
+    ///
+    /// The check covers [`allowed`](Self::allowed) and [`also_allowed`](Self::also_allowed), but
+    /// not the deadline and not the rules for changed arguments.
     #[must_use]
     pub fn permits(&self, person: &Principal) -> bool {
         let people = &self.terms.people;

@@ -7,21 +7,63 @@ use serde::Serialize;
 use std::fmt;
 
 /// An event of a chat session's turn, with the cursor after the event.
+///
+/// Returned by [`Turn::next`](super::Turn::next). The JSON form has the fields `cursor` and
+/// `event`, for server-sent events or a WebSocket.
+///
+/// # Examples
+/// ```
+/// use universal_executor::client::Envelope;
+///
+/// /// Formats an event as a server-sent event. The browser returns the ID after a reconnect.
+/// fn line(envelope: &Envelope) -> Result<String, serde_json::Error> {
+///     let data = serde_json::to_string(&envelope.event)?;
+///     Ok(format!("id: {}\ndata: {data}\n\n", envelope.cursor))
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Envelope {
     /// The cursor after this event of the turn. [`Session::resume`](super::Session::resume) continues at the cursor.
+    ///
+    /// It contains the request ID of the turn and no secret. It is valid while the store has the
+    /// message and the events of the turn.
     pub cursor: String,
     /// The event of the turn.
     pub event: TurnEvent,
 }
 
 /// An event of a turn of a chat session: a piece of the answer, a tool call, a question, or the end.
+///
+/// A client that shows only the answer handles [`Text`](Self::Text), [`Restarted`](Self::Restarted)
+/// and [`End`](Self::End). The JSON form is an object with the name of the event, such as `{"text":
+/// "Hi"}`, or the string `"missed"`.
+///
+/// # Examples
+/// ```
+/// use universal_executor::client::TurnEvent;
+///
+/// /// Updates the text on the screen.
+/// fn show(screen: &mut String, event: &TurnEvent) {
+///     match event {
+///         TurnEvent::Text(text) => screen.push_str(text),
+///         TurnEvent::Restarted { .. } | TurnEvent::ToolCalled { .. } => screen.clear(),
+///         TurnEvent::End(end) => *screen = end.to_string(),
+///         _ => {}
+///     }
+/// }
+/// let mut screen = String::new();
+/// show(&mut screen, &TurnEvent::Text("Hel".to_owned()));
+/// show(&mut screen, &TurnEvent::Restarted { attempt: 2 });
+/// assert!(screen.is_empty());
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TurnEvent {
     /// A piece of the answer that the model is writing.
+    ///
+    /// Append it to the earlier pieces. A run writes pieces about five times per second at most.
     Text(String),
     /// The model call is repeated: a worker was lost, an attempt failed, or the answer was not usable. Discard the text since the last
     /// event of another kind. In rare cases that text is not repeated, and only the [end](Self::End) has it.
@@ -30,6 +72,8 @@ pub enum TurnEvent {
         attempt: u32,
     },
     /// An agent calls a tool during the turn.
+    ///
+    /// The arguments are not part of the event. The final answer can omit text from before the call.
     ToolCalled {
         /// The ID of the tool call.
         call: String,
@@ -37,6 +81,8 @@ pub enum TurnEvent {
         tool: String,
     },
     /// A tool call of an agent has a result.
+    ///
+    /// The model receives the result, even an error, and continues the turn.
     ToolAnswered {
         /// The ID of the tool call that has a result.
         call: String,
@@ -44,8 +90,13 @@ pub enum TurnEvent {
         is_error: bool,
     },
     /// Some events of the turn were omitted, because the store was too slow. [`End`](Self::End) has the whole answer.
+    ///
+    /// No action is needed if the client shows the text of the end.
     Missed,
     /// The turn waits for the answer of a person. After [`Session::resume`](super::Session::resume) an open question is repeated.
+    ///
+    /// Answer it with [`Questions`](crate::client::Questions). The turn then continues with further
+    /// events.
     Question(Box<QuestionView>),
     /// The turn has ended. No event follows.
     End(TurnEnd),
@@ -64,6 +115,18 @@ impl TurnEvent {
 }
 
 /// The outcome of a turn of a chat session. Its `Display` form is the text of the answer, or the reason for its absence.
+///
+/// Content of [`TurnEvent::End`], and the field `end` of [`PastTurn`](super::PastTurn).
+///
+/// # Examples
+/// ```
+/// use universal_executor::client::TurnEnd;
+///
+/// let end = TurnEnd::Completed { text: "Hello!".to_owned() };
+/// assert_eq!(end.text(), Some("Hello!"));
+/// assert_eq!(end.to_string(), "Hello!");
+/// assert_eq!(TurnEnd::Cancelled.text(), None);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -75,6 +138,9 @@ pub enum TurnEnd {
         text: String,
     },
     /// The turn failed for good: its run ended as failed.
+    ///
+    /// An answer with the status `error` also counts as failed.
+    /// [`Client::redo`](crate::client::Client::redo) repeats a failed run.
     Failed {
         /// The code of the last error of the turn's run.
         code: String,
@@ -82,6 +148,9 @@ pub enum TurnEnd {
         cause: Option<String>,
     },
     /// The turn was cancelled.
+    ///
+    /// [`Turn::cancel`](super::Turn::cancel) or [`Client::cancel`](crate::client::Client::cancel)
+    /// ended its run.
     Cancelled,
     /// The turn ended without an answer. The message was changed or deleted before the answer, the executor does not accept the message,
     /// or the ledger no longer has the turn's run.

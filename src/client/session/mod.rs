@@ -38,6 +38,12 @@ use std::sync::Arc;
 /// Other executors that subscribe to `user.message.v1` are triggered as well. The service authorizes the use of a session: a
 /// `Session` gives access to all of it. The store must record [writers](crate::store::Capabilities::lineage).
 ///
+/// # Types to start with
+/// - [`send`](Self::send) creates a [`NewMessage`], and its await returns a [`Turn`].
+/// - [`Turn::next`] returns the events of the answer, [`Turn::wait_for_end`] only the answer.
+/// - [`history`](Self::history) returns the earlier turns, [`open_turns`](Self::open_turns) the
+///   turns without an end.
+///
 /// # Cost
 /// A run writes the pieces of its answer about five times per second at most. Each write is a breadcrumb that expires after an hour,
 /// with an event that each worker and each waiting client receives and ignores. A turn without streamed text adds no write.
@@ -107,6 +113,9 @@ impl Session {
     }
 
     /// Returns the ID of the chat session.
+    ///
+    /// It is the string that was passed to [`Client::session`]. Two executors can have a session
+    /// with the same ID.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -119,6 +128,25 @@ impl Session {
     }
 
     /// Creates a message to the executor of the session. Await the result to send it.
+    ///
+    /// The await searches for the record of the session and writes the message. The first message
+    /// also writes the record for [`Client::sessions`]. The await does not wait for the answer.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{Client, MemoryStore};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let client = Client::new(&MemoryStore::default());
+    /// let session = client.session("helper", "session-1")?;
+    /// let turn = session.send("Hello!").key("m-1").from("ann").await?;
+    /// let repeated = session.send("Hello!").key("m-1").from("ann").await?;
+    /// assert_eq!(turn.request().id(), repeated.request().id());
+    /// assert_eq!(session.history().await?.len(), 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn send(&self, text: impl Into<String>) -> NewMessage {
         NewMessage {
             session: self.clone(),
@@ -132,8 +160,45 @@ impl Session {
     /// Continues to receive the events of a turn after a [cursor](Envelope::cursor), even in another process. A process without a cursor
     /// finds the turn with [`open_turns`](Self::open_turns).
     ///
+    /// Use this when a browser reconnects and sends the cursor of the last event that it has shown.
+    /// The cursor is a string from outside: a cursor of another session is an error. The store
+    /// retains the events of a turn for an hour.
+    ///
     /// # Errors
     /// [`ClientError::NoTurn`] if the text is not a cursor of a turn of this session, or if the turn was deleted; [`ClientError::Store`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::client::TurnEvent;
+    /// use universal_executor::{Client, MemoryStore, Runtime, Subscription};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// # let store = MemoryStore::default();
+    /// # let helper = Agent::new("helper", ScriptedModel::new(["Hello!"]))
+    /// #     .instructions("You are helpful.")
+    /// #     .on(Subscription::trigger("user.message.v1"));
+    /// # let running = Runtime::on(&store).agent(helper).start().await?;
+    ///
+    /// let session = Client::new(&store).session("helper", "session-1")?;
+    /// let mut turn = session.send("Hi!").await?;
+    /// let shown = turn.next().await.ok_or("no event")??;
+    ///
+    /// // Another process, with the cursor of the last event that was shown.
+    /// let session = Client::new(&store).session("helper", "session-1")?;
+    /// let mut rest = session.resume(&shown.cursor).await?;
+    /// let mut answer = None;
+    /// while let Some(next) = rest.next().await {
+    ///     if let TurnEvent::End(end) = next?.event {
+    ///         answer = end.text().map(str::to_owned);
+    ///     }
+    /// }
+    /// assert_eq!(answer.as_deref(), Some("Hello!"));
+    /// # running.stop().await?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn resume(&self, cursor: &str) -> Result<Turn, ClientError> {
         let bad = || self.no_turn(cursor);
         let (id, position) = cursor.rsplit_once('#').ok_or_else(bad)?;
@@ -216,6 +281,36 @@ impl Session {
 }
 
 /// A message of a chat session that is not sent yet. Created by [`Session::send`], and sent when it is awaited.
+///
+/// The methods set options of the message. Dropping it without an await writes nothing.
+///
+/// # Errors
+/// The await returns a [`ClientError`]:
+/// - [`ClientError::KeyConflict`] if the [key](Self::key) belongs to a message with another text or
+///   author.
+/// - [`ClientError::NoListener`] after [`require_listener`](Self::require_listener), if no live
+///   worker would answer.
+/// - [`ClientError::NoLedger`] if the store has no run ledger.
+/// - [`ClientError::Store`] if the store fails, or if the key is empty. The message may have been
+///   written.
+///
+/// # Cancel safety
+/// If the await is dropped, the message may have been written. Send it again with the same key.
+///
+/// # Examples
+/// ```
+/// use universal_executor::client::ClientError;
+/// use universal_executor::{Client, MemoryStore};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let client = Client::new(&MemoryStore::default());
+/// let session = client.session("helper", "session-1")?;
+/// let sent = session.send("Hello!").require_listener().await;
+/// assert!(matches!(sent, Err(ClientError::NoListener { .. })));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a message is sent when it is awaited"]
 pub struct NewMessage {
@@ -230,12 +325,17 @@ impl NewMessage {
     /// Sets the message's idempotency key, which must not be empty. A second message to the session with the same key, text and author
     /// returns the turn of the first message. A key is retained for at least 7 days, and no longer than the session. Defaults to no key:
     /// each message is a new one.
+    ///
+    /// Use the ID that the browser or the chat service gave the message, so that a repeated send is
+    /// not a second message.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
     /// Sets the name of the message's author. The message's breadcrumb has this name in `created_by`.
+    ///
+    /// The field `from` of [`PastTurn`] has it. The service authenticates the author. Defaults to no name.
     pub fn from(mut self, name: impl Into<String>) -> Self {
         self.from = Some(name.into());
         self

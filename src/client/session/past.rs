@@ -18,16 +18,41 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A turn of a chat session: a message, and the outcome if the turn has ended.
+///
+/// Returned by [`Session::history`]. Its JSON form is the row of a chat page.
+///
+/// # Examples
+/// ```
+/// use universal_executor::{Client, MemoryStore};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let client = Client::new(&MemoryStore::default());
+/// let session = client.session("helper", "session-1")?;
+/// session.send("Hello!").from("ann").await?; // no worker answers it
+///
+/// let past = session.history().await?.pop().ok_or("no turn")?;
+/// assert_eq!(past.message, "Hello!");
+/// assert_eq!(past.from.as_deref(), Some("ann"));
+/// assert_eq!((past.state, past.answer()), (None, None));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PastTurn {
     /// The ID of the turn's request, for [`Client::attach`].
+    ///
+    /// It is the same string as [`Turn::request`](super::Turn::request) returns, so it connects a
+    /// past turn with an open one.
     pub request: String,
     /// The text of the message that the turn answers.
     pub message: String,
     /// The name of the person who wrote the message, if the service stated it.
     pub from: Option<String>,
     /// The time at which the message was sent.
+    ///
+    /// It comes from the store's clock.
     pub at: Timestamp,
     /// The state of the turn's run. `None` if no worker has enqueued it, or if the store retains it no more.
     pub state: Option<RunState>,
@@ -38,6 +63,8 @@ pub struct PastTurn {
 
 impl PastTurn {
     /// Returns the text of the executor's answer. `None` unless the turn [completed](TurnEnd::Completed) with a text.
+    ///
+    /// For a turn that failed, print [`end`](Self::end) instead: its `Display` form is the reason.
     #[must_use]
     pub fn answer(&self) -> Option<&str> {
         let text = self.end.as_ref().and_then(TurnEnd::text)?;
@@ -46,6 +73,9 @@ impl PastTurn {
 }
 
 /// A chat session in the list of sessions: its ID and its executor.
+///
+/// Returned by [`Client::sessions`]. Pass both fields to [`Client::session`] for a handle on the
+/// session.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SessionView {
@@ -70,8 +100,29 @@ const MOST_SESSIONS: usize = 10_000;
 impl Client {
     /// Returns a chat session with an executor. Nothing is written before the first message.
     ///
+    /// Sessions with different executors are different sessions, even with the same ID. Choose an
+    /// ID per conversation, such as a UUID. The call neither reads nor writes, and does not check
+    /// that the executor exists.
+    ///
     /// # Errors
     /// [`ClientError::BadSession`] if the ID is empty or has more than [200 bytes](Session::MAX_ID_BYTES); [`ClientError::NoSessions`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::client::ClientError;
+    /// use universal_executor::{Client, MemoryStore};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let client = Client::new(&MemoryStore::default());
+    /// let session = client.session("helper", "session-1")?;
+    /// assert_eq!((session.executor(), session.id()), ("helper", "session-1"));
+    ///
+    /// let bad = client.session("helper", "").map(drop);
+    /// assert!(matches!(bad, Err(ClientError::BadSession { size: 0, .. })));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn session(
         &self,
         executor: impl Into<Arc<str>>,
@@ -82,8 +133,28 @@ impl Client {
 
     /// Lists the chat sessions that were started and not deleted, the most recently started first, 10,000 at most.
     ///
+    /// The sessions of all executors and all users are listed. The service decides which of them a
+    /// user sees.
+    ///
     /// # Errors
     /// [`ClientError::Store`] if the store fails.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{Client, MemoryStore};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let client = Client::new(&MemoryStore::default());
+    /// client.session("helper", "session-1")?.send("Hello!").await?;
+    ///
+    /// let sessions = client.sessions().await?;
+    /// assert_eq!(sessions.len(), 1);
+    /// let session = client.session(&*sessions[0].executor, &*sessions[0].session)?;
+    /// assert_eq!(session.history().await?.len(), 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn sessions(&self) -> Result<Vec<SessionView>, ClientError> {
         let query = Query::new(Selector::schema(CHAT_SESSION)).limit(MOST_SESSIONS);
         let found = self.search(&query).await?;
@@ -101,6 +172,9 @@ impl Session {
     /// Returns the newest 100 turns of the session, the oldest of them first. A turn that has not ended has its message and no outcome;
     /// [`open_turns`](Self::open_turns) follows it.
     ///
+    /// The call reads the messages in one search, and then the run and the answer of each turn. Use
+    /// [`history_before`](Self::history_before) for earlier pages.
+    ///
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`].
     pub async fn history(&self) -> Result<Vec<PastTurn>, ClientError> {
@@ -112,6 +186,30 @@ impl Session {
     ///
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`]; [`ClientError::NoTurn`] if the turn is not one of this session, or was deleted.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{Client, MemoryStore};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let client = Client::new(&MemoryStore::default());
+    /// let session = client.session("helper", "session-1")?;
+    /// session.send("Hello!").await?;
+    ///
+    /// let mut all = session.history().await?;
+    /// loop {
+    ///     let mut page = session.history_before(all.first()).await?;
+    ///     if page.is_empty() {
+    ///         break;
+    ///     }
+    ///     page.append(&mut all);
+    ///     all = page;
+    /// }
+    /// assert_eq!(all.len(), 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn history_before(
         &self,
         turn: Option<&PastTurn>,
@@ -162,8 +260,31 @@ impl Session {
     /// A message that is sent during the call can stay, and events that a worker writes before it learns of the cancellation expire
     /// within an hour. After an error, call it again.
     ///
+    /// Use this when a user deletes a conversation. A later message under the same ID starts an
+    /// empty session.
+    ///
     /// # Errors
     /// [`ClientError::NoLedger`], [`ClientError::Store`] and [`ClientError::SessionLog`].
+    ///
+    /// # Cancel safety
+    /// If this future is dropped, a part of the session may be deleted. Call it again.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{Client, MemoryStore};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let client = Client::new(&MemoryStore::default());
+    /// let session = client.session("helper", "session-1")?;
+    /// session.send("Hello!").await?;
+    ///
+    /// assert!(session.delete().await? > 0);
+    /// assert!(session.history().await?.is_empty());
+    /// assert!(client.sessions().await?.is_empty());
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn delete(&self) -> Result<u64, ClientError> {
         let mut deleted = 0;
         let query = Query::new(self.messages()).limit(PAGE);

@@ -24,6 +24,39 @@ use tokio::time::{Instant, sleep_until};
 /// Dropping a turn does not cancel it. Another process continues with a [cursor](Envelope::cursor) and
 /// [`Session::resume`](super::Session::resume), or without a cursor from the first event:
 /// [`Session::open_turns`](super::Session::open_turns).
+///
+/// A turn is created by the await of [`Session::send`](super::Session::send), by
+/// [`Session::resume`](super::Session::resume) and by
+/// [`Session::open_turns`](super::Session::open_turns). It reads nothing until [`next`](Self::next)
+/// is called.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::{Agent, ScriptedModel};
+/// use universal_executor::client::TurnEvent;
+/// use universal_executor::{Client, MemoryStore, Runtime, Subscription};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// # let store = MemoryStore::default();
+/// # let helper = Agent::new("helper", ScriptedModel::new(["Hello!"]))
+/// #     .instructions("You are helpful.")
+/// #     .on(Subscription::trigger("user.message.v1"));
+/// # let running = Runtime::on(&store).agent(helper).start().await?;
+///
+/// let session = Client::new(&store).session("helper", "session-1")?;
+/// let mut turn = session.send("Hi!").await?;
+/// while let Some(next) = turn.next().await {
+///     match next?.event {
+///         TurnEvent::Text(text) => print!("{text}"),
+///         TurnEvent::End(end) => assert_eq!(end.text(), Some("Hello!")),
+///         _ => {}
+///     }
+/// }
+/// # running.stop().await?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub struct Turn {
     client: Client,
     request: RequestHandle,
@@ -89,8 +122,15 @@ impl Turn {
     ///
     /// Needs a tokio runtime with time enabled.
     ///
+    /// A call reads the run, the new events and an open question from the store. Between two reads
+    /// it waits for an event of the store, with pauses that grow from 50 ms to 5 s. After an error,
+    /// the turn is still usable.
+    ///
     /// # Errors
     /// [`ClientError`] if the store fails. The next call waits for a moment and reads again.
+    ///
+    /// # Panics
+    /// Panics outside of a tokio runtime, or if the runtime's time is not enabled.
     pub async fn next(&mut self) -> Option<Result<Envelope, ClientError>> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -120,13 +160,71 @@ impl Turn {
 
     /// Waits until the turn has ended, and returns the breadcrumbs of the executor's answer. The events are still available.
     ///
+    /// Use this when the text is not streamed. The response is a breadcrumb, such as
+    /// `agent.response.v1`, and not a [`TurnEnd`].
+    ///
     /// # Errors
     /// As [`RequestHandle::wait`].
+    ///
+    /// # Panics
+    /// As [`RequestHandle::wait`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::{Client, MemoryStore, Runtime, Subscription};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// # let store = MemoryStore::default();
+    /// # let helper = Agent::new("helper", ScriptedModel::new(["Hello!"]))
+    /// #     .instructions("You are helpful.")
+    /// #     .on(Subscription::trigger("user.message.v1"));
+    /// # let running = Runtime::on(&store).agent(helper).start().await?;
+    ///
+    /// let session = Client::new(&store).session("helper", "session-1")?;
+    /// let turn = session.send("Hi!").await?;
+    /// let reply = turn.wait_for_end(Duration::from_secs(30)).await?;
+    /// let response = reply.response().ok_or("no response")?;
+    /// assert_eq!(response.context["message"], "Hello!");
+    /// # running.stop().await?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn wait_for_end(&self, timeout: Duration) -> Result<Reply, ReplyError> {
         self.request.wait(timeout).await
     }
 
     /// Returns the events of the turn as a [`Stream`].
+    ///
+    /// The stream ends after [`TurnEvent::End`]. An error does not end it. Use it with a web
+    /// framework that sends a stream to the browser.
+    ///
+    /// # Examples
+    /// ```
+    /// use futures::TryStreamExt;
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::client::{Envelope, TurnEvent};
+    /// use universal_executor::{Client, MemoryStore, Runtime, Subscription};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// # let store = MemoryStore::default();
+    /// # let helper = Agent::new("helper", ScriptedModel::new(["Hello!"]))
+    /// #     .instructions("You are helpful.")
+    /// #     .on(Subscription::trigger("user.message.v1"));
+    /// # let running = Runtime::on(&store).agent(helper).start().await?;
+    ///
+    /// let session = Client::new(&store).session("helper", "session-1")?;
+    /// let events = session.send("Hi!").await?.into_stream();
+    /// let events: Vec<Envelope> = events.try_collect().await?;
+    /// let last = events.last().ok_or("no event")?;
+    /// assert!(matches!(last.event, TurnEvent::End(_)));
+    /// # running.stop().await?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn into_stream(self) -> impl Stream<Item = Result<Envelope, ClientError>> + Send + 'static {
         stream::unfold(self, |mut turn| async {
             let next = turn.next().await?;
@@ -137,8 +235,28 @@ impl Turn {
     /// Cancels the turn, with all runs that its breadcrumbs triggered, and returns the number of runs that were ended. A turn that has
     /// ended stays as it is. A turn that no worker has received is not executed later.
     ///
+    /// A worker that executes the turn stops with its next heartbeat, usually within 10 s. The next
+    /// message of the session is then answered.
+    ///
     /// # Errors
     /// As [`Client::cancel`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::client::{TurnEnd, TurnEvent};
+    /// use universal_executor::{Client, MemoryStore};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let client = Client::new(&MemoryStore::default());
+    /// let mut turn = client.session("helper", "session-1")?.send("Hello!").await?;
+    /// assert_eq!(turn.cancel().await?, 1);
+    ///
+    /// let end = turn.next().await.ok_or("no event")??;
+    /// assert_eq!(end.event, TurnEvent::End(TurnEnd::Cancelled));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn cancel(&self) -> Result<usize, ClientError> {
         self.request.cancel().await
     }
