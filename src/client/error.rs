@@ -126,9 +126,9 @@ pub enum ClientError {
     SessionLog(#[from] SessionError),
     /// The client's store failed, or refused the operation.
     ///
-    /// The field `source` of [`StoreFailure`] has the reason. Common ones are [`StoreError::Unavailable`] (retry
-    /// later), [`StoreError::NotFound`], [`StoreError::UnknownRun`] and [`StoreError::WrongState`]
-    /// (no retry).
+    /// The field `source` of [`StoreFailure`] has the reason. Common ones are
+    /// [`StoreError::Unavailable`] (retry later), [`StoreError::NotFound`],
+    /// [`StoreError::UnknownRun`] and [`StoreError::WrongState`] (no retry).
     #[error(transparent)]
     Store(Box<StoreFailure>),
 }

@@ -8,7 +8,7 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | send a request and wait for its reply | [`Client::request`], [`RequestHandle::wait`], [`Reply`] |
+//! | send a request and wait for its reply | [`Client::request`], [`RequestHandle::wait`] |
 //! | chat with an executor, with streamed text | [`Client::session`], [`Session`], [`Turn`] |
 //! | list and answer questions to people | [`Client::questions`], [`Questions`], [`Principal`] |
 //! | list, cancel and repeat runs | [`Client::runs`], [`Client::cancel`], [`Client::redo`] |
@@ -376,8 +376,8 @@ impl Client {
     /// # Examples
     /// ```
     /// use universal_executor::{
-    ///     BreadcrumbStoreExt, Client, MemoryStore, NewBreadcrumb, Response, Route, Runtime, Subscription,
-    ///     executor,
+    ///     BreadcrumbStoreExt, Client, MemoryStore, NewBreadcrumb, Response, Route, Runtime,
+    ///     Subscription, executor,
     /// };
     ///
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

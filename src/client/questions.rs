@@ -33,7 +33,8 @@ use std::time::Duration;
 /// | to | use |
 /// |---|---|
 /// | list questions | [`open`](Self::open), [`open_for`](Self::open_for) |
-/// | decide about a tool call | [`approve`](Self::approve), [`approve_with`](Self::approve_with), [`reject`](Self::reject) |
+/// | approve a tool call | [`approve`](Self::approve), [`approve_with`](Self::approve_with) |
+/// | refuse a tool call | [`reject`](Self::reject) |
 /// | answer another question | [`answer`](Self::answer) |
 /// | show one question | [`get`](Self::get), [`state`](Self::state) |
 ///
@@ -265,23 +266,23 @@ impl Questions {
     ///
     /// # Examples
     /// ```
-    /// use universal_executor::client::{AnswerError, Client, Principal};
+    /// use universal_executor::client::{AnswerError, Client, ClientError, Principal};
     ///
     /// /// Returns the text for the person who clicked on "approve".
-    /// async fn approve(client: &Client, id: &str, ann: &Principal) -> Result<String, AnswerError> {
-    ///     match client.questions().approve(id, ann).await {
-    ///         Ok(()) => Ok("approved".to_owned()),
-    ///         Err(AnswerError::NotOpen { by: Some(by), .. }) => Ok(format!("{by} answered before")),
-    ///         Err(AnswerError::NotOpen { .. } | AnswerError::Expired { .. }) => Ok("too late".to_owned()),
-    ///         Err(AnswerError::NotAllowed { allowed, .. }) => Ok(format!("ask {}", allowed.join(", "))),
-    ///         Err(error) => Err(error),
-    ///     }
+    /// async fn approve(client: &Client, id: &str, ann: &Principal) -> Result<String, ClientError> {
+    ///     Ok(match client.questions().approve(id, ann).await {
+    ///         Ok(()) => "approved".to_owned(),
+    ///         Err(AnswerError::Client(error)) => return Err(error),
+    ///         Err(AnswerError::NotOpen { by: Some(by), .. }) => format!("{by} answered before"),
+    ///         Err(AnswerError::Expired { at, .. }) => format!("the question expired at {at}"),
+    ///         Err(error) => error.to_string(),
+    ///     })
     /// }
     /// ```
     ///
     /// # Cancel safety
-    /// If this future is dropped, the answer may have been written. The same call again returns
-    /// `Ok`.
+    /// If this future is dropped, the answer may have been written. A repeated call is
+    /// safe.
     pub async fn approve(&self, id: &str, person: &Principal) -> Result<(), AnswerError> {
         let question = self.get(id).await?;
         let answer = json!({"approved": true});

@@ -28,7 +28,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// let clerk = executor("clerk").on(Subscription::trigger("order.v1")).execute(|_| async {
-///     Ok(Response::create(NewBreadcrumb::new("log.v1")).and_create(NewBreadcrumb::new("quote.v1")))
+///     let response = Response::create(NewBreadcrumb::new("log.v1"));
+///     Ok(response.and_create(NewBreadcrumb::new("quote.v1")))
 /// });
 /// let store = MemoryStore::default();
 /// let running = Runtime::on(&store).executor(clerk).start().await?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// | variant | [code](Self::code) | remedy |
 /// |---|---|---|
 /// | `Failed` | `request_failed` | remove the cause, then [`Client::redo`](super::Client::redo) |
-/// | `Cancelled` | `cancelled` | [`Client::redo`](super::Client::redo), or a request with another key |
+/// | `Cancelled` | `cancelled` | [`Client::redo`](super::Client::redo), or another key |
 /// | `Skipped` | `skipped` | correct the breadcrumb or the subscription |
 /// | `Superseded` | `superseded` | wait for the run of the later trigger version |
 /// | `TimedOut` | `timed_out` | wait again, or answer the question |

@@ -7,8 +7,9 @@ use crate::store::RunState;
 
 /// Error returned when the answer of a person to a question has no effect.
 ///
-/// Returned by the methods of [`Questions`](super::Questions). After each error, the run is
-/// unchanged. An open question stays open, and another person or another answer can succeed.
+/// Returned by the methods of [`Questions`](super::Questions). Except after
+/// [`Client`](Self::Client), the answer has no effect. An open question stays open, and another
+/// person or another answer can succeed.
 ///
 /// | variant | [code](Self::code) | remedy |
 /// |---|---|---|

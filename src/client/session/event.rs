@@ -27,7 +27,7 @@ pub struct Envelope {
     /// The cursor after this event of the turn. [`Session::resume`](super::Session::resume) continues at the cursor.
     ///
     /// It contains the request ID of the turn and no secret. It is valid while the store has the
-    /// message and the events of the turn.
+    /// message of the turn.
     pub cursor: String,
     /// The event of the turn.
     pub event: TurnEvent,
@@ -73,7 +73,8 @@ pub enum TurnEvent {
     },
     /// An agent calls a tool during the turn.
     ///
-    /// The arguments are not part of the event. The final answer can omit text from before the call.
+    /// The arguments are not part of the event. The final answer can omit text from before the
+    /// call.
     ToolCalled {
         /// The ID of the tool call.
         call: String,
