@@ -7,17 +7,46 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The pending events and due runs of all workers that share an event source and stores.
+///
+/// Returned by [`Runtime::backlog`]. The values are the same on each worker with the same
+/// executors, so do not add them up.
+///
+/// # Examples
+/// ```
+/// use universal_executor::{MemoryStore, Response, Runtime, Subscription, executor};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .execute(|_| async { Ok(Response::none()) });
+/// let store = MemoryStore::default();
+///
+/// let runtime = Runtime::on(&store).executor(clerk).build()?;
+/// let backlog = runtime.backlog().await?;
+/// let due: usize = backlog.executors.iter().map(|one| one.due).sum();
+/// assert_eq!(due, 0);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Backlog {
     /// Number of events that the source still has to deliver to these workers, or `None` if the source cannot count them. See
     /// [`EventSource::behind`](crate::EventSource::behind).
+    ///
+    /// Also `None` if the source does not answer.
     pub behind: Option<u64>,
     /// The due runs of each executor in the ledgers. For an executor on a store without a ledger, only the runs of this process.
+    ///
+    /// One entry for each executor of the runtime, also without due runs.
     pub executors: Vec<Due>,
 }
 
 /// The due runs of an executor: runs that no worker has claimed although they could start.
+///
+/// A value that stays high means too few workers, a limit on concurrency or rate, or an ordering
+/// key that serialises the runs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Due {
@@ -27,6 +56,8 @@ pub struct Due {
     /// the same ordering key counts too, and so does a run of a lost worker once its lease has expired.
     pub due: usize,
     /// Time for which the oldest due run could have been claimed, by the store's clock. `None` without due runs.
+    ///
+    /// Use it for an alert: it increases for as long as work waits.
     pub oldest: Option<Duration>,
 }
 

@@ -11,6 +11,14 @@ use tokio::time::Instant;
 ///
 /// At least ten different triggers of the executor failed with a transient error, and no run has succeeded since. New
 /// triggers still run. Failed runs wait until a run succeeds; one of them at a time is retried as a probe.
+///
+/// Listed in [`Health::open_breakers`](super::Health::open_breakers). The first probe starts 5 s
+/// after the breaker opened. The pause doubles after each failed probe, up to 60 s, and a success
+/// of any run closes the breaker. Permanent errors do not open it. Each runtime has its own
+/// breakers, in memory only.
+///
+/// An open breaker usually means that an external service is down. No action is needed when it
+/// recovers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct OpenBreaker {
@@ -21,6 +29,8 @@ pub struct OpenBreaker {
     /// The error code of the executor's last failed attempt, or the outcome of the run if the run ended.
     pub last_error: &'static str,
     /// The time until the next probe of the executor may start: the retry of one failed run. Zero if the probe is due or running.
+    ///
+    /// At most 60 s.
     pub next_probe_in: Duration,
 }
 

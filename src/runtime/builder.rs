@@ -22,6 +22,43 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Builder of a [`Runtime`], with its executors and settings. Created by [`Runtime::on`] and [`Runtime::builder`].
+///
+/// Add executors, change settings, and then call one of these methods:
+///
+/// | method | effect |
+/// |---|---|
+/// | [`start`](Self::start) | starts the runtime on a tokio task; [`Running`] stops it |
+/// | `run_until_signal` (feature `signal`) | runs until Ctrl-C or SIGTERM |
+/// | [`build`](Self::build) | returns the [`Runtime`], for your own stop signal |
+///
+/// The defaults are for a service. A setting replaces its earlier value. [`build`](Self::build)
+/// reports the mistakes in executors and settings.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::{
+///     MemoryStore, NewBreadcrumb, Response, Runtime, Subscription, executor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+/// let store = MemoryStore::default();
+/// let running = Runtime::on(&store)
+///     .executor(clerk)
+///     .concurrency(8)
+///     .drain_timeout(Duration::from_secs(10))
+///     .worker_name("desk-1")
+///     .start()
+///     .await?;
+/// let report = running.stop().await?;
+/// assert_eq!(report.failed, 0);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[must_use = "a builder runs nothing until `start` is called"]
 pub struct RuntimeBuilder {
     /// The store of all executors, or `None` if each executor has a separate store.
@@ -71,6 +108,9 @@ impl RuntimeBuilder {
     }
 
     /// Adds an executor to the runtime. An executor made from a closure uses the runtime's store.
+    ///
+    /// The argument is the result of [`executor(..)`](fn@crate::executor), or any
+    /// [`UniversalExecutor`]. A mistake is reported by [`build`](Self::build), not by this call.
     pub fn executor(mut self, executor: impl IntoExecutor) -> Self {
         let added = match executor.into_executor(self.store.as_ref()) {
             Ok(executor) => Added::Executor(executor),
@@ -82,6 +122,18 @@ impl RuntimeBuilder {
 
     /// Adds an agent to the runtime. The agent uses the runtime's store, and the [`services`](Self::services) provide the model that it
     /// names.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::{MemoryStore, Runtime, Subscription};
+    ///
+    /// let helper = Agent::new("helper", ScriptedModel::new(["Hello!"]))
+    ///     .on(Subscription::trigger("user.message.v1"));
+    /// let runtime = Runtime::on(&MemoryStore::default()).agent(helper).build()?;
+    /// assert_eq!(runtime.executors().len(), 1);
+    /// # Ok::<(), universal_executor::runtime::RuntimeError>(())
+    /// ```
     #[cfg(feature = "agents")]
     pub fn agent(mut self, agent: Agent) -> Self {
         self.executors.push(Added::Agent(Box::new(agent)));
@@ -113,6 +165,18 @@ impl RuntimeBuilder {
     }
 
     /// Replaces the event source of the runtime, for example by a source that receives events over NATS.
+    ///
+    /// Use this with [`Runtime::on`], for example to receive events over NATS while the store is
+    /// PostgreSQL. The last call counts.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{MemoryStore, Runtime};
+    ///
+    /// let store = MemoryStore::default();
+    /// let builder = Runtime::on(&store).events(store.events());
+    /// # drop(builder);
+    /// ```
     pub fn events(mut self, source: impl EventSource) -> Self {
         self.source = Box::new(source);
         self
@@ -121,12 +185,47 @@ impl RuntimeBuilder {
     /// Sets the first breadcrumb that an executor without a saved position reads. Defaults to [`FirstStart::LastHour`] in a runtime
     /// [on a store](Runtime::on). [`start_at`](Self::start_at) and [`look_back`](Self::look_back) then have no effect. A later call of
     /// `start_at` replaces this setting.
+    ///
+    /// Use this for an executor that is new on a store with older breadcrumbs. The first saved
+    /// position ends the effect of the setting.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::runtime::FirstStart;
+    /// use universal_executor::{MemoryStore, Runtime};
+    ///
+    /// let store = MemoryStore::default();
+    /// let builder = Runtime::on(&store).first_start(FirstStart::Oldest);
+    /// # drop(builder);
+    /// ```
     pub fn first_start(mut self, start: FirstStart) -> Self {
         self.settings.first_start = Some(start);
         self
     }
 
     /// Adds several executors to the runtime.
+    ///
+    /// Use this for executors of different types, each bound to the store already.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use universal_executor::{
+    ///     MemoryStore, Response, Runtime, Subscription, UniversalExecutor, executor,
+    /// };
+    ///
+    /// let store = MemoryStore::default();
+    /// let mut executors: Vec<Arc<dyn UniversalExecutor>> = Vec::new();
+    /// for id in ["first", "second"] {
+    ///     let built = executor(id)
+    ///         .on(Subscription::trigger("order.v1"))
+    ///         .execute(|_| async { Ok(Response::none()) });
+    ///     executors.push(Arc::new(built.bind(&store)?));
+    /// }
+    /// let runtime = Runtime::on(&store).executors(executors).build()?;
+    /// assert_eq!(runtime.executors().len(), 2);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn executors(
         mut self,
         executors: impl IntoIterator<Item = Arc<dyn UniversalExecutor>>,
@@ -137,6 +236,9 @@ impl RuntimeBuilder {
     }
 
     /// Adds the executors that are defined in a store, and follows changes of the definitions.
+    ///
+    /// The runtime loads the definitions at its start, and a later version without a restart. A
+    /// further call replaces the earlier one. See [`StoredDefinitions`].
     #[cfg(feature = "agents")]
     pub fn definitions(mut self, definitions: StoredDefinitions) -> Self {
         self.definitions = Some(definitions);
@@ -144,6 +246,9 @@ impl RuntimeBuilder {
     }
 
     /// Sets the name of this worker in [`Runtime::workers`] and in logs. Defaults to the program name with the process ID.
+    ///
+    /// The name is for people, and two workers can have the same name. The default is, for example,
+    /// `desk:4711`.
     pub fn worker_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
@@ -151,6 +256,9 @@ impl RuntimeBuilder {
 
     /// Sets the maximum number of runs that execute at a time, of all executors together. Defaults to 64. With 1, a run starts after
     /// the response of the previous run is committed. With more, a run that is committing its response does not count.
+    ///
+    /// Must be more than 0. Agents and tools that wait for a network allow a high value. Reduce it
+    /// if runs need much memory.
     pub fn concurrency(mut self, runs: usize) -> Self {
         self.settings.concurrency = runs;
         self
@@ -159,6 +267,9 @@ impl RuntimeBuilder {
     /// Sets the maximum number of runs of one executor that execute at a time, for executors whose profile has no limit. Defaults to
     /// 16. The limit keeps a slow executor from using the whole [`concurrency`](Self::concurrency). A run that is committing its
     /// response does not count, unless the limit is 1. At most the same number of runs may commit at a time.
+    ///
+    /// Must be more than 0. [`Profile::max_inflight`](crate::Profile::max_inflight) sets the limit
+    /// of one executor. Both limits hold per worker, not for all workers together.
     pub fn max_inflight(mut self, runs: usize) -> Self {
         self.settings.max_inflight = runs;
         self
@@ -166,6 +277,9 @@ impl RuntimeBuilder {
 
     /// Sets the maximum number of deliveries in flight: received from the source and not yet handled, redeliveries included.
     /// Defaults to 8,192. Further events wait in the source.
+    ///
+    /// Must be more than 0. Each delivery holds an event in memory, so a lower value uses less
+    /// memory.
     pub fn max_deliveries(mut self, deliveries: usize) -> Self {
         self.settings.max_deliveries = deliveries;
         self
@@ -201,6 +315,9 @@ impl RuntimeBuilder {
 
     /// Sets the interval between checks of the ledger for runs that became due without an event. The lease or the wait of such a run has
     /// ended, for example of the run of a lost worker, or of a question without an answer. Defaults to 5 s.
+    ///
+    /// Must be more than 0. A shorter interval finds such runs sooner, and costs more reads of the
+    /// ledger by each worker. It is also the interval of the readiness checks in the log.
     pub fn sweep_every(mut self, interval: Duration) -> Self {
         self.settings.sweep = interval;
         self
@@ -209,12 +326,19 @@ impl RuntimeBuilder {
     /// Sets the interval between catch-up queries to the store. They find runs that other workers suspended. If the source can lose
     /// events without reporting the loss, they also find everything committed since one minute before the saved position. This
     /// is also the longest interval between two saves of the position. Defaults to 60 s.
+    ///
+    /// Must be more than 0. With the feature `metrics`, the gauges of the
+    /// [backlog](Runtime::backlog) are updated at this interval.
     pub fn reconcile_every(mut self, interval: Duration) -> Self {
         self.settings.reconcile = interval;
         self
     }
 
     /// Sets the maximum time that the running work of the runtime may take to finish at a shutdown. Defaults to 25 s.
+    ///
+    /// After this time, the remaining runs are dropped and released within 5 s. They use no
+    /// attempt. Give the orchestrator a grace period of more than this time plus 5 s. Zero is
+    /// allowed: running work is dropped at once.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drain = timeout;
         self
@@ -222,6 +346,10 @@ impl RuntimeBuilder {
 
     /// Starts the runtime on a tokio task. Returns once every subscription is active: a breadcrumb that is written after that
     /// triggers its executors.
+    ///
+    /// Hold the returned [`Running`] until the end of the program, because its drop stops the
+    /// runtime. With live workers that run other versions of the executors, the start takes up to
+    /// 11 s by default.
     ///
     /// # Errors
     /// - The errors of [`build`](Self::build).
@@ -231,6 +359,27 @@ impl RuntimeBuilder {
     ///
     /// # Cancel safety
     /// Dropping this future stops the runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Response, Runtime, Subscription,
+    ///     executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+    /// let store = MemoryStore::default();
+    /// let running = Runtime::on(&store).executor(clerk).start().await?;
+    /// store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// // The program serves its clients here.
+    /// running.stop().await?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn start(self) -> Result<Running, RuntimeError> {
         Running::start(self.build()?).await
     }
@@ -243,6 +392,22 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// The errors of [`start`](Self::start), and [`RuntimeError::Signals`] if the signal handlers cannot be installed.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use universal_executor::{BoxError, MemoryStore, Response, Runtime, Subscription, executor};
+    ///
+    /// #[tokio::main(flavor = "current_thread")]
+    /// async fn main() -> Result<(), BoxError> {
+    ///     let clerk = executor("clerk")
+    ///         .on(Subscription::trigger("order.v1"))
+    ///         .execute(|_| async { Ok(Response::none()) });
+    ///     let store = MemoryStore::default(); // a service uses a durable store
+    ///     let report = Runtime::on(&store).executor(clerk).run_until_signal().await?;
+    ///     println!("{} events", report.events);
+    ///     Ok(())
+    /// }
+    /// ```
     #[cfg(feature = "signal")]
     pub async fn run_until_signal(self) -> Result<RunReport, RuntimeError> {
         let signals = signals().map_err(|source| RuntimeError::Signals { source })?;
@@ -250,6 +415,9 @@ impl RuntimeBuilder {
     }
 
     /// Builds the runtime: binds the agents, checks the executors and indexes their subscriptions.
+    ///
+    /// The call reads nothing from the store and starts nothing. Cycles of executors that trigger
+    /// each other are logged at `WARN`.
     ///
     /// # Errors
     /// - [`RuntimeError::DuplicateId`] if two executors have the same ID.
@@ -259,6 +427,15 @@ impl RuntimeBuilder {
     /// - With the feature `agents`: `Agent` if an agent cannot be created, `NotADefinition` if the schema name of an
     ///   executor-creating function has no part `def`, and `ServedTool` if the services do not have a tool named in
     ///   `StoredDefinitions::tools`.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::runtime::RuntimeError;
+    /// use universal_executor::{MemoryStore, Runtime};
+    ///
+    /// let zero = Runtime::on(&MemoryStore::default()).concurrency(0).build();
+    /// assert!(matches!(zero, Err(RuntimeError::ZeroSetting { setting: "concurrency" })));
+    /// ```
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
         let executors = self.bound()?;
         self.settings.max_deliveries = match planted("unbounded-inbox") {

@@ -9,6 +9,35 @@ use crate::store::StoreError;
 use std::sync::Arc;
 
 /// Error returned when a [`Runtime`](super::Runtime) cannot be built or started, or cannot carry out a command.
+///
+/// | source | variants |
+/// |---|---|
+/// | executors in [`build`](super::RuntimeBuilder::build) | `DuplicateId`, `Invalid`, `Agent` |
+/// | stores in `build` | `NoStore`, `OtherStore` |
+/// | settings in `build` | `ZeroSetting`, `NotADefinition`, `ServedTool` |
+/// | the start | `OlderTriggers`, `Source`, `Store`, `Signals` |
+/// | the state of the runtime | `AlreadyRunning`, `NotStarted` |
+/// | [`Running`](super::Running) | `Task` |
+/// | commands on a run, such as `redo` | `UnknownExecutor`, `NoLedger`, `Store` |
+/// | `pause` and `resume` | `UnknownExecutor`, `NoLedger`, `Pause` |
+///
+/// The errors of `build` are mistakes in the program. [`retry`](Self::retry) returns if a retry can
+/// help.
+///
+/// # Examples
+/// ```
+/// use universal_executor::runtime::RuntimeError;
+/// use universal_executor::{MemoryStore, Response, Runtime, Subscription, executor};
+///
+/// let first = || {
+///     executor("clerk")
+///         .on(Subscription::trigger("order.v1"))
+///         .execute(|_| async { Ok(Response::none()) })
+/// };
+/// let store = MemoryStore::default();
+/// let built = Runtime::on(&store).executor(first()).executor(first()).build();
+/// assert!(matches!(built, Err(RuntimeError::DuplicateId { id }) if id == "clerk"));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
@@ -19,12 +48,17 @@ pub enum RuntimeError {
         id: String,
     },
     /// An executor's settings are invalid, or its store lacks a feature that the executor needs.
+    ///
+    /// The cause is an [`InvalidExecutor`], which names the executor and the problem.
     #[error(
         "cannot add an executor to the runtime: the executor's settings are invalid, or its store lacks a feature that the executor \
          needs; see the cause"
     )]
     Invalid(#[from] InvalidExecutor),
     /// An agent that was added to the runtime cannot be created.
+    ///
+    /// The cause names the problem, for example a model name without
+    /// [`services`](super::RuntimeBuilder::services).
     #[cfg(feature = "agents")]
     #[error("cannot create an agent that was added to the runtime; see the cause")]
     Agent(#[from] AgentError),
@@ -50,6 +84,10 @@ pub enum RuntimeError {
         store: String,
     },
     /// An executor starts for the first time, and the store has triggers for it that are older than one hour.
+    ///
+    /// Only a runtime with the default [`FirstStart::LastHour`](super::FirstStart::LastHour) on a
+    /// store with a ledger fails like this. Choose another
+    /// [`first_start`](super::RuntimeBuilder::first_start).
     #[error(
         "executor {executor:?} starts for the first time, and {}{count} breadcrumbs that match its triggers are older than an hour; call \
          .first_start with FirstStart::Oldest to process all of them, with FirstStart::Now to skip them, or with FirstStart::Since(time) \
@@ -65,9 +103,13 @@ pub enum RuntimeError {
         is_exact: bool,
     },
     /// The runtime was stopped before its start was complete.
+    ///
+    /// [`start`](super::RuntimeBuilder::start) returns it if the task stopped during the start.
     #[error("the runtime was stopped before its start was complete")]
     NotStarted,
     /// The runtime's task panicked, or tokio shut down.
+    ///
+    /// The running work was dropped, and another worker continues it.
     #[error("the runtime ended without a report, because its task panicked or tokio shut down")]
     Task {
         /// The error of the runtime's tokio task.
@@ -107,9 +149,15 @@ pub enum RuntimeError {
         source: NotRegistered,
     },
     /// The runtime is already running. A runtime that has ended can run again.
+    ///
+    /// [`Runtime::run_until`](super::Runtime::run_until) was called while an earlier call was
+    /// running.
     #[error("the runtime is already running; build a second runtime to run two")]
     AlreadyRunning,
     /// The runtime has no executor with the ID that a command names.
+    ///
+    /// An executor of a definition is unknown while its definition is not loaded.
+    /// [`Runtime::executors`](super::Runtime::executors) lists the IDs.
     #[error(
         "the runtime has no executor with ID {id:?}; check the ID, or add the executor to the runtime"
     )]
@@ -118,6 +166,8 @@ pub enum RuntimeError {
         id: String,
     },
     /// The store of the executor that a command names has no run ledger.
+    ///
+    /// The ledger in memory that a runtime adds to such a store accepts no commands.
     #[error(
         "the store of executor {id:?} has no run ledger, so its runs cannot be redone, cancelled or skipped, and the executor cannot \
          be paused; add a ledger with WithLedger"
@@ -127,6 +177,9 @@ pub enum RuntimeError {
         id: String,
     },
     /// The store failed, or refused a command on a run.
+    ///
+    /// For a command, the source is often [`StoreError::UnknownRun`] or [`StoreError::WrongState`],
+    /// which a retry cannot change.
     #[error("cannot {operation}")]
     Store {
         /// The command that failed, for example `redo the run`.
@@ -143,6 +196,9 @@ pub enum RuntimeError {
         source: StoreError,
     },
     /// The runtime cannot subscribe to the event source.
+    ///
+    /// Check the address and the credentials of the source. The program can start the runtime again
+    /// after the delay of [`retry`](Self::retry).
     #[error("the runtime cannot subscribe to its event source; see the cause")]
     Source(#[source] SourceError),
 }
@@ -163,6 +219,9 @@ impl RuntimeError {
     }
 
     /// Returns [`Retry::After`] if a retry of the failed operation could succeed, and [`Retry::Never`] otherwise.
+    ///
+    /// [`Store`](Self::Store), [`Pause`](Self::Pause) and [`Source`](Self::Source) return the
+    /// decision of their cause. All other errors return [`Retry::Never`].
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

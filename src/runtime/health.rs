@@ -12,18 +12,53 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// The health of a runtime, for liveness and readiness probes of a service.
+///
+/// Returned by [`Runtime::health`](super::Runtime::health). Use [`live`](Self::live) for a liveness
+/// probe, which restarts the process, and [`ready`](Self::ready) for a readiness probe.
+///
+/// # Examples
+/// ```
+/// use universal_executor::{MemoryStore, Response, Runtime, Subscription, executor};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .execute(|_| async { Ok(Response::none()) });
+/// let store = MemoryStore::default();
+///
+/// let runtime = Runtime::on(&store).executor(clerk).build()?;
+///
+/// let health = runtime.health(); // the runtime has not been started
+/// assert!(health.live && !health.ready);
+/// assert_eq!(health.problems, ["the runtime is not running"]);
+/// assert!(health.open_breakers.is_empty());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Health {
     /// If `false`, the runtime's tasks are no longer polled, because something blocks their threads. Restart the process.
+    ///
+    /// It becomes `false` after three times [`sweep_every`](super::RuntimeBuilder::sweep_every)
+    /// plus 1 s without a poll, 16 s by default. A runtime that is not running or is stopping is
+    /// live.
     pub live: bool,
     /// If `true`, there are no [`problems`](Self::problems): the runtime receives events and claims runs, and its source and stores
     /// answer.
+    ///
+    /// It is `false` before the start, during the start and during the drain.
     pub ready: bool,
     /// The reasons why the runtime is not ready, for people. Empty if the runtime is ready.
+    ///
+    /// The reasons are a start, a stop, an unavailable source, a store that fails, a thread that an
+    /// executor blocks for more than 5 s, and slots for blocking tools that are all stuck.
     pub problems: Vec<String>,
     /// The executors whose circuit breaker is open. An open breaker does not make the runtime unready, because it concerns only
     /// one executor.
+    ///
+    /// Use them for an alert, or the metric [`BREAKER_OPEN`](super::metrics::BREAKER_OPEN).
     pub open_breakers: Vec<OpenBreaker>,
 }
 

@@ -7,6 +7,22 @@ use std::sync::Arc;
 
 /// A type that [`RuntimeBuilder::executor`](super::RuntimeBuilder::executor) accepts: every [`UniversalExecutor`], and an [`Executor`] made
 /// from a closure. The latter uses the runtime's store.
+///
+/// You rarely implement or call this trait. Implement [`UniversalExecutor`] for your own executor
+/// types.
+///
+/// # Examples
+/// ```
+/// use universal_executor::runtime::{IntoExecutor, RuntimeError};
+/// use universal_executor::{MemoryStore, Response, Runtime, Subscription, executor};
+///
+/// /// Runs one executor on a store in memory.
+/// fn runtime(one: impl IntoExecutor) -> Result<Runtime, RuntimeError> {
+///     Runtime::on(&MemoryStore::default()).executor(one).build()
+/// }
+/// let clerk = executor("clerk").on(Subscription::trigger("order.v1"));
+/// assert!(runtime(clerk.execute(|_| async { Ok(Response::none()) })).is_ok());
+/// ```
 pub trait IntoExecutor {
     /// Returns the executor for a runtime, bound to `store` if it has no store. `store` is `None` in a runtime without a store.
     ///

@@ -34,32 +34,58 @@
 //! ```
 
 /// Name of the counter of events that the event source delivered.
+///
+/// Unit: events. It also counts events that concern no executor.
 pub const EVENTS: &str = "ux_events_total";
 /// Name of the counter of events that the event source reported as dropped.
+///
+/// Unit: events. The runtime searches the store for the breadcrumbs of these events.
 pub const MISSED: &str = "ux_events_missed_total";
 /// Name of the counter of breadcrumbs without an event that a sweep found in the store.
+///
+/// Unit: breadcrumbs. It counts those that concern an executor, a wait or a definition.
 pub const FOUND: &str = "ux_events_found_by_sweep_total";
 /// Name of the counter of events that may trigger an executor. Label: `executor`.
+///
+/// Unit: events. An event that matches two executors counts for both.
 pub const MATCHES: &str = "ux_matches_total";
 /// Name of the counter of ended attempts of runs. Labels: `executor`, `outcome`.
+///
+/// Unit: attempts. Alert on the outcome `failed`, which means a dead letter.
 pub const RUNS: &str = "ux_runs_total";
 /// Name of the histogram of the durations of attempts of runs, in seconds. Label: `executor`.
 pub const RUN_SECONDS: &str = "ux_run_seconds";
 /// Name of the histogram of the times from the commit of a trigger to the start of an attempt, in seconds. Label: `executor`.
 pub const LAG_SECONDS: &str = "ux_lag_seconds";
 /// Name of the gauge of the attempts of runs in flight.
+///
+/// It covers this worker only. It can exceed [`concurrency`](super::RuntimeBuilder::concurrency)
+/// while runs commit.
 pub const IN_FLIGHT: &str = "ux_runs_in_flight";
 /// Name of the gauge of the event deliveries whose runs are not enqueued yet. Label: `store`.
+///
+/// It covers this worker only. A value that stays high means that the store is slow. The label is a
+/// number of the store in this process.
 pub const QUEUE: &str = "ux_queue_depth";
 /// Name of the gauge of the open calls of [`Runtime::wait_for`](super::Runtime::wait_for). Label: `store`.
+///
+/// It covers this worker only. The maximum is 10,000 for each store.
 pub const WAITS: &str = "ux_waits_open";
 /// Name of the gauge of an executor's due runs, counted up to 1,000. Label: `executor`.
+///
+/// It covers all workers of the store: take the maximum of the workers, not the sum.
 pub const DUE: &str = "ux_runs_due";
 /// Name of the gauge of the time since the oldest due run became due, in seconds. Label: `executor`.
+///
+/// Alert if it increases: there are too few workers, or a limit delays the runs.
 pub const OLDEST_DUE_SECONDS: &str = "ux_oldest_due_seconds";
 /// Name of the gauge of the events that the event source still has to deliver.
+///
+/// It covers all workers of the consumer. A source that cannot count its events sets no value.
 pub const BEHIND: &str = "ux_events_behind";
 /// Name of the gauge that is 1 while the circuit breaker of an executor is open, otherwise 0. Label: `executor`.
+///
+/// It covers this worker only. See [`OpenBreaker`](super::OpenBreaker).
 pub const BREAKER_OPEN: &str = "ux_breaker_open";
 
 #[cfg(feature = "metrics")]

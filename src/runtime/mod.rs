@@ -8,6 +8,17 @@
 //! a failure, draining, and stopped (with the counts of [`RunReport`]). A `WARN` line reports that the runtime is not ready, with
 //! the problems of [`Health`]. Readiness is checked every [`sweep_every`](RuntimeBuilder::sweep_every).
 //!
+//! Start with these types:
+//!
+//! | to | use |
+//! |---|---|
+//! | build and start a runtime | [`Runtime::on`], [`RuntimeBuilder`] |
+//! | stop a started runtime and read its counts | [`Running`], [`RunReport`] |
+//! | answer health probes | [`Runtime::health`], [`Health`] |
+//! | measure the pending work | [`Runtime::backlog`], [`metrics`] |
+//! | redo, cancel or skip a run, pause an executor | [`Runtime::redo`], [`Runtime::pause`] |
+//! | find executors that trigger each other | [`graph`] |
+//!
 //! ```
 //! use serde_json::json;
 //! use std::sync::Arc;
@@ -123,6 +134,12 @@ use worker_records::WorkerRecords;
 
 /// Executors and the event source that triggers them, run by one process. Created by [`Runtime::on`] and [`Runtime::builder`].
 ///
+/// # Retries
+/// Retries of one executor have a budget, so that an outage does not multiply the load. Each first
+/// attempt adds a fifth of a retry, each second adds one, and at most 10 unused retries accumulate.
+/// A retry without budget waits in the ledger. After failures of ten different triggers without a
+/// success, a circuit breaker also delays the retries; see [`OpenBreaker`].
+///
 /// # Promises
 /// - **Isolated.** An executor that fails, panics or hangs stops no other executor. A store that does not answer stops no other
 ///   store, until [`max_deliveries`](RuntimeBuilder::max_deliveries) deliveries wait for it. Then the runtime takes no events.
@@ -164,6 +181,30 @@ const GRACE: Duration = Duration::from_secs(5);
 
 impl Runtime {
     /// Creates a builder for a runtime on an event source, without a store: each executor must be bound to a store.
+    ///
+    /// Use this if the executors are on several stores, or are bound already. Otherwise use
+    /// [`on`](Self::on). Executors without a saved position start at [`RuntimeBuilder::start_at`],
+    /// by default with the next event.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{
+    ///     MemoryStore, NewBreadcrumb, Response, Runtime, Subscription, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+    /// let store = MemoryStore::default();
+    /// let clerk = clerk.bind(&store)?;
+    ///
+    /// let runtime = Runtime::builder(store.events()).executor(clerk).build()?;
+    /// assert_eq!(runtime.executors().len(), 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn builder(source: impl EventSource) -> RuntimeBuilder {
         RuntimeBuilder::new(Box::new(source), None)
     }
@@ -205,6 +246,19 @@ impl Runtime {
 
     /// Creates a builder for a runtime on a store whose events come from another source. Examples are an RCRT (Right Context Right
     /// Time) server with its event stream, and a mock store. The store handle is cloned.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{MemoryStore, Response, Runtime, Subscription, executor};
+    ///
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::none()) });
+    /// let store = MemoryStore::default();
+    /// let runtime = Runtime::on_source(&store, store.events()).executor(clerk).build()?;
+    /// # drop(runtime);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn on_source<B>(store: &B, source: impl EventSource) -> RuntimeBuilder
     where
         B: BreadcrumbStore + Clone + 'static,
@@ -222,6 +276,9 @@ impl Runtime {
     /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and is released without using an attempt.
     /// An at-most-once run whose `execute` was called keeps its lease instead, and ends as `outcome_unknown` when the lease expires.
     ///
+    /// Use this in tests, and in programs whose stop is a future. [`RuntimeBuilder::start`] runs
+    /// the runtime in the background instead.
+    ///
     /// # Errors
     /// - [`RuntimeError::AlreadyRunning`] if the runtime is running.
     /// - [`RuntimeError::Source`] if the runtime cannot subscribe to the source.
@@ -231,6 +288,33 @@ impl Runtime {
     /// # Cancel safety
     /// Dropping this future drops the running work immediately. The runs in flight, and runs that were claimed and not started, are
     /// released in the background, while tokio runs.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Response, Runtime, Subscription,
+    ///     executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+    /// let store = MemoryStore::default();
+    /// let runtime = Runtime::on(&store).executor(clerk).build()?;
+    ///
+    /// let answered = async {
+    ///     store.create(NewBreadcrumb::new("order.v1")).await.ok();
+    ///     while !matches!(store.latest("receipt.v1").await, Ok(Some(_))) {
+    ///         tokio::task::yield_now().await;
+    ///     }
+    /// };
+    /// let report = runtime.run_until(answered).await?;
+    /// assert_eq!(report.responded, 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn run_until(
         &self,
         shutdown: impl Future<Output = ()>,
@@ -245,11 +329,37 @@ impl Runtime {
     /// stream does not stop the runtime. The stream is polled from the beginning, so that a signal also ends a start that waits for a
     /// store or the source. For the rest, see [`run_until`](Self::run_until).
     ///
+    /// Use this for a worker that handles signals itself, for example together with health probes.
+    /// `RuntimeBuilder::run_until_signal` (feature `signal`) handles Ctrl-C and SIGTERM.
+    ///
     /// # Errors
     /// The errors of [`run_until`](Self::run_until).
     ///
     /// # Cancel safety
     /// As with [`run_until`](Self::run_until).
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{
+    ///     MemoryStore, NewBreadcrumb, Response, Runtime, Subscription, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+    /// let store = MemoryStore::default();
+    /// let runtime = Runtime::on(&store).executor(clerk).build()?;
+    ///
+    /// let (stop, mut stops) = tokio::sync::mpsc::channel(2);
+    /// let signals = futures::stream::poll_fn(move |cx| stops.poll_recv(cx));
+    /// stop.send(()).await?; // for example in a handler of SIGTERM
+    /// let report = runtime.run_until_signals(signals).await?;
+    /// assert_eq!(report.dropped, 0);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn run_until_signals(
         &self,
         signals: impl Stream<Item = ()>,
@@ -358,6 +468,29 @@ impl Runtime {
     }
 
     /// Returns the health of the runtime, for liveness and readiness probes.
+    ///
+    /// The call reads only memory, so a probe can call it often. Before a run and after it, the
+    /// runtime is live and not ready.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{
+    ///     MemoryStore, NewBreadcrumb, Response, Runtime, Subscription, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+    /// let store = MemoryStore::default();
+    /// let running = Runtime::on(&store).executor(clerk).start().await?;
+    /// let health = running.runtime().health();
+    /// assert!(health.live && health.ready, "{:?}", health.problems);
+    /// running.stop().await?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn health(&self) -> Health {
         self.vitals.health(&self.registry)
@@ -366,14 +499,39 @@ impl Runtime {
     /// Returns the pending events and due runs of all workers that share the stores and the source. The [metrics of the runtime](metrics)
     /// report the same at intervals.
     ///
+    /// Use this to scale the number of workers, or for an alert. The call reads up to 1,000 runs of
+    /// each executor, so call it about once a minute and not per request.
+    ///
     /// # Errors
     /// [`StoreError`] if a store does not answer. If the source does not answer, [`Backlog::behind`] is `None`.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{
+    ///     MemoryStore, NewBreadcrumb, Response, Runtime, Subscription, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+    /// let store = MemoryStore::default();
+    /// let runtime = Runtime::on(&store).executor(clerk).build()?;
+    /// let backlog = runtime.backlog().await?;
+    /// assert_eq!(&*backlog.executors[0].executor, "clerk");
+    /// assert_eq!(backlog.executors[0].due, 0);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn backlog(&self) -> Result<Backlog, StoreError> {
         backlog::of(&*self.source, &self.registry).await
     }
 
     /// Lists the workers that share the stores of this runtime, the most recently recorded first: one record for each
     /// [`Runtime`] and store handle. Workers that stopped are listed for 24 h.
+    ///
+    /// [`Client::workers`](crate::Client::workers) returns the same in a process without a runtime.
     ///
     /// # Errors
     /// [`StoreError`] if a store does not answer.
@@ -382,6 +540,27 @@ impl Runtime {
     }
 
     /// Returns the graph of the runtime's executors that trigger each other, with its cycles.
+    ///
+    /// [`RuntimeBuilder::build`] logs each cycle of the graph at `WARN`.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{
+    ///     MemoryStore, NewBreadcrumb, Response, Runtime, Subscription, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+    /// let store = MemoryStore::default();
+    /// let runtime = Runtime::on(&store).executor(clerk).build()?;
+    /// assert!(runtime.graph().cycles().is_empty());
+    /// println!("{}", runtime.graph().to_mermaid());
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn graph(&self) -> Graph {
         let members = self.registry.all();
@@ -389,6 +568,26 @@ impl Runtime {
     }
 
     /// Returns the IDs of the runtime's current executors, including the executors of definitions.
+    ///
+    /// Executors of definitions are in the list while their definition is loaded.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{
+    ///     MemoryStore, NewBreadcrumb, Response, Runtime, Subscription, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+    /// let store = MemoryStore::default();
+    /// let runtime = Runtime::on(&store).executor(clerk).build()?;
+    /// assert_eq!(&*runtime.executors()[0], "clerk");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn executors(&self) -> Vec<Arc<str>> {
         let members = self.registry.all();
@@ -406,11 +605,39 @@ impl Runtime {
     /// [`sweep_every`](RuntimeBuilder::sweep_every). Then a breadcrumb from shortly before the call can match. The `timeout` counts
     /// from the call. At most 10,000 waits may be open at a time. The runtime must be [running](Self::run_until) during the wait.
     ///
+    /// Use this in a program that is a worker itself. In a process without a runtime, or for the
+    /// reply of one executor, use [`Client::request`](crate::Client::request).
+    ///
     /// # Errors
     /// [`WaitError`] if the timeout has passed, too many waits are open, the selector cannot be evaluated, or there is no executor.
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Response, Runtime, Selector,
+    ///     Subscription, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+    /// let store = MemoryStore::default();
+    /// let running = Runtime::on(&store).executor(clerk).start().await?;
+    ///
+    /// let receipt = Selector::schema("receipt.v1");
+    /// let receipt = running.runtime().wait_for(receipt, Duration::from_secs(10));
+    /// store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// assert_eq!(receipt.await?.created_by.as_deref(), Some("clerk"));
+    /// running.stop().await?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn wait_for(
         &self,
         selector: Selector,

@@ -2,6 +2,35 @@ use crate::executor::{ExecutorError, Outcome};
 use serde::Serialize;
 
 /// Counts of the events and runs that a runtime has processed.
+///
+/// Returned at the end of [`Runtime::run_until`](super::Runtime::run_until),
+/// [`Running::stop`](super::Running::stop) and the other methods that run a runtime. It counts from
+/// the start of this call. For values while the runtime runs, use the [metrics](super::metrics).
+/// The log line "the runtime stopped" has the same counts.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::{
+///     Client, MemoryStore, NewBreadcrumb, Response, Runtime, Subscription, executor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .execute(|_| async { Ok(Response::none()) });
+/// let store = MemoryStore::default();
+/// let running = Runtime::on(&store).executor(clerk).start().await?;
+///
+/// let client = Client::new(&store);
+/// let request = client.request("clerk", NewBreadcrumb::new("order.v1")).send().await?;
+/// request.wait(Duration::from_secs(30)).await?;
+/// let report = running.stop().await?;
+/// assert_eq!((report.responded, report.failed, report.dropped), (1, 0, 0));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RunReport {
@@ -10,10 +39,15 @@ pub struct RunReport {
     /// Breadcrumbs without an event that a sweep found in the store and that concerned an executor, a wait or a definition.
     pub found_by_sweep: u64,
     /// Events that the event source dropped because the runtime was too slow.
+    ///
+    /// The runtime searches the store for the breadcrumbs of missed events, but does not find
+    /// deletions.
     pub missed: u64,
     /// Runs that ended with a response.
     pub responded: u64,
     /// Runs that ended as failed, each with a dead letter.
+    ///
+    /// [`Client::runs`](crate::Client::runs) lists these runs.
     pub failed: u64,
     /// Number of times that a run was suspended to wait for a breadcrumb or a time.
     pub suspended: u64,
@@ -26,11 +60,18 @@ pub struct RunReport {
     /// whose runs the ledger rejects.
     pub errors: u64,
     /// Panics that ended the task of a run because nothing caught them.
+    ///
+    /// Such a run is retried when its lease would have expired.
     pub panics: u64,
     /// Runs that had not ended at the end of the drain and were dropped. Another worker continues them.
+    ///
+    /// If this is not 0 at each stop, increase
+    /// [`drain_timeout`](super::RuntimeBuilder::drain_timeout).
     pub dropped: u64,
     /// IDs of the executors on a store without a run ledger. Their runs are recorded only in this process, so a trigger may be
     /// executed again after a restart.
+    ///
+    /// [`WithLedger`](crate::WithLedger) adds a ledger to such a store.
     pub without_ledger: Vec<String>,
 }
 

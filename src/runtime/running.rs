@@ -12,6 +12,30 @@ use tokio_util::sync::CancellationToken;
 ///
 /// Dropping the handle requests a graceful stop: the task finishes the running work within
 /// [`drain_timeout`](super::RuntimeBuilder::drain_timeout), while tokio runs.
+///
+/// The task ends with the tokio runtime that [`start`](super::RuntimeBuilder::start) was called in.
+/// A program that returns from `main` without [`stop`](Self::stop) drops its running work; another
+/// worker continues the work when the leases expire.
+///
+/// # Examples
+/// ```
+/// use universal_executor::{MemoryStore, Response, Runtime, Subscription, executor};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .execute(|_| async { Ok(Response::none()) });
+/// let store = MemoryStore::default();
+///
+/// let running = Runtime::on(&store).executor(clerk).start().await?;
+/// assert!(running.runtime().health().ready);
+///
+/// let report = running.stop().await?;
+/// assert_eq!(report.dropped, 0);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[must_use = "dropping it stops the runtime"]
 pub struct Running {
     runtime: Arc<Runtime>,
@@ -53,6 +77,9 @@ impl Running {
     /// Stops the runtime and returns its report. The runtime claims no more runs, and finishes the running ones within the drain
     /// timeout.
     ///
+    /// Call this at the end of the program. It returns when the running work has ended, at the
+    /// latest a few seconds after the drain timeout (25 s by default).
+    ///
     /// # Errors
     /// [`RuntimeError::Task`] if the task panicked or tokio shut down.
     ///
@@ -65,16 +92,34 @@ impl Running {
 
     /// Waits until the runtime ends without a stop, which only a failure of its tokio task can cause.
     ///
+    /// Use this next to a server, to end the program if the runtime fails.
+    ///
     /// # Errors
     /// [`RuntimeError::Task`] if the task panicked or tokio shut down.
     ///
     /// # Cancel safety
     /// Dropping this future stops the runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::runtime::{Running, RuntimeError};
+    ///
+    /// /// Runs a server until it ends, or until the runtime fails.
+    /// async fn run(running: Running, server: impl Future<Output = ()>) -> Result<(), RuntimeError> {
+    ///     tokio::select! {
+    ///         ended = running.ended() => ended.map(drop),
+    ///         () = server => Ok(()), // the drop of `running.ended()` stops the runtime
+    ///     }
+    /// }
+    /// ```
     pub async fn ended(mut self) -> Result<RunReport, RuntimeError> {
         (&mut self.task).await.map_err(ended)?
     }
 
     /// Returns the runtime, for example for its [`health`](Runtime::health).
+    ///
+    /// Also use it for [`wait_for`](Runtime::wait_for), [`redo`](Runtime::redo) and
+    /// [`pause`](Runtime::pause). A clone of the `Arc` does not keep the task running.
     #[must_use]
     pub fn runtime(&self) -> &Arc<Runtime> {
         &self.runtime

@@ -38,6 +38,19 @@ impl Default for Settings {
 /// The runtime saves a position for each executor of a store with a run ledger. From then on the setting has no effect: a
 /// restart continues at the position, after any downtime. The setting is for executors in the code of the service: an executor made
 /// of a definition starts when it is loaded for the first time.
+///
+/// Set by [`RuntimeBuilder::first_start`](super::RuntimeBuilder::first_start).
+///
+/// # Examples
+/// ```
+/// use universal_executor::runtime::FirstStart;
+/// use universal_executor::{MemoryStore, Runtime};
+///
+/// assert_eq!(FirstStart::default(), FirstStart::LastHour);
+/// let store = MemoryStore::default();
+/// let builder = Runtime::on(&store).first_start(FirstStart::Now); // skips older breadcrumbs
+/// # drop(builder);
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum FirstStart {
@@ -47,9 +60,13 @@ pub enum FirstStart {
     #[default]
     LastHour,
     /// Starts with the oldest breadcrumb of the store.
+    ///
+    /// Use this for an executor that must process the whole history, such as an import.
     Oldest,
     /// Starts with the first breadcrumb that is written after the start of the executor.
     Now,
     /// Starts with the first breadcrumb of this time or later, by the store's clock.
+    ///
+    /// Use this if older breadcrumbs were processed by another system up to this time.
     Since(Timestamp),
 }

@@ -12,6 +12,17 @@
 //! version. [`StoredDefinitions::options`] can turn unknown fields into errors. The module `check` (feature `workflows`) finds
 //! such problems before the definition is stored.
 //!
+//! | event | effect |
+//! |---|---|
+//! | a definition is created or updated | the executor is added or replaced |
+//! | a definition is deleted | the executor is removed |
+//! | a definition is invalid | the executor of the previous version continues |
+//! | the executor ID belongs to another executor | rejected, and loaded when the ID becomes free |
+//!
+//! A runtime loads at most 10,000 definitions. Start with [`StoredDefinitions::new`], then
+//! [`StoredDefinitions::agents`] or [`StoredDefinitions::tools`], and pass the result to
+//! [`RuntimeBuilder::definitions`](super::RuntimeBuilder::definitions).
+//!
 //! ```
 //! use serde_json::json;
 //! use std::time::Duration;
@@ -119,18 +130,28 @@ pub struct StoredDefinitions {
 
 impl StoredDefinitions {
     /// The schema of breadcrumbs that define agents.
+    ///
+    /// [`AgentDefinition`] describes the fields.
     pub const AGENT: &'static str = "agent.def.v1";
     /// The schema of breadcrumbs that define executors of tools.
+    ///
+    /// [`ToolDefinition`] describes the fields. [`tools`](Self::tools) lists the tools that such
+    /// definitions can run.
     pub const TOOL: &'static str = "tool.v1";
     /// The schema of breadcrumbs that define workflows, which a runtime runs with the feature `workflows`.
     pub const WORKFLOW: &'static str = WORKFLOW_DEFINITION;
     /// The schema of breadcrumbs that report a rejected definition and the reason.
+    ///
+    /// Its context has the fields `definition_id`, `definition_version`, `schema_name` and
+    /// `reason`. Search for it after you have written a definition.
     pub const REJECTED: &'static str = "definition.rejected.v1";
 
     /// Creates a configuration that reads definitions from `store`. Their executors use the same store. The store handle is cloned.
     ///
     /// No definition runs until one of [`agents`](Self::agents), [`tools`](Self::tools), [`maker`](Self::maker) and, with the feature
     /// `workflows`, `workflows` is called.
+    ///
+    /// The services are cloned: a later change of the original `Services` has no effect.
     #[must_use]
     pub fn new<B>(store: &B, services: &Services) -> Self
     where
@@ -151,6 +172,20 @@ impl StoredDefinitions {
 
     /// Runs `agent.def.v1` definitions. They can name every model, provider and tool of the services. An agent without a model uses
     /// the [default model](Services::default_model).
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::ScriptedModel;
+    /// use universal_executor::runtime::definitions::StoredDefinitions;
+    /// use universal_executor::{MemoryStore, Runtime, Services};
+    ///
+    /// let store = MemoryStore::default();
+    /// let services = Services::new().default_model(ScriptedModel::new(["Hello!"]));
+    /// let definitions = StoredDefinitions::new(&store, &services).agents();
+    /// let runtime = Runtime::on(&store).definitions(definitions).build()?;
+    /// assert!(runtime.executors().is_empty()); // definitions are loaded at the start
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn agents(mut self) -> Self {
         self.runs_agents = true;
@@ -163,6 +198,21 @@ impl StoredDefinitions {
     /// tool with [`NotRegistered::NotServed`]. Further calls add names.
     ///
     /// [`RuntimeBuilder::build`](crate::runtime::RuntimeBuilder::build) fails if the services do not have a listed tool.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::runtime::definitions::StoredDefinitions;
+    /// use universal_executor::tool::json_tool;
+    /// use universal_executor::{MemoryStore, Services};
+    ///
+    /// let echo = json_tool("echo", "Echoes.", json!({}), |input, _| async move { Ok(input) });
+    /// let services = Services::new().tool(echo)?;
+    /// let store = MemoryStore::default();
+    /// let definitions = StoredDefinitions::new(&store, &services).tools(["echo"]);
+    /// # drop(definitions);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         let names = names.into_iter().map(Into::into);
@@ -171,6 +221,9 @@ impl StoredDefinitions {
     }
 
     /// Runs only executor definitions that have this tag. With several calls, a definition needs all tags.
+    ///
+    /// Use this to run each definition on one group of workers only, for example with the tag
+    /// `region:eu`. Defaults to no tag: all definitions run.
     #[must_use]
     pub fn tagged(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
@@ -179,6 +232,8 @@ impl StoredDefinitions {
 
     /// Sets the options for reading executor definitions. By default, an unknown field is a warning that the runtime logs once for each
     /// version of a definition.
+    ///
+    /// [`DefinitionOptions::strict`] turns unknown fields into errors.
     #[must_use]
     pub fn options(mut self, options: DefinitionOptions) -> Self {
         self.options = options;
@@ -193,6 +248,30 @@ impl StoredDefinitions {
     ///
     /// An error message of the function is written into the `definition.rejected.v1` breadcrumb for the author of the definition,
     /// so the message must not contain secrets.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use universal_executor::runtime::definitions::StoredDefinitions;
+    /// use universal_executor::{
+    ///     BoxError, MemoryStore, NewBreadcrumb, Response, Services, Subscription,
+    ///     UniversalExecutor, executor,
+    /// };
+    ///
+    /// let store = MemoryStore::default();
+    /// let definitions = StoredDefinitions::new(&store, &Services::new()).maker(
+    ///     "playbook.def.v1",
+    ///     |definition, store| {
+    ///         let id = definition.context.text("id").ok_or("the playbook has no id")?;
+    ///         let playbook = executor(id)
+    ///             .on(Subscription::trigger("alarm.v1"))
+    ///             .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("plan.v1"))) });
+    ///         let playbook: Arc<dyn UniversalExecutor> = Arc::new(playbook.bind(store)?);
+    ///         Ok::<_, BoxError>(playbook)
+    ///     },
+    /// );
+    /// # drop(definitions);
+    /// ```
     #[must_use]
     pub fn maker<F>(mut self, schema: impl Into<String>, make: F) -> Self
     where

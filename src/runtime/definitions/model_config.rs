@@ -8,6 +8,11 @@ use crate::store::{BreadcrumbStore, StoreError};
 const SCHEMA: &str = "tool.config.v1";
 
 /// Error returned for the model configuration of an agent: the breadcrumb that `llm_config_id` names.
+///
+/// The agent definition is rejected, and a `definition.rejected.v1` breadcrumb has this message.
+/// The runtime reads `llm_config_id` only with the option `rcrt` of
+/// [`DefinitionOptions`](crate::model::DefinitionOptions) and services with model tools. The
+/// definition loads once the breadcrumb is fixed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadModelConfig {

@@ -9,6 +9,18 @@ impl StoredDefinitions {
     /// Runs each stored `workflow.def.v1` definition as a [`WorkloadExecutor`]. The executor is the same as from
     /// [`WorkloadExecutor::from_definition`]. A definition can name everything in the services, within the
     /// [limits](crate::Services::limits) of the services.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::runtime::definitions::StoredDefinitions;
+    /// use universal_executor::{MemoryStore, Runtime, Services};
+    ///
+    /// let store = MemoryStore::default();
+    /// let definitions = StoredDefinitions::new(&store, &Services::new()).workflows();
+    /// let runtime = Runtime::on(&store).definitions(definitions).build()?;
+    /// # drop(runtime);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn workflows(mut self) -> Self {
         self.runs_workflows = true;

@@ -2,6 +2,9 @@
 //!
 //! Use this to draw the executors of a service, or to find executors that trigger each other endlessly.
 //!
+//! Start with [`Runtime::graph`](super::Runtime::graph), or with [`Graph::of`] for executors
+//! without a runtime.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use universal_executor::runtime::graph::Graph;
@@ -33,6 +36,29 @@ use std::fmt;
 /// The graph is built from the declarations of the executors: the schemas of their triggers, and
 /// [`responds_with`](crate::Profile::responds_with) of their profiles. Tags, conditions and event kinds are ignored, so an
 /// edge shows a possible trigger, not a certain one. Dead letters are omitted, because any executor can write one.
+///
+/// # Examples
+/// ```
+/// use universal_executor::{MemoryStore, NewBreadcrumb, Response, Runtime, Subscription, executor};
+///
+/// let step = |id: &str, reads: &str, writes: &'static str| {
+///     executor(id)
+///         .on(Subscription::trigger(reads))
+///         .responds_with([writes])
+///         .execute(move |_| async move { Ok(Response::create(NewBreadcrumb::new(writes))) })
+/// };
+/// let store = MemoryStore::default();
+/// let runtime = Runtime::on(&store)
+///     .executor(step("a", "y.v1", "x.v1"))
+///     .executor(step("b", "x.v1", "y.v1"))
+///     .build()?;
+///
+/// let graph = runtime.graph();
+/// let cycle = &graph.cycles()[0];
+/// assert_eq!(cycle.steps().len(), 2);
+/// println!("{cycle}");
+/// # Ok::<(), universal_executor::runtime::RuntimeError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Graph {
     /// The executors of the trigger graph, sorted by ID.
@@ -57,12 +83,17 @@ struct Node {
 
 /// A cycle of executors that trigger each other. Displayed as
 /// `a writes x.v1, which triggers b, which writes y.v1, which triggers a`.
+///
+/// Returned by [`Graph::cycles`]. [`Profile::hop_limit`](crate::Profile::hop_limit) ends such a
+/// chain of runs, after 16 hops by default.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cycle {
     steps: Vec<Step>,
 }
 
 /// An executor of a trigger cycle, and the schema by which it triggers the next executor.
+///
+/// Returned by [`Cycle::steps`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Step {
@@ -74,6 +105,9 @@ pub struct Step {
 
 impl Graph {
     /// Builds the trigger graph of executors. Their order does not matter.
+    ///
+    /// Use this in a test that checks the executors of a service for cycles. The executors are not
+    /// run, and the store is not read.
     pub fn of<'e>(executors: impl IntoIterator<Item = &'e dyn UniversalExecutor>) -> Self {
         Self::of_declared(executors.into_iter().map(Declared::of))
     }
@@ -116,6 +150,8 @@ impl Graph {
     /// kinds, the schemas between them, and "any schema" for triggers without a schema and for executors that may write any schema.
     ///
     /// The same executors always lead to the same chart. IDs and schemas are escaped, so that they cannot add elements.
+    ///
+    /// Paste the string into a Markdown file on GitHub, or into the live editor of Mermaid.
     #[must_use]
     pub fn to_mermaid(&self) -> String {
         mermaid::flowchart(self)
