@@ -18,7 +18,7 @@ use std::time::Duration;
 /// | `Skipped` | `skipped` | correct the breadcrumb or the subscription |
 /// | `Superseded` | `superseded` | wait for the run of the later trigger version |
 /// | `TimedOut` | `timed_out` | wait again, or answer the question |
-/// | `Client` | that of the client error | see [`ClientError`](super::ClientError) |
+/// | `Client` | that of the client error | see [`ClientError`] |
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {

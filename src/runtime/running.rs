@@ -105,7 +105,10 @@ impl Running {
     /// use universal_executor::runtime::{Running, RuntimeError};
     ///
     /// /// Runs a server until it ends, or until the runtime fails.
-    /// async fn run(running: Running, server: impl Future<Output = ()>) -> Result<(), RuntimeError> {
+    /// async fn run<S>(running: Running, server: S) -> Result<(), RuntimeError>
+    /// where
+    ///     S: Future<Output = ()>,
+    /// {
     ///     tokio::select! {
     ///         ended = running.ended() => ended.map(drop),
     ///         () = server => Ok(()), // the drop of `running.ended()` stops the runtime

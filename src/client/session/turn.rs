@@ -25,8 +25,8 @@ use tokio::time::{Instant, sleep_until};
 /// [`Session::resume`](super::Session::resume), or without a cursor from the first event:
 /// [`Session::open_turns`](super::Session::open_turns).
 ///
-/// A turn is created by the await of [`Session::send`](super::Session::send), by
-/// [`Session::resume`](super::Session::resume) and by
+/// The await of [`Session::send`] creates a turn, and so do
+/// [`Session::resume`](super::Session::resume) and
 /// [`Session::open_turns`](super::Session::open_turns). It reads nothing until [`next`](Self::next)
 /// is called.
 ///
