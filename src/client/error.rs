@@ -63,8 +63,8 @@ pub enum ClientError {
     /// No live worker would answer the request. Either no live worker has the executor, or the executor's subscriptions do not match the
     /// breadcrumb.
     ///
-    /// Nothing was written. Only a request or message with `require_listener` fails like this. A
-    /// retry after 1 s can succeed if a worker is starting.
+    /// The request or message was not written. Only a request or message with `require_listener`
+    /// fails like this. A retry after 1 s can succeed if a worker is starting.
     #[error(
         "no live worker would answer a request to executor {executor:?}: {reason}; start a worker, or send without require_listener"
     )]

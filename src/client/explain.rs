@@ -41,7 +41,7 @@ pub struct TriggerReport {
     pub executors: Vec<ExecutorReport>,
     /// The runs on this breadcrumb by executors that no worker has registered.
     ///
-    /// Such a run waits, if it is not over, until a worker with its executor starts.
+    /// An open run among them waits until a worker with its executor starts.
     pub other_runs: Vec<Run>,
 }
 

@@ -226,10 +226,10 @@ impl RequestHandle {
     /// Requires a tokio runtime with time enabled.
     ///
     /// Several callers can wait for the same run. A wait without a worker ends as
-    /// [`ReplyError::TimedOut`] with the `state` `None`. After the timeout, the call reads the run
-    /// once more, which takes at most 4 s if the store does not answer.
+    /// [`ReplyError::TimedOut`] with the `state` `None`. After the timeout, the call makes a last
+    /// read of the run, which takes at most 4 s if the store does not answer.
     ///
-    /// Choose a timeout that is shorter than that of your own caller, and wait again. A run that
+    /// In a web handler, choose a timeout below that of the browser, and wait again. A run that
     /// waits for a person can take a day.
     ///
     /// # Errors

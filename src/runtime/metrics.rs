@@ -54,8 +54,12 @@ pub const MATCHES: &str = "ux_matches_total";
 /// Unit: attempts. Alert on the outcome `failed`, which means a dead letter.
 pub const RUNS: &str = "ux_runs_total";
 /// Name of the histogram of the durations of attempts of runs, in seconds. Label: `executor`.
+///
+/// It covers the assembly of the context, `execute` and the commit.
 pub const RUN_SECONDS: &str = "ux_run_seconds";
 /// Name of the histogram of the times from the commit of a trigger to the start of an attempt, in seconds. Label: `executor`.
+///
+/// Each attempt counts, so a retry has a longer time than the first attempt.
 pub const LAG_SECONDS: &str = "ux_lag_seconds";
 /// Name of the gauge of the attempts of runs in flight.
 ///

@@ -134,12 +134,6 @@ use worker_records::WorkerRecords;
 
 /// Executors and the event source that triggers them, run by one process. Created by [`Runtime::on`] and [`Runtime::builder`].
 ///
-/// # Retries
-/// Retries of one executor have a budget, so that an outage does not multiply the load. Each first
-/// attempt adds a fifth of a retry, each second adds one, and at most 10 unused retries accumulate.
-/// A retry without budget waits in the ledger. After failures of ten different triggers without a
-/// success, a circuit breaker also delays the retries; see [`OpenBreaker`].
-///
 /// # Promises
 /// - **Isolated.** An executor that fails, panics or hangs stops no other executor. A store that does not answer stops no other
 ///   store, until [`max_deliveries`](RuntimeBuilder::max_deliveries) deliveries wait for it. Then the runtime takes no events.
@@ -158,6 +152,12 @@ use worker_records::WorkerRecords;
 ///   [`drain_timeout`](RuntimeBuilder::drain_timeout). [`run_until`](Self::run_until) polls its future only after the start,
 ///   which takes up to a minute with a store that hangs. [`run_until_signals`](Self::run_until_signals) can also end during the
 ///   start.
+///
+/// # Retries
+/// Retries of one executor have a budget, so that an outage does not multiply the load. Each first
+/// attempt adds a fifth of a retry, each second adds one, and at most 10 unused retries accumulate.
+/// A retry without budget waits in the ledger. After failures of ten different triggers without a
+/// success, a circuit breaker also delays the retries; see [`OpenBreaker`].
 ///
 /// # Stores without a ledger
 /// The runtime adds a ledger in memory for the life of the process, see [`BreadcrumbStore::ledger`]. All promises hold while the

@@ -15,7 +15,7 @@ use crate::store::RunState;
 /// |---|---|---|
 /// | `Unknown` | `unknown_question` | check the ID, or list the open questions again |
 /// | `Ambiguous` | `ambiguous_question` | delete the copied question |
-/// | `NotOpen` | `not_open` | show who answered, or the state of the run |
+/// | `NotOpen` | `not_open` | show the author of the answer, or the state of the run |
 /// | `NotAllowed` | `not_allowed` | ask one of the people in `allowed` |
 /// | `Expired` | `expired` | none; the run continues without an answer |
 /// | `Invalid` | `invalid_answer` | correct the answer by `problem` |

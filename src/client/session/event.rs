@@ -36,8 +36,8 @@ pub struct Envelope {
 /// An event of a turn of a chat session: a piece of the answer, a tool call, a question, or the end.
 ///
 /// A client that shows only the answer handles [`Text`](Self::Text), [`Restarted`](Self::Restarted)
-/// and [`End`](Self::End). The JSON form is an object with the name of the event, such as `{"text":
-/// "Hi"}`, or the string `"missed"`.
+/// and [`End`](Self::End). The JSON form is an object with the name of the event, such as
+/// `{"text": "Hi"}`, or the string `"missed"`.
 ///
 /// # Examples
 /// ```

@@ -179,7 +179,6 @@ impl Session {
     /// #     .instructions("You are helpful.")
     /// #     .on(Subscription::trigger("user.message.v1"));
     /// # let running = Runtime::on(&store).agent(helper).start().await?;
-    ///
     /// let session = Client::new(&store).session("helper", "session-1")?;
     /// let mut turn = session.send("Hi!").await?;
     /// let shown = turn.next().await.ok_or("no event")??;

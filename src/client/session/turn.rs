@@ -27,8 +27,8 @@ use tokio::time::{Instant, sleep_until};
 ///
 /// The await of [`Session::send`] creates a turn, and so do
 /// [`Session::resume`](super::Session::resume) and
-/// [`Session::open_turns`](super::Session::open_turns). It reads nothing until [`next`](Self::next)
-/// is called.
+/// [`Session::open_turns`](super::Session::open_turns). A turn reads nothing until
+/// [`next`](Self::next) is called.
 ///
 /// # Examples
 /// ```
@@ -42,7 +42,6 @@ use tokio::time::{Instant, sleep_until};
 /// #     .instructions("You are helpful.")
 /// #     .on(Subscription::trigger("user.message.v1"));
 /// # let running = Runtime::on(&store).agent(helper).start().await?;
-///
 /// let session = Client::new(&store).session("helper", "session-1")?;
 /// let mut turn = session.send("Hi!").await?;
 /// while let Some(next) = turn.next().await {
@@ -181,7 +180,6 @@ impl Turn {
     /// #     .instructions("You are helpful.")
     /// #     .on(Subscription::trigger("user.message.v1"));
     /// # let running = Runtime::on(&store).agent(helper).start().await?;
-    ///
     /// let session = Client::new(&store).session("helper", "session-1")?;
     /// let turn = session.send("Hi!").await?;
     /// let reply = turn.wait_for_end(Duration::from_secs(30)).await?;
@@ -214,7 +212,6 @@ impl Turn {
     /// #     .instructions("You are helpful.")
     /// #     .on(Subscription::trigger("user.message.v1"));
     /// # let running = Runtime::on(&store).agent(helper).start().await?;
-    ///
     /// let session = Client::new(&store).session("helper", "session-1")?;
     /// let events = session.send("Hi!").await?.into_stream();
     /// let events: Vec<Envelope> = events.try_collect().await?;
