@@ -269,11 +269,11 @@ impl Questions {
     /// use universal_executor::client::{AnswerError, Client, ClientError, Principal};
     ///
     /// /// Returns the text for the person who clicked on "approve".
-    /// async fn approve(client: &Client, id: &str, ann: &Principal) -> Result<String, ClientError> {
-    ///     Ok(match client.questions().approve(id, ann).await {
+    /// async fn approve(client: &Client, id: &str, by: &Principal) -> Result<String, ClientError> {
+    ///     Ok(match client.questions().approve(id, by).await {
     ///         Ok(()) => "approved".to_owned(),
     ///         Err(AnswerError::Client(error)) => return Err(error),
-    ///         Err(AnswerError::NotOpen { by: Some(by), .. }) => format!("{by} answered before"),
+    ///         Err(AnswerError::NotOpen { by: Some(by), .. }) => format!("answered by {by}"),
     ///         Err(AnswerError::Expired { at, .. }) => format!("the question expired at {at}"),
     ///         Err(error) => error.to_string(),
     ///     })

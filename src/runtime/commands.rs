@@ -11,8 +11,8 @@ impl Runtime {
     /// letter. The dead letter stays in the store, and can be deleted.
     ///
     /// This process starts the run at once if a run of the executor may start.
-    /// [`Client::redo`](crate::Client::redo) works in a process without a runtime, and a worker starts
-    /// the run at its next check of the ledger.
+    /// [`Client::redo`](crate::Client::redo) works in a process without a runtime, and a worker
+    /// starts the run at its next check of the ledger.
     ///
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is unknown or its state

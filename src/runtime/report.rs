@@ -18,7 +18,7 @@ use serde::Serialize;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// let clerk = executor("clerk")
 ///     .on(Subscription::trigger("order.v1"))
-///     .execute(|_| async { Ok(Response::none()) });
+///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
 /// let store = MemoryStore::default();
 /// let running = Runtime::on(&store).executor(clerk).start().await?;
 ///

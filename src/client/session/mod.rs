@@ -334,8 +334,8 @@ impl NewMessage {
 
     /// Sets the name of the message's author. The message's breadcrumb has this name in `created_by`.
     ///
-    /// The field `from` of [`PastTurn`] has it. The service authenticates the author. Defaults to no
-    /// name.
+    /// The field `from` of [`PastTurn`] has it. The service authenticates the author. Defaults to
+    /// no name.
     pub fn from(mut self, name: impl Into<String>) -> Self {
         self.from = Some(name.into());
         self
