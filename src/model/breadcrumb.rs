@@ -10,6 +10,31 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 /// The serde form is the full view of a breadcrumb in the API of an RCRT (Right Context Right Time) server: the field names of this
 /// struct, with `id` and times as strings. Enum values are read in any case and written in lower case. Other fields, such as
 /// `embedding`, are ignored on read.
+///
+/// A store assigns the ID, the version and the times, so a program does not construct this type.
+/// Create a breadcrumb with [`NewBreadcrumb`](super::NewBreadcrumb), and change one with a
+/// [`Patch`]. A store returns the newest version, as an `Arc<Breadcrumb>`.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let order = NewBreadcrumb::new("order.v1").tag("customer:7").context(json!({"count": 3}));
+/// let order = store.create(order).await?;
+/// assert_eq!(order.version, 1);
+/// assert_eq!(order.tag("customer:"), Some("7"));
+///
+/// let patch = Patch::new().context(json!({"count": 4}));
+/// let changed = store.update(order.id, order.version, patch).await?;
+/// assert_eq!((changed.id, changed.version), (order.id, 2));
+/// assert_eq!(changed.context["count"], 4);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Breadcrumb {
@@ -33,12 +58,21 @@ pub struct Breadcrumb {
     pub semantic_version: Option<String>,
     /// The breadcrumb's tags, by which selectors group breadcrumbs, for example `session:1` or `workspace:tools`. At most
     /// [`MAX_TAGS`](Self::MAX_TAGS) tags.
+    ///
+    /// A tag has at most [`MAX_TAG_BYTES`](Self::MAX_TAG_BYTES) bytes. [`tag`](Self::tag) reads a
+    /// value after a prefix.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Vec<String>,
     /// The breadcrumb's payload: any JSON.
+    ///
+    /// The breadcrumbs of a run's response must have a JSON object here. [`parse`](Self::parse)
+    /// deserializes the payload, and [`Json::text`] reads one string.
     #[serde(default)]
     pub context: Json,
     /// The hints that remove or rewrite parts of the breadcrumb's payload for models. See [`hints`](crate::hints).
+    ///
+    /// [`ExecutionContext::for_model`](crate::ExecutionContext::for_model) applies the hints. The
+    /// store returns the whole payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm_hints: Option<Json>,
     /// The label of the breadcrumb's permitted readers. This crate stores the label and does not enforce it.
@@ -48,8 +82,15 @@ pub struct Breadcrumb {
     #[serde(default)]
     pub sensitivity: Sensitivity,
     /// The breadcrumb's version number: 1 for a new breadcrumb, incremented by each update.
+    ///
+    /// Pass this number to [`BreadcrumbStoreExt::update`](crate::BreadcrumbStoreExt::update). The
+    /// update fails with [`StoreError::Conflict`](crate::store::StoreError::Conflict) if another
+    /// update came first.
     pub version: u64,
     /// The breadcrumb's expiry time, or `None` if it does not expire.
+    ///
+    /// A `get` of an expired breadcrumb returns
+    /// [`StoreError::NotFound`](crate::store::StoreError::NotFound).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Timestamp>,
     /// The rule by which an RCRT server expires the breadcrumb: `datetime`, `usage` or `hybrid`. By a rule that counts reads, a read can
@@ -70,21 +111,49 @@ pub struct Breadcrumb {
 
 impl Breadcrumb {
     /// The maximum number of tags of one breadcrumb: 256.
+    ///
+    /// A commit with more tags fails with
+    /// [`StoreError::TooManyTags`](crate::store::StoreError::TooManyTags).
     pub const MAX_TAGS: usize = 256;
     /// The maximum length of a tag in bytes: 256.
+    ///
+    /// A commit with a longer tag fails with
+    /// [`StoreError::TagTooLong`](crate::store::StoreError::TagTooLong).
     pub const MAX_TAG_BYTES: usize = 256;
     /// The maximum length of a schema name in bytes: 256.
+    ///
+    /// A commit with a longer name fails with
+    /// [`StoreError::SchemaTooLong`](crate::store::StoreError::SchemaTooLong).
     pub const MAX_SCHEMA_BYTES: usize = 256;
 
     /// Deserializes the breadcrumb's context as a `T`.
     ///
     /// # Errors
     /// Returns the error of `serde_json` if the context does not have the shape of `T`.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::NewBreadcrumb;
+    /// # use universal_executor::model::{BreadcrumbId, Timestamp};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Order {
+    ///     count: u32,
+    /// }
+    ///
+    /// let order = NewBreadcrumb::new("order.v1").context(json!({"count": 3}));
+    /// # let order = order.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+    /// assert_eq!(order.parse::<Order>()?.count, 3);
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     pub fn parse<T: de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         self.context.parse()
     }
 
     /// Returns the author of this version of the breadcrumb: `created_by` for version 1, otherwise `updated_by`.
+    ///
+    /// Returns `None` if the writer set no author. A run writes its executor ID.
     #[must_use]
     pub fn author(&self) -> Option<&str> {
         if self.version > 1 {
@@ -96,6 +165,8 @@ impl Breadcrumb {
 
     /// Returns the breadcrumb's first tag that starts with `prefix`, without the prefix. For example, `breadcrumb.tag("session:")` returns
     /// `Some("1")` for the tag `session:1`.
+    ///
+    /// The order of the tags decides between several tags with this prefix.
     #[must_use]
     pub fn tag(&self, prefix: &str) -> Option<&str> {
         self.tags.iter().find_map(|tag| tag.strip_prefix(prefix))
@@ -103,6 +174,8 @@ impl Breadcrumb {
 
     /// Returns the size in bytes of the breadcrumb's fields that the author wrote: context, hints, tags, schema name, title, description
     /// and semantic version.
+    ///
+    /// The result is [`usize::MAX`] if the payload or the hints nest deeper than 64 levels.
     #[must_use]
     pub fn size(&self) -> usize {
         let hints = self.llm_hints.as_ref().map_or(0, Json::size);
@@ -117,12 +190,33 @@ impl Breadcrumb {
     }
 
     /// Returns the sort key of breadcrumbs in a store: update time, then version, then ID.
+    ///
+    /// Pass the key of the last item to [`Query::before`](crate::store::Query::before), to read the
+    /// next page of a search.
     #[must_use]
     pub fn order_key(&self) -> (Timestamp, u64, BreadcrumbId) {
         (self.updated_at, self.version, self.id)
     }
 
     /// Returns the next version of the breadcrumb, with the changes of `patch` and the update time `at`.
+    ///
+    /// Only this value changes: no store is involved. A store of your own calls this method to
+    /// apply an update.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::model::{BreadcrumbId, Timestamp};
+    /// use universal_executor::{NewBreadcrumb, Patch};
+    ///
+    /// let at = Timestamp::UNIX_EPOCH;
+    /// let note = NewBreadcrumb::new("note.v1").created_by("ann").tag("draft");
+    /// let note = note.first_version(BreadcrumbId::unique(), at);
+    /// let next = note.patched(Patch::new().title("Final").updated_by("bob"), at);
+    ///
+    /// assert_eq!((next.version, next.title.as_str()), (2, "Final"));
+    /// assert_eq!((note.author(), next.author()), (Some("ann"), Some("bob")));
+    /// assert_eq!(next.tags, ["draft"]);
+    /// ```
     #[must_use]
     pub fn patched(&self, patch: Patch, at: Timestamp) -> Self {
         Self {

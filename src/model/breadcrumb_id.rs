@@ -27,6 +27,17 @@ impl BreadcrumbId {
     pub const NIL: Self = Self(Uuid::nil());
 
     /// Creates a new breadcrumb ID: a UUID of version 7, which no other breadcrumb has.
+    ///
+    /// Stores call this method for each new breadcrumb. Call it to name a breadcrumb before its
+    /// commit, for example in a store of your own or in a test.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::BreadcrumbId;
+    ///
+    /// let (older, newer) = (BreadcrumbId::unique(), BreadcrumbId::unique());
+    /// assert!(older < newer);
+    /// ```
     #[must_use]
     pub fn unique() -> Self {
         Self(Uuid::now_v7())
@@ -73,6 +84,17 @@ impl From<BreadcrumbId> for Uuid {
 }
 
 /// Error of a string that is not a UUID, returned when a [`BreadcrumbId`] is parsed.
+///
+/// A retry cannot succeed. The message has the first 64 bytes of the string, and the cause is the
+/// error of the crate `uuid`.
+///
+/// # Examples
+/// ```
+/// use universal_executor::BreadcrumbId;
+///
+/// let error = "order-7".parse::<BreadcrumbId>().unwrap_err();
+/// assert!(error.to_string().starts_with("cannot parse breadcrumb ID \"order-7\""));
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "cannot parse breadcrumb ID {text:?}: expected a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057"

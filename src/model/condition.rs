@@ -21,6 +21,21 @@ use std::sync::Arc;
 ///
 /// [`Condition::new`] compiles the path and the value. A condition that does not compile stores the error and never holds, and
 /// [`Subscriptions::new`](super::Subscriptions::new) rejects it.
+///
+/// All conditions of one selector must hold. A path that selects several nodes holds if one node
+/// passes, see [`Op`].
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::model::Condition;
+///
+/// let large = Condition::new("$.lines[*].count", "gte", Some(json!(10)));
+///
+/// assert!(large.holds(&json!({"lines": [{"count": 1}, {"count": 12}]})));
+/// assert!(!large.holds(&json!({"lines": []})));
+/// assert_eq!(large.to_string(), "$.lines[*].count gte 10");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Condition {
     path: String,
@@ -91,6 +106,19 @@ impl Condition {
     ///
     /// The prefix `$.` of the path is optional. `op` is an [`Op`] or its name. All operators except `exists` need a value. A
     /// condition that does not compile never holds, and [`error`](Self::error) returns the reason.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::model::{Condition, Op};
+    ///
+    /// let paid = Condition::new("paid_at", Op::Exists, None);
+    /// assert_eq!(paid.error(), None);
+    /// assert!(paid.holds(&serde_json::json!({"paid_at": "2026-11-21"})));
+    ///
+    /// let wrong = Condition::new("count", "greater", Some(3.into()));
+    /// assert!(wrong.error().is_some());
+    /// assert!(!wrong.holds(&serde_json::json!({"count": 4})));
+    /// ```
     pub fn new(path: impl Into<String>, op: impl AsRef<str>, value: Option<Value>) -> Self {
         let (path, op) = (path.into(), op.as_ref().to_owned());
         let test = Test::compile(&path, &op, value.as_ref()).map(Arc::new);
@@ -144,6 +172,9 @@ impl Condition {
     /// Returns `true` if the condition holds on a breadcrumb's context.
     ///
     /// A condition that did not compile, or whose path needs too many steps to search the context, does not hold.
+    ///
+    /// The steps are limited to 4,194,304 for one call. A path of only names and indexes takes no
+    /// steps.
     #[must_use]
     pub fn holds(&self, context: &Value) -> bool {
         self.holds_in(context, MAX_SEARCH_STEPS)

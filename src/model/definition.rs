@@ -38,6 +38,22 @@ pub(crate) const MAX_REGEXES: usize = 100;
 
 /// Error of a definition whose subscriptions are invalid or exceed a limit. Names the subscription by index and key, the field to fix, the
 /// value and the nearest valid name.
+///
+/// A retry cannot succeed before the definition changes.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::Subscriptions;
+/// use universal_executor::model::DefinitionProblem;
+///
+/// let definition = json!([{"schema_name": "order.v1", "role": "triger"}]);
+/// let error = Subscriptions::from_json(&definition).unwrap_err();
+///
+/// assert_eq!(error.field(), "role");
+/// assert!(matches!(error.problem(), DefinitionProblem::Unknown { nearest: Some("trigger"), .. }));
+/// assert!(error.to_string().contains("did you mean \"trigger\"?"));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct DefinitionError {
     subscription: Option<usize>,
@@ -51,6 +67,8 @@ pub struct DefinitionError {
 #[non_exhaustive]
 pub enum DefinitionProblem {
     /// The definition text is not JSON, or has an object with a duplicate or reserved key.
+    ///
+    /// Use the line and the column of `reason` to find the mistake.
     #[error("the definition is not valid JSON: {reason}")]
     NotJson {
         /// Message of the JSON parser, with line and column.
@@ -60,6 +78,8 @@ pub enum DefinitionProblem {
     #[error("the definition nests deeper than {MAX_DEPTH} levels; flatten it")]
     TooDeep,
     /// The definition text exceeds the maximum size of a definition.
+    ///
+    /// The maximum is 1 MiB.
     #[error("the definition has {size} bytes where at most {limit} are allowed; split it")]
     TooLarge {
         /// Size of the definition text in bytes.
@@ -82,6 +102,8 @@ pub enum DefinitionProblem {
         expected: &'static str,
     },
     /// A subscription has an unknown field, and the definition is read in [strict](DefinitionOptions::strict) mode.
+    ///
+    /// Outside of this mode, the field is a [`SubscriptionWarning`].
     #[error("unknown field{}", did_you_mean_any(nearest))]
     UnknownField {
         /// The known fields that the author of the unknown field probably means.
@@ -104,6 +126,8 @@ pub enum DefinitionProblem {
     #[error("{0}")]
     Condition(ConditionError),
     /// The limit of a subscription's fetch is 0 or higher than [`DefinitionOptions::max_limit`].
+    ///
+    /// The maximum is 1,000 by default.
     #[error("the fetch limit {value} is not between 1 and {most}")]
     Limit {
         /// The limit of the fetch in the definition.
@@ -112,6 +136,9 @@ pub enum DefinitionProblem {
         most: usize,
     },
     /// The definition has more subscriptions, conditions or regular expressions than the limit.
+    ///
+    /// The defaults are 256 subscriptions, 1,000 conditions and 100 regular expressions, see
+    /// [`DefinitionOptions`].
     #[error(
         "{count} {what} in one definition where at most {most} are allowed; merge them or split the definition"
     )]
@@ -127,6 +154,9 @@ pub enum DefinitionProblem {
     #[error("\"trigger\" is reserved for the trigger breadcrumb; choose another key")]
     ReservedKey,
     /// Two subscriptions of the definition have the same name.
+    ///
+    /// The name is the key, or the schema name of a context subscription without a key. Two
+    /// triggers may share a key.
     #[error("{name:?} is already the name of subscription {other}; choose another key")]
     KeyTaken {
         /// The name that both subscriptions have.
@@ -160,6 +190,8 @@ fn instead(nearest: Option<&str>, known: &[&str]) -> String {
 
 impl DefinitionError {
     /// Returns the index of the subscription with the problem, counted from 0, or `None` if the problem concerns the whole definition.
+    ///
+    /// The messages of this error have the same index.
     #[must_use]
     pub fn subscription(&self) -> Option<usize> {
         self.subscription
@@ -223,6 +255,10 @@ impl fmt::Display for DefinitionError {
 impl std::error::Error for DefinitionError {}
 
 /// Warning about a subscription that probably does not work as intended. The definition of the subscription loads nevertheless.
+///
+/// [`Subscriptions::warnings`](super::Subscriptions::warnings) returns the warnings. Examples are
+/// an unknown field, an empty `any_tags`, and a limit on `latest`. A [`Runtime`](crate::Runtime)
+/// logs them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SubscriptionWarning {
     subscription: usize,

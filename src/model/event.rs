@@ -15,6 +15,9 @@ mod read;
 /// context. A context that [`Value`](serde_json::Value) cannot represent (`1e400`, a lone `\ud800`), or with more than 64 levels, counts as
 /// missing, so the breadcrumb in the store decides.
 ///
+/// Event sources and stores create events. Create one with [`created`](Self::created) to process a
+/// breadcrumb in a test without a [`Runtime`](crate::Runtime).
+///
 /// ```
 /// use universal_executor::{Event, EventKind};
 ///
@@ -46,12 +49,22 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum EventKind {
     /// Version 1 of a breadcrumb was written.
+    ///
+    /// Trigger subscriptions select this kind by default.
     Created,
     /// A later version of a breadcrumb was written.
+    ///
+    /// Trigger subscriptions select this kind by default. Each version has its own run.
     Updated,
     /// A breadcrumb was deleted. The deletion increments the version.
+    ///
+    /// A trigger subscription must select this kind with
+    /// [`Subscription::on`](super::Subscription::on). The store must retain tombstones of deleted
+    /// breadcrumbs.
     Deleted,
     /// Keep-alive (ping) of the event source. No breadcrumb changed.
+    ///
+    /// A ping matches no subscription.
     Ping,
 }
 
@@ -93,12 +106,32 @@ impl Event {
     pub const MAX_CONTEXT_BYTES: usize = 256 << 10;
 
     /// Creates the event of a new breadcrumb.
+    ///
+    /// The payload is omitted if it is larger than [`MAX_CONTEXT_BYTES`](Self::MAX_CONTEXT_BYTES).
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{BreadcrumbStoreExt, Event, EventKind, MemoryStore, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1").tag("customer:7")).await?;
+    /// let event = Event::created(&order);
+    ///
+    /// assert_eq!((event.kind, event.version), (EventKind::Created, 1));
+    /// assert_eq!((event.breadcrumb_id, event.tags), (order.id, order.tags.clone()));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn created(breadcrumb: &Breadcrumb) -> Self {
         Self::of(EventKind::Created, breadcrumb)
     }
 
     /// Creates the event of an updated breadcrumb.
+    ///
+    /// Use the breadcrumb that an update returned, which has the new version.
     #[must_use]
     pub fn updated(breadcrumb: &Breadcrumb) -> Self {
         Self::of(EventKind::Updated, breadcrumb)
@@ -113,6 +146,8 @@ impl Event {
 
     /// Returns the kind of change, independent of the name that the event source uses. A creation or update of version 1 is
     /// [`EventKind::Created`], although an RCRT server sends the type `breadcrumb.updated`.
+    ///
+    /// Routing uses this kind. A program that handles events itself should use it too.
     #[must_use]
     pub const fn effective_kind(&self) -> EventKind {
         match self.kind {
@@ -123,6 +158,9 @@ impl Event {
     }
 
     /// Returns the event without its payload.
+    ///
+    /// Use it for a transport that must stay small. A subscription with conditions then needs a
+    /// read of the breadcrumb, see [`Route::NeedsContext`](super::Route::NeedsContext).
     #[must_use]
     pub fn envelope(&self) -> Self {
         Self {

@@ -9,6 +9,8 @@ use std::fmt;
 ///
 /// The `Display` form has one line for each subscription and quotes values of the event's context. Show the explanation only to
 /// people with access to this context, and do not log it.
+///
+/// [`Client::explain`](crate::Client::explain) reports on a breadcrumb in a store and its runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -38,6 +40,24 @@ pub struct Explained {
 impl Subscriptions {
     /// Explains the route of an event through the subscriptions. For each subscription, the explanation contains the match, or the first
     /// failed test with the tested value.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{Event, NewBreadcrumb, Route, Subscription, Subscriptions};
+    /// # use universal_executor::model::{BreadcrumbId, Timestamp};
+    ///
+    /// let trigger = Subscription::trigger("order.v1").matching("$.count", "gt", 3);
+    /// let subscriptions = Subscriptions::new([trigger])?;
+    /// let order = NewBreadcrumb::new("order.v1").context(json!({"count": 2}));
+    /// # let order = order.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+    ///
+    /// let explanation = subscriptions.explain(&Event::created(&order));
+    /// assert_eq!(explanation.route, Route::Unmatched);
+    /// let reason = explanation.subscriptions[0].reason.as_deref();
+    /// assert_eq!(reason, Some("context_match[0] $.count: 2 is not gt 3"));
+    /// # Ok::<(), universal_executor::model::DefinitionError>(())
+    /// ```
     #[must_use]
     pub fn explain(&self, event: &Event) -> Explanation {
         let facts = Facts::of_event(event);

@@ -5,6 +5,9 @@ use serde::Serialize;
 use std::fmt;
 
 /// An error or a warning about a definition. An error prevents the load of the definition, and a warning does not.
+///
+/// Checks of definitions return findings. Show the message with the path or the position to the
+/// author of the definition.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {

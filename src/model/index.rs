@@ -21,6 +21,9 @@ pub(crate) use selectors::SelectorIndex;
 /// The result is the same as a call of [`Subscriptions::route`] for each executor. The index finds candidates by schema name, tags and
 /// equality conditions on the context, and tests only these candidates.
 ///
+/// Use it in a dispatcher of your own with many executors. A [`Runtime`](crate::Runtime) finds the
+/// matching executors itself.
+///
 /// ```
 /// use universal_executor::{Event, NewBreadcrumb, Route, Subscription, SubscriptionIndex, Subscriptions};
 /// # use universal_executor::model::{BreadcrumbId, Timestamp};
@@ -84,6 +87,18 @@ impl SubscriptionIndex {
     }
 
     /// Removes an executor from the index. Returns `false` if the index has no executor with this ID.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{Subscription, SubscriptionIndex, Subscriptions};
+    ///
+    /// let mut index = SubscriptionIndex::new();
+    /// index.insert("greeter", &Subscriptions::new([Subscription::trigger("user.message.v1")])?);
+    ///
+    /// assert!(index.remove("greeter"));
+    /// assert!(!index.remove("greeter"));
+    /// # Ok::<(), universal_executor::model::DefinitionError>(())
+    /// ```
     pub fn remove(&mut self, executor_id: &str) -> bool {
         let Some(executor) = self.by_id.remove(executor_id) else {
             return false;
@@ -100,6 +115,9 @@ impl SubscriptionIndex {
 
     /// Returns the IDs of the executors with a matching subscription, in ascending order, each with its route. The routes are never
     /// [`Route::Unmatched`].
+    ///
+    /// An executor with [`Route::NeedsContext`] needs a read of the breadcrumb and
+    /// [`Subscriptions::route_breadcrumb`].
     #[must_use]
     pub fn matching(&self, event: &Event) -> Vec<(Arc<str>, Route)> {
         if is_unrouted_schema(event.schema_name.as_deref()) {

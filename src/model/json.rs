@@ -58,9 +58,26 @@ impl Json {
 
     /// Validates a JSON text and stores it as text.
     ///
+    /// Use this function for JSON from a network or a file. It checks the whole text once, so that
+    /// later accesses cannot fail.
+    ///
     /// # Errors
     /// Returns [`JsonError`] if the text is not JSON, nests deeper than 64 levels, has the key `$serde_json::private::RawValue` or is
     /// larger than [`Self::MAX_BYTES`].
+    ///
+    /// - [`JsonError::TooLarge`] for more than 1 MiB.
+    /// - [`JsonError::Syntax`] for text that is not JSON, and for numbers such as `1e400`.
+    /// - [`JsonError::TooDeep`] and [`JsonError::ReservedKey`] for nesting and for the reserved
+    ///   key.
+    ///
+    /// ```
+    /// use universal_executor::Json;
+    /// use universal_executor::model::JsonError;
+    ///
+    /// assert_eq!(Json::from_text(r#"{"count": 3}"#)?["count"], 3);
+    /// assert!(matches!(Json::from_text("{count: 3}"), Err(JsonError::Syntax(_))));
+    /// # Ok::<(), JsonError>(())
+    /// ```
     pub fn from_text(text: impl Into<String>) -> Result<Self, JsonError> {
         let text = text.into();
         within(text.len(), Self::MAX_BYTES)?;
@@ -73,6 +90,20 @@ impl Json {
     ///
     /// If the path selects several nodes, only the first node counts. Returns `None` if the node is missing or not a string, or if the
     /// path is invalid. To distinguish these cases, use a [`Path`].
+    ///
+    /// The path is compiled at each call. In a loop, compile a [`Path`] once and call
+    /// [`Path::first`].
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::Json;
+    ///
+    /// let page = Json::from(json!({"title": "Rust", "links": [{"text": "Issues"}], "size": 7}));
+    /// assert_eq!(page.text("title"), Some("Rust"));
+    /// assert_eq!(page.text("$.links[-1].text"), Some("Issues"));
+    /// assert_eq!(page.text("size"), None);
+    /// ```
     #[must_use]
     pub fn text(&self, path: &str) -> Option<&str> {
         Path::parse(path).ok()?.first(self).ok()??.as_str()
@@ -83,6 +114,16 @@ impl Json {
     /// # Errors
     /// Returns the error of `serde_json` if the JSON does not have the shape of `T`, or is the context of an event that [`Value`]
     /// cannot represent.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::Json;
+    ///
+    /// let sizes = Json::from(json!([1, 2, 3])).parse::<Vec<u32>>()?;
+    /// assert_eq!(sizes, [1, 2, 3]);
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         match (self.0.value.get(), self.0.shape.get(), &self.0.text) {
             (None, Some(_), Some(text)) => serde_json::from_str(text.get()), // validated text
@@ -97,6 +138,8 @@ impl Json {
     ///
     /// Returns [`usize::MAX`] for a value that nests deeper than 64 levels or has the reserved key, and for a text that [`Value`] cannot
     /// represent.
+    ///
+    /// Stores compare this size with their limits, such as 1 MiB for a payload on the memory store.
     #[must_use]
     pub fn size(&self) -> usize {
         self.shape().map_or(usize::MAX, |shape| shape.size)
@@ -106,6 +149,16 @@ impl Json {
     ///
     /// A [`Value`] is cloned and dropped recursively, so a value with very deep nesting overflows the stack. Check the
     /// [`size`](Self::size) of a value from an untrusted origin first: it is [`usize::MAX`] for such a value.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::Json;
+    ///
+    /// let mut order = Json::from(json!({"count": 3})).into_value();
+    /// order["count"] = json!(4);
+    /// assert_eq!(Json::from(order)["count"], 4);
+    /// ```
     #[must_use]
     pub fn into_value(self) -> Value {
         match Arc::try_unwrap(self.0) {
@@ -124,9 +177,21 @@ impl Json {
     /// Returns the JSON in the canonical form, which all stores persist. In this form, U+FFFD replaces U+0000, the last of duplicate keys
     /// remains, and the text has no line breaks. Returns the same pointer if the JSON already has this form.
     ///
+    /// A store of your own calls this method before it writes a payload. `limit` is in bytes.
+    ///
     /// # Errors
     /// Returns [`JsonError`] if the JSON nests deeper than 64 levels, has the reserved key, is larger than `limit` bytes, or is a text
     /// that [`Value`] cannot represent.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::Json;
+    ///
+    /// let text = Json::from_text("{\n\"a\": 1,\n\"a\": 2}")?;
+    /// assert_eq!(text.canonical(1_000)?.to_string(), r#"{"a":2}"#);
+    /// assert!(text.canonical(5).is_err());
+    /// # Ok::<(), universal_executor::model::JsonError>(())
+    /// ```
     pub fn canonical(&self, limit: usize) -> Result<Self, JsonError> {
         let shape = self.shape()?;
         within(shape.size, limit)?;

@@ -8,13 +8,30 @@ use std::collections::HashSet;
 use std::fmt;
 
 /// Maximum nesting depth of arrays and objects in JSON.
+///
+/// Stores reject deeper payloads and hints, so that no reader of a breadcrumb overflows its stack.
+/// Flatten deeper data, or store its text as a string.
 pub const MAX_DEPTH: usize = 64;
 
 /// Error of a JSON text or value that is not accepted.
+///
+/// A retry cannot succeed: the caller must change the JSON.
+/// [`Json::from_text`](super::Json::from_text) and stores return this error.
+///
+/// # Examples
+/// ```
+/// use universal_executor::Json;
+/// use universal_executor::model::JsonError;
+///
+/// let deep = "[".repeat(100) + &"]".repeat(100);
+/// assert!(matches!(Json::from_text(deep), Err(JsonError::TooDeep)));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
     /// The text is not JSON, or has a number or an escape that a `Value` cannot represent (`1e400`, a lone `\ud800`).
+    ///
+    /// The source names the line and the column.
     #[error("not valid JSON")]
     Syntax(#[source] serde_json::Error),
     /// Arrays and objects nest deeper than [`MAX_DEPTH`].

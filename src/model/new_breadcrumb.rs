@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 ///
 /// The serde form is the body of the create call of an RCRT server.
 ///
+/// Pass it to [`BreadcrumbStoreExt::create`](crate::BreadcrumbStoreExt::create), to
+/// [`Response::create`](crate::Response::create), or to a request of a [`Client`](crate::Client).
+/// Building the value writes nothing. The store checks the limits of the fields at the commit.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::NewBreadcrumb;
@@ -61,6 +65,9 @@ pub struct NewBreadcrumb {
 
 impl NewBreadcrumb {
     /// Creates a breadcrumb with a schema name and an empty object as context.
+    ///
+    /// `schema_name` has at most 256 bytes and usually ends with a version, such as `order.v1`. It
+    /// needs no registration.
     #[must_use]
     pub fn new(schema_name: impl Into<String>) -> Self {
         Self {
@@ -78,6 +85,8 @@ impl NewBreadcrumb {
     }
 
     /// Sets the breadcrumb's description, a paragraph for people.
+    ///
+    /// The description counts for [`Breadcrumb::size`].
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
@@ -85,6 +94,9 @@ impl NewBreadcrumb {
     }
 
     /// Adds a tag to the breadcrumb.
+    ///
+    /// A breadcrumb can have 256 tags of at most 256 bytes each. Tags of the form `name:value`,
+    /// such as `session:7`, work with [`Subscription::scope`](crate::Subscription::scope).
     #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
@@ -92,6 +104,16 @@ impl NewBreadcrumb {
     }
 
     /// Adds tags to the breadcrumb.
+    ///
+    /// The tags that are already set remain.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::NewBreadcrumb;
+    ///
+    /// let order = NewBreadcrumb::new("order.v1").tag("order:17").tags(["customer:7", "urgent"]);
+    /// assert_eq!(order.tags, ["order:17", "customer:7", "urgent"]);
+    /// ```
     #[must_use]
     pub fn tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
@@ -99,6 +121,9 @@ impl NewBreadcrumb {
     }
 
     /// Sets the breadcrumb's payload.
+    ///
+    /// Replaces an earlier payload. The payload is any JSON, but a run's response needs an object.
+    /// The in-memory store limits a breadcrumb to 1 MiB by default.
     #[must_use]
     pub fn context(mut self, context: impl Into<Json>) -> Self {
         self.context = context.into();
@@ -106,6 +131,23 @@ impl NewBreadcrumb {
     }
 
     /// Sets the hints that remove or rewrite parts of the breadcrumb's payload for models. See [`hints`](crate::hints).
+    ///
+    /// An invalid hint does not prevent the commit. It withholds the breadcrumb from models.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::NewBreadcrumb;
+    /// use universal_executor::hints::Hints;
+    ///
+    /// let hints = json!({"exclude": ["token"]});
+    /// Hints::from_json(&hints)?;
+    /// let page = NewBreadcrumb::new("web.page.v1")
+    ///     .context(json!({"title": "Rust", "token": "t-1"}))
+    ///     .llm_hints(hints);
+    /// assert!(page.llm_hints.is_some());
+    /// # Ok::<(), universal_executor::hints::HintsError>(())
+    /// ```
     #[must_use]
     pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
         self.llm_hints = Some(hints.into());
@@ -113,6 +155,8 @@ impl NewBreadcrumb {
     }
 
     /// Sets the label of the breadcrumb's permitted readers.
+    ///
+    /// Defaults to [`Visibility::Team`]. The crate stores the label and does not enforce it.
     #[must_use]
     pub fn visibility(mut self, visibility: Visibility) -> Self {
         self.visibility = visibility;
@@ -120,6 +164,8 @@ impl NewBreadcrumb {
     }
 
     /// Sets the sensitivity label of the breadcrumb.
+    ///
+    /// Defaults to [`Sensitivity::Low`]. The crate stores the label and does not enforce it.
     #[must_use]
     pub fn sensitivity(mut self, sensitivity: Sensitivity) -> Self {
         self.sensitivity = sensitivity;
@@ -127,6 +173,21 @@ impl NewBreadcrumb {
     }
 
     /// Sets the expiry time of the breadcrumb.
+    ///
+    /// Defaults to no expiry. Compare with the store's clock, such as
+    /// [`ExecutionContext::now`](crate::ExecutionContext::now) in a run.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::NewBreadcrumb;
+    /// use universal_executor::model::Timestamp;
+    ///
+    /// let now: Timestamp = "2026-11-21T20:00:00Z".parse()?;
+    /// let code = NewBreadcrumb::new("login.code.v1").ttl(now + Duration::from_secs(600));
+    /// assert_eq!(code.ttl.map(|end| end.to_string()).as_deref(), Some("2026-11-21T20:10:00Z"));
+    /// # Ok::<(), universal_executor::model::ParseTimestampError>(())
+    /// ```
     #[must_use]
     pub fn ttl(mut self, ttl: Timestamp) -> Self {
         self.ttl = Some(ttl);
@@ -141,6 +202,20 @@ impl NewBreadcrumb {
     }
 
     /// Returns version 1 of the breadcrumb, with an ID and its commit time.
+    ///
+    /// Use this method in unit tests that need a [`Breadcrumb`] without a store, and in a store of
+    /// your own. `at` becomes the creation time and the update time.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::model::{BreadcrumbId, Timestamp};
+    /// use universal_executor::{Event, EventKind, NewBreadcrumb};
+    ///
+    /// let message = NewBreadcrumb::new("user.message.v1")
+    ///     .first_version(BreadcrumbId::unique(), Timestamp::UNIX_EPOCH);
+    /// assert_eq!(message.version, 1);
+    /// assert_eq!(Event::created(&message).kind, EventKind::Created);
+    /// ```
     #[must_use]
     pub fn first_version(self, id: BreadcrumbId, at: Timestamp) -> Breadcrumb {
         Breadcrumb {

@@ -1,6 +1,21 @@
 /// Operator that compares the nodes at a condition's path with the condition's value.
 ///
 /// Except for [`Ne`](Self::Ne) and [`Exists`](Self::Exists), a condition holds if at least one node at the path passes.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::model::{Condition, Op};
+///
+/// let context = json!({"tags": ["a", "b"], "name": "adder-2", "count": 3});
+/// let holds = |path: &str, op: Op, value| Condition::new(path, op, Some(value)).holds(&context);
+///
+/// assert!(holds("tags", Op::Contains, json!("a")));
+/// assert!(holds("tags", Op::ContainsAll, json!(["a", "b"])));
+/// assert!(holds("name", Op::Matches, json!("^adder-[0-9]+$")));
+/// assert!(holds("count", Op::In, json!([1, 2, 3])));
+/// assert!(holds("absent", Op::Ne, json!(1)));
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Op {
     /// A node at the path deeply equals the condition's value. Numbers compare by value, so `1` equals `1.0`.
@@ -55,6 +70,8 @@ impl Op {
     ];
 
     /// Returns the operator's name in definitions, such as `eq` or `contains_any`.
+    ///
+    /// [`str::parse`] reads the operator back from this name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

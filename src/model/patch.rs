@@ -8,6 +8,31 @@ use serde_json::Value;
 ///
 /// `context` and `tags` replace the whole payload and all tags. A patch can replace a field, but not clear it. The serde form is
 /// the body of the patch call of an RCRT server.
+///
+/// Pass it to [`BreadcrumbStoreExt::update`](crate::BreadcrumbStoreExt::update), or to
+/// [`Response::update`](crate::Response::update) in a run. To change one field of the payload,
+/// change a copy of the whole payload.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let order = NewBreadcrumb::new("order.v1").context(json!({"count": 3, "paid": false}));
+/// let order = store.create(order).await?;
+///
+/// let mut context = order.context.clone().into_value();
+/// context["paid"] = json!(true);
+/// let paid = store.update(order.id, order.version, Patch::from(context)).await?;
+///
+/// assert_eq!(paid.context, json!({"count": 3, "paid": true}));
+/// assert!(store.update(order.id, 1, Patch::new().title("late")).await.is_err());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -49,12 +74,17 @@ pub struct Patch {
 
 impl Patch {
     /// Creates an empty patch, which changes only the breadcrumb's version.
+    ///
+    /// An update with an empty patch still writes a version and an event, so it can trigger
+    /// executors.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Replaces the breadcrumb's payload.
+    ///
+    /// The fields of the old payload are lost unless the new payload has them.
     #[must_use]
     pub fn context(mut self, context: impl Into<Json>) -> Self {
         self.context = Some(context.into());
@@ -62,6 +92,8 @@ impl Patch {
     }
 
     /// Replaces all tags of the breadcrumb.
+    ///
+    /// To add a tag, pass the old tags and the new tag. At most 256 tags of 256 bytes each.
     #[must_use]
     pub fn tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.tags = Some(tags.into_iter().map(Into::into).collect());
@@ -90,6 +122,8 @@ impl Patch {
     }
 
     /// Sets the new expiry time of the breadcrumb.
+    ///
+    /// A patch can move an expiry time, and cannot remove it.
     #[must_use]
     pub fn ttl(mut self, ttl: Timestamp) -> Self {
         self.ttl = Some(ttl);

@@ -46,6 +46,23 @@ pub(super) use plain::{Step, item};
 /// A compiled JSONPath (RFC 9535).
 ///
 /// A clone copies a pointer. Two paths are equal if their [sources](Path::source) are equal.
+///
+/// Compile a path once and evaluate it many times. Conditions, ordering keys and hints use the same
+/// syntax. A path has at most 512 bytes, 32 segments, one `..`, and two wildcards, unions, slices
+/// or filters.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::model::{Path, PathError};
+///
+/// let prices = Path::parse("$.lines[*].price")?;
+/// let order = json!({"lines": [{"price": 5}, {"price": 50}]});
+/// assert_eq!(prices.nodes(&order)?, [&json!(5), &json!(50)]);
+///
+/// assert!(matches!(Path::parse("$..a..b"), Err(PathError::OverLimit { .. })));
+/// # Ok::<(), PathError>(())
+/// ```
 #[derive(Clone)]
 pub struct Path(Arc<Compiled>);
 
@@ -80,12 +97,22 @@ impl Path {
     }
 
     /// Returns the text of the JSONPath, normalised to start with `$`.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::model::Path;
+    ///
+    /// assert_eq!(Path::parse("order.id")?.source(), "$.order.id");
+    /// # Ok::<(), universal_executor::model::PathError>(())
+    /// ```
     #[must_use]
     pub fn source(&self) -> &str {
         &self.0.source
     }
 
     /// Returns `true` if the JSONPath has only names and indexes, so it selects at most one node.
+    ///
+    /// A plain path is followed without allocation, and its evaluation never fails.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         matches!(self.0.program, Program::Plain(_))
@@ -104,6 +131,17 @@ impl Path {
     /// # Errors
     ///
     /// See [`nodes`](Path::nodes).
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::model::Path;
+    ///
+    /// let order = json!({"customer": {"name": "Ann"}});
+    /// assert_eq!(Path::parse("customer.name")?.first(&order)?, Some(&json!("Ann")));
+    /// assert_eq!(Path::parse("customer.mail")?.first(&order)?, None);
+    /// # Ok::<(), universal_executor::model::PathError>(())
+    /// ```
     pub fn first<'v>(&self, value: &'v Value) -> Result<Option<&'v Value>, PathError> {
         match &self.0.program {
             Program::Plain(steps) => Ok(plain::walk(steps, value)),
@@ -124,6 +162,8 @@ impl Path {
     }
 
     /// Returns all nodes that the JSONPath selects in `value`.
+    ///
+    /// A path that selects nothing returns an empty list.
     ///
     /// # Errors
     ///
@@ -168,6 +208,10 @@ impl Eq for Path {}
 ///
 /// The fields mean the same in all variants. `path` is the text of the path, truncated to 80 characters. `what` names the counted
 /// parts, and `found` is the first count above `limit`. `reason` is the cause and `way_out` the remedy, both for people.
+///
+/// [`DocumentOverLimit`](Self::DocumentOverLimit), [`TooManySteps`](Self::TooManySteps) and
+/// [`Evaluation`](Self::Evaluation) depend on the document. Each other variant means that the path
+/// must change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(

@@ -4,6 +4,23 @@ use std::fmt;
 /// Path of a value in a definition, for example `flows.main.steps[3].retry.attempts`.
 ///
 /// A loader that knows the text of the definition can follow the [`parts`](Self::parts) to find the line and the column of the value.
+///
+/// [`DefinitionError::path`](super::DefinitionError::path) and [`Finding`](super::Finding) return
+/// it.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::Subscriptions;
+/// use universal_executor::model::DefinitionPathPart;
+///
+/// let definition = json!({"subscriptions": [{"schema_name": "order.v1", "role": "triger"}]});
+/// let error = Subscriptions::from_json(&definition).unwrap_err();
+/// let path = error.path(&definition);
+///
+/// assert_eq!(path.to_string(), "subscriptions[0].role");
+/// assert_eq!(path.parts()[1], DefinitionPathPart::Item(0));
+/// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DefinitionPath(Vec<DefinitionPathPart>);
 

@@ -14,6 +14,26 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// The subscriptions of one executor, validated and compiled. A clone copies a pointer.
+///
+/// An implementation of [`UniversalExecutor`](crate::UniversalExecutor) creates the value once and
+/// returns it from `subscriptions`. Builders create it from their calls of `on` and `reads`.
+///
+/// # Examples
+/// ```
+/// use universal_executor::{Event, NewBreadcrumb, Route, Subscription, Subscriptions};
+/// # use universal_executor::model::{BreadcrumbId, Timestamp};
+///
+/// let subscriptions = Subscriptions::new([
+///     Subscription::trigger("order.v1").matching("$.count", "gt", 0),
+///     Subscription::context("price.v1").key("price"),
+/// ])?;
+/// let price = NewBreadcrumb::new("price.v1");
+/// # let price = price.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+///
+/// assert_eq!(subscriptions.route(&Event::created(&price)), Route::Context);
+/// assert_eq!(subscriptions.sources().count(), 1);
+/// # Ok::<(), universal_executor::model::DefinitionError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Subscriptions(Arc<Inner>);
 
@@ -27,6 +47,9 @@ struct Inner {
 }
 
 /// Effect of an event or a breadcrumb on an executor.
+///
+/// [`UniversalExecutor::process_event`](crate::UniversalExecutor::process_event) routes its events
+/// itself. Use [`Subscriptions::explain`] to find out why an event does not trigger an executor.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
@@ -47,6 +70,8 @@ pub enum Route {
 
 impl Subscriptions {
     /// Validates the subscriptions of an executor, with the default [`DefinitionOptions`].
+    ///
+    /// Create the value once and clone it, because a clone copies a pointer.
     ///
     /// # Errors
     /// Returns [`DefinitionError`] if a condition does not compile, if a context subscription has no name, the name of another
@@ -76,6 +101,24 @@ impl Subscriptions {
     /// # Errors
     /// Returns [`DefinitionError`] with the subscription, the field, the value and the nearest valid name if the definition is invalid
     /// or exceeds a limit, such as 256 subscriptions. [`from_json_with`](Self::from_json_with) takes other limits.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::Subscriptions;
+    ///
+    /// let subscriptions = Subscriptions::from_json(&json!({"selectors": [
+    ///     {"schema_name": "order.v1", "role": "trigger", "any_tags": ["shop:1"]},
+    ///     {"schema_name": "price.v1", "role": "context", "fetch": "recent"},
+    /// ]}))?;
+    /// assert_eq!(subscriptions.as_slice().len(), 2);
+    /// assert_eq!(subscriptions.as_slice()[1].fetch.limit, 10);
+    ///
+    /// let mistake = json!([{"schema_name": "order.v1", "role": "triger"}]);
+    /// let error = Subscriptions::from_json(&mistake).unwrap_err();
+    /// assert_eq!((error.subscription(), error.field()), (Some(0), "role"));
+    /// # Ok::<(), universal_executor::model::DefinitionError>(())
+    /// ```
     pub fn from_json(definition: &Value) -> Result<Self, DefinitionError> {
         Self::from_json_with(definition, &DefinitionOptions::default())
     }
@@ -98,11 +141,35 @@ impl Subscriptions {
     /// # Errors
     /// See [`from_json`](Self::from_json). Also returns an error if the text is not JSON, has a duplicate key in an object, or is larger
     /// than 1 MiB.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::Subscriptions;
+    ///
+    /// let text = r#"[{"schema_name": "order.v1", "role": "trigger"}]"#;
+    /// assert_eq!(Subscriptions::parse(text)?.as_slice().len(), 1);
+    /// assert!(Subscriptions::parse(r#"[{"role": "trigger", "role": "context"}]"#).is_err());
+    /// # Ok::<(), universal_executor::model::DefinitionError>(())
+    /// ```
     pub fn parse(text: &str) -> Result<Self, DefinitionError> {
         Self::from_json(&definition::parse_text(text)?)
     }
 
     /// Returns the warnings about subscriptions that are valid but probably wrong.
+    ///
+    /// A definition has at most 100 warnings and a note on the omitted ones. Log them, or show them
+    /// to the author of the definition.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::Subscriptions;
+    ///
+    /// let odd = json!([{"schema_name": "order.v1", "role": "trigger", "colour": "red"}]);
+    /// let subscriptions = Subscriptions::from_json(&odd)?;
+    /// assert!(subscriptions.warnings()[0].is_unknown_field());
+    /// # Ok::<(), universal_executor::model::DefinitionError>(())
+    /// ```
     #[must_use]
     pub fn warnings(&self) -> &[SubscriptionWarning] {
         &self.0.warnings
@@ -115,6 +182,8 @@ impl Subscriptions {
     }
 
     /// Returns the SHA-256 of the subscriptions as JSON, in hexadecimal: equal lists of subscriptions have equal hashes.
+    ///
+    /// Use it to detect a change of a definition.
     #[must_use]
     pub fn hash(&self) -> Arc<str> {
         // Subscriptions are JSON by construction.
@@ -131,6 +200,9 @@ impl Subscriptions {
 
     /// Returns the effect of an event on the executor with these subscriptions. The order of the subscriptions decides only between
     /// triggers with the same priority.
+    ///
+    /// The method reads no store. Test the result [`Route::NeedsContext`] with
+    /// [`route_breadcrumb`](Self::route_breadcrumb).
     #[must_use]
     pub fn route(&self, event: &Event) -> Route {
         self.route_facts(event.effective_kind(), &Facts::of_event(event))
@@ -139,6 +211,24 @@ impl Subscriptions {
     /// Returns the effect of a breadcrumb that was read from the store after an event. Never returns [`Route::NeedsContext`].
     ///
     /// `kind` is the [`Event::effective_kind`] of the event.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{Event, NewBreadcrumb, Route, Subscription, Subscriptions};
+    /// # use universal_executor::model::{BreadcrumbId, Timestamp};
+    ///
+    /// let trigger = Subscription::trigger("order.v1").matching("$.count", "gt", 3);
+    /// let subscriptions = Subscriptions::new([trigger])?;
+    /// let order = NewBreadcrumb::new("order.v1").context(json!({"count": 4}));
+    /// # let order = order.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+    ///
+    /// let event = Event::created(&order).envelope();
+    /// assert_eq!(subscriptions.route(&event), Route::NeedsContext);
+    /// let route = subscriptions.route_breadcrumb(event.effective_kind(), &order);
+    /// assert_eq!(route, Route::Trigger { subscription: 0 });
+    /// # Ok::<(), universal_executor::model::DefinitionError>(())
+    /// ```
     #[must_use]
     pub fn route_breadcrumb(&self, kind: EventKind, breadcrumb: &Breadcrumb) -> Route {
         self.route_facts(kind, &Facts::of(breadcrumb))

@@ -11,6 +11,10 @@ use std::sync::Arc;
 
 /// Selection of breadcrumbs by schema name, tags and conditions on the context. All parts must match. A clone copies a pointer.
 ///
+/// Subscriptions, queries, wakes and waits take selectors. A breadcrumb matches only if its schema
+/// name, its tags and all conditions match. Two selectors are equal if all of their parts are
+/// equal.
+///
 /// ```
 /// use universal_executor::Selector;
 ///
@@ -54,12 +58,28 @@ const ANY_SCHEMA: &str = "*";
 
 impl Selector {
     /// Creates a selector of all breadcrumbs.
+    ///
+    /// On a store with many breadcrumbs, prefer a schema name or a tag.
     #[must_use]
     pub fn any() -> Self {
         Self::schema(ANY_SCHEMA)
     }
 
     /// Creates a selector of the breadcrumbs with a schema name. `"*"` selects all schemas.
+    ///
+    /// The comparison is exact: a prefix such as `order` does not select `order.v1`.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{NewBreadcrumb, Selector};
+    /// # use universal_executor::model::{BreadcrumbId, Timestamp};
+    ///
+    /// let order = NewBreadcrumb::new("order.v1").tag("customer:7");
+    /// # let order = order.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+    /// assert!(Selector::schema("order.v1").matches(&order));
+    /// assert!(Selector::any().matches(&order));
+    /// assert!(!Selector::schema("order.v2").matches(&order));
+    /// ```
     #[must_use]
     pub fn schema(name: impl Into<String>) -> Self {
         Self::from(Parts {
@@ -69,6 +89,17 @@ impl Selector {
     }
 
     /// Requires a breadcrumb to have at least one of these tags. Repeated calls extend the list. An empty list matches no breadcrumb.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{NewBreadcrumb, Selector};
+    /// # use universal_executor::model::{BreadcrumbId, Timestamp};
+    ///
+    /// let urgent = Selector::schema("order.v1").any_tags(["urgent", "vip"]).all_tags(["shop:1"]);
+    /// let order = NewBreadcrumb::new("order.v1").tags(["vip", "shop:1"]);
+    /// # let order = order.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+    /// assert!(urgent.matches(&order));
+    /// ```
     #[must_use]
     pub fn any_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         let any = Arc::make_mut(&mut self.0).any_tags.get_or_insert_default();
@@ -77,6 +108,8 @@ impl Selector {
     }
 
     /// Requires a breadcrumb to have all of these tags. Repeated calls extend the list.
+    ///
+    /// An empty list requires no tag.
     #[must_use]
     pub fn all_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         Arc::make_mut(&mut self.0)
@@ -89,6 +122,22 @@ impl Selector {
     /// value.
     ///
     /// [`check`](Self::check) returns the error of a condition that does not compile. Subscriptions and queries reject such a selector.
+    ///
+    /// Repeated calls add conditions, and all of them must hold. For `exists` without a value, use
+    /// [`condition`](Self::condition).
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{NewBreadcrumb, Selector};
+    /// # use universal_executor::model::{BreadcrumbId, Timestamp};
+    ///
+    /// let large = Selector::schema("order.v1").matching("$.count", "gt", 3);
+    /// let order = NewBreadcrumb::new("order.v1").context(json!({"count": 4}));
+    /// # let order = order.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+    /// assert!(large.matches(&order));
+    /// assert!(large.matching("$.paid", "eq", true).check().is_ok());
+    /// ```
     #[must_use]
     pub fn matching(
         self,
@@ -100,6 +149,8 @@ impl Selector {
     }
 
     /// Requires a condition on the breadcrumb's context.
+    ///
+    /// Build the condition with [`Condition::new`].
     #[must_use]
     pub fn condition(mut self, condition: Condition) -> Self {
         Arc::make_mut(&mut self.0).conditions.push(condition);
@@ -108,8 +159,19 @@ impl Selector {
 
     /// Checks that all conditions of the selector compile.
     ///
+    /// Call it for a selector from untrusted input, to report the mistake to its author.
+    ///
     /// # Errors
     /// Returns the [`ConditionError`] of the first condition that does not compile.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::Selector;
+    ///
+    /// let wrong = Selector::schema("order.v1").matching("$.count", "greater", 3);
+    /// let error = wrong.check().unwrap_err();
+    /// assert_eq!(error.field(), "op");
+    /// ```
     pub fn check(&self) -> Result<(), ConditionError> {
         match self.0.conditions.iter().find_map(Condition::error) {
             Some(error) => Err(error.clone()),
@@ -118,6 +180,8 @@ impl Selector {
     }
 
     /// Returns `true` if the selector matches a breadcrumb.
+    ///
+    /// No condition holds on a context that cannot be read as JSON. The method reads no store.
     #[must_use]
     pub fn matches(&self, breadcrumb: &Breadcrumb) -> bool {
         matches!(self.examine(&Facts::of(breadcrumb)), Verdict::Holds)

@@ -7,6 +7,11 @@ use serde_json::{Map, Value};
 
 /// A selector with a role: it selects the breadcrumbs that trigger an executor, or the breadcrumbs of its input.
 ///
+/// Create a subscription with [`trigger`](Self::trigger) or [`context`](Self::context), and change
+/// it with the other methods. Pass it to an executor builder, an agent, or
+/// [`Subscriptions::new`](super::Subscriptions::new), which checks it. The defaults are: no
+/// required breadcrumbs, priority 0, and events of created and updated breadcrumbs.
+///
 /// ```
 /// use universal_executor::Subscription;
 ///
@@ -26,6 +31,9 @@ pub struct Subscription {
     pub role: Role,
     /// The name of the selected breadcrumbs in a run's assembled context. Defaults to the schema name for a context subscription. On a
     /// trigger, an alias of the trigger.
+    ///
+    /// The names of one executor must differ, except that several triggers may share an alias.
+    /// `trigger` is reserved.
     pub key: Option<String>,
     /// The method, the number and the order of the fetched breadcrumbs. Ignored on a trigger.
     pub fetch: Fetch,
@@ -38,6 +46,8 @@ pub struct Subscription {
     pub scope: Vec<String>,
     /// The priority of the subscription. If several trigger subscriptions match, the one with the highest priority is used. If a context
     /// exceeds its maximum size, items with the lowest priority are omitted first. Defaults to 0.
+    ///
+    /// Between triggers of the same priority, the first one is used.
     pub priority: i64,
     /// The kinds of events that match the subscription. Defaults to created and updated.
     pub on: Vec<EventKind>,
@@ -52,8 +62,12 @@ pub struct Subscription {
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The selected breadcrumbs trigger the executor.
+    ///
+    /// Each matching version of a breadcrumb starts one run.
     Trigger,
     /// The selected breadcrumbs are fetched as input when a run starts.
+    ///
+    /// A matching event starts no run by itself.
     Context,
 }
 
@@ -80,6 +94,9 @@ impl Role {
 }
 
 /// Method, number and order of the breadcrumbs that a context subscription fetches.
+///
+/// [`Subscription::latest`], [`Subscription::recent`] and [`Subscription::vector`] set it. In a
+/// definition it is the name of a method, or an object such as `{"method": "recent", "limit": 20}`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Fetch {
@@ -91,10 +108,22 @@ pub struct Fetch {
     /// The order of the fetched breadcrumbs. Does not change which breadcrumbs are fetched.
     pub order: Order,
     /// The minimum similarity score of a vector fetch, or `None` for no minimum. A store without scores rejects a minimum.
+    ///
+    /// The scale of the scores depends on the store and its embedder.
     pub min_score: Option<f64>,
 }
 
 /// Method by which a fetch chooses among the matching breadcrumbs.
+///
+/// # Examples
+/// ```
+/// use universal_executor::Fetch;
+/// use universal_executor::model::Method;
+///
+/// assert_eq!(Fetch::new(Method::Recent).limit, 10);
+/// assert_eq!(Fetch::new(Method::Vector).items(), 5);
+/// assert!(Fetch::new(Method::Latest).is_one());
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Method {
     /// The trigger breadcrumb itself. The default and the only method of a trigger.
@@ -104,6 +133,9 @@ pub enum Method {
     /// The newest matching breadcrumbs, 10 by default.
     Recent,
     /// The matching breadcrumbs most similar to the trigger by vector search, 5 by default.
+    ///
+    /// Needs a store with vector search. The query text is the result of
+    /// [`search_query`](crate::UniversalExecutor::search_query).
     Vector,
 }
 
@@ -187,18 +219,43 @@ impl Fetch {
 
 impl Subscription {
     /// Creates a trigger subscription for a schema name. `"*"` selects all schemas.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{Role, Subscription, Subscriptions};
+    ///
+    /// let orders = Subscription::trigger("order.v1")
+    ///     .all_tags(["shop:1"])
+    ///     .matching("$.count", "gt", 0);
+    /// assert_eq!(orders.role, Role::Trigger);
+    /// assert!(Subscriptions::new([orders]).is_ok());
+    /// ```
     #[must_use]
     pub fn trigger(schema_name: impl Into<String>) -> Self {
         Self::new(Selector::schema(schema_name), Role::Trigger)
     }
 
     /// Creates a context subscription for a schema name, which fetches the latest breadcrumb. `"*"` selects all schemas.
+    ///
+    /// The breadcrumb is read when a run starts, so a run sees the state of that moment.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{Role, Subscription};
+    ///
+    /// let prices = Subscription::context("price.v1").key("price").required();
+    /// assert_eq!((prices.role, prices.name()), (Role::Context, Some("price")));
+    /// assert!(prices.fetch.is_one());
+    /// ```
     #[must_use]
     pub fn context(schema_name: impl Into<String>) -> Self {
         Self::new(Selector::schema(schema_name), Role::Context)
     }
 
     /// Creates a subscription with the defaults of its role.
+    ///
+    /// Use it for a [`Selector`] that is built elsewhere. A trigger fetches the event's breadcrumb,
+    /// and a context subscription the latest match.
     #[must_use]
     pub fn new(selector: Selector, role: Role) -> Self {
         let method = match role {
@@ -220,6 +277,8 @@ impl Subscription {
     }
 
     /// Requires a breadcrumb to have at least one of these tags.
+    ///
+    /// Repeated calls extend the list. An empty list matches no breadcrumb.
     #[must_use]
     pub fn any_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.selector = self.selector.any_tags(tags);
@@ -227,6 +286,8 @@ impl Subscription {
     }
 
     /// Requires a breadcrumb to have all of these tags.
+    ///
+    /// Repeated calls extend the list.
     #[must_use]
     pub fn all_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.selector = self.selector.all_tags(tags);
@@ -234,6 +295,9 @@ impl Subscription {
     }
 
     /// Requires a condition on the breadcrumb's context. See [`Selector::matching`].
+    ///
+    /// A condition that does not compile is reported by
+    /// [`Subscriptions::new`](super::Subscriptions::new).
     #[must_use]
     pub fn matching(
         mut self,
@@ -253,6 +317,9 @@ impl Subscription {
     }
 
     /// Sets the name of the selected breadcrumbs in a run's assembled context. On a trigger, an alias of the trigger.
+    ///
+    /// [`ExecutionContext::get`](crate::ExecutionContext::get) and
+    /// [`ExecutionContext::many`](crate::ExecutionContext::many) take this name.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
@@ -260,6 +327,8 @@ impl Subscription {
     }
 
     /// Makes the subscription fetch the newest matching breadcrumb.
+    ///
+    /// This is the default of a context subscription. The context has one item under the key.
     #[must_use]
     pub fn latest(mut self) -> Self {
         self.fetch = Fetch {
@@ -270,6 +339,18 @@ impl Subscription {
     }
 
     /// Makes the subscription fetch the newest matching breadcrumbs, at most `limit`.
+    ///
+    /// `limit` is between 1 and 1,000 by default. With a limit of 1, the context has one item
+    /// instead of a list.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::Subscription;
+    ///
+    /// let history = Subscription::context("user.message.v1").key("history");
+    /// let history = history.recent(20).oldest_first();
+    /// assert_eq!((history.fetch.limit, history.fetch.is_one()), (20, false));
+    /// ```
     #[must_use]
     pub fn recent(mut self, limit: usize) -> Self {
         self.fetch = Fetch {
@@ -281,6 +362,10 @@ impl Subscription {
     }
 
     /// Makes the subscription fetch the breadcrumbs most similar to the trigger by vector search, at most `nn`.
+    ///
+    /// `nn` is between 1 and 1,000 by default. The store needs an embedder. If the store has none,
+    /// the source is missing from the context, and a required one prevents the start of the
+    /// executor.
     #[must_use]
     pub fn vector(mut self, nn: usize) -> Self {
         self.fetch = Fetch {
@@ -292,6 +377,9 @@ impl Subscription {
     }
 
     /// Sets the minimum similarity score of a vector fetch. Less similar breadcrumbs are omitted.
+    ///
+    /// Call it after [`vector`](Self::vector), which resets the score. A store without scores
+    /// rejects the search.
     #[must_use]
     pub fn min_score(mut self, score: f64) -> Self {
         self.fetch.min_score = Some(score);
@@ -299,6 +387,9 @@ impl Subscription {
     }
 
     /// Reverses the order of the fetched breadcrumbs: oldest first, or for a vector fetch the most similar last.
+    ///
+    /// The fetch still chooses the newest breadcrumbs, and then reverses them. This order suits a
+    /// conversation.
     #[must_use]
     pub fn oldest_first(mut self) -> Self {
         self.fetch.order = Order::OldestFirst;
@@ -306,6 +397,9 @@ impl Subscription {
     }
 
     /// Makes the breadcrumbs of this context subscription required for a run. See the field `required`.
+    ///
+    /// Without this setting, a failed fetch only adds the source to
+    /// [`ExecutionContext::missing`](crate::ExecutionContext::missing), and the run continues.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.required = true;
@@ -314,6 +408,17 @@ impl Subscription {
 
     /// Adds tag prefixes to the subscription's scope. If a tag of the trigger starts with one of these prefixes, a fetched breadcrumb must
     /// have the same tag. See the field `scope`.
+    ///
+    /// Use it so that a run reads only breadcrumbs of its own session or order. Without a shared
+    /// tag, the source is empty and listed as missing.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::Subscription;
+    ///
+    /// let history = Subscription::context("user.message.v1").recent(20).scope(["session:"]);
+    /// assert_eq!(history.scope, ["session:"]);
+    /// ```
     #[must_use]
     pub fn scope<T: Into<String>>(mut self, prefixes: impl IntoIterator<Item = T>) -> Self {
         self.scope.extend(prefixes.into_iter().map(Into::into));
@@ -321,6 +426,8 @@ impl Subscription {
     }
 
     /// Sets the priority of the subscription. See the field `priority`.
+    ///
+    /// Higher numbers win. Negative numbers are allowed.
     #[must_use]
     pub fn priority(mut self, priority: i64) -> Self {
         self.priority = priority;
@@ -328,6 +435,17 @@ impl Subscription {
     }
 
     /// Sets the kinds of events that match the subscription.
+    ///
+    /// Replaces the default of created and updated. An empty list matches no event. Deletions need
+    /// a store that retains tombstones.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{EventKind, Subscription};
+    ///
+    /// let removed = Subscription::trigger("file.v1").on([EventKind::Deleted]);
+    /// assert_eq!(removed.on, [EventKind::Deleted]);
+    /// ```
     #[must_use]
     pub fn on(mut self, kinds: impl IntoIterator<Item = EventKind>) -> Self {
         self.on = kinds.into_iter().collect();

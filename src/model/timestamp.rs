@@ -7,6 +7,23 @@ use std::time::Duration;
 /// A time in UTC with microsecond precision, formatted as RFC 3339 (`2026-11-21T20:33:40.535554Z`).
 ///
 /// Parsing truncates to microseconds, so all stores persist the same time.
+///
+/// [`ExecutionContext::now`](crate::ExecutionContext::now) returns the store's time. Adding a
+/// [`Duration`] saturates at the maximum time. An offset in the text is converted to UTC.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::model::Timestamp;
+///
+/// let start: Timestamp = "2026-11-21T21:33:40+01:00".parse()?;
+/// let end = start + Duration::from_secs(2);
+///
+/// assert_eq!(end.to_string(), "2026-11-21T20:33:42Z");
+/// assert_eq!(end.since(start), Duration::from_secs(2));
+/// assert_eq!(start.since(end), Duration::ZERO);
+/// # Ok::<(), universal_executor::model::ParseTimestampError>(())
+/// ```
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Timestamp(i64);
 
@@ -15,6 +32,9 @@ impl Timestamp {
     pub const UNIX_EPOCH: Self = Self(0);
 
     /// Creates the time `micros` microseconds after 1970-01-01T00:00:00Z.
+    ///
+    /// Negative values are times before 1970. Every value is valid. Text is limited to the years
+    /// that RFC 3339 can express, so an extreme value prints as the nearest of them.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
@@ -73,6 +93,8 @@ impl fmt::Debug for Timestamp {
 }
 
 /// Error of a string that is not an RFC 3339 timestamp.
+///
+/// The message has the first 64 bytes of the string. A retry cannot succeed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("cannot parse timestamp {text:?}: expected RFC 3339 such as 2026-11-21T20:33:40Z")]
 pub struct ParseTimestampError {

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// Label of the permitted readers of a breadcrumb. This crate stores the label and does not enforce it.
+///
+/// Set it with [`NewBreadcrumb::visibility`](super::NewBreadcrumb::visibility). To enforce it,
+/// check the label in the code that shows breadcrumbs to people.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Visibility {
@@ -16,6 +19,9 @@ pub enum Visibility {
 }
 
 /// Sensitivity label of a breadcrumb's content. This crate stores the label and does not enforce it.
+///
+/// Set it with [`NewBreadcrumb::sensitivity`](super::NewBreadcrumb::sensitivity). To keep fields
+/// from a model, use [hints](crate::hints) instead.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sensitivity {

@@ -8,6 +8,19 @@ use crate::model::path::PathError;
 use std::str::FromStr;
 
 /// Error of a [`Condition`](super::Condition) that does not compile.
+///
+/// The definition must change, so a retry cannot succeed. [`field`](Self::field) names the part to
+/// fix.
+///
+/// # Examples
+/// ```
+/// use universal_executor::model::{ConditionError, Op};
+///
+/// assert_eq!("contains_any".parse::<Op>()?, Op::ContainsAny);
+/// let error = "greater".parse::<Op>().unwrap_err();
+/// assert!(matches!(error, ConditionError::UnknownOp { .. }));
+/// # Ok::<(), ConditionError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConditionError {
@@ -23,6 +36,8 @@ pub enum ConditionError {
         nearest: Option<&'static str>,
     },
     /// The condition's value is missing. All operators except `exists` need one.
+    ///
+    /// Add the field `value`, or pass `Some(value)` to [`Condition::new`](super::Condition::new).
     #[error("op {:?} needs a value; add \"value\"", op.as_str())]
     NoValue {
         /// The operator that needs a value.
@@ -43,6 +58,9 @@ pub enum ConditionError {
     )]
     ReservedKey,
     /// The condition's regular expression does not compile, or is too large.
+    ///
+    /// A pattern has at most 4 KiB, and at most 256 KiB when it is compiled. Lookaround and
+    /// backreferences are not supported.
     #[error("{reason}")]
     Regex {
         /// The reason why the regular expression is rejected. The reason contains the start of the regular expression.

@@ -2,6 +2,25 @@ use super::policy::{KeyPolicy, RolePolicy};
 use super::{MAX_CONDITIONS, MAX_REGEXES};
 
 /// Limits, defaults and modes for reading definitions of subscriptions.
+///
+/// Pass the options to [`Subscriptions::from_json_with`](crate::Subscriptions::from_json_with).
+/// Lower the limits for definitions from untrusted authors.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::Subscriptions;
+/// use universal_executor::model::DefinitionOptions;
+///
+/// let options = DefinitionOptions::default().strict().max_limit(50);
+/// let definition = json!([
+///     {"schema_name": "order.v1", "role": "trigger"},
+///     {"schema_name": "price.v1", "role": "context", "fetch": {"method": "recent", "limit": 80}},
+/// ]);
+///
+/// let error = Subscriptions::from_json_with(&definition, &options).unwrap_err();
+/// assert_eq!((error.subscription(), error.field()), (Some(1), "fetch.limit"));
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct DefinitionOptions {
@@ -42,6 +61,8 @@ impl Default for DefinitionOptions {
 
 impl DefinitionOptions {
     /// Sets the maximum `limit` or `nn` of a subscription's fetch.
+    ///
+    /// Defaults to 1,000. The number of fetched breadcrumbs bounds the memory of a run.
     #[must_use]
     pub fn max_limit(mut self, limit: usize) -> Self {
         self.max_limit = limit;
@@ -49,6 +70,8 @@ impl DefinitionOptions {
     }
 
     /// Sets the maximum number of subscriptions of one executor.
+    ///
+    /// Defaults to 256.
     #[must_use]
     pub fn max_subscriptions(mut self, most: usize) -> Self {
         self.max_subscriptions = most;
@@ -56,6 +79,8 @@ impl DefinitionOptions {
     }
 
     /// Sets the maximum number of conditions in one definition.
+    ///
+    /// Defaults to 1,000.
     #[must_use]
     pub fn max_conditions(mut self, most: usize) -> Self {
         self.max_conditions = most;
@@ -63,6 +88,8 @@ impl DefinitionOptions {
     }
 
     /// Sets the maximum number of regular expressions (`matches`) in one definition.
+    ///
+    /// Defaults to 100. Each regular expression takes up to 256 KiB of memory.
     #[must_use]
     pub fn max_regexes(mut self, most: usize) -> Self {
         self.max_regexes = most;
@@ -70,6 +97,8 @@ impl DefinitionOptions {
     }
 
     /// Sets the policy for the default role of subscriptions that omit `role`.
+    ///
+    /// Defaults to no policy: a subscription without `role` is an error.
     #[must_use]
     pub fn roles(mut self, policy: RolePolicy) -> Self {
         self.roles = Some(policy);
@@ -77,6 +106,8 @@ impl DefinitionOptions {
     }
 
     /// Sets the policy for the default key of context subscriptions that omit `key`.
+    ///
+    /// Defaults to no policy: the schema name is the key.
     #[must_use]
     pub fn keys(mut self, policy: KeyPolicy) -> Self {
         self.keys = Some(policy);
@@ -84,6 +115,18 @@ impl DefinitionOptions {
     }
 
     /// Makes each unknown field of a definition an error. Use this mode for definitions in files, whose authors can fix the errors.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::Subscriptions;
+    /// use universal_executor::model::DefinitionOptions;
+    ///
+    /// let definition = json!([{"schema_name": "order.v1", "role": "trigger", "colour": "red"}]);
+    /// assert!(Subscriptions::from_json(&definition).is_ok());
+    /// let strict = DefinitionOptions::default().strict();
+    /// assert!(Subscriptions::from_json_with(&definition, &strict).is_err());
+    /// ```
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.strict = true;

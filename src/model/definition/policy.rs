@@ -25,6 +25,9 @@ pub struct RolePolicy {
 
 impl RolePolicy {
     /// Creates a policy by which subscriptions to these schema names are triggers by default.
+    ///
+    /// Subscriptions with another schema name, or without one, are context subscriptions by
+    /// default.
     #[must_use]
     pub fn triggers<T: Into<String>>(schemas: impl IntoIterator<Item = T>) -> Self {
         Self {
@@ -69,6 +72,25 @@ impl KeyPolicy {
     }
 
     /// Sets the default key of context subscriptions to a schema name.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::Subscriptions;
+    /// use universal_executor::model::{DefinitionOptions, KeyPolicy};
+    ///
+    /// let keys = KeyPolicy::new().name("web.page.v1", "page").others_with_underscores();
+    /// let options = DefinitionOptions::default().keys(keys);
+    /// let definition = json!([
+    ///     {"schema_name": "web.page.v1", "role": "context"},
+    ///     {"schema_name": "price.v1", "role": "context"},
+    /// ]);
+    ///
+    /// let read = Subscriptions::from_json_with(&definition, &options)?;
+    /// let names: Vec<_> = read.sources().filter_map(|source| source.name()).collect();
+    /// assert_eq!(names, ["page", "price_v1"]);
+    /// # Ok::<(), universal_executor::model::DefinitionError>(())
+    /// ```
     #[must_use]
     pub fn name(mut self, schema: impl Into<String>, key: impl Into<String>) -> Self {
         self.names.push((schema.into(), key.into()));
@@ -84,6 +106,8 @@ impl KeyPolicy {
     }
 
     /// Sets the default limit of a subscription's fetch, for all fetch methods.
+    ///
+    /// Applies to a subscription whose definition has no limit.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
