@@ -15,6 +15,22 @@ use std::sync::Arc;
 use tracing::Instrument as _;
 
 /// Breadcrumbs that a fetch of one context subscription returned.
+///
+/// An override of [`fetch_source`](crate::UniversalExecutor::fetch_source) returns it. Create one
+/// from a list of breadcrumbs with `into`.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use universal_executor::NewBreadcrumb;
+/// use universal_executor::executor::Fetched;
+/// use universal_executor::model::Breadcrumb;
+///
+/// let price: Arc<Breadcrumb> = NewBreadcrumb::new("price.v1").into();
+/// let fetched = Fetched::from(vec![price]);
+/// assert_eq!(fetched.items.len(), 1);
+/// assert_eq!(fetched.cut, None);
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Fetched {

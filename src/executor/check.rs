@@ -3,6 +3,9 @@ use crate::error::{Retry, excerpt};
 use crate::model::{Breadcrumb, DefinitionError, EventKind, Method, Role, Subscription};
 
 /// Reason why an executor can never work: its ID, a setting or a subscription is invalid, or its store lacks a capability.
+///
+/// [`Executor::bind`](super::Executor::bind), the builder of a [`Runtime`](crate::Runtime) and
+/// [`check`] return this error at startup, before any run. Change the executor or its store.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidExecutor {
@@ -135,8 +138,23 @@ const fn method(role: Role) -> &'static str {
 /// A [`Runtime`](crate::Runtime) calls this function for every executor. The syntax of the subscriptions is not checked here, but by
 /// [`Subscriptions::new`](crate::Subscriptions::new).
 ///
+/// Call it in a test of an executor type of your own.
+///
 /// # Errors
 /// [`InvalidExecutor`] with the first problem that is found.
+///
+/// # Examples
+/// ```
+/// use universal_executor::executor::check;
+/// use universal_executor::{MemoryStore, Response, Subscription, executor};
+///
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .execute(|_| async { Ok(Response::none()) })
+///     .bind(&MemoryStore::default())?;
+/// assert_eq!(check(&clerk), Ok(()));
+/// # Ok::<(), universal_executor::executor::InvalidExecutor>(())
+/// ```
 pub fn check(executor: &(impl UniversalExecutor + ?Sized)) -> Result<(), InvalidExecutor> {
     check_id(executor.id())?;
     let profile = executor.profile();

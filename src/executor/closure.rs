@@ -58,6 +58,23 @@ pub fn executor(id: impl Into<String>) -> ExecutorBuilder<NoState> {
 /// Builder of an [`Executor`], created by [`executor`](fn@executor).
 ///
 /// `S` is [`NoState`], or [`WithState`] after a call of [`state`](Self::state).
+///
+/// The builder checks nothing. [`Executor::bind`] and [`Runtime`](crate::Runtime) report mistakes,
+/// such as a missing trigger. Only [`on`](Self::on) and `execute` are needed.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::{MemoryStore, Response, Subscription, executor};
+///
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .reads(Subscription::context("price.v1").key("price").required())
+///     .timeout(Duration::from_secs(10))
+///     .attempts(3)
+///     .execute(|_| async { Ok(Response::none()) });
+/// assert!(clerk.bind(&MemoryStore::default()).is_ok());
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a builder makes no executor until `execute` is called"]
 pub struct ExecutorBuilder<S> {
@@ -78,6 +95,9 @@ pub struct WithState<T>(T);
 
 impl<S> ExecutorBuilder<S> {
     /// Adds a trigger subscription to the executor. Each breadcrumb version that matches starts a run.
+    ///
+    /// Call this method once for each trigger. An executor needs at least one. A context
+    /// subscription here is refused as [`InvalidExecutor::WrongRole`].
     pub fn on(mut self, trigger: Subscription) -> Self {
         self.triggers.push(trigger);
         self
@@ -85,27 +105,52 @@ impl<S> ExecutorBuilder<S> {
 
     /// Adds a context subscription to the executor. The context of each run has the matching breadcrumbs under the subscription's
     /// key.
+    ///
+    /// The sources are fetched concurrently before each attempt. A trigger subscription here is
+    /// refused as [`InvalidExecutor::WrongRole`].
     pub fn reads(mut self, source: Subscription) -> Self {
         self.sources.push(source);
         self
     }
 
     /// Sets the schemas that the executor may write. Defaults to any schema.
+    ///
+    /// A response with another schema ends the run with an error. Set the schemas to prevent
+    /// mistakes, and loops of executors that trigger one another.
     pub fn responds_with<T: Into<String>>(self, schemas: impl IntoIterator<Item = T>) -> Self {
         self.profile(|profile| profile.responds_with(schemas))
     }
 
     /// Sets the maximum duration of one call of the executor's closure. Defaults to 120 s.
+    ///
+    /// An attempt that reaches the timeout counts as a failed attempt, and the run is retried.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.profile(|profile| profile.timeout(timeout))
     }
 
     /// Sets the maximum number of attempts of one run. Defaults to 5. The error of the last attempt ends the run with a dead letter.
+    ///
+    /// Each execution counts, also one that a crash ended. A rate limit uses no attempt, and
+    /// neither does an error before `execute` in the first 60 s.
     pub fn attempts(self, attempts: u32) -> Self {
         self.profile(|profile| profile.attempts(attempts))
     }
 
     /// Executes runs one at a time if their triggers have the same ordering key, in the order of the runs' events. Defaults to no order.
+    ///
+    /// A run that waits for a retry or is suspended blocks the later runs with the same key.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::executor::OrderingKey;
+    /// use universal_executor::{Response, Subscription, executor};
+    ///
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .ordered_by(OrderingKey::tag("customer:"))
+    ///     .execute(|_| async { Ok(Response::none()) });
+    /// assert_eq!(clerk.id(), "clerk");
+    /// ```
     pub fn ordered_by(self, key: OrderingKey) -> Self {
         self.profile(|profile| profile.ordering(key))
     }
@@ -113,17 +158,63 @@ impl<S> ExecutorBuilder<S> {
     /// Makes the executor run at most once: the closure is not called again for the same trigger version after a crash, a lost
     /// lease or an error. A run that a crash interrupts ends as failed, with the class
     /// [`OutcomeUnknown`](crate::store::FailureClass::OutcomeUnknown). Needs a store with a run ledger.
+    ///
+    /// Use it for work without an idempotency key, where a repetition is worse than a failure. A
+    /// person then decides about the failed run.
     pub fn at_most_once(self) -> Self {
         self.profile(Profile::at_most_once)
     }
 
     /// Changes the [`Profile`] of the executor, for settings that have no builder method, such as the lease or a rate limit.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::executor::Rate;
+    /// use universal_executor::{Response, Subscription, executor};
+    ///
+    /// let mailer = executor("mailer")
+    ///     .on(Subscription::trigger("mail.v1"))
+    ///     .profile(|profile| profile.rate(Rate::per(10, Duration::from_secs(1))).max_inflight(4))
+    ///     .execute(|_| async { Ok(Response::none()) });
+    /// assert_eq!(mailer.id(), "mailer");
+    /// ```
     pub fn profile(mut self, change: impl FnOnce(Profile) -> Profile) -> Self {
         self.profile = change(self.profile);
         self
     }
 
     /// Sets a state that the executor's closure needs, for example a connection pool. Each call of the closure receives a clone.
+    ///
+    /// A state in memory is lost at a restart. Wrap a type without a cheap `Clone` in an `Arc`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Response, Subscription,
+    ///     UniversalExecutor, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let calls = Arc::new(AtomicU32::new(0));
+    /// let counter = executor("counter")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .state(Arc::clone(&calls))
+    ///     .execute(|_, calls: Arc<AtomicU32>| async move {
+    ///         calls.fetch_add(1, Ordering::Relaxed);
+    ///         Ok(Response::none())
+    ///     });
+    ///
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// counter.bind(&store)?.process_event(&Event::created(&order)).await?;
+    /// assert_eq!(calls.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn state<T: Clone + Send + Sync + 'static>(
         self,
         state: T,
@@ -153,6 +244,10 @@ impl ExecutorBuilder<NoState> {
     ///
     /// The closure returns the [`Response`], which the crate commits together with the end of the run. The closure can run again
     /// for the same trigger after a crash or an error. See [`UniversalExecutor::execute`] for the effect of its errors.
+    ///
+    /// The closure receives an owned [`ExecutionContext`], with the trigger and the sources. The
+    /// result is an [`Executor`], which a [`Runtime`](crate::Runtime) or [`bind`](Executor::bind)
+    /// takes.
     ///
     /// # Cancel safety
     /// The crate can drop the future of the closure at any `.await`: after the timeout, or when the lease of the run is lost.
@@ -189,6 +284,9 @@ impl<T: Clone + Send + Sync + 'static> ExecutorBuilder<WithState<T>> {
 type Run = dyn Fn(ExecutionContext) -> BoxFuture<'static, Result<Response, BoxError>> + Send + Sync;
 
 /// An executor built from a closure, not yet bound to a store. [`bind`](Self::bind) adds the store.
+///
+/// Pass it to a [`Runtime`](crate::Runtime), which binds it to its store, or call
+/// [`bind`](Self::bind) in a unit test.
 #[derive(Clone)]
 #[must_use = "an executor does nothing until a runtime runs it"]
 pub struct Executor {
@@ -211,6 +309,21 @@ impl Executor {
     /// # Errors
     /// [`InvalidExecutor`] if the ID or a setting is invalid, if a subscription has the wrong role or is invalid, if no trigger
     /// was added, and if the executor needs a capability that the store does not have.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::executor::InvalidExecutor;
+    /// use universal_executor::{MemoryStore, Response, Subscription, executor};
+    ///
+    /// let store = MemoryStore::default();
+    /// let unnamed = executor("")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::none()) });
+    /// assert_eq!(unnamed.bind(&store).err(), Some(InvalidExecutor::NoId));
+    ///
+    /// let idle = executor("clerk").execute(|_| async { Ok(Response::none()) });
+    /// assert!(matches!(idle.bind(&store), Err(InvalidExecutor::NoTrigger { .. })));
+    /// ```
     pub fn bind<B>(self, store: &B) -> Result<BoundExecutor, InvalidExecutor>
     where
         B: BreadcrumbStore + Clone + 'static,
@@ -237,6 +350,8 @@ impl fmt::Debug for Executor {
 }
 
 /// An [`Executor`] that is bound to a store.
+///
+/// It implements [`UniversalExecutor`]. A clone shares the closure and the store.
 #[derive(Clone)]
 pub struct BoundExecutor {
     id: String,

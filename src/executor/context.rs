@@ -29,6 +29,10 @@ use std::time::Duration;
 ///
 /// The serialised form is `{"trigger": <breadcrumb>, "<key>": <context, or a list of contexts>, ..}`.
 ///
+/// In a run, the crate creates the context before each attempt. A clone copies pointers, so a
+/// spawned task can have one. Create a context with [`for_trigger`](Self::for_trigger) only in
+/// tests.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::{ExecutionContext, NewBreadcrumb};
@@ -65,6 +69,27 @@ impl ExecutionContext {
     pub const HINTS_AGE: Duration = schema_hints::MAX_AGE;
 
     /// Creates an execution context for unit tests of `execute`. The context has no sources, and belongs to no run.
+    ///
+    /// [`attempt`](Self::attempt) is 1, [`deadline`](Self::deadline) is `None`, and
+    /// [`save`](Self::save) fails. Add sources with [`with`](Self::with) and
+    /// [`with_many`](Self::with_many).
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{BoxError, ExecutionContext, NewBreadcrumb};
+    ///
+    /// fn total(context: &ExecutionContext) -> Result<u64, BoxError> {
+    ///     let count = context.trigger().context["count"].as_u64().ok_or("no count")?;
+    ///     let cents = context.require("price")?["cents"].as_u64().ok_or("no price")?;
+    ///     Ok(count * cents)
+    /// }
+    ///
+    /// let order = NewBreadcrumb::new("order.v1").context(json!({"count": 3}));
+    /// let context = ExecutionContext::for_trigger(order).with("price", json!({"cents": 250}));
+    /// assert_eq!(total(&context)?, 750);
+    /// # Ok::<(), BoxError>(())
+    /// ```
     #[must_use]
     pub fn for_trigger(trigger: impl Into<Arc<Breadcrumb>>) -> Self {
         Self {
@@ -107,6 +132,8 @@ impl ExecutionContext {
     }
 
     /// Adds a context source that is a list of items. The items have no schemas and no hints.
+    ///
+    /// In a run, a subscription with a limit above 1 has this form.
     #[must_use]
     pub fn with_many<J: Into<Json>>(
         self,
@@ -120,6 +147,18 @@ impl ExecutionContext {
     }
 
     /// Adds a context source that is a list of breadcrumbs, with their schemas and hints.
+    ///
+    /// Use it if the executor reads tags, schemas or hints of the items.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
+    ///
+    /// let files = [NewBreadcrumb::new("file.v1").tag("name:a.txt")];
+    /// let context = ExecutionContext::for_trigger(NewBreadcrumb::new("order.v1"))
+    ///     .with_breadcrumbs("files", files);
+    /// assert_eq!(context.many("files")[0].tag("name:"), Some("a.txt"));
+    /// ```
     #[must_use]
     pub fn with_breadcrumbs<B: Into<Arc<Breadcrumb>>>(
         self,
@@ -141,6 +180,19 @@ impl ExecutionContext {
 
     /// Sets the alias of the trigger: a key under which [`get`](Self::get), [`many`](Self::many) and
     /// [`require`](Self::require) return the trigger.
+    ///
+    /// In a run, the alias is the key of the matching trigger subscription.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
+    ///
+    /// let order = NewBreadcrumb::new("order.v1").context(json!({"count": 3}));
+    /// let context = ExecutionContext::for_trigger(order).with_alias("order");
+    /// assert_eq!(context.require("order")?["count"], 3);
+    /// # Ok::<(), universal_executor::executor::ContextError>(())
+    /// ```
     #[must_use]
     pub fn with_alias(mut self, key: impl Into<String>) -> Self {
         self.alias = Some(key.into());
@@ -185,6 +237,8 @@ impl ExecutionContext {
     }
 
     /// Returns the breadcrumb that triggered the executor.
+    ///
+    /// The breadcrumb has the version that was read from the store at the start of the attempt.
     #[must_use]
     pub fn trigger(&self) -> &Breadcrumb {
         &self.trigger
@@ -193,6 +247,20 @@ impl ExecutionContext {
     /// Returns the context of the breadcrumb under a key. The key belongs to a context source of one item, or is the trigger's alias.
     ///
     /// Returns `None` if the source is a list, is missing, or found nothing.
+    ///
+    /// Use it for an optional source, and [`require`](Self::require) for an error with the reason.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
+    ///
+    /// let context = ExecutionContext::for_trigger(NewBreadcrumb::new("order.v1"))
+    ///     .with("price", json!({"cents": 250}));
+    /// let cents = context.get("price").and_then(|price| price["cents"].as_u64());
+    /// assert_eq!(cents, Some(250));
+    /// assert!(context.get("discount").is_none());
+    /// ```
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Json> {
         if self.alias.as_deref() == Some(key) {
@@ -204,6 +272,18 @@ impl ExecutionContext {
 
     /// Returns the breadcrumbs under a key as a slice: the breadcrumbs of the context source with this key, or the trigger for the
     /// trigger's alias. The slice of an unknown or missing source is empty.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
+    ///
+    /// let message = NewBreadcrumb::new("user.message.v1");
+    /// let context = ExecutionContext::for_trigger(message)
+    ///     .with_many("history", [json!({"message": "Hi"}), json!({"message": "Hello"})]);
+    /// let texts = context.many("history").iter().filter_map(|item| item.context.text("message"));
+    /// assert_eq!(texts.collect::<Vec<_>>(), ["Hi", "Hello"]);
+    /// ```
     #[must_use]
     pub fn many(&self, key: &str) -> &[Arc<Breadcrumb>] {
         if self.alias.as_deref() == Some(key) {
@@ -217,10 +297,25 @@ impl ExecutionContext {
     /// Returns the context of the breadcrumb under a key, or an error if [`get`](Self::get) returns `None`. The key belongs to a context
     /// source of one item, or is the trigger's alias.
     ///
+    /// Return the error from `execute` with `?`. A source that found nothing is retried, and a
+    /// wrong key fails the run at once.
+    ///
     /// # Errors
     /// [`ContextError::UnknownKey`] with the known keys, [`ContextError::IsList`] if the source is a list,
     /// [`ContextError::NotFound`] if the source found nothing, and [`ContextError::Missing`] with the reason if the source is
     /// missing or incomplete.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::executor::ContextError;
+    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
+    ///
+    /// let context = ExecutionContext::for_trigger(NewBreadcrumb::new("order.v1"))
+    ///     .with_many("prices", [json!({"cents": 250})]);
+    /// assert!(matches!(context.require("prices"), Err(ContextError::IsList { items: 1, .. })));
+    /// assert!(matches!(context.require("price"), Err(ContextError::UnknownKey { .. })));
+    /// ```
     pub fn require(&self, key: &str) -> Result<&Json, ContextError> {
         if let Some(found) = self.get(key) {
             return Ok(found);
@@ -250,6 +345,22 @@ impl ExecutionContext {
     ///
     /// # Errors
     /// The errors of [`require`](Self::require), and [`ContextError::Shape`] if the context does not deserialize to `T`.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Price {
+    ///     cents: u64,
+    /// }
+    ///
+    /// let context = ExecutionContext::for_trigger(NewBreadcrumb::new("order.v1"))
+    ///     .with("price", json!({"cents": 250}));
+    /// assert_eq!(context.parse::<Price>("price")?.cents, 250);
+    /// # Ok::<(), universal_executor::executor::ContextError>(())
+    /// ```
     pub fn parse<T: DeserializeOwned>(&self, key: &str) -> Result<T, ContextError> {
         self.require(key)?
             .parse()
@@ -272,6 +383,8 @@ impl ExecutionContext {
     }
 
     /// Returns the context sources that are missing or incomplete, with the reasons. A source that found nothing is not missing.
+    ///
+    /// Show the reasons to the user, or log them, if the result may be wrong without the source.
     #[must_use]
     pub fn missing(&self) -> &[MissingSource] {
         &self.missing
@@ -306,18 +419,34 @@ impl ExecutionContext {
     }
 
     /// Returns the idempotency key for calls to external systems. All attempts of a run have the same key.
+    ///
+    /// A redo by an operator changes the key. A context outside of a run derives a key from its
+    /// trigger.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
+    ///
+    /// let context = ExecutionContext::for_trigger(NewBreadcrumb::new("order.v1"));
+    /// let header = ("Idempotency-Key", context.idempotency_key());
+    /// assert_eq!(header.1, context.idempotency_key());
+    /// ```
     #[must_use]
     pub fn idempotency_key(&self) -> &str {
         self.run().key(&self.trigger)
     }
 
     /// Returns the number of the run's current attempt, from 1.
+    ///
+    /// Outside of a run, the number is 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.run().attempt
     }
 
     /// Returns the time at which `execute` times out, by the store's clock, or `None` outside a run.
+    ///
+    /// The duration until then comes from [`Profile::timeout`](crate::Profile::timeout).
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         self.run().deadline.get().copied()
@@ -334,6 +463,25 @@ impl ExecutionContext {
     /// dropped.
     ///
     /// Use this future to stop spawned tasks: the crate drops `execute` itself, but not the tasks that it spawned.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use universal_executor::{Response, Subscription, executor};
+    ///
+    /// let watcher = executor("watcher")
+    ///     .on(Subscription::trigger("job.v1"))
+    ///     .execute(|cx| async move {
+    ///         let cancelled = cx.cancelled();
+    ///         tokio::spawn(async move {
+    ///             tokio::select! {
+    ///                 () = cancelled => {}
+    ///                 () = tokio::time::sleep(std::time::Duration::from_secs(60)) => {}
+    ///             }
+    ///         });
+    ///         Ok(Response::none())
+    ///     });
+    /// # let _ = watcher;
+    /// ```
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.run().over()
     }
@@ -342,6 +490,8 @@ impl ExecutionContext {
     ///
     /// Returns at once. The run writes the parts to the store a few times per second. Has no effect if the trigger is not a
     /// message of a session with this executor.
+    ///
+    /// The parts are not the answer: the response of the run is the answer.
     pub fn say(&self, text: impl Into<String>) {
         if let Some(events) = self.turn_events() {
             events.add(Record::Text(text.into()));
@@ -357,12 +507,46 @@ impl ExecutionContext {
     ///
     /// A new state replaces the state that was saved before.
     ///
+    /// Save after each expensive step, so that a retry does not repeat the step. Other programs do
+    /// not see the state. Each call costs one write to the store.
+    ///
     /// # Errors
     /// [`ContextError::Store`] if the store cannot save the state. [`ContextError::Unsupported`] if the store has no run ledger,
     /// if the run has ended, or if too many requests of this run are pending.
     ///
     /// # Cancel safety
     /// If the future is dropped, the state may be saved or not.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Response, Subscription,
+    ///     UniversalExecutor, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let importer = executor("importer")
+    ///     .on(Subscription::trigger("import.v1"))
+    ///     .execute(|cx| async move {
+    ///         let saved = cx.resumed().and_then(|resumed| resumed.state["page"].as_u64());
+    ///         let first = saved.unwrap_or(0);
+    ///         for page in first..3 {
+    ///             // Import the page here.
+    ///             cx.save(json!({"page": page + 1})).await?;
+    ///         }
+    ///         Ok(Response::none())
+    ///     })
+    ///     .bind(&store)?;
+    ///
+    /// let import = store.create(NewBreadcrumb::new("import.v1")).await?;
+    /// let outcome = importer.process_event(&Event::created(&import)).await?;
+    /// assert!(matches!(outcome, Outcome::Responded { .. }));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn save(&self, state: impl Into<Json>) -> Result<(), ContextError> {
         self.run().save(state.into()).await
     }
@@ -378,6 +562,41 @@ impl ExecutionContext {
     ///
     /// The handle stamps each write with its creator, and refuses schemas that the executor may not write. With a run ledger,
     /// commits fail once the lease of the run is lost. Committed writes remain if the run is retried.
+    ///
+    /// Use it for writes before the end of the run, such as progress. Prefer a
+    /// [`Response`](super::Response) for the result, because it is committed once, with the end of
+    /// the run.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    /// use universal_executor::{
+    ///     BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Response,
+    ///     Subscription, UniversalExecutor, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .state(shared)
+    ///     .execute(|cx, store: Arc<dyn BreadcrumbStore>| async move {
+    ///         let progress = NewBreadcrumb::new("progress.v1").context(json!({"percent": 50}));
+    ///         cx.bound_store(store).create(progress).await?;
+    ///         Ok(Response::none())
+    ///     })
+    ///     .bind(&store)?;
+    ///
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// clerk.process_event(&Event::created(&order)).await?;
+    /// let progress = store.latest("progress.v1").await?.ok_or("no progress")?;
+    /// assert_eq!(progress.context["creator"]["id"], "clerk");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn bound_store(&self, store: Arc<dyn BreadcrumbStore>) -> Arc<dyn BreadcrumbStore> {
         super::bound::bind(store, self.run(), self.writes.as_ref())

@@ -10,10 +10,19 @@ use std::time::Duration;
 pub(super) const READ_HINTS: &str = "read the hints of schemas";
 
 /// Error of an [`ExecutionContext`](super::ExecutionContext) method.
+///
+/// Return it from `execute` with `?`. Its class decides about a retry of the run:
+///
+/// - [`NotFound`](Self::NotFound) is retried with backoff, because the breadcrumb may appear later.
+/// - [`Missing`](Self::Missing), [`Wait`](Self::Wait) and [`Store`](Self::Store) have the class of
+///   their cause.
+/// - All other variants fail the run at once, because the code or a definition must change.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContextError {
     /// The execution context has no source with the requested key.
+    ///
+    /// Fix the key, or add a context subscription with this key.
     #[error("no context source has the key {key:?}; known keys: {known}")]
     UnknownKey {
         /// The requested key, which no source of the execution context has.
@@ -22,12 +31,16 @@ pub enum ContextError {
         known: String,
     },
     /// The context source with the requested key found no breadcrumb.
+    ///
+    /// Create the breadcrumb, or read the source with [`get`](super::ExecutionContext::get).
     #[error("context source {key:?} found no breadcrumb; create one, or use get({key:?})")]
     NotFound {
         /// The key of the context source that found no breadcrumb.
         key: String,
     },
     /// The context source with the requested key is missing or incomplete.
+    ///
+    /// The reason in the field `source` has the remedy.
     #[error("context source {key:?} is missing or incomplete; see the cause")]
     Missing {
         /// The key of the context source that is missing or incomplete.
@@ -36,6 +49,8 @@ pub enum ContextError {
         source: MissingReason,
     },
     /// The context source with the requested key is a list, where a single item was requested.
+    ///
+    /// Read it with [`many`](super::ExecutionContext::many), or subscribe with a limit of 1.
     #[error("context source {key:?} is a list of {items} items; use many({key:?})")]
     IsList {
         /// The key of the context source that is a list.
@@ -44,6 +59,8 @@ pub enum ContextError {
         items: usize,
     },
     /// The context of the requested breadcrumb does not deserialize to the requested type.
+    ///
+    /// Fix the type, or the program that writes the breadcrumb.
     #[error("context source {key:?} does not match the requested type; see the cause")]
     Shape {
         /// The key of the context source whose breadcrumb does not deserialize.
@@ -52,6 +69,8 @@ pub enum ContextError {
         source: Arc<serde_json::Error>,
     },
     /// The execution context does not support the operation, which needs a runtime, a run ledger or a run that has not ended.
+    ///
+    /// Process the run in a [`Runtime`](crate::Runtime), on a store with a run ledger.
     #[error("the execution context does not support {operation}: {reason}")]
     Unsupported {
         /// The unsupported operation of the execution context, for example `save`.
@@ -63,6 +82,8 @@ pub enum ContextError {
     #[error("the run's wait for a breadcrumb failed; see the cause")]
     Wait(#[source] WaitError),
     /// The trigger, a required source or an answer is withheld from the model, because the hints of its breadcrumb cannot be applied.
+    ///
+    /// Fix the hints of the breadcrumb or of its schema.
     #[error("context item {key:?} is withheld from the model: {cause}")]
     Withheld {
         /// The withheld part of the context. It is `trigger`, the key of a required source, or the schema of an answer.

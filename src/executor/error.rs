@@ -9,6 +9,32 @@ use std::time::Duration;
 ///
 /// [`process_event`](super::UniversalExecutor::process_event) returns this error if the attempt did not end the run. A run that
 /// failed for good is an [`Outcome`](super::Outcome) instead.
+///
+/// A [`Runtime`](crate::Runtime) handles these errors itself. A program that calls `process_event`
+/// processes the event again after the delay in [`retry`](Self::retry).
+///
+/// # Examples
+/// ```
+/// use universal_executor::executor::ExecutorError;
+/// use universal_executor::{
+///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Subscription, UniversalExecutor,
+///     executor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .execute(|_| async { Err("the service is down".into()) })
+///     .bind(&store)?;
+///
+/// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+/// let error = clerk.process_event(&Event::created(&order)).await.err().ok_or("no error")?;
+/// assert!(matches!(error, ExecutorError::Postponed { .. }));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecutorError {
@@ -21,6 +47,8 @@ pub enum ExecutorError {
         source: StoreError,
     },
     /// The store returned an older version of the trigger than the event announced.
+    ///
+    /// The attempt is retried.
     #[error(
         "breadcrumb {id} is at version {found} in the store, but the event announced version {expected}; the store's reads lag behind \
          the store's events"
@@ -34,6 +62,8 @@ pub enum ExecutorError {
         found: u64,
     },
     /// The fetch of a required context source failed.
+    ///
+    /// The class of the store's error decides about a retry.
     #[error("the fetch of the required context source {key:?} failed; see the cause")]
     RequiredSource {
         /// The key of the required context source that was not fetched.
@@ -42,6 +72,8 @@ pub enum ExecutorError {
         source: Arc<StoreError>,
     },
     /// A required context source of one item found no breadcrumb.
+    ///
+    /// The attempt is retried, because the breadcrumb may appear later.
     #[error(
         "the required context source {key:?} found no breadcrumb; create one, or make the source optional"
     )]
@@ -50,6 +82,8 @@ pub enum ExecutorError {
         key: String,
     },
     /// The trigger and the required context sources alone exceed the maximum size of a run's context.
+    ///
+    /// A retry cannot succeed, so the run fails.
     #[error(
         "the trigger and the required sources have {size} bytes where a context may have at most {limit}; raise \
          Profile::context_bytes, or make a source optional"
@@ -61,18 +95,27 @@ pub enum ExecutorError {
         limit: usize,
     },
     /// The `execute` method of the executor returned an error.
+    ///
+    /// The class of the error decides about a retry, see [`class_of`].
     #[error("execute failed")]
     Execute(#[source] BoxError),
     /// The `respond` method of the executor returned an error.
+    ///
+    /// The class of the error decides about a retry, see [`class_of`].
     #[error("respond failed")]
     Respond(#[source] BoxError),
     /// The output of `execute` or the response of the run cannot be written to the store.
+    ///
+    /// Examples are a schema that the executor may not write, and JSON that nests too deeply. A
+    /// retry cannot succeed, so the run fails.
     #[error("the response of the executor cannot be written: {reason}")]
     BadResponse {
         /// The reason why the response cannot be written and, if there is one, the remedy.
         reason: String,
     },
     /// `execute` and `respond` together exceeded the timeout of the executor's profile.
+    ///
+    /// The attempt is retried, unless it was the last one.
     #[error(
         "the methods execute and respond of the executor timed out after {after:?}; raise Profile::timeout if the work takes longer"
     )]
@@ -81,6 +124,9 @@ pub enum ExecutorError {
         after: Duration,
     },
     /// The `execute` or `respond` method of the executor panicked.
+    ///
+    /// The panic is caught, and the process continues. The attempt is retried, unless it was the
+    /// last one.
     #[error("the executor panicked: {message}")]
     Panicked {
         /// The message of the executor's panic.
@@ -95,6 +141,9 @@ pub enum ExecutorError {
         run: RunRef,
     },
     /// The attempt of the run failed, and the lease was released for a retry.
+    ///
+    /// This is the usual result of a failed attempt with a ledger. The field `source` has the
+    /// cause.
     #[error("{run} failed with {} and will be retried at {at}", source.code())]
     Postponed {
         /// The run that will be retried.

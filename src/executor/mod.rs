@@ -4,6 +4,19 @@
 //! response. Implement [`UniversalExecutor`], whose default methods do all of this except `execute` and `respond`, or pass a
 //! closure to [`executor`](fn@executor). An executor keeps no state between events: all state is in the store.
 //!
+//! Use this module to write the work of a service as executors, to set their retries, limits and
+//! ordering, and to read their context. Start with [`executor`](fn@executor), [`ExecutionContext`]
+//! and [`Response`].
+//!
+//! | to | use |
+//! |---|---|
+//! | read the trigger and the sources | [`ExecutionContext`], [`Source`] |
+//! | write breadcrumbs at the end of a run | [`Response`] |
+//! | wait for a person or for days | [`suspend`] |
+//! | set retries, timeouts, limits and ordering | [`Profile`], [`RetryPolicy`], [`OrderingKey`], [`Rate`] |
+//! | show the context to a model | [`ModelContext`], [`ContextBudget`], [`Format`] |
+//! | find out how an event ended | [`Outcome`], [`ExecutorError`] |
+//!
 //! ```
 //! use serde_json::{Value, json};
 //! use universal_executor::{
@@ -148,6 +161,10 @@ use std::sync::Arc;
 /// An implementation provides [`execute`](Self::execute) and [`respond`](Self::respond). The default methods do everything else,
 /// and each can be overridden. Executors are mostly shared as `Arc<dyn UniversalExecutor>`.
 ///
+/// Most programs build an executor with [`executor`](fn@executor) or `agent::Agent`. Implement the
+/// trait for work with several methods, or to override a default method. Pass the executor to a
+/// [`Runtime`](crate::Runtime), or call [`process_event`](Self::process_event) in a test.
+///
 /// # Promises
 /// On a store with a [`RunLedger`](crate::store::RunLedger):
 /// - **At least once.** A trigger is processed until its run is done, failed with a dead letter, skipped or superseded.
@@ -170,12 +187,17 @@ use std::sync::Arc;
 #[async_trait]
 pub trait UniversalExecutor: Send + Sync {
     /// Returns the executor ID. It has 1 to 256 bytes and no control characters, and is unique among the executors on one store.
+    ///
+    /// The ID is part of each run and of its idempotency key. A new ID therefore makes a new
+    /// executor, which does not know the runs of the old one.
     fn id(&self) -> &str;
 
     /// Returns the trigger and context subscriptions of the executor.
     fn subscriptions(&self) -> &Subscriptions;
 
     /// Returns the store that the executor reads from and writes to.
+    ///
+    /// Return the handle of the tenant in which the executor works.
     fn store(&self) -> &dyn BreadcrumbStore;
 
     /// Does the work of the executor for one trigger, and returns the output for [`respond`](Self::respond).
@@ -225,6 +247,9 @@ pub trait UniversalExecutor: Send + Sync {
 
     /// Returns the kind of the executor and the settings of its runs: lease, timeouts, retries and limits. Defaults to
     /// [`Profile::default`].
+    ///
+    /// Store the profile in the executor and return a reference to it. The crate calls this method
+    /// several times for each run.
     fn profile(&self) -> &Profile {
         Profile::standard()
     }
@@ -258,6 +283,31 @@ pub trait UniversalExecutor: Send + Sync {
     /// # Cancel safety
     /// If the future is dropped, the response is committed in full or not at all. Without a commit, the run can be claimed again after
     /// its lease expires.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::FailureClass;
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Subscription,
+    ///     UniversalExecutor, executor, permanent,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Err(permanent("the order has no items")) })
+    ///     .bind(&store)?;
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    ///
+    /// let outcome = clerk.process_event(&Event::created(&order)).await?;
+    /// assert!(matches!(outcome, Outcome::Failed { class: FailureClass::Permanent, .. }));
+    /// let letter = store.latest("executor.failed.v1").await?.ok_or("no dead letter")?;
+    /// assert_eq!(letter.context["class"], "permanent");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn process_event(&self, event: &Event) -> Result<Outcome, ExecutorError> {
         run::process(self, event).await
     }
@@ -265,6 +315,8 @@ pub trait UniversalExecutor: Send + Sync {
     /// Fetches all context subscriptions of the executor concurrently with [`fetch_source`](Self::fetch_source).
     ///
     /// A source whose fetch fails is omitted and listed in [`ExecutionContext::missing`].
+    ///
+    /// The fetch of one source takes at most [`Profile::source_timeout`], 5 s by default.
     ///
     /// # Errors
     /// [`ExecutorError::RequiredSource`] if the fetch of a required source fails, [`ExecutorError::RequiredNotFound`] if a required

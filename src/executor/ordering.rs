@@ -13,6 +13,11 @@ use sha2::{Digest, Sha256};
 /// A run that waits for a retry, or is suspended, holds its key until its end. Runs without a key and runs with different
 /// keys execute concurrently.
 ///
+/// Set it with [`Profile::ordering`](crate::Profile::ordering), or with
+/// [`ExecutorBuilder::ordered_by`](super::ExecutorBuilder::ordered_by). Use it if two runs about
+/// the same order or customer must not overlap. Runs with one key have the throughput of one run at
+/// a time.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::NewBreadcrumb;
@@ -45,11 +50,15 @@ pub enum OrderingKey {
         unless: String,
     },
     /// The key is the first value at this JSONPath in the trigger's context, as JSON.
+    ///
+    /// A key that is not in the event costs one read of the breadcrumb.
     Path(Path),
 }
 
 impl OrderingKey {
     /// Creates an ordering of runs by the trigger's tag with a prefix.
+    ///
+    /// A trigger without such a tag has no key, so its run is not ordered.
     #[must_use]
     pub fn tag(prefix: impl Into<String>) -> Self {
         Self::TagPrefix(prefix.into())
@@ -59,6 +68,14 @@ impl OrderingKey {
     ///
     /// # Errors
     /// [`PathError`] if the path does not parse or exceeds the limits of a path.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::executor::OrderingKey;
+    ///
+    /// assert!(OrderingKey::path("$.order.id").is_ok());
+    /// assert!(OrderingKey::path("$.order[").is_err());
+    /// ```
     pub fn path(path: &str) -> Result<Self, PathError> {
         Path::parse(path).map(Self::Path)
     }

@@ -8,6 +8,38 @@ use std::fmt;
 ///
 /// A failed attempt that is retried is an [`ExecutorError`](super::ExecutorError) instead. A run that is in progress, suspended
 /// or paused continues later.
+///
+/// [`process_event`](super::UniversalExecutor::process_event) returns it. A
+/// [`Runtime`](crate::Runtime) handles each outcome itself. Without a runtime, acknowledge the
+/// event unless the outcome is `InProgress` or `Paused`.
+///
+/// # Examples
+/// ```
+/// use universal_executor::{
+///     BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Response,
+///     Subscription, UniversalExecutor, executor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) })
+///     .bind(&store)?;
+///
+/// let order = Event::created(&*store.create(NewBreadcrumb::new("order.v1")).await?);
+/// let Outcome::Responded { written } = clerk.process_event(&order).await? else {
+///     return Err("no response".into());
+/// };
+/// assert_eq!(store.get(written[0]).await?.schema_name.as_deref(), Some("receipt.v1"));
+/// assert_eq!(clerk.process_event(&order).await?.name(), "already_done");
+///
+/// let note = Event::created(&*store.create(NewBreadcrumb::new("note.v1")).await?);
+/// assert_eq!(clerk.process_event(&note).await?, Outcome::Unmatched);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -23,6 +55,9 @@ pub enum Outcome {
     /// A later version of the breadcrumb has its own run, which replaces the run of this event.
     Superseded,
     /// The run for the event ended before this call.
+    ///
+    /// A redelivered event has this outcome. The breadcrumbs of the first response are not written
+    /// again.
     AlreadyDone {
         /// The final state of the ended run.
         state: RunState,
@@ -36,6 +71,9 @@ pub enum Outcome {
         until: Timestamp,
     },
     /// The run is suspended: it waits for a breadcrumb or a time.
+    ///
+    /// In a [`Runtime`](crate::Runtime), the awaited breadcrumb or the end of the wait continues
+    /// the run.
     Suspended {
         /// The time at which the run's wait ends at the latest, by the store's clock. `None` for a wait without a timeout.
         until: Option<Timestamp>,
@@ -49,6 +87,8 @@ pub enum Outcome {
         since: Timestamp,
     },
     /// The run failed for good, and its dead letter is committed.
+    ///
+    /// A [`Client`](crate::Client) can redo the run after its cause is fixed.
     Failed {
         /// The class of the run's failure.
         class: FailureClass,
@@ -90,6 +130,10 @@ impl Outcome {
 /// `trigger_id`, `trigger_version`, `correlation_id`, `hops`, and `definition` if the profile has one. The crate also adds the
 /// `session:` tags of the trigger, but none of its other tags.
 ///
+/// The closure of an [`executor`](fn@crate::executor) and
+/// [`respond`](crate::UniversalExecutor::respond) return it. All writes are committed together, or
+/// none.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::{NewBreadcrumb, Response};
@@ -106,12 +150,17 @@ pub struct Response {
 
 impl Response {
     /// Returns an empty response. The run ends as done without writes.
+    ///
+    /// Use it for work whose effect is outside of the store.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
     /// Returns a response that creates a breadcrumb.
+    ///
+    /// The run's executor becomes the author. The schema must be in
+    /// [`Profile::responds_with`](crate::Profile::responds_with), if that is set.
     #[must_use]
     pub fn create(new: NewBreadcrumb) -> Self {
         Self::none().and_create(new)
@@ -119,12 +168,25 @@ impl Response {
 
     /// Returns a response that updates a breadcrumb from the version `expected_version`. See [`and_update`](Self::and_update) for
     /// conflicts.
+    ///
+    /// Take the ID and the version from a breadcrumb of the run's context.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{BreadcrumbId, Patch, Response};
+    ///
+    /// let order = BreadcrumbId::unique();
+    /// let response = Response::update(order, 3, Patch::new().title("Paid"));
+    /// assert_eq!(response.writes().len(), 1);
+    /// ```
     #[must_use]
     pub fn update(id: BreadcrumbId, expected_version: u64, patch: Patch) -> Self {
         Self::none().and_update(id, expected_version, patch)
     }
 
     /// Adds the creation of a breadcrumb to the response.
+    ///
+    /// Writes are committed in the order of the calls. One commit has at most 1,000 writes.
     #[must_use]
     pub fn and_create(mut self, new: NewBreadcrumb) -> Self {
         self.writes.push(Write::Create(new));
@@ -144,6 +206,15 @@ impl Response {
     }
 
     /// Adds the deletion of a breadcrumb to the response. The version of the breadcrumb is not checked.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{BreadcrumbId, NewBreadcrumb, Response};
+    ///
+    /// let draft = BreadcrumbId::unique();
+    /// let response = Response::create(NewBreadcrumb::new("letter.v1")).and_delete(draft);
+    /// assert_eq!(response.writes().len(), 2);
+    /// ```
     #[must_use]
     pub fn and_delete(mut self, id: BreadcrumbId) -> Self {
         self.writes.push(Write::Delete { id, by: None });
@@ -151,6 +222,8 @@ impl Response {
     }
 
     /// Returns the writes of the response, in order.
+    ///
+    /// Use it to check the response of an executor in a unit test.
     #[must_use]
     pub fn writes(&self) -> &[Write] {
         &self.writes
@@ -162,6 +235,8 @@ impl Response {
 }
 
 /// Failure of a run, as passed to [`respond_failure`](super::UniversalExecutor::respond_failure).
+///
+/// Use `message` for an answer to the requester, and `class` and `error` for decisions in code.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {
@@ -212,6 +287,19 @@ pub fn suspend(wake: Wake, state: impl Into<Json>) -> Suspension {
 }
 
 /// A request to suspend a run, created by [`suspend`].
+///
+/// It converts to a [`BoxError`] with `into`, if nothing has to be written.
+///
+/// # Examples
+/// ```
+/// use universal_executor::model::Timestamp;
+/// use universal_executor::{BoxError, Wake, suspend};
+///
+/// let noon: Timestamp = "2026-11-21T12:00:00Z".parse()?;
+/// let error = BoxError::from(suspend(Wake::at(noon), serde_json::json!({"step": 2})));
+/// assert_eq!(error.to_string(), "the run is suspended");
+/// # Ok::<(), BoxError>(())
+/// ```
 #[derive(Debug)]
 pub struct Suspension {
     pub(super) wake: Wake,
@@ -221,6 +309,9 @@ pub struct Suspension {
 
 impl Suspension {
     /// Sets the breadcrumbs to write when the run is suspended, such as requests or questions, and returns the suspension as an error.
+    ///
+    /// The breadcrumbs are committed once, together with the suspension. They are stamped like a
+    /// response.
     #[must_use]
     pub fn writing(mut self, response: Response) -> BoxError {
         self.response = response;

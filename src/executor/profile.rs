@@ -9,6 +9,19 @@ use std::time::Duration;
 
 /// Kind of an executor, and settings of its runs: lease, timeouts, retries and limits.
 ///
+/// The builder of an [`executor`](fn@crate::executor) sets the most used settings. Use
+/// [`ExecutorBuilder::profile`](super::ExecutorBuilder::profile) for the others. An executor type
+/// of your own returns a profile from [`profile`](crate::UniversalExecutor::profile).
+///
+/// | setting | default |
+/// |---|---|
+/// | `lease` | 30 s |
+/// | `timeout` | 120 s |
+/// | `source_timeout` | 5 s |
+/// | `context_bytes` | 1 MiB |
+/// | `retry.attempts`, `retry.crashes` | 5, 3 |
+/// | `hop_limit` | 16 |
+///
 /// ```
 /// use std::time::Duration;
 /// use universal_executor::Profile;
@@ -23,19 +36,35 @@ pub struct Profile {
     /// context that the executor writes. Defaults to `executor`.
     pub kind: Cow<'static, str>,
     /// The schemas that the executor may write, apart from dead letters. `None` (the default) permits any schema.
+    ///
+    /// A write with another schema fails the attempt, and nothing of the response is committed.
     pub responds_with: Option<Vec<String>>,
     /// SHA-256 hash, in hexadecimal, of the definition that the executor was built from. Written to the `creator` of its responses.
     pub definition: Option<String>,
     /// Maximum length of a chain of runs that trigger one another. A run beyond the limit fails. Defaults to 16.
+    ///
+    /// The limit ends loops of executors that trigger one another. The failed run has the class
+    /// [`HopLimit`](crate::store::FailureClass::HopLimit).
     pub hop_limit: u32,
     /// Duration for which a run's lease is valid after the claim and after each heartbeat. A heartbeat is sent every third of this
     /// duration. Defaults to 30 s.
+    ///
+    /// A shorter lease lets another worker take over a crashed run earlier, and costs more writes
+    /// to the store.
     pub lease: Duration,
     /// Timeout of `execute` and `respond` together. Defaults to 120 s.
+    ///
+    /// After the timeout, the future is dropped, and the attempt fails with
+    /// [`ExecutorError::Timeout`](super::ExecutorError::Timeout).
     pub timeout: Duration,
     /// Timeout of the fetch of one context source. Defaults to 5 s.
+    ///
+    /// A source that takes longer is missing. If it is required, the attempt fails.
     pub source_timeout: Duration,
     /// Maximum size of a run's context, that is, of the trigger and the sources together, in bytes. Defaults to 1 MiB.
+    ///
+    /// Items of optional sources are omitted to stay within the limit: the lowest priority first,
+    /// then the oldest.
     pub context_bytes: usize,
     /// The limits and delays of a run's retries after an error.
     pub retry: RetryPolicy,
@@ -55,6 +84,20 @@ pub struct Profile {
 }
 
 /// Limits and delays of a run's retries after an error that is not permanent.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::Profile;
+/// use universal_executor::executor::RetryPolicy;
+///
+/// let mut retry = RetryPolicy::default();
+/// retry.attempts = 3;
+/// retry.cap = Duration::from_secs(10);
+///
+/// assert_eq!(Profile::new("tool").retry(retry).retry.attempts, 3);
+/// assert_eq!(RetryPolicy::never().attempts, 1);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
@@ -79,6 +122,8 @@ pub struct RetryPolicy {
     /// error is, for example, an unreadable trigger or required source. Defaults to 60 s.
     pub read_retry_timeout: Duration,
     /// Maximum age, counted from the first claim, of an attempt that is repeatedly rate limited. Defaults to 24 h.
+    ///
+    /// A run that exceeds it fails.
     pub max_age: Duration,
 }
 
@@ -99,6 +144,9 @@ impl Default for RetryPolicy {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Execution {
     /// `execute` runs again after a crash, a lost lease or a retryable error, with the same idempotency key. This is the default.
+    ///
+    /// Pass [`idempotency_key`](super::ExecutionContext::idempotency_key) to external services, so
+    /// that a repetition has no second effect.
     #[default]
     AtLeastOnce,
     /// `execute` is not repeated after a crash, a lost lease or an error. A run that may have executed without a recorded result fails
@@ -108,6 +156,8 @@ pub enum Execution {
 
 impl Profile {
     /// Creates a profile for executors of this kind, with the defaults of all other settings.
+    ///
+    /// Use a kind that tells operators and readers of `creator` the type of the executor.
     #[must_use]
     pub fn new(kind: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -145,6 +195,15 @@ impl Profile {
     }
 
     /// Sets the schemas that the executor may write. Defaults to any schema.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::Profile;
+    ///
+    /// let profile = Profile::default().responds_with(["receipt.v1", "refund.v1"]);
+    /// assert_eq!(profile.responds_with.as_deref().map(<[_]>::len), Some(2));
+    /// assert_eq!(profile.kind, "executor");
+    /// ```
     #[must_use]
     pub fn responds_with<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         self.responds_with = Some(schemas.into_iter().map(Into::into).collect());
@@ -152,6 +211,8 @@ impl Profile {
     }
 
     /// Sets the hash of the definition that the executor was built from. `text` is the text of the definition.
+    ///
+    /// Use it to find the responses that a version of a definition wrote.
     #[must_use]
     pub fn definition(mut self, text: &str) -> Self {
         self.definition = Some(hex(&Sha256::digest(text.as_bytes())));
@@ -166,6 +227,8 @@ impl Profile {
     }
 
     /// Sets the duration for which a run's lease is valid after the claim and after each heartbeat. Defaults to 30 s.
+    ///
+    /// Choose a lease that is longer than the pauses of the process and of the store.
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -209,6 +272,8 @@ impl Profile {
     }
 
     /// Sets the limits and delays of a run's retries after an error.
+    ///
+    /// Replaces earlier calls of [`attempts`](Self::attempts) and [`crashes`](Self::crashes).
     #[must_use]
     pub const fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
@@ -216,6 +281,8 @@ impl Profile {
     }
 
     /// Sets the ordering key of the executor's runs: runs with an equal key execute one at a time. Defaults to no order.
+    ///
+    /// A chat message of a session is ordered by its session without this setting.
     #[must_use]
     pub fn ordering(mut self, key: OrderingKey) -> Self {
         self.ordering = key;
@@ -226,6 +293,9 @@ impl Profile {
     ///
     /// With a limit of 1, a run starts only after the previous run's response is committed. With a higher limit, only executing runs
     /// count, and as many other runs may wait for their commits.
+    ///
+    /// `runs` must be at least 1, or the executor is refused as
+    /// [`InvalidExecutor::NoneInFlight`](super::InvalidExecutor::NoneInFlight).
     #[must_use]
     pub const fn max_inflight(mut self, runs: usize) -> Self {
         self.max_inflight = Some(runs);
@@ -243,6 +313,18 @@ impl Profile {
     }
 
     /// Sets the maximum number of the executor's runs that one runtime starts per duration. Defaults to no limit.
+    ///
+    /// The limit applies to each runtime separately, so several workers together start more runs.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::Profile;
+    /// use universal_executor::executor::Rate;
+    ///
+    /// let profile = Profile::default().rate(Rate::per(100, Duration::from_secs(60)));
+    /// assert_eq!(profile.rate.map(|rate| rate.runs), Some(100));
+    /// ```
     #[must_use]
     pub const fn rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
@@ -250,6 +332,9 @@ impl Profile {
     }
 
     /// Selects [`Execution::AtMostOnce`]: a run is not executed again after a crash, a lost lease or an error.
+    ///
+    /// The store needs a run ledger. Otherwise the executor is refused as
+    /// [`InvalidExecutor::NoLedger`](super::InvalidExecutor::NoLedger).
     #[must_use]
     pub const fn at_most_once(mut self) -> Self {
         self.execution = Execution::AtMostOnce;

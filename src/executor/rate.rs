@@ -1,6 +1,8 @@
 use std::time::Duration;
 
 /// Rate limit on the start of runs: at most `runs` per duration `per`. After an idle period, `runs` runs may start at once.
+///
+/// Pass it to [`Profile::rate`](crate::Profile::rate). Further runs wait in the ledger.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Rate {
@@ -12,6 +14,17 @@ pub struct Rate {
 
 impl Rate {
     /// Creates a rate limit of `runs` per `duration`.
+    ///
+    /// This function accepts every value. [`check`](Self::check) reports an invalid one.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::executor::{BadRate, Rate};
+    ///
+    /// assert_eq!(Rate::per(10, Duration::from_secs(1)).check(), Ok(()));
+    /// assert_eq!(Rate::per(0, Duration::from_secs(1)).check(), Err(BadRate::NoRuns));
+    /// ```
     #[must_use]
     pub const fn per(runs: u32, duration: Duration) -> Self {
         Self {
@@ -36,6 +49,8 @@ impl Rate {
 }
 
 /// Reason why a [`Rate`] is invalid.
+///
+/// It is the cause of [`InvalidExecutor::Rate`](super::InvalidExecutor::Rate) at startup.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadRate {

@@ -8,6 +8,24 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Breadcrumbs that one context subscription found.
+///
+/// Most executors read a source with [`ExecutionContext::get`](super::ExecutionContext::get) or
+/// [`ExecutionContext::many`](super::ExecutionContext::many). Use this type for scores and
+/// settings.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::{ExecutionContext, NewBreadcrumb};
+///
+/// let message = NewBreadcrumb::new("user.message.v1");
+/// let context = ExecutionContext::for_trigger(message).with_many("history", [json!({"n": 1})]);
+///
+/// let source = context.source("history").ok_or("no source")?;
+/// assert_eq!((source.items.len(), source.is_one), (1, false));
+/// assert_eq!(source.items[0].context["n"], 1);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Source {
@@ -26,6 +44,9 @@ pub struct Source {
 }
 
 /// A context source that is missing or incomplete.
+///
+/// [`ExecutionContext::missing`](super::ExecutionContext::missing) lists them. The `Display` form
+/// has the key and the reason.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MissingSource {
@@ -40,9 +61,13 @@ pub struct MissingSource {
 #[non_exhaustive]
 pub enum MissingReason {
     /// The fetch of the context source failed.
+    ///
+    /// The run continues without the source, because the source is not required.
     #[error("the fetch of the source failed")]
     Failed(#[source] Arc<StoreError>),
     /// A limit made the fetch of the context source incomplete.
+    ///
+    /// The items that were found are in the context.
     #[error("{0}")]
     Cut(Bound),
     /// The context exceeded [`Profile::context_bytes`](super::Profile::context_bytes), so items of this source were omitted: the
@@ -63,6 +88,8 @@ pub enum MissingReason {
         cause: Arc<WithheldBy>,
     },
     /// Items of the context source were omitted to keep the context for a model within a budget.
+    ///
+    /// Raise the [`ContextBudget`](super::ContextBudget), or give the source a higher priority.
     #[error(
         "{items} items of {bytes} bytes were omitted, because the context would exceed the budget for the model"
     )]
@@ -89,6 +116,8 @@ impl MissingReason {
 }
 
 /// Limit that made the fetch of a context source incomplete.
+///
+/// A repetition of the fetch does not help. Change the subscription, or the breadcrumbs.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Bound {
@@ -111,9 +140,13 @@ pub enum Bound {
         dropped: usize,
     },
     /// No vector search was made. The text of the trigger is the search query, and the trigger's hints cannot be used.
+    ///
+    /// Fix the hints of the trigger or of its schema.
     #[error("no vector search was made, because the hints of the trigger cannot be used")]
     TriggerWithheld,
     /// The trigger has no tag with a prefix of the subscription's scope, so no breadcrumb can share the tag.
+    ///
+    /// Add the tag to the trigger, or remove the prefix from the scope.
     #[error("the trigger has no tag with the prefix {prefix:?}, which the source's scope requires")]
     NothingShared {
         /// The prefix in the context subscription's scope that no tag of the trigger has.

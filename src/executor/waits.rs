@@ -10,10 +10,15 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 /// Reason why a wait for a breadcrumb failed.
+///
+/// [`ExecutionContext::wait_for`](super::ExecutionContext::wait_for) returns it inside of
+/// [`ContextError::Wait`](super::ContextError::Wait).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
     /// No matching breadcrumb was announced within the timeout.
+    ///
+    /// Wait longer, or [suspend](super::suspend) the run for a long wait.
     #[error("the wait for a breadcrumb with {selector} timed out after {after:?}")]
     TimedOut {
         /// The selector of the awaited breadcrumb.
@@ -22,6 +27,8 @@ pub enum WaitError {
         after: Duration,
     },
     /// The maximum number of waits for breadcrumbs is open on the store already.
+    ///
+    /// A retry after one second can succeed.
     #[error(
         "{limit} waits for breadcrumbs are open on the store already; wait for fewer breadcrumbs at a time"
     )]
@@ -30,6 +37,8 @@ pub enum WaitError {
         limit: usize,
     },
     /// The selector of the wait for a breadcrumb cannot be evaluated.
+    ///
+    /// Check the selector with [`Selector::check`] before the wait.
     #[error("the selector of a wait for a breadcrumb cannot be evaluated; see the cause")]
     Invalid(#[source] ConditionError),
     /// The runtime has no executor, and so no store in which it could find the breadcrumb.

@@ -3,6 +3,8 @@ use crate::hints::{HintsError, HintsFailure};
 use std::fmt;
 
 /// Reason why an item of a context is withheld from a model: the item's hints cannot be applied.
+///
+/// Fix the hints to show the item to the model. An item is never shown unfiltered instead.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WithheldBy {
@@ -36,6 +38,8 @@ pub enum WithheldBy {
 }
 
 /// The owner of the hints that apply to a breadcrumb.
+///
+/// The hints of a breadcrumb take precedence over the hints of its schema.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum HintsOf {

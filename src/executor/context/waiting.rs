@@ -22,6 +22,23 @@ impl ExecutionContext {
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait. A breadcrumb that is announced later is not delivered to the run.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use serde_json::json;
+    /// use std::time::Duration;
+    /// use universal_executor::{NewBreadcrumb, Response, Selector, Subscription, executor};
+    ///
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|cx| async move {
+    ///         let stock = Selector::schema("stock.v1").all_tags(["order:17"]);
+    ///         let stock = cx.wait_for(stock, Duration::from_secs(20)).await?;
+    ///         let receipt = json!({"in_stock": stock.context["count"]});
+    ///         Ok(Response::create(NewBreadcrumb::new("receipt.v1").context(receipt)))
+    ///     });
+    /// # let _ = clerk;
+    /// ```
     pub fn wait_for(
         &self,
         selector: Selector,

@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// The default is 100,000 tokens, counted by [`EstimatedTokens`], without a limit on bytes or items. The assembled context itself
 /// is limited by [`Profile::context_bytes`](crate::Profile::context_bytes), which defaults to 1 MiB.
 ///
+/// Pass it to [`ModelContext::fit`](super::ModelContext::fit). Leave room for the instructions, the
+/// conversation and the answer of the model, which the budget does not count.
+///
 /// ```
 /// use universal_executor::ContextBudget;
 ///
@@ -33,6 +36,8 @@ impl ContextBudget {
     }
 
     /// Sets the maximum size of the text that is rendered for the model, in bytes. Defaults to no limit.
+    ///
+    /// The token limit applies as well.
     #[must_use]
     pub const fn bytes(mut self, bytes: usize) -> Self {
         self.bytes = bytes;
@@ -47,6 +52,8 @@ impl ContextBudget {
     }
 
     /// Sets the token counter of the budget. Defaults to [`EstimatedTokens`].
+    ///
+    /// See [`TokenCounter`] for a closure as a counter.
     #[must_use]
     pub fn counter(mut self, counter: Arc<dyn TokenCounter>) -> Self {
         self.counter = counter;
@@ -88,6 +95,21 @@ impl fmt::Debug for ContextBudget {
 }
 
 /// Reason why a context for a model cannot be reduced to a budget.
+///
+/// # Examples
+/// ```
+/// use universal_executor::executor::BudgetError;
+/// use universal_executor::{ContextBudget, ExecutionContext, Format, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let context = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
+/// let shown = context.for_model().await?;
+/// let fitted = shown.fit(&ContextBudget::default().tokens(1), Format::Markdown);
+/// assert!(matches!(fitted, Err(BudgetError::TooLarge { limit: 1, unit: "tokens", .. })));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {

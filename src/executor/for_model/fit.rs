@@ -19,6 +19,24 @@ impl ModelContext {
     ///
     /// # Errors
     /// [`BudgetError::TooLarge`] if the trigger and the required sources alone exceed the budget.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{ContextBudget, ExecutionContext, Format, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "Hi"}));
+    /// let context = ExecutionContext::for_trigger(message)
+    ///     .with_many("history", [json!({"n": 1}), json!({"n": 2})]);
+    ///
+    /// let budget = ContextBudget::default().items_per_source(1);
+    /// let shown = context.for_model().await?.fit(&budget, Format::Markdown)?;
+    /// assert_eq!((shown.many("history").len(), shown.missing().len()), (1, 1));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn fit(mut self, budget: &ContextBudget, format: Format) -> Result<Self, BudgetError> {
         let mut cuts: BTreeMap<usize, Cut> = BTreeMap::new();
         for candidate in self.to_leave_out(budget, format)? {

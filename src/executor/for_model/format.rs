@@ -8,6 +8,9 @@ macro_rules! data {
 }
 
 /// Text format of a context for a model.
+///
+/// Pass the same format to [`ModelContext::fit`](super::ModelContext::fit) and
+/// [`ModelContext::render`](super::ModelContext::render), because the budget counts its text.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Format {

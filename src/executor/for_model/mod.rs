@@ -37,6 +37,25 @@ use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 /// Created by [`for_model`](super::ExecutionContext::for_model). [`fit`](Self::fit) reduces the context to a budget, and
 /// [`render`](Self::render) returns the text for a prompt. The serialised form is
 /// `{"trigger": {"schema_name": .., "context": ..}, "<key>": <context, or a list of contexts>, ..}`.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::{ContextBudget, ExecutionContext, Format, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "Which page?"}));
+/// let context = ExecutionContext::for_trigger(message).with("page", json!({"title": "Rust"}));
+///
+/// let shown = context.for_model().await?;
+/// assert_eq!(shown.get("page"), Some(&json!({"title": "Rust"}).into()));
+/// let budget = ContextBudget::default().tokens(4_000);
+/// let prompt = shown.fit(&budget, Format::Markdown)?.render(Format::Markdown);
+/// assert!(prompt.contains("{\"title\":\"Rust\"}"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ModelContext {
     trigger: ModelItem,
@@ -47,6 +66,8 @@ pub struct ModelContext {
 }
 
 /// A source of a [`ModelContext`]: the items that a model may see.
+///
+/// [`ModelContext::sources`] returns it. Use it to write a prompt format of your own.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ModelSource {
@@ -63,6 +84,8 @@ pub struct ModelSource {
 }
 
 /// The part of one breadcrumb that a model may see.
+///
+/// It has no tags, title or author, so a prompt format cannot show them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ModelItem {
@@ -124,6 +147,8 @@ impl ModelContext {
     }
 
     /// Returns the context sources that are missing or incomplete, with the reasons.
+    ///
+    /// Withheld items and items over a budget are included.
     #[must_use]
     pub fn missing(&self) -> &[MissingSource] {
         &self.missing

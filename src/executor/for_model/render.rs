@@ -57,6 +57,9 @@ impl ModelContext {
     }
 
     /// Returns the same text as [`render`](Self::render), with the fence marks of the key `fences`.
+    ///
+    /// Use it for the same text in several processes, for example in tests or with a shared prompt
+    /// cache.
     #[must_use]
     pub fn render_with(&self, format: Format, fences: &FenceKey) -> String {
         let preamble = match self.has_no_words {

@@ -2,6 +2,9 @@
 ///
 /// Every `Fn(&str) -> usize` that is `Send` and `Sync` implements this trait, so a closure can call the tokenizer of a model.
 ///
+/// A counter is called for each part of a context, so it should be fast. [`EstimatedTokens`] is the
+/// default.
+///
 /// ```
 /// use std::sync::Arc;
 /// use universal_executor::ContextBudget;
