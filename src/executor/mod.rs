@@ -13,7 +13,7 @@
 //! | read the trigger and the sources | [`ExecutionContext`], [`Source`] |
 //! | write breadcrumbs at the end of a run | [`Response`] |
 //! | wait for a person or for days | [`suspend`] |
-//! | set retries, timeouts, limits and ordering | [`Profile`], [`RetryPolicy`], [`OrderingKey`], [`Rate`] |
+//! | set retries, limits and ordering | [`Profile`], [`RetryPolicy`], [`OrderingKey`], [`Rate`] |
 //! | show the context to a model | [`ModelContext`], [`ContextBudget`], [`Format`] |
 //! | find out how an event ended | [`Outcome`], [`ExecutorError`] |
 //!
