@@ -79,6 +79,19 @@
 //! `execute` itself can run more than once. Pass [`ExecutionContext::idempotency_key`] to external services. The page
 //! [guarantees](guide::reference::guarantees) lists the conditions for each store.
 //!
+//! # Errors
+//! `execute` and `respond` return any error as a [`BoxError`]. The error decides how the run
+//! continues:
+//!
+//! | error | effect on the run |
+//! |---|---|
+//! | [`permanent`] | the run fails at once, and leaves a dead letter |
+//! | [`retry_after`] | a retry after the delay, which uses no attempt |
+//! | [`suspend`] | the run waits for a breadcrumb or a time, without a worker |
+//! | any other | a retry with a growing delay, at most 5 attempts by default |
+//!
+//! [`class_of`] returns the decision and the code of an error, for logs and metrics.
+//!
 //! # Features
 //! `agents` and `schema` are on by default. Your own executors, tools, the runtime, the client and the stores do not need `agents`,
 //! `workflows` and `workloads`: set `default-features = false`, and add `schema` for `tool::tool_fn`. Executors that the store defines need

@@ -40,9 +40,27 @@ use std::error::Error;
 use std::time::Duration;
 
 /// A boxed error of any type, as returned by `execute` and `respond` of an executor.
+///
+/// Strings and all errors that are `Send`, `Sync` and `'static` convert to it with `into` and `?`.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
 /// The decision about a retry of an operation that failed with an error.
+///
+/// The `retry` methods of this crate's errors return it. In a loop of your own, sleep for the delay
+/// and limit the number of attempts.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::error::Retry;
+/// use universal_executor::{class_of, retry_after};
+///
+/// let error = retry_after(Duration::from_secs(20), "the model is rate limited");
+/// match class_of(error.as_ref()).retry() {
+///     Retry::After(delay) => assert_eq!(delay, Duration::from_secs(20)),
+///     Retry::Never => unreachable!(),
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Retry {
     /// A retry of the failed operation can succeed after this delay. Zero allows an immediate retry.

@@ -4,6 +4,19 @@ use std::fmt;
 use std::time::Duration;
 
 /// The class of an error: a decision about retries of the failed run, and a short name. Returned by [`class_of`](crate::class_of).
+///
+/// # Examples
+/// ```
+/// use universal_executor::error::Retry;
+/// use universal_executor::{BoxError, class_of, permanent};
+///
+/// let lost: BoxError = "the connection was lost".into();
+/// assert!(matches!(class_of(lost.as_ref()).retry(), Retry::After(_)));
+/// assert_eq!(class_of(lost.as_ref()).code(), "error");
+///
+/// let refused = permanent("the card was refused");
+/// assert_eq!(class_of(refused.as_ref()).retry(), Retry::Never);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ErrorClass {
     pub(crate) verdict: Verdict,
@@ -15,6 +28,8 @@ impl ErrorClass {
     pub(crate) const UNKNOWN: &'static str = "error";
 
     /// Returns the decision about a retry of the failed operation, with the minimum delay.
+    ///
+    /// The delay is a minimum: the backoff of the run can be longer.
     #[must_use]
     pub fn retry(self) -> Retry {
         match self.verdict {
@@ -135,6 +150,26 @@ impl Error for ErrorNode {
 }
 
 /// Methods that give any error a class: the decision about retries of the failed run, and a code.
+///
+/// Import the trait to call its methods on any error or string. Convert the result to a
+/// [`BoxError`] with `into` or `?`.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::BoxError;
+/// use universal_executor::error::ErrorExt as _;
+///
+/// fn book(status: u16) -> Result<(), BoxError> {
+///     match status {
+///         200 => Ok(()),
+///         402 => Err("the card was refused".permanent().with_code("card_refused").into()),
+///         429 => Err("slow down".retry_after(Duration::from_secs(5)).into()),
+///         _ => Err(format!("the service answered {status}").into()),
+///     }
+/// }
+/// assert_eq!(book(402).unwrap_err().to_string(), "the card was refused");
+/// ```
 pub trait ErrorExt: Into<BoxError> {
     /// Marks the error as permanent: a retry cannot succeed, so the run ends immediately with a dead letter. See [`permanent`].
     fn permanent(self) -> ErrorNode {
@@ -143,6 +178,15 @@ pub trait ErrorExt: Into<BoxError> {
 
     /// Marks the error as transient: the run is retried with backoff until its attempts are used up. Overrides the class of the error,
     /// for example of a [`serde_json::Error`] about an answer that may differ at the next attempt.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::error::{ErrorExt as _, Retry};
+    ///
+    /// let error = serde_json::from_str::<u32>("three").unwrap_err();
+    /// assert_eq!(error.transient().retry(), Some(Retry::After(Duration::ZERO)));
+    /// ```
     fn transient(self) -> ErrorNode {
         ErrorNode::with(self.into(), Verdict::Transient(Duration::ZERO))
     }
@@ -155,6 +199,9 @@ pub trait ErrorExt: Into<BoxError> {
     }
 
     /// Sets the error's code in logs, metrics and dead letters. The decision about a retry does not change.
+    ///
+    /// Use lower case and underscores, as in `card_refused`. The code is a label of metrics, so use
+    /// few different codes.
     fn with_code(self, code: &'static str) -> ErrorNode {
         let mut node = ErrorNode::new(self.into());
         node.code = Some(code);
@@ -167,6 +214,18 @@ impl<E: Into<BoxError>> ErrorExt for E {}
 /// Marks an error as permanent: a retry cannot succeed, so the run ends immediately with a dead letter.
 ///
 /// The message and the sources of `error` do not change.
+///
+/// Use it if the same input fails again: a refused card, an unknown order, an invalid argument.
+///
+/// # Examples
+/// ```
+/// use universal_executor::error::Retry;
+/// use universal_executor::{class_of, permanent};
+///
+/// let error = permanent("order 7 does not exist");
+/// assert_eq!(error.to_string(), "order 7 does not exist");
+/// assert_eq!(class_of(error.as_ref()).retry(), Retry::Never);
+/// ```
 pub fn permanent(error: impl Into<BoxError>) -> BoxError {
     error.into().permanent().into()
 }
@@ -176,6 +235,18 @@ pub fn permanent(error: impl Into<BoxError>) -> BoxError {
 /// Use this for example for an HTTP 429 with `Retry-After`
 /// ([RFC 9110, 10.2.3](https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3)). A delay of more than one hour counts as one hour.
 /// A run that fails only with rate limits ends after the `max_age` of its policy, which defaults to 24 hours.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::error::Retry;
+/// use universal_executor::{class_of, retry_after};
+///
+/// const HOUR: Duration = Duration::from_secs(60 * 60);
+/// let error = retry_after(2 * HOUR, "the quota is used up");
+/// let class = class_of(error.as_ref());
+/// assert_eq!((class.retry(), class.code()), (Retry::After(HOUR), "rate_limited"));
+/// ```
 pub fn retry_after(delay: Duration, error: impl Into<BoxError>) -> BoxError {
     error.into().retry_after(delay).into()
 }

@@ -4,6 +4,9 @@ use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
 use crate::model::{MAX_DEPTH, PathError, RESERVED_KEY};
 
 /// Error of invalid hints, with the field to fix.
+///
+/// [`Hints::from_json`](super::Hints::from_json) returns it. Hints must change, so a retry cannot
+/// succeed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("hints: {field}: {problem}")]
 #[non_exhaustive]
@@ -33,6 +36,8 @@ pub enum HintsProblem {
         expected: &'static str,
     },
     /// The hints or one of their rules have an unknown field.
+    ///
+    /// Write the field in `nearest`, or remove the unknown field.
     #[error("unknown field; {}", instead(*nearest, known))]
     UnknownField {
         /// The known field with the closest name.
@@ -59,6 +64,8 @@ pub enum HintsProblem {
     )]
     NoTemplates,
     /// The field `include` of the hints is an empty list, which would remove the whole context.
+    ///
+    /// To hide the whole context, exclude its fields.
     #[error("an empty list would remove the whole context; add paths, or remove the field")]
     EmptyInclude,
     /// A field of the hints has too many paths or rules.
@@ -117,6 +124,9 @@ fn instead(nearest: Option<&str>, known: &[&str]) -> String {
 /// Failure of valid hints on a breadcrumb's context, with the rule that failed.
 ///
 /// Neither the fields nor the printed forms contain data of the context.
+///
+/// [`Hints::apply`](super::Hints::apply) returns it. Change the rule, or the program that writes
+/// the context. The message is safe to log.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("hints rule {rule:?} failed: {reason}")]
 #[non_exhaustive]
@@ -153,11 +163,15 @@ pub enum HintsReason {
     )]
     TooDeep,
     /// The mode of the hints is `merge`, and the filtered context is not an object.
+    ///
+    /// Lists and strings cannot be merged.
     #[error(
         "the mode \"merge\" needs an object, and the filtered context is not an object; set the mode to \"replace\""
     )]
     NotAnObject,
     /// The JSONPath of a rule cannot be evaluated on a context with this size or depth.
+    ///
+    /// A path of names and indexes has no such limit.
     #[error(
         "the JSONPath of the rule cannot be evaluated, because the context is too large or too deep; use a path of only names and indexes"
     )]

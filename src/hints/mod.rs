@@ -115,6 +115,24 @@ pub(crate) const MAX_STEPS: usize = 1 << 21;
 pub const MAX_OUTPUT_BYTES: usize = Json::MAX_BYTES;
 
 /// Validated and compiled `llm_hints`. A clone copies a pointer.
+///
+/// In a run, [`ExecutionContext::for_model`](crate::ExecutionContext::for_model) compiles and
+/// applies the hints itself. Use this type to check hints before they are written, or outside of a
+/// run.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::{Json, hints::Hints};
+///
+/// let hints = Hints::from_json(&json!({"include": ["order.id", "order.lines.sku"]}))?;
+/// let context = Json::from(json!({
+///     "order": {"id": 7, "card": "4111", "lines": [{"sku": "a", "margin": 3}]},
+/// }));
+/// let shown = hints.apply(&context)?;
+/// assert_eq!(shown, json!({"order": {"id": 7, "lines": [{"sku": "a"}]}}));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Hints(Option<Arc<Program>>);
 
@@ -136,17 +154,54 @@ enum Mode {
 impl Hints {
     /// Validates and compiles `llm_hints` from JSON.
     ///
+    /// JSON `null` is accepted and changes nothing. The cost is that of compiling the paths and
+    /// templates once.
+    ///
     /// # Errors
     /// Returns [`HintsError`] with the field to fix if the hints have an unknown field, an invalid value or path, or exceed a limit.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::hints::{Hints, HintsProblem};
+    ///
+    /// let error = Hints::from_json(&json!({"exlude": ["token"]})).unwrap_err();
+    /// assert_eq!(error.field, "exlude");
+    /// assert!(matches!(
+    ///     error.problem,
+    ///     HintsProblem::UnknownField { nearest: Some("exclude"), .. }
+    /// ));
+    /// ```
     pub fn from_json(hints: &Value) -> Result<Self, HintsError> {
         Ok(Self(read::hints(hints)?.map(Arc::new)))
     }
 
     /// Returns the part of a context that a model receives. Returns the same pointer if the hints change nothing.
     ///
+    /// The call is synchronous and takes at most 2,097,152 steps, see
+    /// [Limits](crate::hints#limits).
+    ///
     /// # Errors
     /// Returns [`HintsFailure`] with the failed rule, and without data of the context, if the context cannot be read, if `merge` meets a
     /// context that is not an object, or if a limit is exceeded.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::Json;
+    /// use universal_executor::hints::{Hints, HintsReason};
+    ///
+    /// let hints = Hints::from_json(&json!({
+    ///     "mode": "merge",
+    ///     "transform": {"kind": {"type": "literal", "literal": "order"}},
+    /// }))?;
+    /// let merged = hints.apply(&Json::from(json!({"id": 7})))?;
+    /// assert_eq!(merged, json!({"id": 7, "kind": "order"}));
+    ///
+    /// let failure = hints.apply(&Json::from(json!([7]))).unwrap_err();
+    /// assert_eq!(failure.reason, HintsReason::NotAnObject);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn apply(&self, context: &Json) -> Result<Json, HintsFailure> {
         self.apply_within(context, &mut Budget::of(MAX_STEPS, MAX_OUTPUT_BYTES))
     }

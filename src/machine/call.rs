@@ -5,6 +5,20 @@ use serde_json::{Map, Value};
 use std::error::Error;
 
 /// A tool call that an agent requests.
+///
+/// The driver creates it from a tool call of the model, and sends it in
+/// [`Signal::ToolCallReceived`](super::Signal::ToolCallReceived).
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::machine::{MachineCall, ToolArguments};
+///
+/// let call = MachineCall::new("call-1", "adder", json!({"a": 1}));
+/// assert_eq!(call.id.as_str(), "call-1");
+/// let broken = MachineCall::new("call-2", "adder", ToolArguments::parse("{\"a\": "));
+/// assert!(matches!(broken.arguments, ToolArguments::Unreadable { .. }));
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct MachineCall {
     /// The ID of the tool call, unique within the run.
@@ -17,6 +31,8 @@ pub struct MachineCall {
 
 impl MachineCall {
     /// Creates a tool call of the tool `tool`.
+    ///
+    /// `id` must have no control character, and must be unique within the run.
     #[must_use]
     pub fn new(
         id: impl Into<CallId>,
@@ -49,6 +65,9 @@ pub enum ToolArguments {
 impl ToolArguments {
     /// Parses the arguments of a model's tool call. A blank string becomes `{}`, because some providers send one for a tool without
     /// parameters.
+    ///
+    /// The JSON has at most 1 MiB and 64 levels. The machine accepts at most 128 KiB and 48 levels
+    /// by default, see [`MachineLimits`](super::MachineLimits).
     ///
     /// ```
     /// use universal_executor::machine::ToolArguments;
@@ -91,6 +110,9 @@ impl From<Value> for ToolArguments {
 }
 
 /// The result of executing a tool call: an answer, or a deferral to a later answer.
+///
+/// Convert an [`Answer`] or a [`Deferral`] with `into`, and send it in
+/// [`Signal::ToolCallFinished`](super::Signal::ToolCallFinished).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
@@ -144,12 +166,31 @@ pub enum Answer {
 
 impl Answer {
     /// Creates the answer of a tool call that succeeded.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::machine::{Answer, ToolOutcome};
+    ///
+    /// let outcome: ToolOutcome = Answer::success(json!({"sum": 3})).into();
+    /// assert!(matches!(outcome, ToolOutcome::Answered(Answer::Success(_))));
+    /// ```
     #[must_use]
     pub fn success(value: impl Into<Json>) -> Self {
         Self::Success(value.into())
     }
 
     /// Creates the error answer of a tool call, which is returned to the model.
+    ///
+    /// The message tells the model how to continue, for example with other arguments.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::machine::Answer;
+    ///
+    /// let answer = Answer::error("not_found", "order 7 does not exist; ask for the number");
+    /// assert!(matches!(answer, Answer::Error { .. }));
+    /// ```
     #[must_use]
     pub fn error(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Error {
@@ -160,6 +201,26 @@ impl Answer {
 }
 
 /// The source of a deferred tool call's answer.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::machine::{
+///     Deferral, Effect, Input, Machine, MachineCall, Policy, RunId, Signal, State,
+/// };
+///
+/// let run = RunId::new("run-1");
+/// let mut machine = Machine::new(run.clone(), Policy::batch());
+/// let call = MachineCall::new("call-1", "ask_person", json!({"question": "Refund?"}));
+/// let _ = machine.step(Input::new(&run, Signal::ToolCallReceived { call, more: false }));
+///
+/// let action = Deferral::Other { kind: "person".to_owned(), payload: json!("Refund?").into() };
+/// let outcome = action.clone().into();
+/// let finished = Signal::ToolCallFinished { call_id: "call-1".into(), outcome };
+/// let effects = machine.step(Input::new(&run, finished));
+/// assert_eq!(effects, [Effect::Defer { call_id: "call-1".into(), action }]);
+/// assert!(matches!(machine.state(), State::Suspended { .. }));
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deferral {
@@ -182,6 +243,8 @@ pub enum Deferral {
 }
 
 /// The answer of a tool call for one of the call's callers.
+///
+/// [`Effect::Deliver`](super::Effect::Deliver) has one for each caller.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ToolResult {
     /// The ID of the answered tool call.

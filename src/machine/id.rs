@@ -48,6 +48,8 @@ text_id! {
     /// The ID of one agent run, used to detect inputs of other runs. Cloning is cheap.
     ///
     /// The creator of the [`Machine`](super::Machine) chooses the ID, which must be unique for each run.
+    ///
+    /// Use a string that is the same after a restart, such as the idempotency key of a run.
     RunId
 }
 
@@ -56,5 +58,7 @@ text_id! {
     ///
     /// The model or the CLI agent assigns the ID. If it assigns none, the driver must generate a unique ID, for example a UUID. A
     /// counter that starts with the process is not enough, because it would repeat IDs after a restart.
+    ///
+    /// An ID with a control character is refused as `invalid_call_id`.
     CallId
 }

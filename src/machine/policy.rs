@@ -2,6 +2,9 @@ use serde::{Deserialize, Serialize};
 
 /// The settings of a [`Machine`](super::Machine): delivery, suspension, outputs and limits. Saved with the machine.
 ///
+/// Start with [`batch`](Self::batch) or [`each`](Self::each). A policy cannot change after
+/// [`Machine::new`](super::Machine::new).
+///
 /// ```
 /// use universal_executor::machine::{Policy, Siblings, Slot};
 ///
@@ -45,6 +48,14 @@ impl Policy {
     }
 
     /// Creates a policy with [`ResultDelivery::Each`], for agents that wait for the result of each call, such as CLI agents.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::machine::{Policy, ResultDelivery};
+    ///
+    /// assert_eq!(Policy::each().delivery, ResultDelivery::Each);
+    /// assert_eq!(Policy::batch(), Policy::default());
+    /// ```
     #[must_use]
     pub fn each() -> Self {
         Self {
@@ -54,6 +65,8 @@ impl Policy {
     }
 
     /// Sets the handling of tool calls that are still executing when another call is deferred.
+    ///
+    /// Defaults to [`Siblings::Finish`].
     #[must_use]
     pub fn siblings(mut self, siblings: Siblings) -> Self {
         self.siblings = siblings;
@@ -61,6 +74,8 @@ impl Policy {
     }
 
     /// Sets the handling of new tool calls while the run is suspended.
+    ///
+    /// Defaults to [`WhileSuspended::Queue`].
     #[must_use]
     pub fn while_suspended(mut self, calls: WhileSuspended) -> Self {
         self.while_suspended = calls;
@@ -68,6 +83,22 @@ impl Policy {
     }
 
     /// Adds a slot for an output of the run.
+    ///
+    /// Call it once for each output.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::machine::{Effect, Input, Machine, Policy, RunId, Signal, Slot};
+    ///
+    /// let run = RunId::new("run-1");
+    /// let policy = Policy::batch().slot(Slot::required("report"));
+    /// let mut machine = Machine::new(run.clone(), policy);
+    ///
+    /// let completed = Signal::AgentCompleted { output: json!("Done.").into() };
+    /// let effects = machine.step(Input::new(&run, completed));
+    /// assert_eq!(effects, [Effect::Remind { missing: vec!["report".to_owned()] }]);
+    /// ```
     #[must_use]
     pub fn slot(mut self, slot: Slot) -> Self {
         self.slots.push(slot);
@@ -75,6 +106,8 @@ impl Policy {
     }
 
     /// Sets the maximum number of reminders to an agent that completes without a required output.
+    ///
+    /// Defaults to 1. With 0, the run ends without a reminder.
     #[must_use]
     pub fn reminders(mut self, times: u32) -> Self {
         self.reminders = times;
@@ -82,6 +115,8 @@ impl Policy {
     }
 
     /// Sets the limits on the tool calls and the memory of the machine.
+    ///
+    /// Defaults to [`MachineLimits::default`].
     #[must_use]
     pub fn limits(mut self, limits: MachineLimits) -> Self {
         self.limits = limits;
@@ -112,9 +147,13 @@ pub enum ResultDelivery {
 #[serde(rename_all = "snake_case")]
 pub enum Siblings {
     /// Tool calls that are executing continue, and the machine stores their results.
+    ///
+    /// Use it for tools that cannot be cancelled.
     #[default]
     Finish,
     /// Tool calls that are executing are cancelled, and their callers receive `cancelled`.
+    ///
+    /// A later result of a cancelled call is reported and ignored.
     Cancel,
 }
 
@@ -123,13 +162,19 @@ pub enum Siblings {
 #[serde(rename_all = "snake_case")]
 pub enum WhileSuspended {
     /// New tool calls are queued and executed in order of arrival once the run resumes.
+    ///
+    /// Queued calls count for [`MachineLimits::pending`].
     #[default]
     Queue,
     /// New tool calls are answered with the error `suspended`.
+    ///
+    /// The model can send the call again after the run resumes.
     Refuse,
 }
 
 /// An output that an agent submits by calling a certain tool, at most once per run.
+///
+/// The driver offers the tool to the model, and executes it like any other tool.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Slot {

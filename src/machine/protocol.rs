@@ -4,6 +4,10 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 
 /// An event of an agent run for the state machine, with the run's ID. Recorded inputs can be replayed.
+///
+/// A driver creates one input for each event, and passes it to
+/// [`Machine::step`](super::Machine::step). An input for another run is reported and changes
+/// nothing.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Input {
     /// The ID of the run that the event belongs to.
@@ -56,11 +60,15 @@ pub enum Signal {
         output: Json,
     },
     /// The agent itself failed. A failed tool is not this event but an error result of its call.
+    ///
+    /// The run ends as [`Exit::Error`]. Retry the model in the driver before this signal.
     AgentFailed {
         /// The reason why the agent failed. The machine truncates it to 4,096 bytes.
         error: String,
     },
     /// A request from outside to cancel the run.
+    ///
+    /// Calls in progress are cancelled, and the run ends as [`Exit::Cancelled`].
     Cancel,
 }
 
@@ -70,6 +78,9 @@ pub enum Signal {
 pub enum Effect {
     /// The execution of this tool call, after which the driver sends [`Signal::ToolCallFinished`].
     /// [`Machine::step`](super::Machine::step) returns this effect at most once per call.
+    ///
+    /// Save the machine before the execution. [`Machine::outstanding`](super::Machine::outstanding)
+    /// returns the call again after a crash.
     Execute(MachineCall),
     /// The delivery of these answers to the callers of tool calls. Each item is for one caller, so a call that was sent twice appears
     /// twice. An answer from the step that received a call belongs to the sender of that call. An answer from a later step is the same for
@@ -91,8 +102,12 @@ pub enum Effect {
         missing: Vec<String>,
     },
     /// The end of the agent run.
+    ///
+    /// It is the last effect of the run, apart from later reports and answers to late callers.
     Finish(Exit),
     /// The report of an unexpected input that changed nothing, for logs or monitoring.
+    ///
+    /// Log it. No action is necessary, except for [`MachineAnomaly::StaleRun`].
     Report(MachineAnomaly),
 }
 
@@ -107,6 +122,8 @@ pub enum Exit {
         output: Json,
     },
     /// The agent completed without an error, but required outputs are missing.
+    ///
+    /// The agent received up to [`Policy::reminders`](super::Policy::reminders) reminders before.
     WithoutOutput {
         /// The agent's last output.
         output: Json,
@@ -132,6 +149,8 @@ pub enum MachineAnomaly {
         call_id: CallId,
     },
     /// A tool call was finished or resolved after it had finished, was deferred or was cancelled.
+    ///
+    /// The machine ignores the result.
     DuplicateCompletion {
         /// The ID of the tool call that was finished or resolved again.
         call_id: CallId,
@@ -142,6 +161,8 @@ pub enum MachineAnomaly {
         call_id: CallId,
     },
     /// A pending tool call was resolved, but the run is not suspended for that call.
+    ///
+    /// If the call is deferred, send the answer again after its [`Effect::Defer`].
     NotDeferred {
         /// The ID of the pending tool call that was resolved.
         call_id: CallId,

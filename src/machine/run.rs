@@ -15,6 +15,27 @@ use serde::{Deserialize, Serialize};
 /// as JSON after each step. After a restart, load the machine and carry out the effects that
 /// [`outstanding`](Self::outstanding) returns. The machine is deterministic: the same inputs lead to the same state and the
 /// same effects.
+///
+/// The crate's own agents use it. Use it directly to drive a model or a CLI agent that the crate
+/// does not support. The machine is a value: it holds no tools, and a clone is an independent copy.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::machine::{
+///     Effect, Input, Machine, MachineCall, Policy, RunId, Signal, State,
+/// };
+///
+/// let run = RunId::new("run-1");
+/// let mut machine = Machine::new(run.clone(), Policy::each());
+/// assert_eq!(machine.state(), &State::Idle);
+///
+/// let call = MachineCall::new("call-1", "adder", json!({"a": 1, "b": 2}));
+/// let received = Signal::ToolCallReceived { call: call.clone(), more: false };
+/// assert_eq!(machine.step(Input::new(&run, received)), [Effect::Execute(call)]);
+/// assert_eq!(machine.pending().count(), 1);
+/// assert_eq!(machine.exit(), None);
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Machine {
     pub(super) run: RunId,
@@ -31,6 +52,8 @@ pub struct Machine {
 
 impl Machine {
     /// Creates a machine for a new agent run without tool calls.
+    ///
+    /// The run ID must be unique, because the machine ignores inputs with another ID.
     #[must_use]
     pub fn new(run: impl Into<RunId>, policy: Policy) -> Self {
         Self {
@@ -58,12 +81,16 @@ impl Machine {
     }
 
     /// Returns the state of the agent run.
+    ///
+    /// A run has ended in [`State::Complete`] and [`State::Failed`].
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
     /// Returns the tool calls without an answer (executing, deferred or queued), in request order.
+    ///
+    /// Use it to show the calls in progress, for example in a log line.
     pub fn pending(&self) -> impl Iterator<Item = &MachineCall> {
         self.calls.pending().map(|(call, _)| call)
     }
@@ -75,6 +102,9 @@ impl Machine {
     }
 
     /// Returns the tool calls with a retained answer, in the order of their answers. Cancelled and forgotten calls are omitted.
+    ///
+    /// The number of retained answers is limited by
+    /// [`MachineLimits::answered_bytes`](super::MachineLimits::answered_bytes).
     pub fn answered(&self) -> impl Iterator<Item = (&MachineCall, &Answer)> {
         self.calls.answered()
     }
@@ -88,11 +118,35 @@ impl Machine {
     }
 
     /// Returns the accepted outputs of the run as pairs of tool name and arguments.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::machine::{
+    ///     Answer, Input, Machine, MachineCall, Policy, RunId, Signal, Slot,
+    /// };
+    ///
+    /// let run = RunId::new("run-1");
+    /// let mut machine = Machine::new(run.clone(), Policy::batch().slot(Slot::required("report")));
+    ///
+    /// let call = MachineCall::new("call-1", "report", json!({"summary": "done"}));
+    /// let received = Signal::ToolCallReceived { call, more: false };
+    /// let _ = machine.step(Input::new(&run, received));
+    /// let outcome = Answer::success(json!("ok")).into();
+    /// let finished = Signal::ToolCallFinished { call_id: "call-1".into(), outcome };
+    /// let _ = machine.step(Input::new(&run, finished));
+    ///
+    /// let outputs: Vec<_> = machine.outputs().collect();
+    /// assert_eq!(outputs[0].0, "report");
+    /// assert_eq!(outputs[0].1["summary"], "done");
+    /// ```
     pub fn outputs(&self) -> impl Iterator<Item = (&str, &Json)> {
         self.outputs.accepted()
     }
 
     /// Returns the end of the agent run with its result or reason, or `None` if the run has not ended.
+    ///
+    /// [`Effect::Finish`] has the same value when the run ends.
     #[must_use]
     pub fn exit(&self) -> Option<Exit> {
         match &self.state {
@@ -123,6 +177,25 @@ impl Machine {
     /// - `Defer` for the deferred call that the run waits for.
     /// - `Remind` for a reminder without a later signal of the agent.
     /// - `Finish` for a run that has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::machine::{
+    ///     Effect, Input, Machine, MachineCall, Policy, RunId, Signal,
+    /// };
+    ///
+    /// let run = RunId::new("run-1");
+    /// let mut machine = Machine::new(run.clone(), Policy::batch());
+    /// let call = MachineCall::new("call-1", "adder", json!({"a": 1}));
+    /// let received = Signal::ToolCallReceived { call: call.clone(), more: false };
+    /// let _ = machine.step(Input::new(&run, received));
+    ///
+    /// let saved = serde_json::to_string(&machine)?;
+    /// let restarted: Machine = serde_json::from_str(&saved)?;
+    /// assert_eq!(restarted.outstanding(), [Effect::Execute(call)]);
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     #[must_use]
     pub fn outstanding(&self) -> Vec<Effect> {
         let cancelled = self.calls.cancelled().cloned().map(Effect::CancelCall);

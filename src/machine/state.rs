@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// The state of an agent run. Calls and outputs are stored separately and remain in every state.
+///
+/// [`Machine::state`](super::Machine::state) returns it. `Idle` becomes `Running` at the first
+/// call, and `Complete` and `Failed` are final.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -15,6 +18,8 @@ pub enum State {
     /// The agent or its tools are running.
     Running,
     /// The run waits for the answer of a deferred tool call.
+    ///
+    /// New calls are queued or refused, see [`WhileSuspended`](super::WhileSuspended).
     Suspended {
         /// The deferred tool call that the run waits for. Only this call can be resolved.
         deferred: DeferredCall,
@@ -36,6 +41,8 @@ pub enum State {
 }
 
 /// A tool call whose answer arrives later from another source.
+///
+/// The driver ends the deferral with [`Signal::DeferredResolved`](super::Signal::DeferredResolved).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct DeferredCall {
     /// The ID of the deferred tool call.

@@ -17,6 +17,21 @@ impl Machine {
     ///
     /// This method never fails. An unexpected input returns an [`Effect::Report`], and a call that cannot be accepted is
     /// answered with an error result. Save the machine before you carry out the effects.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::machine::{
+    ///     Effect, Exit, Input, Machine, MachineAnomaly, Policy, RunId, Signal,
+    /// };
+    ///
+    /// let run = RunId::new("run-1");
+    /// let mut machine = Machine::new(run.clone(), Policy::batch());
+    ///
+    /// let effects = machine.step(Input::new(&run, Signal::Cancel));
+    /// assert_eq!(effects, [Effect::Finish(Exit::Cancelled)]);
+    /// let effects = machine.step(Input::new(&run, Signal::Cancel));
+    /// assert_eq!(effects, [Effect::Report(MachineAnomaly::AfterTerminal)]);
+    /// ```
     #[must_use = "the effects are what the machine wants done"]
     pub fn step(&mut self, input: Input) -> Vec<Effect> {
         let Input { run, signal } = input;

@@ -13,9 +13,34 @@ use std::sync::Arc;
 ///
 /// The assertion is about the newest version of the trigger that has a run of the executor.
 ///
+/// Call it after [`TestStore::run_until_idle`](super::TestStore::run_until_idle).
+///
 /// # Panics
 /// Panics if the run is in another state or does not exist, with the state and the cause of the run, and with the explanation of
 /// [`Client::explain`].
+///
+/// # Examples
+/// ```
+/// use universal_executor::testing::{TestStore, assert_responded};
+/// use universal_executor::{
+///     BreadcrumbStoreExt, NewBreadcrumb, Response, Runtime, Subscription, executor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = TestStore::new()?;
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+/// let worker = Runtime::on(&store).executor(clerk).build()?;
+/// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+/// store.run_until_idle(&worker).await?;
+///
+/// let responses = assert_responded(&store, "clerk", order.id).await;
+/// assert_eq!(responses[0].schema_name.as_deref(), Some("receipt.v1"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[track_caller]
 pub fn assert_responded<'a, S: StoreWithEvents>(
     store: &'a S,
@@ -37,6 +62,29 @@ pub fn assert_responded<'a, S: StoreWithEvents>(
 ///
 /// # Panics
 /// As [`assert_responded`], and if the run has another code.
+///
+/// # Examples
+/// ```
+/// use universal_executor::testing::{TestStore, assert_failed};
+/// use universal_executor::{
+///     BreadcrumbStoreExt, NewBreadcrumb, Runtime, Subscription, executor, permanent,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = TestStore::new()?;
+/// let clerk = executor("clerk")
+///     .on(Subscription::trigger("order.v1"))
+///     .execute(|_| async { Err(permanent("the order has no items")) });
+/// let worker = Runtime::on(&store).executor(clerk).build()?;
+/// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+/// store.run_until_idle(&worker).await?;
+///
+/// let run = assert_failed(&store, "clerk", order.id, "error").await;
+/// assert_eq!(run.code.as_deref(), Some("error"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[track_caller]
 pub fn assert_failed<'a, S: StoreWithEvents>(
     store: &'a S,
@@ -57,6 +105,9 @@ pub fn assert_failed<'a, S: StoreWithEvents>(
 /// and the time that the run waits for.
 ///
 /// The assertion is about the newest version of the trigger that has a run of the executor.
+///
+/// [`TestStore`](super::TestStore) has an example. Continue the run with a breadcrumb that matches
+/// the wake, or with [`TestStore::advance`](super::TestStore::advance).
 ///
 /// # Panics
 /// As [`assert_responded`].

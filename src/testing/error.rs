@@ -7,10 +7,14 @@ use crate::store::{Moment, Operation, Run, StoreError, StoreId};
 use std::time::Duration;
 
 /// Error of the kit for tests of executors and agents. A retry never helps, because the test or the tested code has to change.
+///
+/// Return it from the test with `?`. The message has the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestError {
     /// The caller of the testing kit is not in a tokio runtime with one thread.
+    ///
+    /// `#[tokio::test]` has one thread by default.
     #[error(
         "the testing kit needs a tokio runtime with one thread, and {found}; use #[tokio::test] without a flavor"
     )]
@@ -27,6 +31,8 @@ pub enum TestError {
         by: Duration,
     },
     /// A runtime under test uses another store than the test store whose method was called.
+    ///
+    /// Common causes are a second `TestStore`, and an executor that is bound to another store.
     #[error(
         "the test store cannot run this runtime: an executor or definition of the runtime uses store {found} instead of test store \
          {store}; call the method on the test store of the runtime"
@@ -38,6 +44,8 @@ pub enum TestError {
         found: StoreId,
     },
     /// A runtime under test did not become idle within the limits of the test store.
+    ///
+    /// Common causes are an executor that starts itself, and an `execute` that never returns.
     #[error(
         "the runtime is not idle after {clock:?} of its clock and {calls} store calls: {}; let the executor end, or raise the limit \
          with TestStore::time_limit or TestStore::real_time_limit",
@@ -53,6 +61,8 @@ pub enum TestError {
         runs: Vec<Run>,
     },
     /// The runtime under test became idle before the store call at which its worker should crash.
+    ///
+    /// Set the call before the run starts, or set another operation.
     #[error("expected a crash of the worker, but the runtime became idle first; {}", planned(*at))]
     NoCrash {
         /// The store call that was set with [`Faults::crash_at`](super::Faults::crash_at), or `None` if no call was set.

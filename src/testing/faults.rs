@@ -69,6 +69,8 @@ impl Faults {
     }
 
     /// Makes the next `n` calls of a store operation fail before they have an effect. Replaces the number of an earlier `fail_next`.
+    ///
+    /// The error is one that the worker retries.
     pub fn fail_next(&self, operation: Operation, n: usize) {
         let call = (operation, Moment::Before);
         self.switches().failing.insert(call, n);
@@ -76,6 +78,18 @@ impl Faults {
 
     /// Makes the next `n` successful calls of a store operation return an error after their effect, so that the worker loses the answers.
     /// Replaces the number of an earlier `lose_next`.
+    ///
+    /// Use it to test that a repeated commit does not respond twice.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::testing::{Faults, Operation};
+    ///
+    /// let faults = Faults::new();
+    /// faults.lose_next(Operation::Commit, 1);
+    /// assert_eq!(faults.injected(), 0);
+    /// faults.clear();
+    /// ```
     pub fn lose_next(&self, operation: Operation, n: usize) {
         let call = (operation, Moment::After);
         self.switches().failing.insert(call, n);
@@ -86,11 +100,15 @@ impl Faults {
     ///
     /// After the crash, no call of the handle has an effect or returns, so leases remain until they expire.
     /// [`TestStore::run_until_crash`](super::TestStore::run_until_crash) drops the worker. Build the next worker on another handle.
+    ///
+    /// [`TestStore::run_until_crash`](super::TestStore::run_until_crash) has an example.
     pub fn crash_at(&self, operation: Operation, moment: Moment) {
         self.switches().crash_at = Some((operation, moment));
     }
 
     /// Resets all fault switches of the worker's store. A worker that has crashed stays down.
+    ///
+    /// [`injected`](Self::injected) is not reset.
     pub fn clear(&self) {
         let mut switches = self.switches();
         switches.failing.clear();

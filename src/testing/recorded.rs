@@ -77,6 +77,8 @@ impl<E> Recorded<E> {
 /// resumed state. A clone is another handle on the same contexts.
 ///
 /// The methods of a context that need its run, such as `save` and `for_model`, return an error once the run has ended.
+///
+/// [`Recorded::contexts`] returns it before the executor moves into a runtime.
 #[derive(Clone, Debug, Default)]
 pub struct Contexts(Arc<Mutex<VecDeque<ExecutionContext>>>);
 
@@ -85,6 +87,8 @@ impl Contexts {
     pub const MOST: usize = 1_000;
 
     /// Returns the contexts of the recorded attempts, the oldest first.
+    ///
+    /// Of more than 1,000 contexts, the newest 1,000 are returned.
     #[must_use]
     pub fn all(&self) -> Vec<ExecutionContext> {
         self.recorded().iter().cloned().collect()

@@ -73,6 +73,19 @@ impl TestStore {
     ///
     /// # Errors
     /// [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::MemoryStore;
+    /// use universal_executor::testing::TestStore;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = TestStore::on(MemoryStore::default())?;
+    /// assert_eq!(store.next_due().await?, None);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn on(store: MemoryStore) -> Result<Self, TestError> {
         const HOUR: Duration = Duration::from_secs(60 * 60);
         time::pause()?;
@@ -122,6 +135,8 @@ impl TestStore {
 
     /// Returns a handle on the data of the test store. `faults` decides which calls through this handle fail. Build a runtime on this
     /// handle. The executors of the runtime must use the same handle.
+    ///
+    /// See [`Faults`] for an example.
     #[must_use]
     pub fn with_faults(&self, faults: &Faults) -> Faulty<Self> {
         let faults = faults.clone();
@@ -144,6 +159,21 @@ impl TestStore {
     ///
     /// # Errors
     /// [`TestError::NotPaused`] in real time, [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::testing::TestStore;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = TestStore::new()?;
+    /// let before = store.now();
+    /// store.advance(Duration::from_secs(60)).await?;
+    /// assert!(store.now().since(before) >= Duration::from_secs(60));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn advance(&self, by: Duration) -> Result<(), TestError> {
         time::check_runtime()?;
         if !time::is_paused() {
@@ -157,8 +187,39 @@ impl TestStore {
     /// Returns the time until the next waiting run is due, because its retry delay or its suspension ends. Returns `None` if no run waits
     /// for a later time. Runs that are already due do not count.
     ///
+    /// Pass the result to [`advance`](Self::advance) to reach a retry or the end of a wait.
+    ///
     /// # Errors
     /// [`TestError::Store`] if the store cannot be read.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::testing::TestStore;
+    /// use universal_executor::{
+    ///     BoxError, BreadcrumbStoreExt, NewBreadcrumb, Runtime, Subscription, Wake, executor,
+    ///     suspend,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    /// let reminder = executor("reminder")
+    ///     .on(Subscription::trigger("invoice.v1"))
+    ///     .execute(|cx| async move {
+    ///         let wake = Wake::at(cx.now() + 30 * DAY);
+    ///         Err(BoxError::from(suspend(wake, serde_json::json!({}))))
+    ///     });
+    /// let store = TestStore::new()?;
+    /// let worker = Runtime::on(&store).executor(reminder).build()?;
+    /// store.create(NewBreadcrumb::new("invoice.v1")).await?;
+    /// store.run_until_idle(&worker).await?;
+    ///
+    /// let due = store.next_due().await?.ok_or("nothing is due")?;
+    /// assert!(due > 29 * DAY);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn next_due(&self) -> Result<Option<Duration>, TestError> {
         let now = self.now();
         let open = open_runs(self.memory()).await;
@@ -212,6 +273,32 @@ impl TestStore {
     /// # Errors
     /// [`TestError::NoCrash`] if the runtime becomes idle before the crash, and the errors of
     /// [`run_until_idle`](Self::run_until_idle).
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::testing::{Faults, Moment, Operation, TestStore, assert_responded};
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, NewBreadcrumb, Response, Runtime, Subscription, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let (store, faults) = (TestStore::new()?, Faults::new());
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("receipt.v1"))) });
+    /// let first = Runtime::on(&store.with_faults(&faults)).executor(clerk.clone()).build()?;
+    /// let second = Runtime::on(&store).executor(clerk).build()?;
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    ///
+    /// faults.crash_at(Operation::Commit, Moment::Before);
+    /// store.run_until_crash(&first, &faults).await?;
+    ///
+    /// store.run_until_idle(&second).await?;
+    /// assert_eq!(assert_responded(&store, "clerk", order.id).await.len(), 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn run_until_crash(
         &self,
         runtime: &Runtime,
