@@ -46,8 +46,8 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
 /// The decision about a retry of an operation that failed with an error.
 ///
-/// The `retry` methods of this crate's errors return it. In a loop of your own, sleep for the delay
-/// and limit the number of attempts.
+/// The `retry` methods of this crate's errors return it. In your own retry loop, sleep for the
+/// delay and limit the number of attempts.
 ///
 /// # Examples
 /// ```

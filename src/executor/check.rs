@@ -138,7 +138,7 @@ const fn method(role: Role) -> &'static str {
 /// A [`Runtime`](crate::Runtime) calls this function for every executor. The syntax of the subscriptions is not checked here, but by
 /// [`Subscriptions::new`](crate::Subscriptions::new).
 ///
-/// Call it in a test of an executor type of your own.
+/// Call it in a unit test of an executor type, to find mistakes before a deployment.
 ///
 /// # Errors
 /// [`InvalidExecutor`] with the first problem that is found.

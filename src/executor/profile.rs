@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Kind of an executor, and settings of its runs: lease, timeouts, retries and limits.
 ///
 /// The builder of an [`executor`](fn@crate::executor) sets the most used settings. Use
-/// [`ExecutorBuilder::profile`](super::ExecutorBuilder::profile) for the others. An executor type
-/// of your own returns a profile from [`profile`](crate::UniversalExecutor::profile).
+/// [`ExecutorBuilder::profile`](super::ExecutorBuilder::profile) for the others. Your own executor
+/// type returns a profile from [`profile`](crate::UniversalExecutor::profile).
 ///
 /// | setting | default |
 /// |---|---|

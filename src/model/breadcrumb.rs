@@ -200,7 +200,7 @@ impl Breadcrumb {
 
     /// Returns the next version of the breadcrumb, with the changes of `patch` and the update time `at`.
     ///
-    /// Only this value changes: no store is involved. A store of your own calls this method to
+    /// Only this value changes: no store is involved. Your own store calls this method to
     /// apply an update.
     ///
     /// # Examples

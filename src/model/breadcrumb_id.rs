@@ -29,7 +29,7 @@ impl BreadcrumbId {
     /// Creates a new breadcrumb ID: a UUID of version 7, which no other breadcrumb has.
     ///
     /// Stores call this method for each new breadcrumb. Call it to name a breadcrumb before its
-    /// commit, for example in a store of your own or in a test.
+    /// commit, for example in your own store or in a test.
     ///
     /// # Examples
     /// ```

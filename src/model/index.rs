@@ -21,7 +21,7 @@ pub(crate) use selectors::SelectorIndex;
 /// The result is the same as a call of [`Subscriptions::route`] for each executor. The index finds candidates by schema name, tags and
 /// equality conditions on the context, and tests only these candidates.
 ///
-/// Use it in a dispatcher of your own with many executors. A [`Runtime`](crate::Runtime) finds the
+/// Use it in your own dispatcher with many executors. A [`Runtime`](crate::Runtime) finds the
 /// matching executors itself.
 ///
 /// ```

@@ -177,7 +177,7 @@ impl Json {
     /// Returns the JSON in the canonical form, which all stores persist. In this form, U+FFFD replaces U+0000, the last of duplicate keys
     /// remains, and the text has no line breaks. Returns the same pointer if the JSON already has this form.
     ///
-    /// A store of your own calls this method before it writes a payload. `limit` is in bytes.
+    /// Your own store calls this method before it writes a payload. `limit` is in bytes.
     ///
     /// # Errors
     /// Returns [`JsonError`] if the JSON nests deeper than 64 levels, has the reserved key, is larger than `limit` bytes, or is a text

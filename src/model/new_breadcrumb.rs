@@ -203,8 +203,8 @@ impl NewBreadcrumb {
 
     /// Returns version 1 of the breadcrumb, with an ID and its commit time.
     ///
-    /// Use this method in unit tests that need a [`Breadcrumb`] without a store, and in a store of
-    /// your own. `at` becomes the creation time and the update time.
+    /// Use this method in unit tests that need a [`Breadcrumb`] without a store, and in your own
+    /// store. `at` becomes the creation time and the update time.
     ///
     /// # Examples
     /// ```

@@ -409,7 +409,7 @@ impl Subscription {
     /// Adds tag prefixes to the subscription's scope. If a tag of the trigger starts with one of these prefixes, a fetched breadcrumb must
     /// have the same tag. See the field `scope`.
     ///
-    /// Use it so that a run reads only breadcrumbs of its own session or order. Without a shared
+    /// Use it so that a run reads only breadcrumbs of the same session or order. Without a shared
     /// tag, the source is empty and listed as missing.
     ///
     /// # Examples

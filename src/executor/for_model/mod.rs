@@ -67,7 +67,7 @@ pub struct ModelContext {
 
 /// A source of a [`ModelContext`]: the items that a model may see.
 ///
-/// [`ModelContext::sources`] returns it. Use it to write a prompt format of your own.
+/// [`ModelContext::sources`] returns it. Use it to write your own prompt format.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ModelSource {
