@@ -38,6 +38,8 @@ pub enum InvalidExecutor {
         at: usize,
     },
     /// A trigger subscription was passed to the builder method `reads`, or a context subscription to `on`.
+    ///
+    /// Pass it to the other method, or create it with the other function of [`Subscription`].
     #[error(
         "the {} subscription of executor {executor:?} to {schema:?} was passed to .{}(..); pass it to .{}(..)",
         role.as_str(), method(role.other()), method(*role)
@@ -59,6 +61,8 @@ pub enum InvalidExecutor {
         executor: String,
     },
     /// The subscriptions of the executor are invalid.
+    ///
+    /// The source names the subscription and the field.
     #[error("the subscriptions of executor {executor:?} are invalid; see the cause")]
     Subscriptions {
         /// The ID of the refused executor.
@@ -105,6 +109,8 @@ pub enum InvalidExecutor {
     },
     /// A required context subscription needs a vector search, and the store does not support vector search. No run could
     /// execute.
+    ///
+    /// An optional vector source would only be missing in each run.
     #[error(
         "subscription {subscription} of executor {executor:?} requires a vector search, which its store does not \
          support; configure an embedder for the store, or remove \"required\""

@@ -79,6 +79,8 @@ pub enum ContextError {
         reason: &'static str,
     },
     /// A run's wait for a breadcrumb failed, for example after its timeout.
+    ///
+    /// Wait longer, or suspend the run with [`suspend`](super::suspend).
     #[error("the run's wait for a breadcrumb failed; see the cause")]
     Wait(#[source] WaitError),
     /// The trigger, a required source or an answer is withheld from the model, because the hints of its breadcrumb cannot be applied.
@@ -92,6 +94,8 @@ pub enum ContextError {
         cause: Arc<WithheldBy>,
     },
     /// A store operation that the execution context needs failed.
+    ///
+    /// The run is retried if a retry of the operation can succeed.
     #[error("the store failed to {operation}; see the cause")]
     Store {
         /// The failed store operation, for example `save the state of the run`.

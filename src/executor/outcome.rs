@@ -45,14 +45,22 @@ use std::fmt;
 pub enum Outcome {
     /// The event matches no subscription, or the fetched breadcrumb matches no trigger subscription. Also the outcome for a trigger
     /// that is a dead letter at the hop limit.
+    ///
+    /// Acknowledge the event.
     Unmatched,
     /// The event matches only context subscriptions, so it starts no run.
     ContextNoted,
     /// The executor itself wrote this version of the breadcrumb, so it starts no run.
+    ///
+    /// An executor does not trigger itself by its own response.
     OwnBreadcrumb,
     /// The breadcrumb that the event announces no longer exists.
+    ///
+    /// The breadcrumb was deleted or has expired.
     Gone,
     /// A later version of the breadcrumb has its own run, which replaces the run of this event.
+    ///
+    /// The executor answers the later version only.
     Superseded,
     /// The run for the event ended before this call.
     ///
@@ -97,6 +105,8 @@ pub enum Outcome {
         written: Vec<BreadcrumbId>,
     },
     /// The run is done, and its response is committed.
+    ///
+    /// For an empty response, the list is empty.
     Responded {
         /// The breadcrumbs that the run's response wrote, in the order of its writes.
         written: Vec<BreadcrumbId>,

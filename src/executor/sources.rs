@@ -40,6 +40,8 @@ pub struct Source {
     /// If `true`, the run does not execute without this context source.
     pub required: bool,
     /// The priority of the context subscription. If the context exceeds a limit, items of the lowest priority are omitted first.
+    ///
+    /// Defaults to 0.
     pub priority: i64,
 }
 
@@ -72,6 +74,8 @@ pub enum MissingReason {
     Cut(Bound),
     /// The context exceeded [`Profile::context_bytes`](super::Profile::context_bytes), so items of this source were omitted: the
     /// lowest `priority` first, then the oldest.
+    ///
+    /// Raise `context_bytes`, lower the limit of the fetch, or give the source a higher priority.
     #[error("{items} items of {bytes} bytes were omitted, because the context would be too large")]
     TooLarge {
         /// The number of items that were omitted from the context source.
@@ -80,6 +84,8 @@ pub enum MissingReason {
         bytes: usize,
     },
     /// Items of the context source are withheld from a model, because their hints cannot be applied. The other items remain.
+    ///
+    /// Fix the hints in `cause` to show the items.
     #[error("{items} items were withheld: {cause}")]
     Withheld {
         /// The number of items of the context source that are withheld because of `cause`.
@@ -123,6 +129,8 @@ impl MissingReason {
 pub enum Bound {
     /// The search for a context source stopped at the maximum number of pages, because the store returned many breadcrumbs that the
     /// query does not select.
+    ///
+    /// Select the breadcrumbs more precisely by a schema name and tags.
     #[error(
         "the search for breadcrumbs stopped after {pages} pages, because the source does not select many of the results"
     )]
@@ -132,6 +140,8 @@ pub enum Bound {
     },
     /// Results of a context source's vector search were dropped, because the query does not select them. Matching breadcrumbs may
     /// be missing.
+    ///
+    /// Raise the limit of the fetch, to have more results before the selection.
     #[error(
         "{dropped} results of the vector search were omitted, because the source does not select them"
     )]

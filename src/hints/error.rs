@@ -22,6 +22,8 @@ pub struct HintsError {
 #[non_exhaustive]
 pub enum HintsProblem {
     /// A field of the hints has a value of the wrong type.
+    ///
+    /// Change the value in the hints to the type in `expected`.
     #[error("the value must be {expected}, not {found}")]
     Shape {
         /// Description of a valid value for the field.
@@ -30,6 +32,8 @@ pub enum HintsProblem {
         found: &'static str,
     },
     /// A required field of the hints is missing.
+    ///
+    /// Add the field, for example `format` of a rule of the type `format`.
     #[error("missing value; write {expected}")]
     Missing {
         /// Description of a valid value for the field.
@@ -46,6 +50,8 @@ pub enum HintsProblem {
         known: &'static [&'static str],
     },
     /// The value of a field is not one of the field's known names, such as `merge` for the mode.
+    ///
+    /// Write one of the names in `known`.
     #[error("unknown value {value:?}; {}", instead(*nearest, known))]
     Unknown {
         /// The unknown name in the hints, truncated to 64 bytes.
@@ -59,6 +65,9 @@ pub enum HintsProblem {
     #[error("jq is not supported; use \"extract\" with a JSONPath, or \"template\"")]
     Jq,
     /// A rule of the hints is a template, and the crate was built without the feature `templates`.
+    ///
+    /// Enable the feature, or write a `format` rule, which inserts values without conditions and
+    /// loops.
     #[error(
         "templates need the feature \"templates\" of universal-executor; build with it, or use \"format\""
     )]
@@ -69,6 +78,8 @@ pub enum HintsProblem {
     #[error("an empty list would remove the whole context; add paths, or remove the field")]
     EmptyInclude,
     /// A field of the hints has too many paths or rules.
+    ///
+    /// Merge paths with a wildcard, or exclude a parent instead of its members.
     #[error("{count} entries where at most {most} are allowed; remove some")]
     TooMany {
         /// The number of paths or rules in the field of the hints.
@@ -90,6 +101,8 @@ pub enum HintsProblem {
         limit: usize,
     },
     /// A path in `include` or `exclude` of the hints is not valid.
+    ///
+    /// `include` and `exclude` accept names, indexes, wildcards and `..name`, and no filters.
     #[error("invalid path {path:?}: {reason}")]
     Pattern {
         /// The invalid path, truncated to 64 bytes.
@@ -98,15 +111,21 @@ pub enum HintsProblem {
         reason: &'static str,
     },
     /// The JSONPath of a rule or of a format does not compile.
+    ///
+    /// See [`Path::parse`](crate::model::Path::parse) for the syntax and the limits.
     #[error("{0}")]
     Path(PathError),
     /// The braces of a format rule do not match, or contain no path.
+    ///
+    /// The causes are a `{` without an end, a `}` without a start, and an empty `{}`.
     #[error("invalid format: {reason}; write {{path}} for a value, and {{{{ or }}}} for a brace")]
     Format {
         /// The reason why the format is invalid.
         reason: &'static str,
     },
     /// The template of a rule does not compile, or uses a feature of Handlebars that is not supported.
+    ///
+    /// See [Rules](crate::hints#rules) for the supported helpers.
     #[error("invalid template: {reason}")]
     Template {
         /// The reason why the template is invalid.
@@ -143,11 +162,15 @@ pub struct HintsFailure {
 pub enum HintsReason {
     /// The breadcrumb's context cannot be parsed to a JSON value, for example because of the number `1e400`, or nests deeper than
     /// [`MAX_DEPTH`].
+    ///
+    /// Only the writer of the breadcrumb can fix it.
     #[error(
         "the context is not readable as JSON or nests deeper than {MAX_DEPTH} levels; rewrite the context"
     )]
     Unreadable,
     /// The hints need more than 2,097,152 steps. See [Limits](crate::hints#limits).
+    ///
+    /// The limit protects the worker against hints and contexts from untrusted writers.
     #[error(
         "applying the hints takes more than {MAX_STEPS} steps; exclude more of the context, or loop over shorter lists"
     )]

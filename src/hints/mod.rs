@@ -99,12 +99,20 @@ use std::sync::Arc;
 use transform::Transform;
 
 /// Maximum size of hints as compact JSON, in bytes: 64 KiB.
+///
+/// Larger hints are refused with [`HintsProblem::TooLarge`].
 pub const MAX_HINTS_BYTES: usize = 64 * 1024;
 /// Maximum number of paths in `include`, in `exclude` and in one format: 64 each.
+///
+/// More paths are refused with [`HintsProblem::TooMany`].
 pub const MAX_PATHS: usize = 64;
 /// Maximum number of rules in `transform`: 64.
+///
+/// More rules are refused with [`HintsProblem::TooMany`].
 pub const MAX_TRANSFORMS: usize = 64;
 /// Maximum size of one template in bytes: 16 KiB.
+///
+/// A larger template is refused with [`HintsProblem::TooLarge`].
 pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
 /// Maximum number of steps of one [`Hints::apply`], 2,097,152. The filter and all rules share the steps.
 ///
@@ -112,6 +120,8 @@ pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
 /// nothing. Each node that a path searches takes four steps. Long strings and names take more.
 pub(crate) const MAX_STEPS: usize = 1 << 21;
 /// Maximum size of the result of hints in bytes: 1 MiB, as for any [`Json`].
+///
+/// A larger result is a failure with [`HintsReason::TooLarge`].
 pub const MAX_OUTPUT_BYTES: usize = Json::MAX_BYTES;
 
 /// Validated and compiled `llm_hints`. A clone copies a pointer.

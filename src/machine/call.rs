@@ -117,8 +117,12 @@ impl From<Value> for ToolArguments {
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
     /// The execution of the tool call gave an answer.
+    ///
+    /// The call ends with this answer.
     Answered(Answer),
     /// The answer of the tool call arrives later from another source, and the run is suspended until then.
+    ///
+    /// The machine returns [`Effect::Defer`](super::Effect::Defer) for it.
     Deferred(Deferral),
 }
 
@@ -225,6 +229,8 @@ impl Answer {
 #[serde(rename_all = "snake_case")]
 pub enum Deferral {
     /// Another agent takes over with separate permissions, and the output of that agent becomes the answer.
+    ///
+    /// The driver starts the run of this agent.
     Handoff {
         /// The name of the agent that takes over.
         agent: String,

@@ -88,6 +88,8 @@ pub enum DefinitionProblem {
         limit: usize,
     },
     /// A field of the definition has a value of the wrong type.
+    ///
+    /// Write the value that `expected` describes.
     #[error("the value must be {expected}, not {found}")]
     Shape {
         /// Description of a valid value for the field.
@@ -96,6 +98,8 @@ pub enum DefinitionProblem {
         found: String,
     },
     /// A required field of the definition is missing.
+    ///
+    /// Add the field, such as `role`, which every subscription needs by default.
     #[error("missing value; write {expected}")]
     Missing {
         /// Description of a valid value for the field.
@@ -113,6 +117,8 @@ pub enum DefinitionProblem {
     #[error("duplicate field; remove the one inside or outside of \"selector\"")]
     Twice,
     /// The value of a field is not one of the field's known names, such as `trigger` for a role.
+    ///
+    /// The nearest name is in the message if one is close.
     #[error("unknown value {value:?}{}", instead(*nearest, known))]
     Unknown {
         /// The unknown name in the definition.
@@ -123,6 +129,8 @@ pub enum DefinitionProblem {
         known: Vec<&'static str>,
     },
     /// A condition of the definition does not compile.
+    ///
+    /// [`DefinitionError::field`] has the index of the condition and its field.
     #[error("{0}")]
     Condition(ConditionError),
     /// The limit of a subscription's fetch is 0 or higher than [`DefinitionOptions::max_limit`].
@@ -151,6 +159,8 @@ pub enum DefinitionProblem {
         most: usize,
     },
     /// The key of a subscription is `trigger`, which every context uses for the trigger breadcrumb.
+    ///
+    /// The context already has the trigger under this name.
     #[error("\"trigger\" is reserved for the trigger breadcrumb; choose another key")]
     ReservedKey,
     /// Two subscriptions of the definition have the same name.
@@ -165,15 +175,21 @@ pub enum DefinitionProblem {
         other: usize,
     },
     /// A context subscription has neither a key nor a schema name, so its breadcrumbs have no name in the context.
+    ///
+    /// Without a name, `execute` could not read the breadcrumbs.
     #[error("a context subscription needs a name; add \"key\" or \"schema_name\"")]
     NoName,
     /// A context subscription has the fetch method `event_data`, but only a trigger subscription can have this method. The method fetches
     /// the trigger breadcrumb.
+    ///
+    /// The trigger is always in the context, so no subscription is needed to read it.
     #[error(
         "fetch method \"event_data\" is only for triggers; use \"latest\", \"recent\" or \"vector\""
     )]
     EventDataOnContext,
     /// A trigger subscription has no schema name, no tags and no conditions, so it would match every breadcrumb.
+    ///
+    /// The rule prevents an executor that runs for every breadcrumb by mistake.
     #[error(
         "a trigger without a selector would match every breadcrumb; to match every breadcrumb, write \"schema_name\": \"*\""
     )]

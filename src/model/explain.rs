@@ -15,12 +15,16 @@ use std::fmt;
 #[non_exhaustive]
 pub struct Explanation {
     /// The explained route: the effect of the event on the executor.
+    ///
+    /// The same as the result of [`Subscriptions::route`].
     pub route: Route,
     /// The explanations of the executor's subscriptions, in the order of the definition.
     pub subscriptions: Vec<Explained>,
 }
 
 /// Explanation of the match of one subscription and an event.
+///
+/// The `Display` form is one line, such as `trigger "order": matches schema_name "order.v1"`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explained {
@@ -29,6 +33,8 @@ pub struct Explained {
     /// The name of the explained subscription: its key. A context subscription without a key is named after its schema.
     pub name: Option<String>,
     /// The selector of the explained subscription as text, for example `schema_name "tool.request.v1" and $.tool eq "adder"`.
+    ///
+    /// The same as the `Display` form of the selector.
     pub asks: String,
     /// If `true`, the subscription matches the event.
     pub matched: bool,

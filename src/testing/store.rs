@@ -94,6 +94,27 @@ impl TestStore {
 
     /// Creates an empty test store without pausing tokio's time, for tests with real servers or blocking tools. [`advance`](Self::advance)
     /// then fails with [`TestError::NotPaused`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::testing::{TestStore, assert_responded};
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, NewBreadcrumb, Response, Runtime, Subscription, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = TestStore::in_real_time();
+    /// let clerk = executor("clerk")
+    ///     .on(Subscription::trigger("order.v1"))
+    ///     .execute(|_| async { Ok(Response::none()) });
+    /// let worker = Runtime::on(&store).executor(clerk).build()?;
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// store.run_until_idle(&worker).await?;
+    /// assert!(assert_responded(&store, "clerk", order.id).await.is_empty());
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn in_real_time() -> Self {
         const HALF_A_MINUTE: Duration = Duration::from_secs(30);
@@ -119,6 +140,21 @@ impl TestStore {
 
     /// Sets the maximum time, measured by tokio's clock, in which a runtime under test must become idle. Defaults to one hour, and to 30 s
     /// in real time.
+    ///
+    /// Raise it for an executor that sleeps for more than an hour.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::testing::TestStore;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = TestStore::new()?.time_limit(Duration::from_secs(24 * 60 * 60));
+    /// assert_eq!(store.next_due().await?, None);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.limits.time = limit;
@@ -146,6 +182,8 @@ impl TestStore {
     }
 
     /// Returns the current time of the test store's clock.
+    ///
+    /// After [`TestStore::new`], the time moves only with tokio's paused clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.memory().now()

@@ -29,6 +29,22 @@ pub struct ContextBudget {
 
 impl ContextBudget {
     /// Sets the maximum number of tokens of the text that is rendered for the model. Defaults to 100,000.
+    ///
+    /// Choose a limit below the context window of the model.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{ContextBudget, ExecutionContext, Format, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let context = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
+    /// let budget = ContextBudget::default().tokens(2_000).bytes(8_000);
+    /// let text = context.for_model().await?.fit(&budget, Format::Xml)?.render(Format::Xml);
+    /// assert!(text.len() <= 8_000);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub const fn tokens(mut self, tokens: usize) -> Self {
         self.tokens = tokens;
@@ -45,6 +61,8 @@ impl ContextBudget {
     }
 
     /// Sets the maximum number of items of each optional context source. The newest items remain. Defaults to no limit.
+    ///
+    /// Required sources keep all of their items.
     #[must_use]
     pub const fn items_per_source(mut self, items: usize) -> Self {
         self.items_per_source = items;

@@ -15,9 +15,13 @@ macro_rules! data {
 #[non_exhaustive]
 pub enum Format {
     /// Markdown: headings, and JSON in fenced code blocks. This is the default.
+    ///
+    /// Each section starts with a `##` heading.
     #[default]
     Markdown,
     /// XML-like markup: elements that contain JSON.
+    ///
+    /// Each source is a `<source key="..">` element, and the trigger is a `<trigger>` element.
     Xml,
 }
 

@@ -28,6 +28,8 @@ pub enum ConditionError {
     #[error("{0}")]
     Path(PathError),
     /// The condition's operator does not exist.
+    ///
+    /// Write the name in `nearest`, or another name of [`Op::ALL`].
     #[error("unknown op {op:?}{}", did_you_mean_op(*nearest))]
     UnknownOp {
         /// The unknown operator as the condition writes it.
@@ -44,12 +46,16 @@ pub enum ConditionError {
         op: Op,
     },
     /// The value of an `exists` condition is not a boolean. `exists` takes `true`, `false` or no value.
+    ///
+    /// To compare with a value, use the operator `eq`.
     #[error("op \"exists\" takes true or false, not {found}")]
     NotABoolean {
         /// The value in the condition, shortened.
         found: String,
     },
     /// The condition's value nests deeper than 64 levels.
+    ///
+    /// Compare with a smaller part of the context, by a longer path.
     #[error("the value of a condition nests deeper than {MAX_DEPTH} levels; flatten it")]
     ValueTooDeep,
     /// The condition's value has the object key `$serde_json::private::RawValue`, which is reserved.
