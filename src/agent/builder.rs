@@ -574,8 +574,7 @@ impl Agent {
     /// Adds an agent that this agent may call like a tool. The tool name is the ID of the added agent. `description` tells the model when
     /// to call the tool.
     ///
-    /// An empty description is omitted. Each call of the other agent is a run of its own, and the
-    /// calling run waits for it up to an hour by default; see [`wait_seconds`](Self::wait_seconds).
+    /// An empty description is omitted. The other agent answers each call in a separate run. The calling run waits up to an hour by default; see [`wait_seconds`](Self::wait_seconds).
     /// The store needs a ledger. The other agent subscribes to
     /// [`agent.request.v1`](crate::agent#other-agents).
     ///
@@ -680,7 +679,7 @@ impl Agent {
 
     /// Adds tools whose calls all need the [approval of a person](crate::agent#people).
     ///
-    /// The names must be those of the agent's tools, otherwise [`bind`](Self::bind) returns
+    /// Each name must be a tool of the agent, otherwise [`bind`](Self::bind) returns
     /// [`AgentError::UnknownTool`]. The store needs a ledger, because the run waits for the person.
     /// For rules about single calls, use [`approval_rule`](Self::approval_rule).
     ///

@@ -6,6 +6,26 @@ use serde_json::{Map, Value};
 ///
 /// An agent writes only the schemas in its `responds_with`, unless
 /// [`creates_any_schema`](super::AgentDefinition::creates_any_schema) is set.
+///
+/// Even an empty object `capabilities` in a definition permits actions, because creation is allowed
+/// by default. Without the field, every answer is text.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::AgentDefinition;
+///
+/// let definition = AgentDefinition::from_json(&json!({
+///     "agent_id": "notes", "system_prompt": "Keep notes.",
+///     "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
+///     "responds_with": ["agent.response.v1", "note.v1"],
+///     "capabilities": {"can_update_own": true},
+/// }))?;
+/// let may = definition.capabilities.ok_or("no capabilities")?;
+/// assert!(may.can_create_breadcrumbs && may.can_update_own);
+/// assert!(!may.can_delete_own && !may.can_spawn_agents);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -16,11 +36,18 @@ pub struct AgentCapabilities {
     /// If `true`, the agent may create breadcrumbs. Defaults to `true`.
     pub can_create_breadcrumbs: bool,
     /// If `true`, the agent may change breadcrumbs whose current version it wrote. Defaults to `false`.
+    ///
+    /// The action must name the current version. Otherwise the model receives the reason and may
+    /// answer again.
     pub can_update_own: bool,
     /// If `true`, the agent may delete breadcrumbs whose current version it wrote. Defaults to `false`.
     pub can_delete_own: bool,
     /// If `true`, the agent may write definitions of agents, tools, workflows or schemas, from which a runtime creates executors.
     /// Defaults to `false`.
+    ///
+    /// The schemas must also be in `responds_with`. Grant this only to agents whose input you
+    /// trust: a
+    /// definition can name tools that the agent itself may not call.
     pub can_spawn_agents: bool,
 }
 

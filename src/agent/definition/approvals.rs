@@ -13,6 +13,10 @@ use std::time::Duration;
 ///
 /// As JSON, an entry of `tools` is a rule, or the name of a tool whose calls all need an approval:
 ///
+/// Without rules, the agent makes every call without a question. In code, use
+/// [`Agent::needs_approval`](crate::agent::Agent::needs_approval) and
+/// [`Agent::approval_rule`](crate::agent::Agent::approval_rule).
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::agent::AgentDefinition;
@@ -45,6 +49,8 @@ use std::time::Duration;
 pub struct Approvals {
     /// The approval rules of the agent definition. An [`AgentExecutor`](crate::agent::AgentExecutor) adds the [rules of its
     /// tools](crate::tool::ToolSettings::approvals).
+    ///
+    /// A tool can have several rules. A call needs an approval if one of them applies.
     pub tools: Vec<ToolApproval>,
     /// The people who may approve calls by rules without approvers, by name or as `role:<name>`. Defaults to everyone. A name is compared
     /// with `created_by` of the answer.
@@ -52,10 +58,16 @@ pub struct Approvals {
 }
 
 /// A rule of an agent about the calls of one tool.
+///
+/// One tool can have several rules. The JSON form is the tool name, or an object with `tool`,
+/// `when`, `by` and `expires_in_seconds`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ToolApproval {
     /// The name of the tool to whose calls the rule applies.
+    ///
+    /// The name must be in `tools` of the definition, otherwise the agent cannot be created
+    /// ([`AgentError::UnknownTool`]).
     pub tool: String,
     /// The rule that decides which calls of the tool need an approval.
     pub rule: Approval,

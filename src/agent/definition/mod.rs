@@ -27,21 +27,61 @@ use std::num::NonZeroU32;
 /// The definition of an agent: the context of an `agent.def.v1` breadcrumb.
 ///
 /// The [module](crate::agent#definitions) lists the JSON fields. To create a definition in code, use [`Agent`](crate::agent::Agent).
+///
+/// Use it for agents that are files or breadcrumbs, so that they change without a new build.
+/// [`AgentExecutor`](crate::agent::AgentExecutor) runs a definition, and
+/// [`definitions`](crate::runtime::definitions) run all definitions in a store.
+///
+/// A field that is `null` counts as missing. The definition retains its JSON: the hash of a run's
+/// definition comes from it, so a changed comment also changes the hash.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::{AgentDefinition, AgentError};
+///
+/// let definition = AgentDefinition::from_json(&json!({
+///     "agent_id": "helper",
+///     "system_prompt": "Answer questions about orders.",
+///     "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
+///     "tools": ["search"],
+///     "max_turns": 4,
+/// }))?;
+/// assert_eq!(definition.tools, ["search"]);
+/// assert_eq!(definition.responds_with, ["agent.response.v1"]); // the default
+/// assert!(definition.warnings().is_empty());
+///
+/// let error = AgentDefinition::from_json(&json!({"agent_id": 7})).unwrap_err();
+/// assert!(matches!(error, AgentError::Field { field: "agent_id", .. }));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AgentDefinition {
     /// The agent's name and executor ID. The name has 1 to 256 bytes and no control characters.
+    ///
+    /// Required. The ID identifies the runs of the agent in the ledger.
     pub agent_id: String,
     /// The name of the agent's model at its provider, or `None` for the provider's default.
+    ///
+    /// In a definition that a store contains, the name also selects a model of the
+    /// [`Services`](crate::Services).
     pub model: Option<String>,
     /// The breadcrumb with the configuration of the tool that serves the agent's model, or `None`. Read only by the [rules of RCRT
     /// servers](DefinitionOptions::rcrt).
     pub llm_config_id: Option<BreadcrumbId>,
     /// The sampling temperature of the agent's model, or `None` for the provider's default.
+    ///
+    /// The crate does not limit the range.
     pub temperature: Option<f64>,
     /// The instructions of the agent's author to the model.
+    ///
+    /// Defaults to an empty text, with a [warning](Self::warnings).
     pub system_prompt: String,
     /// The triggers and the context sources of the agent.
+    ///
+    /// Required. The field `subscriptions` is a list of subscriptions with the roles `trigger` and
+    /// `context`.
     pub subscriptions: Subscriptions,
     /// The format in which the agent's model receives the trigger and the context. The field `context_format` is `"markdown"` (the default)
     /// or `"xml"`.
@@ -50,6 +90,8 @@ pub struct AgentDefinition {
     /// and `items_per_source`. The defaults are those of [`ContextBudget`].
     pub context_budget: ContextBudget,
     /// The schemas of the breadcrumbs that the agent may write. Defaults to `agent.response.v1`.
+    ///
+    /// Without [`capabilities`](Self::capabilities), the list must contain `agent.response.v1`.
     pub responds_with: Vec<String>,
     /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Protected schemas, such as definitions and
     /// requests, and schemas that start with `tool.`, `user.` or `system.` are excluded. Only the
@@ -67,12 +109,18 @@ pub struct AgentDefinition {
     /// the field `trust`.
     pub trust: Trust,
     /// The names of the tools that the agent may call. Defaults to none.
+    ///
+    /// A tool of the registry that is not in the list cannot be called.
     pub tools: Vec<String>,
     /// The maximum number of turns of one run. A turn is one model request, or one start of the agent's external program. Defaults to 10.
+    ///
+    /// The minimum is 1. All attempts of a run count together.
     pub max_turns: u32,
     /// The limits of one run of the agent for tokens, tool calls and time.
     pub budgets: Budgets,
     /// The JSON Schema of the agent's answers, or `None` for any text.
+    ///
+    /// The schema must be an object. The response has the value in `output`.
     pub output_schema: Option<Json>,
     /// The way in which the agent calls its tools. The field `tool_calls` is `"in_process"` (the default) or `"breadcrumbs"`, that is by
     /// `tool.request.v1`. A tool with the setting [`over_breadcrumbs`](crate::tool::ToolSettings::over_breadcrumbs) is always called by
@@ -80,22 +128,38 @@ pub struct AgentDefinition {
     pub tool_calls: ToolCalls,
     /// The tools whose results are the answer of the run, unless the model calls other tools in the same turn. They are in the field
     /// `return_to_user`.
+    ///
+    /// Each name must also be in [`tools`](Self::tools). Defaults to none.
     pub return_to_user: Vec<String>,
     /// The agents that the agent may call as tools. Their answers are the results of the calls: `use`.
+    ///
+    /// Defaults to none. The tool name for the model is the ID of the other agent.
     pub uses: Vec<AgentRef>,
     /// The agents that the agent may call with a tool `handoff-to-<id>`. Their answers are the results of the calls: `handoff`.
+    ///
+    /// Defaults to none.
     pub handoff: Vec<AgentRef>,
     /// The agents to which the agent may delegate the rest of the run. Their answer is the answer of the run: `delegate`.
+    ///
+    /// Defaults to none. The tool name for the model is `delegate-to-<id>`.
     pub delegate: Vec<AgentRef>,
     /// The outputs that the agent submits in addition to its answer. They are in the list `outputs`, each with `name`, `description`,
     /// `schema` and `required`.
+    ///
+    /// Defaults to none.
     pub outputs: Vec<OutputSlot>,
     /// The maximum number of reminders of a missing required output in one run. Defaults to 1.
+    ///
+    /// Zero disables the reminders.
     pub reminders: u32,
     /// The agent's tool calls that need the approval of a person. They are in the field `approval`.
+    ///
+    /// Defaults to no rules, so the agent makes all calls without a question.
     pub approval: Approvals,
     /// The timeouts of an agent run's requests to people, to other agents, and to a model of another service. They are in the field
     /// `wait_seconds`.
+    ///
+    /// The defaults are one day, one hour and ten minutes.
     pub wait_seconds: WaitSeconds,
     pub(super) warnings: Vec<Finding>,
     pub(super) text: String,
@@ -105,12 +169,30 @@ pub struct AgentDefinition {
 ///
 /// The run checks the limits before it executes the tool calls of an answer or requests another answer. A final answer counts even if it
 /// exceeds a limit.
+/// A run that reaches a limit without a final answer fails with
+/// [`AgentRunError::BudgetUsedUp`](crate::agent::AgentRunError::BudgetUsedUp) and is not retried.
+/// In JSON each limit is a whole number greater than 0. The default has no limits.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::Budgets;
+///
+/// let mut budgets = Budgets::default();
+/// budgets.tokens = Some(50_000);
+/// budgets.calls = Some(20);
+/// assert_eq!(budgets.seconds, None);
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Budgets {
     /// The maximum number of input and output tokens of one agent run.
+    ///
+    /// The count comes from the [`Usage`](crate::agent::Usage) of the answers. A provider that
+    /// reports no usage never reaches this limit.
     pub tokens: Option<u64>,
     /// The maximum number of tool calls of one agent run. If an answer requests more calls than remain, none of its calls is made.
+    ///
+    /// Refused calls count, too.
     pub calls: Option<u64>,
     /// The maximum working time of one agent run in seconds, after which the run ends even if calls are in flight. Work that a failed
     /// attempt did after it last saved its progress does not count. The timeout of the profile also applies to each attempt.
@@ -124,17 +206,64 @@ impl AgentDefinition {
     ///
     /// An unknown field has no effect, and [`warnings`](Self::warnings) names it.
     ///
+    /// The context is read from the field `context` if the value has one, otherwise the value
+    /// itself is the context. Names of tools, agents and schemas are checked later, when an
+    /// [`AgentExecutor`](crate::agent::AgentExecutor) is created.
+    ///
     /// # Errors
     /// Returns [`AgentError`] with the name of the field to fix. An unknown field is an error if its name resembles that of a field
     /// which restricts the agent or instructs its model.
+    ///
+    /// - [`AgentError::Field`] if a field is missing or has a wrong type.
+    /// - [`AgentError::BadId`] if the ID is empty, too long or has a control character.
+    /// - [`AgentError::UnknownField`] for such an unknown field.
+    /// - [`AgentError::BadApproval`] if a rule in `approval` cannot be read.
+    /// - [`AgentError::Subscriptions`] if the subscriptions are invalid.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::agent::{AgentDefinition, AgentError};
+    ///
+    /// let mut json = json!({
+    ///     "agent_id": "helper", "system_prompt": "Help.", "color": "red",
+    ///     "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
+    /// });
+    /// let definition = AgentDefinition::from_json(&json)?;
+    /// assert_eq!(definition.warnings().len(), 1); // "color" has no effect
+    ///
+    /// json["max_turn"] = json!(4); // resembles the restriction "max_turns"
+    /// let error = AgentDefinition::from_json(&json).unwrap_err();
+    /// assert!(matches!(error, AgentError::UnknownField { .. }));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn from_json(definition: &Value) -> Result<Self, AgentError> {
         Self::from_json_with(definition, &DefinitionOptions::default())
     }
 
     /// Reads an agent definition with options, for example in [strict](DefinitionOptions::strict) mode.
     ///
+    /// Use strict mode for files in a repository, where each unknown field is a mistake. Use
+    /// [`DefinitionOptions::rcrt`] for definitions that were written for an RCRT (Right Context
+    /// Right Time) server.
+    ///
     /// # Errors
     /// See [`from_json`](Self::from_json). In strict mode every unknown field is an error, except in `capabilities`.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::agent::AgentDefinition;
+    /// use universal_executor::model::DefinitionOptions;
+    ///
+    /// let json = json!({
+    ///     "agent_id": "helper", "system_prompt": "Help.", "color": "red",
+    ///     "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
+    /// });
+    /// let strict = DefinitionOptions::default().strict();
+    /// assert!(AgentDefinition::from_json_with(&json, &strict).is_err());
+    /// assert!(AgentDefinition::from_json(&json).is_ok());
+    /// ```
     pub fn from_json_with(
         definition: &Value,
         options: &DefinitionOptions,
@@ -200,6 +329,9 @@ impl AgentDefinition {
 
     /// Returns warnings about the fields of the agent definition: unknown fields and a missing `system_prompt`, at most 100.
     /// [`Subscriptions::warnings`] returns the warnings about the subscriptions.
+    ///
+    /// A deployment check can fail if the list is not empty. In strict mode unknown fields are
+    /// errors, so only the warnings about `capabilities` and `system_prompt` remain.
     #[must_use]
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
