@@ -21,6 +21,13 @@ use std::sync::Arc;
 ///
 /// The request after an answer with tool calls contains the results of all these calls, in their order. The conversation is the
 /// [saved](ProviderSession::save) state, so an attempt that resumes a run repeats no model request.
+///
+/// [`Agent::new`](super::Agent::new) and [`AgentExecutor::new`](super::AgentExecutor::new) create
+/// one, so an ordinary program does not need this type. Use it where the type [`Provider`] is
+/// needed, for example to choose between a model and an external program.
+///
+/// A model receives [`ChatModel::stream`] in a turn of a chat session, and [`ChatModel::chat`]
+/// otherwise. Saved conversations are at most 1 MiB.
 pub struct ApiProvider {
     model: Arc<dyn ChatModel>,
     #[cfg(feature = "workflows")]
@@ -29,6 +36,18 @@ pub struct ApiProvider {
 
 impl ApiProvider {
     /// Creates a provider that sends an agent's requests to this model.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use universal_executor::agent::{Agent, ApiProvider, ScriptedModel};
+    /// use universal_executor::{MemoryStore, Subscription};
+    ///
+    /// let model = Arc::new(ScriptedModel::new(["Hello!"]));
+    /// let greeter = Agent::with_provider("greeter", ApiProvider::new(model))
+    ///     .on(Subscription::trigger("user.message.v1"));
+    /// assert!(greeter.bind(&MemoryStore::default()).is_ok());
+    /// ```
     #[must_use]
     pub fn new(model: Arc<dyn ChatModel>) -> Self {
         Self {

@@ -4,10 +4,16 @@ use crate::model::{DefinitionError, DefinitionPath, DefinitionProblem};
 use crate::tool::ToolError;
 
 /// Error returned when an agent cannot be created from a definition.
+///
+/// Returned by [`AgentDefinition::from_json`](super::AgentDefinition::from_json), the constructors
+/// of [`AgentExecutor`](super::AgentExecutor) and [`Agent::bind`](super::Agent::bind). Each message
+/// has the field or the name to correct.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
     /// A field of the agent definition is missing or of the wrong type.
+    ///
+    /// Correct the field. `null` counts as missing.
     #[error("field {field:?} of the agent definition must be {expected}")]
     Field {
         /// The name of the invalid field of the agent definition.
@@ -17,6 +23,9 @@ pub enum AgentError {
     },
     /// A field of the agent definition is unknown. This is an error if the name resembles that of a restriction, if the field is in an
     /// object of restrictions, or in [strict](crate::model::DefinitionOptions::strict) mode.
+    ///
+    /// The message of the problem has the nearest known fields. Correct the name, or remove the
+    /// field. Fields that start with `x-` or end with `_comment` are never unknown.
     #[error("{path} of the agent definition: {problem}")]
     UnknownField {
         /// The path of the unknown field in the context of the definition.
@@ -25,6 +34,8 @@ pub enum AgentError {
         problem: String,
     },
     /// A part of the field `approval` of the agent definition cannot be read.
+    ///
+    /// Correct the value at the path. The problem has the expected form.
     #[error("{path} of the agent definition: {problem}")]
     BadApproval {
         /// The path of the unreadable part of `approval` in the context of the definition.
@@ -33,6 +44,8 @@ pub enum AgentError {
         problem: Box<DefinitionProblem>,
     },
     /// The subscriptions of the agent definition are invalid.
+    ///
+    /// The source has the path and the problem. Correct the subscription.
     #[error("agent {agent:?} has invalid subscriptions in its definition; see the cause")]
     Subscriptions {
         /// The ID of the agent with the invalid subscriptions.
@@ -41,6 +54,8 @@ pub enum AgentError {
         source: DefinitionError,
     },
     /// A tool of an [`Agent`](super::Agent) cannot be registered.
+    ///
+    /// The name or a schema of the tool is invalid, or the agent already has a tool with this name.
     #[error("cannot add tool {tool:?} to the agent; see the cause")]
     BadTool {
         /// The name of the tool that cannot be registered.
@@ -60,6 +75,8 @@ pub enum AgentError {
         model: String,
     },
     /// The services do not have the model that an [`Agent`](super::Agent) names.
+    ///
+    /// Register the model with [`Services::model`](crate::Services::model), or correct the name.
     #[error(
         "cannot find the model of agent {agent:?} in the services; see the cause for the known names"
     )]
@@ -71,6 +88,9 @@ pub enum AgentError {
     },
     /// The agent definition names a tool that the agent cannot call: the tool is not registered, or `approval` or `return_to_user` names a
     /// tool that is missing in `tools`.
+    ///
+    /// Register the tool, or correct the name. [`AgentExecutor::new`](super::AgentExecutor::new)
+    /// has no tools, so it refuses every definition with tools.
     #[error(
         "agent {agent:?} names tool {tool:?}, which is not registered or not listed in \"tools\"; registered: {known}"
     )]
@@ -91,6 +111,8 @@ pub enum AgentError {
         agent: String,
     },
     /// Two tools, agents or outputs that the agent may call have the same name.
+    ///
+    /// An agent in `use` has its ID as tool name, and an additional output its own name.
     #[error(
         "agent {agent:?} has two tools, agents or outputs with the name {name:?}; rename one of them"
     )]
@@ -110,9 +132,14 @@ pub enum AgentError {
         reason: String,
     },
     /// The agent ID is empty, too long or contains a control character.
+    ///
+    /// The ID has 1 to 256 bytes and no control characters.
     #[error("field \"agent_id\" of the agent definition is not a valid executor ID; see the cause")]
     BadId(#[source] InvalidExecutor),
     /// The agent's settings are invalid, or the store lacks a feature that the agent needs.
+    ///
+    /// Examples are a subscription with the wrong role, an agent without a trigger, and a store
+    /// without a ledger for an agent that waits for answers. See [`InvalidExecutor`].
     #[error(
         "the agent's settings are invalid, or its store lacks a feature that the agent needs; see the cause"
     )]
@@ -130,10 +157,46 @@ impl AgentError {
 /// Error that ends a run of an agent although its model and its tools work.
 ///
 /// None of these errors is retried.
+///
+/// The run ends with a dead letter, and the requester receives an `agent.response.v1` with the
+/// status `error`. Find the error by its [code](Self::code) in the dead letter.
+///
+/// # Examples
+/// An agent that never answers reaches its maximum number of turns:
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::{Agent, ChatResponse, ScriptedModel, ToolCall};
+/// use universal_executor::{
+///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Subscription,
+///     UniversalExecutor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let stubborn = ScriptedModel::answering(|_, _| {
+///     Ok(ChatResponse::calling(vec![ToolCall::new("1", "missing", json!({}))]))
+/// });
+/// let store = MemoryStore::default();
+/// let helper = Agent::new("helper", stubborn)
+///     .on(Subscription::trigger("task.v1"))
+///     .max_turns(2)
+///     .bind(&store)?;
+/// let task = store.create(NewBreadcrumb::new("task.v1")).await?;
+/// let outcome = helper.process_event(&Event::created(&task)).await?;
+/// assert!(matches!(outcome, Outcome::Failed { .. }));
+///
+/// let letter = store.latest("executor.failed.v1").await?.ok_or("no dead letter")?;
+/// assert!(letter.context.to_string().contains("turns_used_up"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentRunError {
     /// The agent's model gave no final answer before the run reached its maximum number of turns.
+    ///
+    /// Raise [`max_turns`](super::AgentDefinition::max_turns), or find out in the logs why the
+    /// model repeats its calls.
     #[error(
         "the agent has no final answer after {turns} turns, the maximum; raise \"max_turns\" of its definition"
     )]
@@ -142,6 +205,8 @@ pub enum AgentRunError {
         turns: u32,
     },
     /// The agent's model gave no final answer before the run used up a budget.
+    ///
+    /// Tokens and calls are checked between model requests, and the time also during a request.
     #[error(
         "the agent used its budget of {limit} {budget} without a final answer; raise \"budgets\" of its definition"
     )]
@@ -153,6 +218,8 @@ pub enum AgentRunError {
     },
     /// The final answer of the agent's model does not match the output schema, is an action that is not permitted, or was rejected by a
     /// guardrail. The model had received the problem and answered again, or the run had no turns or budget left for another answer.
+    ///
+    /// Improve the instructions or relax the schema. The failure response has the answer in `raw`.
     #[error("the model's answer does not meet the requirements: {problem}")]
     BadOutput {
         /// The problem in the model's final answer.
@@ -167,6 +234,9 @@ pub enum AgentRunError {
         error: String,
     },
     /// The conversation of an agent run is larger than the maximum size of a run's saved state.
+    ///
+    /// The limit is [`Json::MAX_BYTES`](crate::Json::MAX_BYTES), 1 MiB. Return smaller tool
+    /// results, or reduce the number of turns.
     #[error(
         "cannot save the {size} bytes of an agent run's conversation, because the maximum is {limit} bytes; reduce tool results or turns"
     )]
@@ -177,6 +247,8 @@ pub enum AgentRunError {
         limit: usize,
     },
     /// An earlier attempt of the agent run saved a state that this version of the crate cannot read.
+    ///
+    /// Continue the run with the version of the crate that saved the state.
     #[error(
         "cannot read the saved state of the agent run; another version of the crate may have saved it"
     )]

@@ -8,6 +8,14 @@ use std::sync::Arc;
 ///
 /// Every [`ChatModel`] implements it, and so does `&str`: the name of a model or provider in the [`Services`](crate::Services) with
 /// which the agent is bound. Other types need not implement it.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::{AgentModel, IntoModel, ScriptedModel};
+///
+/// assert!(matches!("small".into_model(), AgentModel::Named(name) if name == "small"));
+/// assert!(matches!(ScriptedModel::new(["Hello!"]).into_model(), AgentModel::Model(_)));
+/// ```
 pub trait IntoModel {
     /// Returns the model of an agent, or the name of the model.
     fn into_model(self) -> AgentModel;
@@ -32,6 +40,9 @@ pub enum AgentModel {
     /// A model that the agent calls.
     Model(Arc<dyn ChatModel>),
     /// The name of a model or provider in the [`Services`](crate::Services).
+    ///
+    /// Binding the agent without such an entry is [`AgentError::Model`](super::AgentError::Model),
+    /// and without services [`AgentError::NamedModel`](super::AgentError::NamedModel).
     Named(String),
 }
 

@@ -22,6 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// In replay, a request must equal a recorded request. A request that was recorded several times gets its answers in the recorded order.
 ///
+/// Use it for tests with answers of a real model: record once, commit the file, and replay it in
+/// CI. Each change of a prompt, of a tool or of the data in a request needs a new recording. The
+/// marks around data must not change between runs, so give the agent a fixed
+/// [`fence_key`](super::Agent::fence_key).
+///
 /// ```
 /// use std::sync::Arc;
 /// use universal_executor::agent::{ChatMessage, ChatModel, ChatRequest, RecordedModel, ScriptedModel};
@@ -73,6 +78,9 @@ impl RecordedModel {
 
     /// Creates a model that sends each request to another model and appends the answer to a file. Creates the file if it does not exist.
     ///
+    /// The file grows: remove it to record again. Several processes may append to one file. A
+    /// failure to write a recorded answer fails the request with [`ModelError::Recording`].
+    ///
     /// # Errors
     /// [`ModelError::Recording`] if the file cannot be opened.
     pub fn record(model: Arc<dyn ChatModel>, path: impl AsRef<Path>) -> Result<Self, ModelError> {
@@ -88,9 +96,20 @@ impl RecordedModel {
     /// Creates a model that replays the recorded answers in a file, without another model. A request that is not in the file fails with
     /// [`ModelError::NotRecorded`].
     ///
+    /// The whole file is read into memory here; later changes of the file have no effect. Use one
+    /// model for a whole test, because each recorded answer is replayed once.
+    ///
     /// # Errors
     /// [`ModelError::Recording`] if the file cannot be read, is larger than [`Self::MAX_BYTES`], or has a line that is not a
     /// recording.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::{ModelError, RecordedModel};
+    ///
+    /// let error = RecordedModel::replay("/does/not/exist.jsonl").unwrap_err();
+    /// assert!(matches!(error, ModelError::Recording { .. }));
+    /// ```
     pub fn replay(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
         let size = fs::metadata(path)

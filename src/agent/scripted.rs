@@ -8,6 +8,12 @@ use std::sync::{Mutex, PoisonError};
 
 /// A [`ChatModel`] for tests and examples that returns scripted answers and records its requests.
 ///
+/// Use it to test an agent without a network, and to write examples. It ignores the settings of the
+/// request, makes no pauses and reports no token usage unless the script does. To repeat answers of
+/// a real model, use [`RecordedModel`](super::RecordedModel).
+///
+/// To inspect the requests after a test, share the model: `Arc<ScriptedModel>` is a model, too.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::agent::{ChatModel, ChatRequest, ChatResponse, ModelError, ScriptedModel, ToolCall};
@@ -36,12 +42,30 @@ type Script = dyn Fn(usize, &ChatRequest) -> Vec<Result<ChatEvent, ModelError>> 
 
 impl ScriptedModel {
     /// Creates a model that returns these texts in order, then [`ModelError::ScriptEnded`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::{ChatModel, ChatRequest, ModelError, ScriptedModel};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let model = ScriptedModel::new(["Hello!"]);
+    /// assert_eq!(model.chat(&ChatRequest::default()).await?.text(), "Hello!");
+    ///
+    /// let error = model.chat(&ChatRequest::default()).await.unwrap_err();
+    /// assert!(matches!(error, ModelError::ScriptEnded { number: 2 }));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn new<T: Into<String>>(answers: impl IntoIterator<Item = T>) -> Self {
         Self::script(answers.into_iter().map(|text| Ok(ChatResponse::new(text))))
     }
 
     /// Creates a model that returns these answers and errors in order, then [`ModelError::ScriptEnded`].
+    ///
+    /// Use it for tool calls and for errors: an agent retries after a [`ModelError`] as it would
+    /// with a real model. The example of [`ScriptedModel`] has both.
     #[must_use]
     pub fn script(answers: impl IntoIterator<Item = Result<ChatResponse, ModelError>>) -> Self {
         // Errors cannot be cloned, so each answer is taken out of the list.
@@ -59,6 +83,35 @@ impl ScriptedModel {
 
     /// Creates a model that calls a tool once in each conversation, and answers with `text` once the request contains the result of a tool
     /// call. The model has no state of its own, so it also continues conversations of an earlier process.
+    ///
+    /// The ID of the call is `call-1`. Use this model to test a tool within an agent, also across a
+    /// restart of the process.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::tool::json_tool;
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Subscription, UniversalExecutor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let roll = json_tool("roll", "Rolls a die.", json!({}), |_, _| async { Ok(json!(4)) });
+    /// let store = MemoryStore::default();
+    /// let player = Agent::new("player", ScriptedModel::calling("roll", json!({}), "I rolled."))
+    ///     .on(Subscription::trigger("game.v1"))
+    ///     .tool(roll)
+    ///     .bind(&store)?;
+    /// let game = store.create(NewBreadcrumb::new("game.v1")).await?;
+    /// player.process_event(&Event::created(&game)).await?;
+    ///
+    /// let response = store.latest("agent.response.v1").await?.ok_or("no response")?;
+    /// assert_eq!(response.context["usage"]["tool_calls"], 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn calling(
         tool: impl Into<String>,
@@ -77,6 +130,26 @@ impl ScriptedModel {
     }
 
     /// Creates a model that computes each answer with a function. The function receives the number of the request, from 1, and the request.
+    ///
+    /// The function must not block: it runs inside [`ChatModel::chat`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::{
+    ///     ChatMessage, ChatModel, ChatRequest, ChatResponse, ScriptedModel,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let echo = ScriptedModel::answering(|number, request| {
+    ///     let said = request.messages.last().map(ChatMessage::text).unwrap_or_default();
+    ///     Ok(ChatResponse::new(format!("{number}: {said}")))
+    /// });
+    /// let request = ChatRequest::new(vec![ChatMessage::user("Hello")]);
+    /// assert_eq!(echo.chat(&request).await?.text(), "1: Hello");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn answering<F>(script: F) -> Self
     where
@@ -118,6 +191,34 @@ impl ScriptedModel {
     }
 
     /// Returns the requests that the model has received so far, in order.
+    ///
+    /// The list grows with each request, also with failed ones. Use it to assert the messages and
+    /// the tools that the model received.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Subscription, UniversalExecutor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let model = Arc::new(ScriptedModel::new(["Hello!"]));
+    /// let store = MemoryStore::default();
+    /// let greeter = Agent::new("greeter", Arc::clone(&model))
+    ///     .instructions("Greet the user.")
+    ///     .on(Subscription::trigger("user.message.v1"))
+    ///     .bind(&store)?;
+    /// let message = store.create(NewBreadcrumb::new("user.message.v1")).await?;
+    /// greeter.process_event(&Event::created(&message)).await?;
+    ///
+    /// let requests = model.requests();
+    /// assert_eq!(requests[0].messages[0].text(), "Greet the user.");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn requests(&self) -> Vec<ChatRequest> {
         self.requests
