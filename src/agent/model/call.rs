@@ -3,6 +3,20 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 
 /// A tool call that a model requests.
+///
+/// A tool call alone executes nothing. The agent's run checks the tool name, the approvals and the
+/// guardrails, and then calls the tool.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::{ChatResponse, ToolCall};
+///
+/// let call = ToolCall::new("call-1", "refund", json!({"order": 7}));
+/// assert_eq!(call.arguments.json()?["order"], 7);
+/// assert_eq!(ChatResponse::calling(vec![call]).tool_calls().len(), 1);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ToolCall {
@@ -16,6 +30,9 @@ pub struct ToolCall {
 
 impl ToolCall {
     /// Creates a tool call.
+    ///
+    /// The ID must be unique within the answer. `arguments` is JSON, or the string that a model
+    /// wrote.
     #[must_use]
     pub fn new(
         id: impl Into<String>,
@@ -79,6 +96,9 @@ impl ModelArguments {
 
     /// Returns the arguments of the tool call as JSON.
     ///
+    /// Call it in your own guardrails and models. A run does it for each call, and answers
+    /// unreadable arguments with an error for the model.
+    ///
     /// # Errors
     /// [`BadArguments`] if the string is not JSON, nests deeper than 64 levels or is larger than [`Json::MAX_BYTES`].
     pub fn json(&self) -> Result<&Json, BadArguments> {
@@ -105,6 +125,8 @@ impl From<serde_json::Value> for ModelArguments {
 }
 
 /// Error of tool call arguments that are not JSON, or exceed the limits of [`Json`].
+///
+/// [`ModelArguments::json`] returns it. A retry of the same arguments cannot succeed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("cannot read the arguments of the tool call: {reason}")]
 #[non_exhaustive]

@@ -4,16 +4,42 @@ use futures::{Stream, TryStreamExt};
 use std::pin::pin;
 
 /// One event of a streamed model answer: a piece of text, of reasoning or of a tool call, provider state, token usage, or the end.
+///
+/// [`ScriptedModel::streaming`](crate::agent::ScriptedModel::streaming) and your own
+/// [`ChatModel::stream`](super::ChatModel::stream) return these events. A stream without
+/// [`End`](Self::End) counts as an incomplete answer.
+///
+/// # Examples
+/// ```
+/// use futures::stream;
+/// use universal_executor::agent::{ChatEvent, ChatResponse, StopReason};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let events = [
+///     ChatEvent::Text("It ".into()),
+///     ChatEvent::Text("rains.".into()),
+///     ChatEvent::End(StopReason::Finished),
+/// ];
+/// let answer = ChatResponse::collect(stream::iter(events.map(Ok))).await?;
+/// assert_eq!(answer.text(), "It rains.");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ChatEvent {
     /// The next piece of the text of a streamed model answer.
+    ///
+    /// Chat clients receive it before the answer ends, unless the agent has guardrails.
     Text(String),
     /// The next piece of a tool call in a streamed model answer.
     ToolCall(ToolCallDelta),
     /// The next piece of the model's reasoning before its answer.
     Reasoning(Reasoning),
     /// Opaque state of the model's provider, such as the signature of a thought. One event contains the complete state.
+    ///
+    /// A value that nests deeper than [`Opaque::MAX_DEPTH`] makes the answer unreadable.
     Opaque(Opaque),
     /// The token usage of the streamed model answer. The last such event counts.
     Usage(Usage),
@@ -23,6 +49,25 @@ pub enum ChatEvent {
 
 /// A piece of a tool call in a streamed model answer. The first piece has the ID and the name, and each piece can have a part of the
 /// arguments.
+///
+/// # Examples
+/// ```
+/// use futures::stream;
+/// use universal_executor::agent::{ChatEvent, ChatResponse, StopReason, ToolCallDelta};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let events = [
+///     ChatEvent::ToolCall(ToolCallDelta::first(0, "call-1", "refund")),
+///     ChatEvent::ToolCall(ToolCallDelta::more(0, r#"{"order":"#)),
+///     ChatEvent::ToolCall(ToolCallDelta::more(0, " 7}")),
+///     ChatEvent::End(StopReason::ToolCalls),
+/// ];
+/// let answer = ChatResponse::collect(stream::iter(events.map(Ok))).await?;
+/// assert_eq!(answer.tool_calls()[0].arguments.json()?["order"], 7);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ToolCallDelta {
@@ -38,6 +83,8 @@ pub struct ToolCallDelta {
 
 impl ToolCallDelta {
     /// Creates the first piece of a streamed tool call.
+    ///
+    /// `index` counts the calls of the answer from 0, without gaps.
     #[must_use]
     pub fn first(index: usize, id: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
@@ -49,6 +96,8 @@ impl ToolCallDelta {
     }
 
     /// Creates a later piece of a streamed tool call.
+    ///
+    /// The pieces of a call are concatenated. Pieces of different calls may alternate.
     #[must_use]
     pub fn more(index: usize, arguments: impl Into<String>) -> Self {
         Self {
@@ -208,6 +257,9 @@ impl Collector {
 impl ChatResponse {
     /// Collects the events of a streamed model answer. The result equals that of [`ChatModel::chat`](super::ChatModel::chat).
     ///
+    /// A model that streams can implement [`ChatModel::chat`](super::ChatModel::chat) with this
+    /// function.
+    ///
     /// # Errors
     /// - The error of the stream.
     /// - [`ModelError::Unavailable`] if the stream ends without [`ChatEvent::End`], so that an incomplete answer never counts as a complete
@@ -227,6 +279,17 @@ impl ChatResponse {
     }
 
     /// Returns the model answer as the events of a stream. The last event is [`ChatEvent::End`].
+    ///
+    /// Parts that an answer cannot have, such as data, images and results of calls, are omitted.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::{ChatEvent, ChatResponse, StopReason};
+    ///
+    /// let events = ChatResponse::new("Hello!").into_events();
+    /// assert_eq!(events.first(), Some(&ChatEvent::Text("Hello!".into())));
+    /// assert_eq!(events.last(), Some(&ChatEvent::End(StopReason::Finished)));
+    /// ```
     #[must_use]
     pub fn into_events(self) -> Vec<ChatEvent> {
         pieces(self)

@@ -50,10 +50,33 @@ impl ChatRequest {
     /// Agents call this themselves, with their own stores. The hints of a breadcrumb shape its content first, so an excluded field
     /// cannot be sent.
     ///
+    /// Call it before each request that you send to a [`ChatModel`](super::ChatModel) yourself,
+    /// because the bytes are not part of a saved request. A content that several references name is
+    /// read once.
+    ///
     /// # Errors
     /// - [`ModelError::Media`] if a reference cannot be read or does not match its content.
     /// - [`ModelError::TooLarge`] if the content is larger than [`Media::MAX_BYTES`] or [`Self::MAX_MEDIA_BYTES`].
     /// - [`ModelError::Unavailable`] if the store fails.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::agent::{ChatMessage, ChatRequest, Media, Part};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let photo = NewBreadcrumb::new("photo.v1").context(json!({"base64": "QUJD"}));
+    /// let photo = store.create(photo).await?;
+    ///
+    /// let image = Part::Image(Media::new(photo.id, "base64", "image/png", 3));
+    /// let mut request = ChatRequest::new(vec![ChatMessage::user("Which bird?").with(image)]);
+    /// request.load_media(&store).await?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn load_media(&mut self, store: &dyn BreadcrumbStore) -> Result<(), ModelError> {
         self.load(store, None).await
     }

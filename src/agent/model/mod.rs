@@ -24,6 +24,14 @@ use std::sync::Arc;
 
 /// A language model that answers chat requests.
 ///
+/// Implement it to connect a model that the crate does not support. [`chat`](Self::chat) is
+/// required. Implement [`stream`](Self::stream) too if chat clients must see the text while the
+/// model writes it. The macro `async_trait` is exported by the crate.
+///
+/// Ready models are [`ScriptedModel`](super::ScriptedModel) and
+/// [`RecordedModel`](super::RecordedModel) for tests, `OpenAiCompatible` (feature `openai`) and
+/// `GenaiModel` (feature `genai`). `Arc<M>` is a model if `M` is one.
+///
 /// # Contract
 /// - **Cancel safe.** Dropping a future or a stream ends the request and has no other effect.
 /// - **One answer.** [`ChatResponse::collect`] of a stream equals the result of [`chat`](Self::chat) for the same answer.
@@ -45,12 +53,55 @@ use std::sync::Arc;
 /// # })?;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
+///
+/// # Examples
+/// A model that wraps another and counts its requests:
+/// ```
+/// use futures::stream::BoxStream;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+/// use universal_executor::agent::{
+///     ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, ScriptedModel,
+/// };
+/// use universal_executor::async_trait;
+///
+/// struct Counted<M>(M, AtomicUsize);
+///
+/// #[async_trait]
+/// impl<M: ChatModel> ChatModel for Counted<M> {
+///     async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
+///         self.1.fetch_add(1, Ordering::Relaxed);
+///         self.0.chat(request).await
+///     }
+///
+///     async fn stream(
+///         &self,
+///         request: &ChatRequest,
+///     ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
+///         self.1.fetch_add(1, Ordering::Relaxed);
+///         self.0.stream(request).await
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let model = Counted(ScriptedModel::new(["Hello!"]), AtomicUsize::new(0));
+/// model.chat(&ChatRequest::default()).await?;
+/// assert_eq!(model.1.load(Ordering::Relaxed), 1);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[async_trait]
 pub trait ChatModel: Send + Sync {
     /// Sends a request to the model and waits for the whole answer.
     ///
+    /// An agent calls this outside of chat sessions. The implementation must not retry: the run
+    /// does.
+    ///
     /// # Errors
     /// [`ModelError`]; its method [`retry`](ModelError::retry) tells whether a retry could succeed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the request. The provider may still charge for it.
     async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError>;
 
     /// Sends a request to the model and streams the answer. The last event of a complete answer is [`ChatEvent::End`]. No item follows an
@@ -59,9 +110,14 @@ pub trait ChatModel: Send + Sync {
     /// The default implementation calls [`chat`](Self::chat) and returns the events of the whole answer. A model that wraps another must
     /// forward this method.
     ///
+    /// An agent calls this in a turn of a chat session, so that the client receives the text early.
+    ///
     /// # Errors
     /// [`ModelError`], from this method or as the last item of the stream. Its method [`retry`](ModelError::retry) tells whether a
     /// retry could succeed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future or the stream ends the request. Text that was already received is lost.
     async fn stream(
         &self,
         request: &ChatRequest,

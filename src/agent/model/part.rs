@@ -5,6 +5,19 @@ use serde::{Deserialize, Serialize};
 /// One part of a [`ChatMessage`](super::ChatMessage) or of a [`ChatResponse`](super::ChatResponse).
 ///
 /// The parts of an answer are in the order in which the model wrote them, as far as the protocol of its provider has an order.
+///
+/// Read the parts with the methods of [`ChatMessage`](super::ChatMessage) and
+/// [`ChatResponse`](super::ChatResponse). Later versions of the crate can add variants, so a
+/// `match` needs a wildcard arm.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::{ChatResponse, Part};
+///
+/// let answer = ChatResponse::new("It rains.");
+/// let texts = answer.parts.iter().filter(|part| matches!(part, Part::Text(_)));
+/// assert_eq!(texts.count(), 1);
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -15,20 +28,29 @@ pub enum Part {
     /// from instructions. The saved form has no marks.
     Data(Json),
     /// An image, as a reference to a breadcrumb.
+    ///
+    /// The media type starts with `image/`. Use it in messages of the user.
     Image(Media),
     /// A file, such as a PDF or audio, as a reference to a breadcrumb.
     File(Media),
     /// A tool call of the model.
+    ///
+    /// A message with calls must be followed by their results.
     ToolCall(ToolCall),
     /// The result of a tool call.
     ToolResult(CallResult),
     /// Reasoning of the model, which is not part of the answer.
+    ///
+    /// [`ChatMessage::text`](super::ChatMessage::text) excludes it.
     Reasoning(Reasoning),
     /// State of the provider, such as the signature of a thought.
     Opaque(Opaque),
 }
 
 /// The result of a tool call.
+///
+/// [`ChatMessage::tool_result`](super::ChatMessage::tool_result) and
+/// [`ChatMessage::tool_error`](super::ChatMessage::tool_error) create one.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CallResult {
@@ -42,6 +64,18 @@ pub struct CallResult {
 }
 
 /// The provider and the model that wrote a part of a message. Only the same model of the same provider receives the part again.
+///
+/// Your own [`ChatModel`](super::ChatModel) needs it only for reasoning and provider state.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::{Opaque, PartOrigin};
+///
+/// let origin = PartOrigin::new("my-server", Some("large"));
+/// let state = Opaque::new("signature", json!("c2ln"), origin.clone()).of_call("call-1");
+/// assert_eq!((state.origin, state.call_id.as_deref()), (origin, Some("call-1")));
+/// ```
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PartOrigin {
@@ -57,6 +91,8 @@ pub struct PartOrigin {
 /// Text of a model's reasoning before its answer.
 ///
 /// Later requests to the [`origin`](Self::origin) contain the text, in the same field. No other provider receives it.
+///
+/// Signatures of thoughts are separate parts: [`Opaque`].
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Reasoning {
@@ -71,6 +107,9 @@ pub struct Reasoning {
 /// State of a model provider, such as the signature of a thought.
 ///
 /// Later requests to the [`origin`](Self::origin) contain the state, unchanged. No other provider receives it.
+///
+/// A model adds it to its answer with [`ChatEvent::Opaque`](super::ChatEvent::Opaque), and reads it
+/// from the messages of the next request. The example of [`PartOrigin`] creates one.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Opaque {
@@ -88,16 +127,23 @@ pub struct Opaque {
 /// A reference to an image or a file in the store. A conversation contains references and never the bytes.
 ///
 /// [`ChatRequest::load_media`](super::ChatRequest::load_media) reads the bytes for each request.
+///
+/// The maximum is [`Media::MAX_BYTES`] for one reference and
+/// [`ChatRequest::MAX_MEDIA_BYTES`](super::ChatRequest::MAX_MEDIA_BYTES) for a request.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Media {
     /// The breadcrumb that contains the image or file.
     pub breadcrumb: BreadcrumbId,
     /// The path of a string in the breadcrumb's context. The string contains the bytes of the image or file in standard base64.
+    ///
+    /// The form is that of [`Json::text`](crate::Json::text), such as `photo.base64`.
     pub path: String,
     /// The media type of the image or file, such as `image/png`.
     pub media_type: String,
     /// The size of the image or file in bytes. Content of another size is an error.
+    ///
+    /// The size is that of the decoded content, and not of the base64 string.
     pub size: u64,
     /// The file name that the model receives for the image or file, or `None` for no name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

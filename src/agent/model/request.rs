@@ -8,6 +8,10 @@ use std::sync::Arc;
 
 /// A request to a model: the conversation, the tools and the settings.
 ///
+/// Agents create requests themselves. Create one to call a [`ChatModel`](super::ChatModel)
+/// directly, or to test your own model. JSON can save a request; loaded images and files are not
+/// saved.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::agent::{ChatMessage, ChatRequest, ToolChoice, ToolSpec};
@@ -40,9 +44,14 @@ pub struct ChatRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<ResponseSchema>,
     /// The sampling temperature of the model, or `None` for the provider's default.
+    ///
+    /// The range depends on the model, usually 0 to 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     /// The maximum number of tokens in the model's answer, or `None` for the provider's default.
+    ///
+    /// An answer that reaches it has the stop reason
+    /// [`StopReason::MaxTokens`](super::StopReason::MaxTokens).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
     /// The stop sequences: the model stops before it writes one of these strings. Defaults to none. Most providers accept at most four.
@@ -55,6 +64,8 @@ pub struct ChatRequest {
 
 impl ChatRequest {
     /// Creates a model request with these messages.
+    ///
+    /// All other settings have their defaults: no tools, any text, and the model of the provider.
     #[must_use]
     pub fn new(messages: Vec<ChatMessage>) -> Self {
         Self {
@@ -78,6 +89,9 @@ impl ChatRequest {
     }
 
     /// Sets the rule for the model's choice of tools.
+    ///
+    /// Use [`ToolChoice::Required`] to force a call, and [`ToolChoice::None`] to force text. Some
+    /// providers of `GenaiModel` cannot force calls.
     #[must_use]
     pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = choice;
@@ -85,6 +99,19 @@ impl ChatRequest {
     }
 
     /// Sets the JSON Schema of the model's answer.
+    ///
+    /// Parse the answer in any case: a model can ignore a schema.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::agent::{ChatMessage, ChatRequest, ResponseSchema};
+    ///
+    /// let schema = json!({"type": "object", "properties": {"score": {"type": "integer"}}});
+    /// let request = ChatRequest::new(vec![ChatMessage::user("Rate this essay.")])
+    ///     .response_schema(ResponseSchema::new("rating", schema).lenient());
+    /// assert!(request.response_schema.is_some_and(|schema| !schema.strict));
+    /// ```
     #[must_use]
     pub fn response_schema(mut self, schema: ResponseSchema) -> Self {
         self.response_schema = Some(schema);
@@ -125,6 +152,8 @@ impl fmt::Debug for Loaded {
 }
 
 /// The rule in a model request for the model's choice of tools.
+///
+/// The JSON form is `"auto"`, `"none"`, `"required"` or `{"named": "<tool>"}`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -143,6 +172,9 @@ pub enum ToolChoice {
 /// The JSON Schema that a model's answer must match.
 ///
 /// Not every provider supports schemas, so the answer must be checked in any case.
+///
+/// An agent with an [`output_schema`](crate::agent::AgentDefinition::output_schema) sends a lenient
+/// schema with the name `answer`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ResponseSchema {
@@ -168,6 +200,9 @@ impl ResponseSchema {
 
     /// Makes the schema of the answer non-strict: the provider follows the schema as far as it can. Use this for schemas that a provider
     /// cannot enforce.
+    ///
+    /// `GenaiModel` omits a lenient schema for providers that do not support schemas, and fails
+    /// with [`ModelError::Unsupported`](super::ModelError::Unsupported) for a strict one.
     #[must_use]
     pub fn lenient(mut self) -> Self {
         self.strict = false;

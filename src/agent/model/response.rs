@@ -4,12 +4,29 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// The answer of a model to one request.
+///
+/// A [`ChatModel`](super::ChatModel) returns it. In tests, pass it to
+/// [`ScriptedModel::script`](crate::agent::ScriptedModel::script).
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::{ChatResponse, StopReason, Usage};
+///
+/// let answer = ChatResponse::new("It rai")
+///     .with_usage(Usage::new(120, 4))
+///     .with_stop(StopReason::MaxTokens);
+/// assert_eq!(answer.text(), "It rai");
+/// assert_eq!(answer.usage.output_tokens, 4);
+/// assert!(answer.tool_calls().is_empty());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ChatResponse {
     /// The parts of the model's answer: text, tool calls, reasoning and provider state.
     pub parts: Vec<Part>,
     /// The token usage of the request and the answer. The numbers are zero if the provider does not report them.
+    ///
+    /// The budget of a run counts these numbers.
     pub usage: Usage,
     /// The reason why the model ended its answer.
     pub stop: StopReason,
@@ -17,12 +34,19 @@ pub struct ChatResponse {
 
 impl ChatResponse {
     /// Maximum total size of the parts of one model answer, in bytes. The limit is 4 MiB.
+    ///
+    /// A larger answer is [`ModelError::TooLarge`](super::ModelError::TooLarge).
     pub const MAX_BYTES: usize = 4 << 20;
 
     /// Maximum number of tool calls in one model answer.
+    ///
+    /// The limit is 128. An answer with more calls is
+    /// [`ModelError::TooLarge`](super::ModelError::TooLarge).
     pub const MAX_TOOL_CALLS: usize = 128;
 
     /// Creates a model answer with a text.
+    ///
+    /// The stop reason is [`StopReason::Finished`], and the usage is zero.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self {
@@ -32,6 +56,17 @@ impl ChatResponse {
     }
 
     /// Creates a model answer with tool calls and the stop reason [`StopReason::ToolCalls`].
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::agent::{ChatResponse, StopReason, ToolCall};
+    ///
+    /// let call = ToolCall::new("1", "weather", json!({"city": "Bergen"}));
+    /// let answer = ChatResponse::calling(vec![call]);
+    /// assert_eq!(answer.stop, StopReason::ToolCalls);
+    /// assert_eq!(answer.text(), "");
+    /// ```
     #[must_use]
     pub fn calling(tool_calls: Vec<ToolCall>) -> Self {
         Self {
@@ -61,6 +96,8 @@ impl ChatResponse {
     }
 
     /// Sets the token usage of the model answer.
+    ///
+    /// The usage counts for the [budget](crate::agent::Budgets::tokens) of an agent's run.
     #[must_use]
     pub fn with_usage(mut self, usage: Usage) -> Self {
         self.usage = usage;
@@ -75,6 +112,21 @@ impl ChatResponse {
     }
 
     /// Returns the model answer as a chat message for the next request.
+    ///
+    /// The message has all parts, also reasoning and provider state.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::{ChatMessage, ChatRequest, ChatResponse};
+    ///
+    /// let answer = ChatResponse::new("Hello, Ann!");
+    /// let next = ChatRequest::new(vec![
+    ///     ChatMessage::user("I am Ann"),
+    ///     answer.message(),
+    ///     ChatMessage::user("What is my name?"),
+    /// ]);
+    /// assert_eq!(next.messages.len(), 3);
+    /// ```
     #[must_use]
     pub fn message(&self) -> ChatMessage {
         ChatMessage::new(Speaker::Assistant, self.parts.clone())
@@ -82,6 +134,9 @@ impl ChatResponse {
 }
 
 /// The reason why a model ended its answer.
+///
+/// The default is [`Finished`](Self::Finished). The reason does not decide whether a run continues:
+/// an answer with tool calls continues it, and an answer without calls ends it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -92,12 +147,25 @@ pub enum StopReason {
     /// The model waits for the results of its tool calls.
     ToolCalls,
     /// The model reached its token limit, so the text or the last call may be incomplete.
+    ///
+    /// The response of an agent then has `"truncated": true`, and the last call of the answer is
+    /// not made. Raise the limit of the provider, or ask for a shorter answer.
     MaxTokens,
     /// The provider reported another reason for the end of the model's answer, or no reason.
     Other,
 }
 
 /// The number of tokens that a model request and its answer used.
+///
+/// The default is zero, which also stands for unknown numbers. JSON may omit a field.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::Usage;
+///
+/// let usage = Usage::new(1_200, 80);
+/// assert_eq!(usage.input_tokens + usage.output_tokens, 1_280);
+/// ```
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 #[non_exhaustive]
