@@ -12,6 +12,79 @@ use std::sync::Arc;
 ///
 /// Runs work in the same way with every provider: the provider requests tool calls, [the machine](crate::machine)
 /// decides which calls are executed and when, and the provider receives the results. A [`ProviderSession`] has the state of one run.
+///
+/// Most programs use [`ApiProvider`](super::ApiProvider),
+/// [`BreadcrumbModel`](super::BreadcrumbModel) or `CliProvider`. Implement this trait for a runtime
+/// of models with its own conversation or its own tool calls. For a model with chat requests,
+/// implement [`ChatModel`](super::ChatModel) instead, which is much less work.
+///
+/// # Examples
+/// A provider that answers without a model:
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::{
+///     Agent, Provider, ProviderEvent, ProviderSession, ProviderTask, Usage,
+/// };
+/// use universal_executor::machine::{Answer, ResultDelivery, ToolResult};
+/// use universal_executor::{
+///     BoxError, BreadcrumbStoreExt, Event, Json, MemoryStore, NewBreadcrumb, Subscription,
+///     UniversalExecutor, async_trait,
+/// };
+///
+/// struct Fixed;
+///
+/// #[async_trait]
+/// impl Provider for Fixed {
+///     fn delivery(&self) -> ResultDelivery {
+///         ResultDelivery::Batch
+///     }
+///     async fn start(&self, _: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError> {
+///         Ok(Box::new(Self))
+///     }
+///     async fn resume(
+///         &self,
+///         task: ProviderTask,
+///         _saved: Json,
+///     ) -> Result<Box<dyn ProviderSession>, BoxError> {
+///         self.start(task).await
+///     }
+/// }
+///
+/// #[async_trait]
+/// impl ProviderSession for Fixed {
+///     async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
+///         let (text, usage) = ("Closed today.".to_owned(), Usage::default());
+///         Ok(ProviderEvent::Finished { text, cut_off: false, usage })
+///     }
+///     async fn deliver(&mut self, _: Vec<ToolResult>) -> Result<(), BoxError> {
+///         Ok(())
+///     }
+///     async fn tell(&mut self, _: String) -> Result<(), BoxError> {
+///         Ok(())
+///     }
+///     async fn answer(&mut self, _: Answer) -> Result<(), BoxError> {
+///         Ok(())
+///     }
+///     async fn cancel(&mut self) {}
+///     fn save(&self) -> Result<Json, BoxError> {
+///         Ok(json!(null).into())
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let desk = Agent::with_provider("desk", Fixed)
+///     .on(Subscription::trigger("user.message.v1"))
+///     .bind(&store)?;
+/// let message = store.create(NewBreadcrumb::new("user.message.v1")).await?;
+/// desk.process_event(&Event::created(&message)).await?;
+///
+/// let response = store.latest("agent.response.v1").await?.ok_or("no response")?;
+/// assert_eq!(response.context.text("message"), Some("Closed today."));
+/// # Ok::<(), BoxError>(())
+/// # })?;
+/// # Ok::<(), BoxError>(())
+/// ```
 #[async_trait]
 pub trait Provider: Send + Sync {
     /// Returns the way in which the provider receives tool results. The provider receives all results of a model answer together, or each
@@ -26,12 +99,18 @@ pub trait Provider: Send + Sync {
 
     /// Starts the session in which the provider runs the model of an agent run.
     ///
+    /// A run starts a session when it needs the first event, and at most one session is open at a
+    /// time.
+    ///
     /// # Errors
     /// Returns an error if the provider cannot start. Errors marked with [`retry_after`](crate::retry_after) or
     /// [`permanent`](crate::permanent) tell the run whether to retry.
     async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError>;
 
     /// Continues the provider's session of a run from the state that [`ProviderSession::save`] returned, possibly on another worker.
+    ///
+    /// The run saves the state after each event and each result, so the state can be older than the
+    /// session: the session may have sent events that were never saved. Calls need stable IDs.
     ///
     /// # Errors
     /// See [`start`](Self::start). Saved state that cannot be read is a [`permanent`](crate::permanent) error.
@@ -68,6 +147,9 @@ impl<P: Provider + ?Sized> Provider for Arc<P> {
 /// The session of a provider in one agent run, with the model or program of the agent.
 ///
 /// Dropping a session ends its requests and programs.
+///
+/// A run calls the methods one after another, and never two at once. The example of [`Provider`]
+/// has an implementation.
 #[async_trait]
 pub trait ProviderSession: Send {
     /// Returns the next event of the session: tool calls, a final answer, or a model request by breadcrumb.
@@ -93,20 +175,31 @@ pub trait ProviderSession: Send {
     /// Continues the session with a message to the model after its [final answer](ProviderEvent::Finished). The message describes the
     /// problem with an invalid or incomplete answer, or contains the results of tools that the answer requested.
     ///
+    /// The run calls it at most once for an invalid answer, and once for each reminder of a missing
+    /// output.
+    ///
     /// # Errors
     /// See [`next`](Self::next).
     async fn tell(&mut self, message: String) -> Result<(), BoxError>;
 
     /// Receives the answer to a model request that was [sent as a breadcrumb](ProviderEvent::Asks).
     ///
+    /// Only providers whose [`asks_by_breadcrumb`](Provider::asks_by_breadcrumb) is `true` receive
+    /// it. After a timeout, the answer is an error.
+    ///
     /// # Errors
     /// See [`next`](Self::next).
     async fn answer(&mut self, answer: Answer) -> Result<(), BoxError>;
 
     /// Ends the requests and programs of the provider session, and waits until they have ended.
+    ///
+    /// The run calls this before it waits for people or other agents, and at its end.
     async fn cancel(&mut self);
 
     /// Returns the session state from which another attempt can [resume](Provider::resume) the run.
+    ///
+    /// The state must be small: with the progress of the run it must fit into [`Json::MAX_BYTES`],
+    /// 1 MiB. A run calls this often, so the method should be fast.
     ///
     /// # Errors
     /// See [`next`](Self::next).
@@ -114,6 +207,24 @@ pub trait ProviderSession: Send {
 }
 
 /// The input of a [`Provider`]: the messages, the tools and the settings of one run.
+///
+/// A provider receives the task from the agent's run. Create one only to test a provider.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::{ApiProvider, ChatMessage, Provider, ProviderEvent};
+/// use universal_executor::agent::{ProviderSession, ProviderTask, ScriptedModel};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let provider = ApiProvider::new(std::sync::Arc::new(ScriptedModel::new(["Hello!"])));
+/// let task = ProviderTask::new("run-1", vec![ChatMessage::user("I am Ann")]);
+/// let mut session = provider.start(task).await?;
+/// let event = session.next().await?;
+/// assert!(matches!(event, ProviderEvent::Finished { text, .. } if text == "Hello!"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProviderTask {
@@ -127,8 +238,12 @@ pub struct ProviderTask {
     /// a fence, and every other trigger is data. Each attempt renders the messages again.
     pub messages: Vec<ChatMessage>,
     /// The tools that the agent may call.
+    ///
+    /// They include the other agents and the additional outputs, by their names for the model.
     pub tools: Vec<ToolSpec>,
     /// The JSON Schema of the agent's answer, or `None` for a text answer.
+    ///
+    /// The schema is lenient. The run checks the answer in any case.
     pub response_schema: Option<ResponseSchema>,
     /// The finished tool calls of the run with their answers. A program that is started again can skip these calls. Calls that the run no
     /// longer stores are missing. Empty with [`ResultDelivery::Batch`], because the conversation contains the calls.
@@ -144,6 +259,8 @@ pub struct ProviderTask {
 
 impl ProviderTask {
     /// Creates the task of one agent run without tools.
+    ///
+    /// All optional settings are empty: no model name, no tools, no schema and no guardrails.
     #[must_use]
     pub fn new(run: impl Into<RunId>, messages: Vec<ChatMessage>) -> Self {
         Self {
@@ -162,6 +279,9 @@ impl ProviderTask {
 
     /// Returns the model request with the task's messages, followed by `said`, the later messages of the conversation. Input guardrails
     /// have checked the request and may have changed it.
+    ///
+    /// Your own provider should create each model request in this way, otherwise the input
+    /// guardrails of the agent have no effect.
     ///
     /// # Errors
     /// [`Denied`] if a guardrail denies the request, so the model must not be called.
@@ -201,6 +321,9 @@ impl ProviderTask {
 pub enum ProviderEvent {
     /// The agent calls tools. The event has all calls of one answer, in their order. Call IDs are unique within the run: a call that is
     /// sent again has the same ID, and is not executed again.
+    ///
+    /// The run answers each call, and the provider receives the results through
+    /// [`ProviderSession::deliver`].
     Calls {
         /// The tool calls of one model answer, in their order.
         calls: Vec<MachineCall>,
@@ -211,6 +334,9 @@ pub enum ProviderEvent {
         usage: Usage,
     },
     /// The agent has its final answer.
+    ///
+    /// The run checks the text. If it is not acceptable, [`ProviderSession::tell`] continues the
+    /// session.
     Finished {
         /// The text of the agent's final answer.
         text: String,
@@ -221,6 +347,9 @@ pub enum ProviderEvent {
     },
     /// The agent needs a model answer from a tool of another service. The run writes the request as a breadcrumb, and passes the answer
     /// to [`ProviderSession::answer`].
+    ///
+    /// The run is suspended until the answer or the timeout of
+    /// [`wait_seconds`](super::AgentDefinition::wait_seconds).
     Asks {
         /// The name of the tool that serves the model.
         tool: String,

@@ -16,6 +16,24 @@ use std::time::Duration;
 ///
 /// The maximum size of a replacement is 1 MiB, and 4 MiB for the messages of a request. JSON may nest as deep as the
 /// [limit](crate::machine::MachineLimits::DEPTH) of a run.
+///
+/// Pass the chain to [`Agent::guardrails`](crate::agent::Agent::guardrails) or
+/// [`AgentExecutor::with_guardrails`](crate::agent::AgentExecutor::with_guardrails). In a test,
+/// call its methods directly.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::guardrail::{Decision, Guardrails, on_output};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let guardrails = Guardrails::default()
+///     .with(on_output("trim", |text| Decision::Replace(text.trim().to_owned())))
+///     .with(on_output("loud", |text| Decision::Replace(text.to_uppercase())));
+/// assert_eq!(guardrails.output(" hello ".to_owned()).await?, "HELLO");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone)]
 pub struct Guardrails {
     chain: Vec<Arc<dyn Guardrail>>,
@@ -24,6 +42,8 @@ pub struct Guardrails {
 
 impl Guardrails {
     /// Adds a guardrail at the end of the chain.
+    ///
+    /// The order matters: each guardrail receives the value as the earlier ones replaced it.
     #[must_use]
     pub fn with(mut self, guardrail: impl Guardrail + 'static) -> Self {
         self.chain.push(Arc::new(guardrail));
@@ -35,6 +55,17 @@ impl Guardrails {
     }
 
     /// Sets the maximum time of each check of each guardrail. Defaults to 10 s.
+    ///
+    /// After the limit the value is denied. The check needs a tokio runtime with timers.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::agent::guardrail::Guardrails;
+    ///
+    /// let guardrails = Guardrails::default().time_limit(Duration::from_secs(2));
+    /// # drop(guardrails);
+    /// ```
     #[must_use]
     pub fn time_limit(mut self, time: Duration) -> Self {
         self.time = time;
@@ -42,6 +73,9 @@ impl Guardrails {
     }
 
     /// Checks the messages of a model request with all guardrails, and returns the messages to send.
+    ///
+    /// An agent calls this before each model request, through
+    /// [`ProviderTask::request`](crate::agent::ProviderTask::request).
     ///
     /// # Errors
     /// [`Denied`] if a guardrail denies the messages or requests a retry: the model must not be called. `try_again` is always `false`.
@@ -57,6 +91,8 @@ impl Guardrails {
     ///
     /// If the text contains JSON, the guardrails see its characters instead of escapes such as `\u0073`, except for control
     /// characters, quotes and backslashes.
+    ///
+    /// An agent calls this for its final text, and for each output that its model submits.
     ///
     /// # Errors
     /// [`Denied`] if a guardrail rejects the text. If [`try_again`](Denied::try_again) is `true`, the model may receive the reason and
@@ -90,8 +126,26 @@ impl Guardrails {
 
     /// Checks a tool call with all guardrails, and returns the arguments for the tool.
     ///
+    /// An agent calls this before each call, and again for arguments that a person changed.
+    ///
     /// # Errors
     /// The answer of a call that must not be made: an error with the code `denied` or `try_again`.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::agent::guardrail::{Decision, Guardrails, on_tool_call};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let guardrails = Guardrails::default().with(on_tool_call("no-delete", |tool, _| match tool {
+    ///     "delete" => Decision::deny("nothing may be deleted"),
+    ///     _ => Decision::Allow,
+    /// }));
+    /// assert!(guardrails.tool_call("delete", json!({}).into()).await.is_err());
+    /// assert!(guardrails.tool_call("read", json!({}).into()).await.is_ok());
+    /// # });
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn tool_call(&self, tool: &str, arguments: Json) -> Result<Json, Answer> {
         let checked = self.check(&ToolCall { tool }, arguments).await;
         checked.map_err(|denied| denied.answer("the call was not made"))
@@ -99,6 +153,8 @@ impl Guardrails {
 
     /// Checks the result of a tool call with all guardrails, and returns the result for the model: the same, a replacement, or an error
     /// with the code `denied` or `try_again`.
+    ///
+    /// An agent calls this before the model receives the result. The tool has already been called.
     pub async fn tool_result(&self, tool: &str, answer: Answer) -> Answer {
         let checked = self.check(&ToolResult { tool }, answer).await;
         checked.unwrap_or_else(|denied| {
@@ -154,6 +210,9 @@ impl fmt::Debug for Guardrails {
 }
 
 /// Error of a model input, a model output, a tool call or a tool result that a guardrail denied.
+///
+/// A run that fails with this error writes a dead letter with the code `denied`. The requester sees
+/// the reason, so a reason must not contain secrets.
 #[derive(Debug, thiserror::Error)]
 #[error("guardrail {guardrail:?} denied the {what}: {reason}")]
 #[non_exhaustive]
@@ -166,8 +225,12 @@ pub struct Denied {
     /// reason contains no details.
     pub reason: String,
     /// If `true`, the model may provide another value instead of the denied value.
+    ///
+    /// `true` only for [`Decision::Retry`] about an output, a tool call or a tool result.
     pub try_again: bool,
     /// The error of a guardrail that failed, or `None` if the guardrail decided.
+    ///
+    /// For a panic, a timeout and a replacement that is too large, the error names only the cause.
     pub source: Option<BoxError>,
 }
 

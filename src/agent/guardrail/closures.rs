@@ -9,6 +9,8 @@ use async_trait::async_trait;
 
 /// Creates a guardrail that checks the messages of model requests.
 ///
+/// The function must not block. For an async check, implement [`Guardrail`].
+///
 /// ```
 /// use universal_executor::agent::ChatMessage;
 /// use universal_executor::agent::guardrail::{Decision, Guardrails, on_input};
@@ -33,6 +35,8 @@ where
 
 /// Creates a guardrail that checks the final text of an agent and the outputs that its model submits.
 ///
+/// The function also receives the JSON text of each submitted output.
+///
 /// ```
 /// use universal_executor::agent::guardrail::{Decision, Guardrails, on_output};
 ///
@@ -54,6 +58,26 @@ where
 }
 
 /// Creates a guardrail that checks tool calls before they are made. The [module](super) has an example.
+///
+/// The function receives the tool name as the model wrote it, and the arguments.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::guardrail::{Decision, Guardrails, on_tool_call};
+///
+/// let guardrails = Guardrails::default().with(on_tool_call("capped", |_, arguments| {
+///     match arguments["cents"].as_u64() {
+///         Some(cents) if cents <= 10_000 => Decision::Allow,
+///         Some(_) | None => Decision::retry("at most 10,000 cents"),
+///     }
+/// }));
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let refund = json!({"cents": 50_000});
+/// assert!(guardrails.tool_call("refund", refund.into()).await.is_err());
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn on_tool_call<F>(name: impl Into<String>, check: F) -> impl Guardrail
 where
     F: Fn(&str, &Json) -> Decision<Json> + Send + Sync,
@@ -62,6 +86,8 @@ where
 }
 
 /// Creates a guardrail that checks the results of tool calls.
+///
+/// The answer can be an error of the tool.
 ///
 /// ```
 /// use serde_json::json;

@@ -60,9 +60,40 @@ use std::sync::Arc;
 /// The default methods allow everything, so a guardrail that wraps another must forward all methods. For a check in a function, use
 /// [`on_input`], [`on_output`], [`on_tool_call`] or [`on_tool_result`].
 ///
+/// Implement the trait for a check that calls a service or covers several kinds of values. Each check delays the run. An
+/// agent with any guardrail sends no part of an answer to chat clients before its end.
+///
 /// # Cancel safety
 /// Each check has a [time limit](Guardrails::time_limit), after which its future is dropped. A check that blocks its thread
 /// is not interrupted. A retry of the run can check the same value again.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::guardrail::{Decision, Guardrail, Guardrails};
+/// use universal_executor::{BoxError, async_trait};
+///
+/// struct NoLinks;
+///
+/// #[async_trait]
+/// impl Guardrail for NoLinks {
+///     fn name(&self) -> &str {
+///         "no-links"
+///     }
+///     async fn output(&self, text: &str) -> Result<Decision<String>, BoxError> {
+///         Ok(match text.contains("http") {
+///             true => Decision::retry("answer without links"),
+///             false => Decision::Allow,
+///         })
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let guardrails = Guardrails::default().with(NoLinks);
+/// let denied = guardrails.output("See http://example.com".to_owned()).await.unwrap_err();
+/// assert!(denied.try_again);
+/// # });
+/// # Ok::<(), BoxError>(())
+/// ```
 #[expect(
     unused_variables,
     reason = "a default method allows everything, and the docs show the names of its arguments"
@@ -70,11 +101,15 @@ use std::sync::Arc;
 #[async_trait]
 pub trait Guardrail: Send + Sync {
     /// Returns the name of the guardrail in errors, in logs and for the model.
+    ///
+    /// Choose a short name without secrets, such as `no-keys`. It need not be unique.
     fn name(&self) -> &str;
 
     /// Checks all messages of a model request, before each request.
     ///
     /// A replacement must keep each tool result with its call. Otherwise the provider rejects the request.
+    ///
+    /// [`Decision::Retry`] has the same effect as [`Decision::Deny`]: the run fails.
     ///
     /// # Errors
     /// An error denies the request.
@@ -97,6 +132,9 @@ pub trait Guardrail: Send + Sync {
 
     /// Checks a tool call before it is made. `tool` is the tool name as the model wrote it.
     ///
+    /// A replacement changes the arguments that the tool receives. The check precedes the question for
+    /// an approval, so a person sees the replacement. Calls of other agents are checked, too.
+    ///
     /// # Errors
     /// An error denies the call.
     async fn tool_call(&self, tool: &str, arguments: &Json) -> Result<Decision<Json>, BoxError> {
@@ -104,6 +142,8 @@ pub trait Guardrail: Send + Sync {
     }
 
     /// Checks the result of a tool call, which can be an error, before the model receives it.
+    ///
+    /// The tool has done its work, so a denial does not undo its effects.
     ///
     /// # Errors
     /// An error withholds the result.
@@ -139,11 +179,29 @@ impl<T: Guardrail + ?Sized> Guardrail for Arc<T> {
 }
 
 /// The decision of a [`Guardrail`] about a value.
+///
+/// `T` is the type of the checked value: messages, a text, arguments or a result.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::guardrail::Decision;
+///
+/// fn check(text: &str) -> Decision<String> {
+///     match text.trim() {
+///         "" => Decision::retry("the answer is empty"),
+///         text if text.contains("password") => Decision::deny("secrets"),
+///         text => Decision::Replace(text.to_owned()),
+///     }
+/// }
+/// assert_eq!(check(" Hello "), Decision::Replace("Hello".to_owned()));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision<T> {
     /// The checked value passes the guardrail unchanged.
     Allow,
     /// This value replaces the value that the guardrail checked.
+    ///
+    /// A replacement over the [size limits](Guardrails) denies the value.
     Replace(T),
     /// The checked value does not pass the guardrail.
     Deny {
@@ -151,6 +209,8 @@ pub enum Decision<T> {
         reason: String,
     },
     /// The checked value does not pass the guardrail, but the model may provide another value.
+    ///
+    /// The model answers again once after an output; a second rejected answer fails the run.
     Retry {
         /// The problem with the checked value, for the model to correct.
         reason: String,
@@ -159,6 +219,14 @@ pub enum Decision<T> {
 
 impl<T> Decision<T> {
     /// Creates a [`Deny`](Self::Deny) decision with a reason for the model or the requester.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::guardrail::Decision;
+    ///
+    /// let decision: Decision<String> = Decision::deny("no prices");
+    /// assert!(matches!(decision, Decision::Deny { reason } if reason == "no prices"));
+    /// ```
     #[must_use]
     pub fn deny(reason: impl Into<String>) -> Self {
         Self::Deny {

@@ -7,10 +7,29 @@ use std::time::Duration;
 ///
 /// No text in it has a key or a header. The source is the answer of the provider: its status and its message, cut to 200 characters and
 /// without the key.
+///
+/// A run retries as [`retry`](Self::retry) says, with the backoff of its profile. A rate limit uses
+/// no attempt. In your own [`ChatModel`](crate::agent::ChatModel), return the variant with the
+/// right [`retry`](Self::retry), because the run has no other information.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::agent::ModelError;
+/// use universal_executor::error::Retry;
+///
+/// let error = ModelError::rate_limited(Duration::from_secs(20));
+/// assert_eq!(error.retry(), Retry::After(Duration::from_secs(20)));
+/// assert_eq!(error.code(), "rate_limited");
+/// assert_eq!(ModelError::ContextTooLong.retry(), Retry::Never);
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// The model accepts no more requests for now because of a rate limit.
+    ///
+    /// The run is retried after the delay, and the failure uses no attempt. See
+    /// [`max_age`](crate::executor::RetryPolicy::max_age) for the limit of such retries.
     #[error("the model is rate limited; retry after {retry_after:?}")]
     RateLimited {
         /// Delay after which the rate-limited model accepts requests again.
@@ -19,6 +38,8 @@ pub enum ModelError {
         source: Option<BoxError>,
     },
     /// The model is overloaded and rejects requests for now.
+    ///
+    /// The run is retried after the delay, and the failure uses an attempt.
     #[error("the model is overloaded and rejects requests for now; retry later")]
     Overloaded {
         /// Delay before a retry of the request to the overloaded model; zero if the provider states none.
@@ -27,26 +48,37 @@ pub enum ModelError {
         source: Option<BoxError>,
     },
     /// The model failed, cannot be reached, or sent an incomplete answer.
+    ///
+    /// The run is retried with backoff. If the error persists, check the URL and the server.
     #[error("the model is unavailable: it failed, cannot be reached, or sent an incomplete answer")]
     Unavailable(#[source] BoxError),
     /// The model did not connect, answer or continue its answer within the timeout.
+    ///
+    /// The run is retried with backoff. If the error persists, raise the timeouts of the model.
     #[error("timed out while waiting for the model to {to}")]
     TimedOut {
         /// The operation of the model that took too long, one of `connect`, `answer` or `continue`.
         to: &'static str,
     },
     /// The request is larger than the context window of the model.
+    ///
+    /// The run fails. Set a smaller [`ContextBudget`](crate::ContextBudget), return less from
+    /// tools, or use a model with a larger window.
     #[error(
         "the model request is larger than the model's context window; reduce the context or the conversation"
     )]
     ContextTooLong,
     /// The model refused to answer, or the provider filtered the request or the answer.
+    ///
+    /// The run fails, because the same request would be refused again.
     #[error("the model or its provider refused to answer: {reason}")]
     Refused {
         /// The explanation of the refusal by the model or the provider.
         reason: String,
     },
     /// The API key for the model is missing, wrong or lacks permission.
+    ///
+    /// The run fails. Correct the key, and redo the failed runs.
     #[error("the model provider rejects the credentials; check the API key")]
     Unauthorized {
         /// The provider's answer that rejects the API key. `None` if no request was sent.
@@ -54,6 +86,8 @@ pub enum ModelError {
     },
     /// The provider rejected the model request, for example because of an unknown model, option or schema, or because the credit is used
     /// up.
+    ///
+    /// The run fails. The source has the message of the provider, which names the cause.
     #[error("the model provider rejects the request with status {status}{}", remedy(*status))]
     Rejected {
         /// The HTTP status with which the provider rejected the model request.
@@ -62,6 +96,8 @@ pub enum ModelError {
         source: BoxError,
     },
     /// The model request has a feature that the provider, or the crate's adapter for it, does not support.
+    ///
+    /// The run fails. Change the agent, or use another provider.
     #[error("{provider} does not support {what}")]
     Unsupported {
         /// The name of the provider or protocol that does not support the request.
@@ -70,12 +106,21 @@ pub enum ModelError {
         what: &'static str,
     },
     /// The response of the provider to a model request is malformed.
+    ///
+    /// The run is retried, because the next answer may be readable. If the error persists, check
+    /// that the URL is that of an API.
     #[error("cannot read the model's answer: {problem}")]
     BadAnswer {
         /// The problem in the provider's response, without text of the response.
         problem: String,
     },
     /// A model answer, or the media of a model request, exceeds a limit on size or number.
+    ///
+    /// The run fails. The limits are
+    /// [`ChatResponse::MAX_BYTES`](crate::agent::ChatResponse::MAX_BYTES) and
+    /// [`MAX_TOOL_CALLS`](crate::agent::ChatResponse::MAX_TOOL_CALLS) of an answer, and
+    /// [`Media::MAX_BYTES`](crate::agent::Media::MAX_BYTES) and
+    /// [`ChatRequest::MAX_MEDIA_BYTES`](crate::agent::ChatRequest::MAX_MEDIA_BYTES) of media.
     #[error("the model request or answer is too large: {what} exceeds the maximum of {limit}")]
     TooLarge {
         /// The quantity that exceeds its limit, with its unit, such as `the size of the answer in bytes`.
@@ -84,6 +129,9 @@ pub enum ModelError {
         limit: usize,
     },
     /// An image or a file of a chat message cannot be read, or its content does not match the reference in the message.
+    ///
+    /// The run fails. Check that the breadcrumb exists, that the path selects a base64 string, and
+    /// that type and size are right.
     #[error(
         "cannot read {path:?} of breadcrumb {breadcrumb} as {media_type:?} for the model: {reason}"
     )]
@@ -107,6 +155,8 @@ pub enum ModelError {
     },
     /// The recording of a [`RecordedModel`](crate::agent::RecordedModel) has no answer to the model request, or all its answers to the
     /// request were replayed.
+    ///
+    /// Record the request again, or remove the cause of the difference.
     #[error(
         "the recording of the RecordedModel has no answer to the request: {difference}; record the request again"
     )]
@@ -115,6 +165,9 @@ pub enum ModelError {
         difference: String,
     },
     /// The file with recorded model answers cannot be read or written.
+    ///
+    /// The path is that of [`RecordedModel::record`](crate::agent::RecordedModel::record) or
+    /// [`RecordedModel::replay`](crate::agent::RecordedModel::replay).
     #[error("cannot read or write the file {path:?} with recorded model answers; see the cause")]
     Recording {
         /// The path of the file with recorded model answers.
@@ -126,6 +179,8 @@ pub enum ModelError {
 
 impl ModelError {
     /// Creates the error of a model that accepts no more requests until the delay `retry_after` has passed.
+    ///
+    /// The constructor has no limit for the delay; [`retry`](Self::retry) shortens it to one hour.
     #[must_use]
     pub const fn rate_limited(retry_after: Duration) -> Self {
         Self::RateLimited {
@@ -135,6 +190,8 @@ impl ModelError {
     }
 
     /// Creates the error of an overloaded model.
+    ///
+    /// A `retry_after` of zero leaves the delay to the backoff of the run.
     #[must_use]
     pub const fn overloaded(retry_after: Duration) -> Self {
         Self::Overloaded {
@@ -144,6 +201,8 @@ impl ModelError {
     }
 
     /// Creates the error of a missing or malformed API key for a model.
+    ///
+    /// Use it in your own model before a request is sent; it has no source.
     #[must_use]
     pub const fn unauthorized() -> Self {
         Self::Unauthorized { source: None }
@@ -151,6 +210,8 @@ impl ModelError {
 
     /// Returns the delay before a retry of the model request, or [`Retry::Never`] if a retry cannot succeed. An unreadable answer is
     /// retried, as another answer may be readable; the run's maximum number of attempts limits such retries.
+    ///
+    /// Delays are at most one hour. A delay of zero leaves the time to the backoff of the run.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -174,6 +235,9 @@ impl ModelError {
     }
 
     /// Returns a stable short name of the model error for logs, metrics and dead letters. It contains no text of the conversation.
+    ///
+    /// The code is that of a failed run in its dead letter and in metrics, unless another error
+    /// wraps this one with a code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
