@@ -2,6 +2,9 @@ use std::fmt;
 
 /// A key or token, which is never printed. Its `Debug` output is `Secret(..)`.
 ///
+/// Pass it to the builders of models and stores. The memory is not erased when the value is
+/// dropped.
+///
 /// ```
 /// use universal_executor::Secret;
 ///
@@ -14,6 +17,17 @@ pub struct Secret(String);
 impl Secret {
     /// Creates a secret from a key or token. Removes leading and trailing white space, for example the line end of a
     /// key file.
+    ///
+    /// The characters are checked where the secret is used: a model with a key that an HTTP header
+    /// cannot contain is not built.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::Secret;
+    ///
+    /// let key = Secret::new("sk-1234\n"); // the content of a key file
+    /// assert!(!format!("{key:?}").contains("sk-1234"));
+    /// ```
     #[must_use]
     pub fn new(text: impl AsRef<str>) -> Self {
         Self(text.as_ref().trim().to_owned())

@@ -24,6 +24,11 @@ use serde_json::{Value, json};
 ///
 /// If the model answers with an error, the run repeats the request, at most three times in one run.
 ///
+/// Use it if only one service has the API key, or if a model
+/// answers more slowly than the timeout of an attempt permits. Each request costs two breadcrumbs and a suspension. The store
+/// needs a ledger. The timeout of a request is `model` in [`WaitSeconds`](super::WaitSeconds), ten
+/// minutes by default.
+///
 /// ```
 /// use futures::StreamExt;
 /// use serde_json::json;
@@ -75,6 +80,9 @@ pub struct BreadcrumbModel {
 
 impl BreadcrumbModel {
     /// Creates a provider that sends an agent's model requests to the tool with this name.
+    ///
+    /// The name is that of the tool in its own service, such as the name in
+    /// [`model_tool`](super::model_tool).
     #[must_use]
     pub fn new(tool: impl Into<String>) -> Self {
         Self {
@@ -85,6 +93,17 @@ impl BreadcrumbModel {
 
     /// Sets the breadcrumb with the configuration of the tool that serves the model: a `tool.config.v1` on an RCRT (Right Context Right
     /// Time) server. Each request has the breadcrumb's ID in the input field `config_id`. Defaults to no configuration.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::BreadcrumbId;
+    /// use universal_executor::agent::BreadcrumbModel;
+    ///
+    /// let config: BreadcrumbId = "01890a5d-ac96-774b-bcce-b302099a8057".parse()?;
+    /// let model = BreadcrumbModel::new("openrouter").config(config);
+    /// # drop(model);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn config(mut self, id: BreadcrumbId) -> Self {
         self.config_id = Some(id);

@@ -25,6 +25,43 @@ type Observer = Arc<dyn Fn(&RunId, &Effect) + Send + Sync>;
 ///
 /// An agent sends the trigger and the assembled context to a model, as far as their hints permit, executes the tool calls that the model
 /// requests until the model answers, and writes the answer as `agent.response.v1`.
+///
+/// Create one from a JSON definition here, or from code with [`Agent::bind`](super::Agent::bind).
+/// Pass it to [`RuntimeBuilder::executor`](crate::runtime::RuntimeBuilder::executor), or call
+/// [`process_event`](crate::UniversalExecutor::process_event) in a test. To run all definitions in
+/// a store, use [`definitions`](crate::runtime::definitions).
+///
+/// The executor has no state between triggers. Workers can run it in parallel.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
+/// use universal_executor::tool::{ToolRegistry, json_tool};
+/// use universal_executor::{
+///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, UniversalExecutor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let roll = json_tool("roll", "Rolls a die.", json!({}), |_, _| async { Ok(json!(4)) });
+/// let tools = ToolRegistry::default().with(roll)?;
+/// let definition = AgentDefinition::from_json(&json!({
+///     "agent_id": "player", "system_prompt": "Play.", "tools": ["roll"],
+///     "subscriptions": [{"schema_name": "game.v1", "role": "trigger"}],
+/// }))?;
+/// let store = MemoryStore::default();
+/// let model = Arc::new(ScriptedModel::calling("roll", json!({}), "I rolled 4."));
+/// let player = AgentExecutor::with_tools(definition, model, Arc::new(store.clone()), &tools)?;
+///
+/// let game = store.create(NewBreadcrumb::new("game.v1")).await?;
+/// player.process_event(&Event::created(&game)).await?;
+/// let response = store.latest(AgentExecutor::RESPONSE).await?.ok_or("no response")?;
+/// assert_eq!(response.context.text("message"), Some("I rolled 4."));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub struct AgentExecutor {
     pub(super) definition: AgentDefinition,
     pub(super) provider: Arc<dyn Provider>,
@@ -45,9 +82,14 @@ pub struct AgentExecutor {
 
 impl AgentExecutor {
     /// Schema name of agent responses, `agent.response.v1`.
+    ///
+    /// Use it to read answers, and in subscriptions of executors that react to them. The field
+    /// `status` is `success`, `incomplete` or `error`.
     pub const RESPONSE: &'static str = agents::RESPONSE;
 
     /// Creates the executor of an agent without tools on a store. The model is reached through an [`ApiProvider`].
+    ///
+    /// The model may be shared by several agents.
     ///
     /// # Errors
     /// See [`with_tools`](Self::with_tools). A definition with tools is [`AgentError::UnknownTool`].
@@ -63,6 +105,9 @@ impl AgentExecutor {
     /// registry.
     ///
     /// Tools may write only the schemas in the agent's `responds_with`.
+    ///
+    /// The registry is copied, so later changes of the original have no effect. Without the
+    /// field `tools`, only a definition by the rules of RCRT servers can call them.
     ///
     /// # Errors
     /// - [`AgentError::UnknownTool`] if the registry does not have a tool that the definition names.
@@ -85,6 +130,25 @@ impl AgentExecutor {
     ///
     /// # Errors
     /// See [`with_tools`](Self::with_tools).
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    /// use universal_executor::MemoryStore;
+    /// use universal_executor::agent::{AgentDefinition, AgentExecutor, BreadcrumbModel};
+    /// use universal_executor::tool::ToolRegistry;
+    ///
+    /// let definition = AgentDefinition::from_json(&json!({
+    ///     "agent_id": "greeter", "system_prompt": "Greet the user.",
+    ///     "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
+    /// }))?;
+    /// let provider = Arc::new(BreadcrumbModel::new("openrouter"));
+    /// let (store, none) = (Arc::new(MemoryStore::default()), ToolRegistry::default());
+    /// let agent = AgentExecutor::with_provider(definition, provider, store, &none)?;
+    /// assert_eq!(agent.definition().agent_id, "greeter");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn with_provider(
         definition: AgentDefinition,
         provider: Arc<dyn Provider>,
@@ -154,6 +218,24 @@ impl AgentExecutor {
 
     /// Replaces the settings of the agent's runs, such as the lease, the timeout and the retries. The kind, the definition hash and the
     /// schemas of the profile always come from the agent definition.
+    ///
+    /// A second call replaces all settings. Settings that the profile does not set have the
+    /// defaults of [`Profile`], for example a timeout of 120 s for each attempt.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::executor::Profile;
+    /// use universal_executor::{MemoryStore, Subscription, UniversalExecutor};
+    ///
+    /// let agent = Agent::new("helper", ScriptedModel::new(["Hello!"]))
+    ///     .on(Subscription::trigger("user.message.v1"))
+    ///     .bind(&MemoryStore::default())?
+    ///     .with_profile(Profile::default().timeout(Duration::from_secs(600)));
+    /// assert_eq!(agent.id(), "helper");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
         self.profile = profile.in_place_of(self.profile);
@@ -161,6 +243,8 @@ impl AgentExecutor {
     }
 
     /// Sets the guardrails, which check the agent's model input, model output and tool calls. Defaults to none.
+    ///
+    /// A second call replaces the guardrails. The [module](super::guardrail) describes the checks.
     #[must_use]
     pub fn with_guardrails(mut self, guardrails: Guardrails) -> Self {
         self.guardrails = guardrails;
@@ -169,6 +253,43 @@ impl AgentExecutor {
 
     /// Sets a callback that receives each effect of a run's state machine. The run calls the callback when it executes the effect. Use it
     /// for monitoring. The callback must not block.
+    ///
+    /// A retry repeats the effects of calls that were in flight. A second call replaces the
+    /// callback.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::machine::Effect;
+    /// use universal_executor::tool::json_tool;
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Subscription, UniversalExecutor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let calls = Arc::new(AtomicUsize::new(0));
+    /// let counter = Arc::clone(&calls);
+    /// let store = MemoryStore::default();
+    /// let roll = json_tool("roll", "Rolls a die.", json!({}), |_, _| async { Ok(json!(4)) });
+    /// let player = Agent::new("player", ScriptedModel::calling("roll", json!({}), "Done."))
+    ///     .on(Subscription::trigger("game.v1"))
+    ///     .tool(roll)
+    ///     .bind(&store)?
+    ///     .observed_by(move |_run, effect| {
+    ///         if let Effect::Execute(_) = effect {
+    ///             counter.fetch_add(1, Ordering::Relaxed);
+    ///         }
+    ///     });
+    /// let game = store.create(NewBreadcrumb::new("game.v1")).await?;
+    /// player.process_event(&Event::created(&game)).await?;
+    /// assert_eq!(calls.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn observed_by(
         mut self,
@@ -182,6 +303,8 @@ impl AgentExecutor {
     /// unless the agent has all three.
     ///
     /// Untrusted content can make such an agent send private data away. Creating such an agent logs a warning.
+    ///
+    /// Call it in a deployment check. The example of [`LethalTrifecta`] has such an agent.
     #[must_use]
     pub fn lethal_trifecta(&self) -> Option<LethalTrifecta> {
         let definition = &self.definition;
@@ -200,6 +323,9 @@ impl AgentExecutor {
     }
 
     /// Returns the agent's definition.
+    ///
+    /// The definition includes the approval rules and `returns_to_user` settings of the tools, so
+    /// it can differ from the JSON.
     #[must_use]
     pub fn definition(&self) -> &AgentDefinition {
         &self.definition

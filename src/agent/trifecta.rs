@@ -17,6 +17,29 @@ use std::fmt;
 ///
 /// One tool can have several of these tags. Only marked tools and schemas are detected, so an agent without a finding is not necessarily
 /// safe.
+///
+/// The finding changes nothing: the agent runs. To remove it, take away one of the
+/// three.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::{Agent, ScriptedModel, Trust};
+/// use universal_executor::{MemoryStore, Subscription};
+///
+/// let mut trust = Trust::default();
+/// trust.private = vec!["customer.v1".to_owned()];
+/// trust.untrusted = vec!["mail.v1".to_owned()];
+/// trust.outward = vec!["agent.response.v1".to_owned()];
+/// let agent = Agent::new("support", ScriptedModel::new(["Hello!"]))
+///     .on(Subscription::trigger("mail.v1"))
+///     .reads(Subscription::context("customer.v1").key("customer"))
+///     .trust(trust)
+///     .bind(&MemoryStore::default())?;
+///
+/// let found = agent.lethal_trifecta().ok_or("no finding")?;
+/// assert_eq!(found.untrusted, [r#"schema "mail.v1""#]);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct LethalTrifecta {
@@ -29,6 +52,24 @@ pub struct LethalTrifecta {
 }
 
 /// Trust levels of the schemas that an agent uses: the field `trust` of its definition. All lists are empty by default.
+///
+/// The lists mark schemas for [`LethalTrifecta`]; apart from `user.message.v1` in `untrusted`, they
+/// change no run. The field names in JSON are `private`, `untrusted` and `outward`.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::AgentDefinition;
+///
+/// let definition = AgentDefinition::from_json(&json!({
+///     "agent_id": "reader", "system_prompt": "Summarise mail.",
+///     "subscriptions": [{"schema_name": "mail.v1", "role": "trigger"}],
+///     "trust": {"untrusted": ["mail.v1"]},
+/// }))?;
+/// assert_eq!(definition.trust.untrusted, ["mail.v1"]);
+/// assert!(definition.trust.private.is_empty());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Trust {
@@ -44,6 +85,9 @@ pub struct Trust {
 
 impl LethalTrifecta {
     /// The permission tag of a tool that returns private data.
+    ///
+    /// Set it with the setting [`permission_tags`](crate::tool::ToolSettings::permission_tags) of
+    /// the tool.
     pub const PRIVATE: &'static str = "private";
 
     /// The permission tag of a tool that returns content from strangers.

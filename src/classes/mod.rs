@@ -22,6 +22,25 @@ const DEPTH: usize = 16;
 ///
 /// The decision and the code can come from different errors of the chain, because an [`ErrorNode`] can have only one of the two.
 /// An error without a class is transient and has the code `error`. Inspects the error and up to 15 sources.
+///
+/// A run decides in this way about a retry of a failed attempt. Use it in your own code that calls
+/// the store or a model outside of a run, to decide about a retry or to label a metric.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::error::Retry;
+/// use universal_executor::{BoxError, class_of, permanent, retry_after};
+///
+/// let bad: BoxError = permanent("no such order");
+/// assert_eq!(class_of(bad.as_ref()).retry(), Retry::Never);
+///
+/// let busy: BoxError = retry_after(Duration::from_secs(5), "the printer is busy");
+/// assert_eq!(class_of(busy.as_ref()).retry(), Retry::After(Duration::from_secs(5)));
+///
+/// let other = std::io::Error::other("broken pipe");
+/// assert_eq!(class_of(&other).code(), "error");
+/// ```
 #[must_use]
 pub fn class_of(error: &(dyn Error + 'static)) -> ErrorClass {
     let (verdict, code) = find(error);

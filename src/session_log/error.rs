@@ -4,6 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Error of an operation on a session.
+///
+/// A client returns it inside [`ClientError::SessionLog`](crate::client::ClientError::SessionLog).
+/// [`retry`](Self::retry) says whether another attempt can succeed.
+///
+/// # Examples
+/// ```
+/// use universal_executor::client::SessionError;
+/// use universal_executor::error::Retry;
+///
+/// let error = SessionError::Deleted { session: "session-1".into() };
+/// assert_eq!(error.retry(), Retry::Never);
+/// assert!(error.to_string().contains("session-1"));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -22,6 +35,9 @@ pub enum SessionError {
         session: Arc<str>,
     },
     /// A breadcrumb of the session is not valid.
+    ///
+    /// A program other than this crate changed the breadcrumb, or another version of the crate
+    /// wrote it. Delete the session, or correct the breadcrumb.
     #[error("cannot parse a breadcrumb of session {session:?}; see the cause")]
     Unreadable {
         /// The ID of the session with the invalid breadcrumb.
@@ -30,6 +46,8 @@ pub enum SessionError {
         source: serde_json::Error,
     },
     /// The store failed to read or write the session.
+    ///
+    /// The source says whether a retry helps.
     #[error("cannot read or write session {session:?}; see the cause")]
     Store {
         /// The ID of the session that cannot be read or written.

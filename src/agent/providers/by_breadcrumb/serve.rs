@@ -23,6 +23,10 @@ use std::time::Duration;
 /// costs tokens again but does no harm. So a request by breadcrumb is retried while the model is rate limited or unavailable.
 /// A permanent error is the answer to the request.
 ///
+/// Use it with [`ToolExecutor`](crate::tool::ToolExecutor), or in a
+/// [`ToolDispatcher`](crate::tool::ToolDispatcher) with other tools. Each writer of `tool.request.v1`
+/// in the store can use the model.
+///
 /// ```
 /// use serde_json::json;
 /// use std::sync::Arc;
