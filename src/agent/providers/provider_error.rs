@@ -2,10 +2,15 @@ use crate::error::{BoxError, Retry};
 use std::time::Duration;
 
 /// Error returned when a model of a provider cannot be built. No message contains the API key.
+///
+/// The builders of `OpenAiCompatible`, `OpenAiEmbedder` and `GenaiModel` return it before a request
+/// is sent. Errors of requests are [`ModelError`](crate::agent::ModelError)s.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProviderError {
     /// The name of the model provider is unknown.
+    ///
+    /// Only `GenaiModel` returns it. Names are in lower case.
     #[error(
         "unknown model provider {name:?}; GenaiModel supports {known}; use OpenAiCompatible for providers with chat completions"
     )]
@@ -28,11 +33,16 @@ pub enum ProviderError {
         name: String,
     },
     /// The API key contains characters that cannot be sent in an HTTP header.
+    ///
+    /// Spaces inside of the key and characters outside of ASCII are examples. White space at the
+    /// ends is removed before.
     #[error(
         "the API key of the model provider contains characters that are not allowed in an HTTP header; check it for spaces"
     )]
     BadKey,
     /// An embedder has no model name.
+    ///
+    /// Only `OpenAiCompatibleBuilder::embedder` returns it.
     #[error(
         "an embedder needs a model, but none is set; set one with OpenAiCompatibleBuilder::model"
     )]
@@ -41,6 +51,9 @@ pub enum ProviderError {
     #[error("cannot create the HTTP client for the model endpoint; see the cause")]
     Http(#[source] BoxError),
     /// The operating system lacks the resources to start the thread that reads the model's answers.
+    ///
+    /// Only `GenaiModel` returns it. It is the only variant with a [retry](Self::retry), after one
+    /// second.
     #[error(
         "cannot start the thread that reads the model's answers; free system resources and build the model again"
     )]

@@ -6,10 +6,15 @@ use std::str::Utf8Error;
 use std::time::Duration;
 
 /// Error of a [`CliProvider`](crate::agent::CliProvider) session. No message contains the token or a value of the program's environment.
+///
+/// It is the cause of a failed attempt of an agent with a
+/// [`CliProvider`](crate::agent::CliProvider).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
     /// The agent's program does not exist, may not be executed, or cannot be started at the moment.
+    ///
+    /// Check the path and the permissions of the program, and its working directory.
     #[error("cannot start the agent's program {program:?}; see the cause")]
     Start {
         /// The path or name of the program that cannot be started.
@@ -18,6 +23,8 @@ pub enum CliError {
         source: io::Error,
     },
     /// The agent's program exited with a code other than 0, or was ended by a signal.
+    ///
+    /// Code 2 is permanent. After another code or a signal, the run is retried.
     #[error(
         "the agent's program ended with {status}; its standard error is logged at the DEBUG level"
     )]
@@ -37,6 +44,8 @@ pub enum CliError {
         limit: usize,
     },
     /// The answer of the agent's program is not UTF-8.
+    ///
+    /// The run is retried. Make the program write UTF-8.
     #[error("the answer of the agent's program is not UTF-8 text")]
     NotText {
         /// The whole answer of the program, which is not UTF-8.
@@ -53,6 +62,8 @@ pub enum CliError {
         source: io::Error,
     },
     /// The saved session state of an earlier attempt of the run is from an incompatible version or from another provider.
+    ///
+    /// The error is permanent. Continue the run with the version that saved the state.
     #[error(
         "cannot read the saved state of the session with the agent's program; another version or provider may have saved it"
     )]
@@ -91,6 +102,8 @@ impl CliError {
 const WRONG_USAGE: i32 = 2;
 
 /// The output of an agent's program. `Debug` prints only the size.
+///
+/// The output can contain secrets, so it is not part of a log or an error message.
 #[derive(Clone, Eq, PartialEq)]
 pub struct RawOutput(pub(super) Vec<u8>);
 

@@ -29,6 +29,9 @@ use std::time::Duration;
 /// The program is started once for each run. It reads its task from standard input and calls tools over HTTP while it runs. If it exits
 /// with code 0, its standard output is the answer.
 ///
+/// Pass it to [`Agent::with_provider`](crate::agent::Agent::with_provider). The program runs
+/// as the user of this process, so run programs that you do not trust in a sandbox.
+///
 /// ```
 /// # #[cfg(unix)]
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -126,6 +129,25 @@ struct Settings {
 
 impl CliProvider {
     /// Creates a provider that runs a program: a path, or a name that is searched in `PATH`.
+    ///
+    /// The program is not checked here. A missing program is [`CliError::Start`] when a run starts.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::agent::{Agent, CliProvider};
+    /// use universal_executor::{MemoryStore, Subscription};
+    ///
+    /// let coder = CliProvider::new("/usr/local/bin/coder")
+    ///     .args(["--print", "--json"])
+    ///     .env("API_KEY", "sk-1234")
+    ///     .current_dir("/srv/work")
+    ///     .grace(Duration::from_secs(10));
+    /// let agent = Agent::with_provider("coder", coder)
+    ///     .on(Subscription::trigger("task.v1"))
+    ///     .bind(&MemoryStore::default());
+    /// assert!(agent.is_ok());
+    /// ```
     #[must_use]
     pub fn new(program: impl Into<OsString>) -> Self {
         let settings = Settings {
@@ -159,6 +181,9 @@ impl CliProvider {
 
     /// Sets an environment variable of the program, for example an API key. The variables `UX_CALLBACK_URL`, `UX_TOKEN` and `UX_RUN`
     /// cannot be replaced.
+    ///
+    /// The variables `PATH`, `HOME` and `LANG` are inherited; all other variables of this process
+    /// are not. The values are replaced by `[secret]` in logs and errors.
     #[must_use]
     pub fn env(self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.with(|settings| settings.env.push((name.into(), value.into())))
@@ -172,6 +197,8 @@ impl CliProvider {
     }
 
     /// Sets the maximum size of the program's answer in bytes. Defaults to 1 MiB. The last answer is part of the session's saved state.
+    ///
+    /// A larger answer is [`CliError::TooLarge`], and the program is killed.
     #[must_use]
     pub fn max_output_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_output_bytes = limit)
@@ -179,12 +206,16 @@ impl CliProvider {
 
     /// Sets the maximum body size of one tool call of the program in bytes. Defaults to 1 MiB. The state machine of the run has a separate
     /// [limit](crate::machine::MachineLimits::item_bytes): a call above that limit gets an error result.
+    ///
+    /// The program receives the HTTP status 413 for a larger call.
     #[must_use]
     pub fn max_call_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_call_bytes = limit)
     }
 
     /// Sets the time between the cancellation of the program and its kill. Defaults to two seconds.
+    ///
+    /// In this time the program can end on its own. Zero kills it immediately.
     #[must_use]
     pub fn grace(self, period: Duration) -> Self {
         self.with(|settings| settings.grace = period)

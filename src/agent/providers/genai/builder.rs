@@ -13,6 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Builder of a [`GenaiModel`].
+///
+/// [`GenaiModel::builder`] creates it.
+///
+/// # Examples
+/// ```
+/// use universal_executor::agent::{GenaiModel, ProviderError};
+///
+/// let error = GenaiModel::builder("Anthropic", "claude-sonnet-4-5").build().unwrap_err();
+/// assert!(matches!(error, ProviderError::UnknownProvider { .. })); // lower case is needed
+/// ```
 #[must_use]
 pub struct GenaiModelBuilder {
     provider: String,
@@ -37,18 +47,37 @@ impl GenaiModelBuilder {
 
     /// Sets the provider's base URL, for example `https://api.anthropic.com/v1`. Requests add the paths of the protocol to the base URL.
     /// Defaults to the provider's own endpoint.
+    ///
+    /// Use it for a proxy or a private endpoint. The URL must be `http` or `https`, without
+    /// credentials, query and fragment.
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.base_url = Some(url.into());
         self
     }
 
     /// Sets the API key of the provider. By default an empty key is sent; keys in the environment are not used.
+    ///
+    /// A later call of a method for keys replaces the key.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use universal_executor::agent::{GenaiModel, Secret};
+    ///
+    /// let model = GenaiModel::builder("gemini", "gemini-2.5-flash")
+    ///     .key(Secret::new("key-1234"))
+    ///     .build()?;
+    /// assert!(!format!("{model:?}").contains("key-1234"));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn key(mut self, key: Secret) -> Self {
         self.key = Wanted::Key(Key::Fixed(key));
         self
     }
 
     /// Sets the name of the environment variable with the API key. [`build`](Self::build) reads the variable.
+    ///
+    /// A missing or empty variable is [`ProviderError::NoKey`]. A later change of the variable has
+    /// no effect.
     pub fn key_from_env(mut self, variable: impl Into<String>) -> Self {
         self.key = Wanted::Variable(variable.into());
         self
@@ -56,6 +85,9 @@ impl GenaiModelBuilder {
 
     /// Sets a function that returns the API key before each request. Use it for an API key that changes. An error of the function becomes
     /// the source of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain the key.
+    ///
+    /// A key with characters that an HTTP header cannot contain is
+    /// [`ModelError::Unauthorized`](crate::agent::ModelError::Unauthorized).
     pub fn key_from<F, T>(mut self, ask: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,
@@ -79,18 +111,25 @@ impl GenaiModelBuilder {
     }
 
     /// Sets the maximum time of a whole model answer. Defaults to ten minutes.
+    ///
+    /// The timeout of the run's [profile](crate::Profile::timeout), 120 s by default, also limits
+    /// each attempt.
     pub fn total_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.total = limit;
         self
     }
 
     /// Sets the maximum size of a model answer's events in bytes. Defaults to 16 MiB. The events are many times larger than their text.
+    ///
+    /// More events are [`ModelError::TooLarge`](crate::agent::ModelError::TooLarge).
     pub fn max_bytes(mut self, limit: usize) -> Self {
         self.max_bytes = limit;
         self
     }
 
     /// Builds the [`GenaiModel`]. This starts a thread that reads answers.
+    ///
+    /// The thread ends when the model and all its clones are dropped. No request is sent.
     ///
     /// # Errors
     /// [`ProviderError`] if the provider is unknown, the URL or the key cannot be used, the HTTP client cannot be created, or the

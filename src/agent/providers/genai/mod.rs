@@ -48,6 +48,9 @@ use tracing::instrument::WithSubscriber;
 ///
 /// Clones share their connections.
 ///
+/// Pass the model to [`Agent::new`](crate::agent::Agent::new) or
+/// [`Services::model`](crate::Services::model).
+///
 /// ```no_run
 /// use universal_executor::agent::{ChatMessage, ChatModel, ChatRequest, GenaiModel};
 ///
@@ -88,6 +91,9 @@ pub struct GenaiModel {
 
 impl GenaiModel {
     /// Returns a builder for a model of a provider. `model` is the model for requests that name none.
+    ///
+    /// The provider is one of the names in the table of [`GenaiModel`]. The builder checks it in
+    /// [`build`](GenaiModelBuilder::build).
     pub fn builder(provider: impl Into<String>, model: impl Into<String>) -> GenaiModelBuilder {
         GenaiModelBuilder::new(provider.into(), model.into())
     }

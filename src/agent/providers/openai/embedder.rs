@@ -17,6 +17,9 @@ use serde_json::{Value, json};
 /// Create one with [`OpenAiCompatible::builder`], which sets keys, timeouts and limits. The embedder makes no retries; the store that
 /// uses it does. Fields that hints exclude are not sent.
 ///
+/// All texts of one call are one request. The
+/// store rejects vectors with another number of dimensions.
+///
 /// ```no_run
 /// use universal_executor::MemoryStore;
 /// use universal_executor::agent::OpenAiCompatible;
@@ -52,6 +55,20 @@ impl OpenAiEmbedder {
 
     /// Makes the embedder request vectors with its number of dimensions from the endpoint. Only models that can shorten their vectors
     /// accept the number.
+    ///
+    /// By default the request has no number, and `dimensions` must be that of the model.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use universal_executor::agent::OpenAiCompatible;
+    ///
+    /// let embedder = OpenAiCompatible::builder("https://api.openai.com/v1")
+    ///     .model("text-embedding-3-small") // 1,536 dimensions
+    ///     .embedder(512)?
+    ///     .shortened();
+    /// # drop(embedder);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn shortened(mut self) -> Self {
         self.asks_for_dimensions = true;
@@ -153,6 +170,8 @@ fn failed(model: &str, error: ModelError) -> EmbedError {
 impl builder::OpenAiCompatibleBuilder {
     /// Builds an embedder instead of a model. `dimensions` is the length of the model's vectors, and `/embeddings` is added to the base
     /// URL.
+    ///
+    /// The settings of the builder apply, except [`join_user_messages`](Self::join_user_messages).
     ///
     /// # Errors
     /// [`ProviderError`] if the URL or the key cannot be used, or if no [`model`](Self::model) is set.

@@ -32,6 +32,9 @@ use std::fmt;
 ///
 /// Clones share their connections.
 ///
+/// Pass the model to [`Agent::new`](crate::agent::Agent::new) or
+/// [`Services::model`](crate::Services::model).
+///
 /// ```no_run
 /// use universal_executor::agent::{ChatMessage, ChatModel, ChatRequest, OpenAiCompatible};
 ///
@@ -74,6 +77,9 @@ pub struct OpenAiCompatible {
 impl OpenAiCompatible {
     /// Returns a builder for a model. `base_url` is the URL to which `/chat/completions` is added, for example
     /// `https://api.openai.com/v1`.
+    ///
+    /// The URL must be `http` or `https`, without credentials, query and fragment. A slash at its
+    /// end changes nothing.
     pub fn builder(base_url: impl Into<String>) -> OpenAiCompatibleBuilder {
         OpenAiCompatibleBuilder::new(base_url.into())
     }
