@@ -24,10 +24,10 @@ use serde_json::{Value, json};
 ///
 /// If the model answers with an error, the run repeats the request, at most three times in one run.
 ///
-/// Use it if only one service has the API key, or if a model
-/// answers more slowly than the timeout of an attempt permits. Each request costs two breadcrumbs and a suspension. The store
-/// needs a ledger. The timeout of a request is `model` in [`WaitSeconds`](super::WaitSeconds), ten
-/// minutes by default.
+/// Use it if only one service has the API key, or if a model answers more slowly than the timeout
+/// of an attempt permits. Each request costs two breadcrumbs and a suspension. The store needs a
+/// ledger. The timeout of a request is `model` in [`WaitSeconds`](super::WaitSeconds), ten minutes
+/// by default.
 ///
 /// ```
 /// use futures::StreamExt;

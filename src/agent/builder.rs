@@ -574,8 +574,9 @@ impl Agent {
     /// Adds an agent that this agent may call like a tool. The tool name is the ID of the added agent. `description` tells the model when
     /// to call the tool.
     ///
-    /// An empty description is omitted. The other agent answers each call in a separate run. The calling run waits up to an hour by default; see [`wait_seconds`](Self::wait_seconds).
-    /// The store needs a ledger. The other agent subscribes to
+    /// An empty description is omitted. The other agent answers each call in a separate run. The
+    /// calling run waits up to an hour by default; see [`wait_seconds`](Self::wait_seconds). The
+    /// store needs a ledger. The other agent subscribes to
     /// [`agent.request.v1`](crate::agent#other-agents).
     ///
     /// # Examples

@@ -3,6 +3,53 @@
 //! Use this module to answer triggers with a model that can call tools, other agents and people. Start with [`Agent`] to build an agent
 //! in code, or with [`AgentDefinition`] and [`AgentExecutor`] for a definition in JSON (`agent.def.v1`).
 //!
+//! | to | use |
+//! |---|---|
+//! | build an agent in code | [`Agent`] |
+//! | run an agent from JSON | [`AgentDefinition`] and [`AgentExecutor`] |
+//! | run all agents in a store | [`definitions`](crate::runtime::definitions) |
+//! | call a model of a provider | `OpenAiCompatible` (feature `openai`), `GenaiModel` (feature `genai`) |
+//! | connect another model | [`ChatModel`] |
+//! | share models and tools by name | [`Services`](crate::Services) |
+//! | test an agent without a network | [`ScriptedModel`], [`RecordedModel`] |
+//! | check input, output and tool calls | [`guardrail`] |
+//! | let people approve tool calls | [`Agent::needs_approval`], [`Agent::approval_rule`] |
+//! | limit a run | [`Agent::max_turns`], [`Budgets`], [`ContextBudget`](crate::ContextBudget) |
+//! | handle failed runs | [`AgentRunError`], [`ModelError`] |
+//!
+//! An agent that calls a tool and answers:
+//!
+//! ```
+//! use serde_json::json;
+//! use universal_executor::agent::{Agent, ScriptedModel};
+//! use universal_executor::tool::json_tool;
+//! use universal_executor::{
+//!     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Subscription, UniversalExecutor,
+//! };
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let weather = json_tool("weather", "Returns the weather.", json!({}), |input, _| async move {
+//!     Ok(json!({"city": input["city"], "weather": "rain"}))
+//! });
+//! let model = ScriptedModel::calling("weather", json!({"city": "Bergen"}), "Take an umbrella.");
+//! let store = MemoryStore::default();
+//! let helper = Agent::new("helper", model)
+//!     .instructions("Answer questions about the weather.")
+//!     .on(Subscription::trigger("user.message.v1"))
+//!     .tool(weather)
+//!     .bind(&store)?;
+//!
+//! let question = json!({"message": "Do I need an umbrella in Bergen?"});
+//! let question = store.create(NewBreadcrumb::new("user.message.v1").context(question)).await?;
+//! helper.process_event(&Event::created(&question)).await?;
+//!
+//! let response = store.latest("agent.response.v1").await?.ok_or("no response")?;
+//! assert_eq!(response.context.text("message"), Some("Take an umbrella."));
+//! # Ok::<(), universal_executor::BoxError>(())
+//! # })?;
+//! # Ok::<(), universal_executor::BoxError>(())
+//! ```
+//!
 //! An agent has a definition and a [`Provider`]. The provider is a [`ChatModel`] behind an API, a
 //! [model that receives requests as breadcrumbs](BreadcrumbModel), or an external program that calls its tools over HTTP
 //! (`CliProvider`, feature `cli`).

@@ -60,8 +60,9 @@ use std::sync::Arc;
 /// The default methods allow everything, so a guardrail that wraps another must forward all methods. For a check in a function, use
 /// [`on_input`], [`on_output`], [`on_tool_call`] or [`on_tool_result`].
 ///
-/// Implement the trait for a check that calls a service or covers several kinds of values. Each check delays the run. An
-/// agent with any guardrail sends no part of an answer to chat clients before its end.
+/// Implement the trait for a check that calls a service or covers several kinds of values. Each
+/// check delays the run. An agent with any guardrail sends no part of an answer to chat clients
+/// before its end.
 ///
 /// # Cancel safety
 /// Each check has a [time limit](Guardrails::time_limit), after which its future is dropped. A check that blocks its thread
@@ -132,8 +133,8 @@ pub trait Guardrail: Send + Sync {
 
     /// Checks a tool call before it is made. `tool` is the tool name as the model wrote it.
     ///
-    /// A replacement changes the arguments that the tool receives. The check precedes the question for
-    /// an approval, so a person sees the replacement. Calls of other agents are checked, too.
+    /// A replacement changes the arguments that the tool receives. The check precedes the question
+    /// for an approval, so a person sees the replacement. Calls of other agents are checked, too.
     ///
     /// # Errors
     /// An error denies the call.

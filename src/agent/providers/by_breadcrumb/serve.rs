@@ -24,8 +24,8 @@ use std::time::Duration;
 /// A permanent error is the answer to the request.
 ///
 /// Use it with [`ToolExecutor`](crate::tool::ToolExecutor), or in a
-/// [`ToolDispatcher`](crate::tool::ToolDispatcher) with other tools. Each writer of `tool.request.v1`
-/// in the store can use the model.
+/// [`ToolDispatcher`](crate::tool::ToolDispatcher) with other tools. Each writer of
+/// `tool.request.v1` in the store can use the model.
 ///
 /// ```
 /// use serde_json::json;
