@@ -148,6 +148,19 @@ pub enum AgentError {
 
 impl AgentError {
     /// Returns [`Retry::Never`]: the agent definition, the tool registry or the store must change before the agent can be created.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::error::Retry;
+    /// use universal_executor::{MemoryStore, Subscription};
+    ///
+    /// let agent = Agent::new("desk", ScriptedModel::new(["Hello!"]))
+    ///     .on(Subscription::trigger("user.message.v1"))
+    ///     .uses("desk", "Calls itself."); // not permitted
+    /// let error = agent.bind(&MemoryStore::default()).unwrap_err();
+    /// assert_eq!(error.retry(), Retry::Never);
+    /// ```
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
@@ -257,6 +270,9 @@ pub enum AgentRunError {
 
 impl AgentRunError {
     /// Returns a stable short name of the agent run's error for logs, metrics and dead letters. It contains no text of the conversation.
+    ///
+    /// One of `turns_used_up`, `budget_used_up`, `bad_output`, `broken`, `state_too_large` and
+    /// `unreadable_state`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

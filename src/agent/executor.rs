@@ -333,6 +333,19 @@ impl AgentExecutor {
 
     /// Replaces the context budget of the agent definition, for example by `agent.definition().context_budget.clone().counter(..)` to count
     /// tokens as the model does.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::{ContextBudget, MemoryStore, Subscription, UniversalExecutor};
+    ///
+    /// let agent = Agent::new("helper", ScriptedModel::new(["Hello!"]))
+    ///     .on(Subscription::trigger("user.message.v1"))
+    ///     .bind(&MemoryStore::default())?
+    ///     .with_context_budget(ContextBudget::default().tokens(8_000));
+    /// assert_eq!(agent.id(), "helper");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn with_context_budget(mut self, budget: ContextBudget) -> Self {
         self.budget = budget;
@@ -342,6 +355,9 @@ impl AgentExecutor {
     /// Sets the secret key from which the marks around data in the model's input are derived. The marks separate data from instructions,
     /// and authors of data cannot predict the marks. Workers with the same key send the same bytes and share a prompt cache. Defaults to a
     /// random key for each process.
+    ///
+    /// Set one key in all processes if workers of one agent run on several machines, or if tests
+    /// [record](super::RecordedModel) model requests.
     #[must_use]
     pub fn with_fence_key(mut self, key: FenceKey) -> Self {
         self.fences = Some(key);

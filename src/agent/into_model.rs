@@ -34,6 +34,9 @@ impl IntoModel for &str {
 }
 
 /// The model of an [`Agent`](super::Agent), as [`IntoModel`] returns it.
+///
+/// Ordinary programs do not need this type, because [`Agent::new`](super::Agent::new) accepts
+/// models and names directly.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum AgentModel {

@@ -316,6 +316,8 @@ impl ProviderTask {
 }
 
 /// An event of a [`ProviderSession`]: tool calls, a final answer, or a model request by breadcrumb.
+///
+/// [`ProviderSession::next`] returns it. The example of [`Provider`] creates a final answer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProviderEvent {

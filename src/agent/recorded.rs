@@ -74,6 +74,8 @@ struct Line<R, A> {
 
 impl RecordedModel {
     /// Maximum size of a recording file for a replay: 64 MiB, in bytes.
+    ///
+    /// A larger file is [`ModelError::Recording`] of [`replay`](Self::replay).
     pub const MAX_BYTES: u64 = 64 << 20;
 
     /// Creates a model that sends each request to another model and appends the answer to a file. Creates the file if it does not exist.

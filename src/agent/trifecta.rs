@@ -91,9 +91,13 @@ impl LethalTrifecta {
     pub const PRIVATE: &'static str = "private";
 
     /// The permission tag of a tool that returns content from strangers.
+    ///
+    /// Examples are tools that read web pages or mail.
     pub const UNTRUSTED: &'static str = "untrusted";
 
     /// The permission tag of a tool that sends data out of the system.
+    ///
+    /// Examples are tools that send mail or call a web address that the model chooses.
     pub const EGRESS: &'static str = "egress";
 
     /// Returns an agent's sources of private data, sources of untrusted content, and ways to send data out of the system. Returns `None`

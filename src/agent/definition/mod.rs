@@ -32,8 +32,8 @@ use std::num::NonZeroU32;
 /// [`AgentExecutor`](crate::agent::AgentExecutor) runs a definition, and
 /// [`definitions`](crate::runtime::definitions) run all definitions in a store.
 ///
-/// A field that is `null` counts as missing. The definition retains its JSON: the hash of a run's
-/// definition comes from it, so a changed comment also changes the hash.
+/// A field that is `null` counts as missing. The definition hash of a run is computed from the
+/// whole JSON, so a changed comment also changes the hash.
 ///
 /// # Examples
 /// ```

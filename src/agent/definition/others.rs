@@ -141,6 +141,9 @@ pub struct OutputSlot {
 
 impl OutputSlot {
     /// Creates an optional output that an agent submits in addition to its answer. The value is any JSON object.
+    ///
+    /// The name follows the rules of a [tool name](crate::tool::Tool::name) and differs from those
+    /// of the agent's tools. The model reads the description.
     #[must_use]
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         Self {
@@ -162,6 +165,9 @@ impl OutputSlot {
     }
 
     /// Makes the additional output required: a run in which the agent does not submit it is incomplete.
+    ///
+    /// The model receives [reminders](crate::agent::AgentDefinition::reminders) before the run
+    /// ends.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.required = true;

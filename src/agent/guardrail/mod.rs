@@ -236,6 +236,14 @@ impl<T> Decision<T> {
     }
 
     /// Creates a [`Retry`](Self::Retry) decision with a problem for the model to correct.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::guardrail::Decision;
+    ///
+    /// let decision: Decision<String> = Decision::retry("answer in English");
+    /// assert!(matches!(decision, Decision::Retry { .. }));
+    /// ```
     #[must_use]
     pub fn retry(reason: impl Into<String>) -> Self {
         Self::Retry {

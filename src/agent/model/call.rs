@@ -76,6 +76,9 @@ pub struct ModelArguments {
 
 impl ModelArguments {
     /// Reads the arguments of a tool call from the string that a model wrote.
+    ///
+    /// The method never fails. [`json`](Self::json) returns the problem of a string that is not
+    /// JSON.
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         let text = text.into();
@@ -89,6 +92,8 @@ impl ModelArguments {
     }
 
     /// Returns the arguments of the tool call as the string that the model wrote.
+    ///
+    /// An empty string stays empty here, although [`json`](Self::json) returns `{}`.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

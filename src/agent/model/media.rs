@@ -43,6 +43,9 @@ impl fmt::Debug for MediaSource {
 
 impl ChatRequest {
     /// Maximum total size of the images and files of one model request, in bytes. The limit is 16 MiB.
+    ///
+    /// The sizes in the references count, and a content that several references name counts each
+    /// time.
     pub const MAX_MEDIA_BYTES: u64 = 16 << 20;
 
     /// Reads the images and files of the messages from a store, for the next model request.

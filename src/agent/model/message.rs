@@ -210,7 +210,7 @@ impl ChatMessage {
     /// Returns the text of the chat message for a model. The text consists of the message's own text, its data between marks, and the text
     /// of tool results. Reasoning is excluded.
     ///
-    /// Use it in guardrails, which check text. The texts of several parts are joined without a
+    /// Use it in guardrails, which check text. The strings of several parts are joined without a
     /// separator.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
@@ -235,6 +235,8 @@ impl ChatMessage {
     }
 
     /// Returns the tool calls in the chat message, in order.
+    ///
+    /// Empty for all roles except [`Speaker::Assistant`] in ordinary conversations.
     #[must_use]
     pub fn tool_calls(&self) -> Vec<&ToolCall> {
         calls_in(&self.parts).collect()
@@ -264,6 +266,14 @@ impl ChatMessage {
     }
 
     /// Returns `true` if the message is the result of a failed tool call.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::ChatMessage;
+    ///
+    /// assert!(ChatMessage::tool_error("1", "no such city").is_error());
+    /// assert!(!ChatMessage::tool_result("1", "rain").is_error());
+    /// ```
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.call_result().is_some_and(|result| result.is_error)

@@ -163,6 +163,9 @@ impl PartOrigin {
 
 impl Reasoning {
     /// Creates a reasoning text from a field of the provider's protocol.
+    ///
+    /// A model with `reasoning_content` in its protocol passes that name as `field`, so that the
+    /// next request repeats the text in the same field.
     #[must_use]
     pub fn new(text: impl Into<String>, field: impl Into<String>, origin: PartOrigin) -> Self {
         Self {
@@ -190,6 +193,8 @@ impl Opaque {
     }
 
     /// Binds the provider state to a tool call of the message.
+    ///
+    /// Without this call, the state belongs to the whole message.
     #[must_use]
     pub fn of_call(mut self, call_id: impl Into<String>) -> Self {
         self.call_id = Some(call_id.into());
@@ -204,6 +209,18 @@ impl Opaque {
 
 impl Media {
     /// Creates a reference to the image or file in a field of a breadcrumb's context.
+    ///
+    /// The reference is not checked here; [`load_media`](super::ChatRequest::load_media) checks it.
+    /// Wrap it in [`Part::Image`] or [`Part::File`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::BreadcrumbId;
+    /// use universal_executor::agent::Media;
+    ///
+    /// let photo = Media::new(BreadcrumbId::NIL, "base64", "image/png", 1_200).name("bird.png");
+    /// assert_eq!(photo.name.as_deref(), Some("bird.png"));
+    /// ```
     #[must_use]
     pub fn new(
         breadcrumb: BreadcrumbId,

@@ -75,6 +75,8 @@ impl ChatRequest {
     }
 
     /// Sets the name of the model at the provider.
+    ///
+    /// Defaults to the model that the [`ChatModel`](super::ChatModel) was built with.
     #[must_use]
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = Some(model.into());
@@ -82,6 +84,9 @@ impl ChatRequest {
     }
 
     /// Adds a tool that the model may call.
+    ///
+    /// Each call adds one tool. The request executes nothing: the answer has the calls of the
+    /// model.
     #[must_use]
     pub fn tool(mut self, tool: ToolSpec) -> Self {
         self.tools.push(tool);
@@ -119,6 +124,9 @@ impl ChatRequest {
     }
 
     /// Sets the sampling temperature of the model.
+    ///
+    /// Defaults to that of the provider, which can reject a value with
+    /// [`ModelError::Rejected`](super::ModelError::Rejected).
     #[must_use]
     pub fn temperature(mut self, temperature: f64) -> Self {
         self.temperature = Some(temperature);
@@ -126,6 +134,8 @@ impl ChatRequest {
     }
 
     /// Sets the maximum number of tokens in the model's answer.
+    ///
+    /// Defaults to the limit of the provider.
     #[must_use]
     pub fn max_output_tokens(mut self, tokens: u32) -> Self {
         self.max_output_tokens = Some(tokens);
@@ -133,6 +143,17 @@ impl ChatRequest {
     }
 
     /// Adds a stop sequence: the model stops before it writes this string.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::agent::{ChatMessage, ChatRequest};
+    ///
+    /// let request = ChatRequest::new(vec![ChatMessage::user("Count to ten.")])
+    ///     .temperature(0.0)
+    ///     .max_output_tokens(50)
+    ///     .stop("five");
+    /// assert_eq!(request.stop, ["five"]);
+    /// ```
     #[must_use]
     pub fn stop(mut self, text: impl Into<String>) -> Self {
         self.stop.push(text.into());
@@ -189,6 +210,15 @@ pub struct ResponseSchema {
 
 impl ResponseSchema {
     /// Creates a strict schema for a model's answer: the provider must enforce the schema.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::agent::ResponseSchema;
+    ///
+    /// let schema = ResponseSchema::new("rating", json!({"type": "object"}));
+    /// assert!(schema.strict);
+    /// ```
     #[must_use]
     pub fn new(name: impl Into<String>, schema: impl Into<Json>) -> Self {
         Self {

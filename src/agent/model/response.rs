@@ -77,6 +77,8 @@ impl ChatResponse {
     }
 
     /// Adds a part at the end of the model answer.
+    ///
+    /// Use it in your own model for reasoning and provider state.
     #[must_use]
     pub fn with(mut self, part: Part) -> Self {
         self.parts.push(part);
@@ -84,12 +86,16 @@ impl ChatResponse {
     }
 
     /// Returns the text of the model answer, or an empty string if the answer has only tool calls. Reasoning is not part of the text.
+    ///
+    /// Several text parts are joined without a separator.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         text_of(&self.parts)
     }
 
     /// Returns the tool calls in the model answer, in order.
+    ///
+    /// An answer with calls is not final: the next request contains their results.
     #[must_use]
     pub fn tool_calls(&self) -> Vec<&ToolCall> {
         calls_in(&self.parts).collect()
@@ -105,6 +111,9 @@ impl ChatResponse {
     }
 
     /// Sets the reason why the model ended its answer.
+    ///
+    /// Defaults to [`StopReason::Finished`], and to [`StopReason::ToolCalls`] after
+    /// [`calling`](Self::calling).
     #[must_use]
     pub fn with_stop(mut self, stop: StopReason) -> Self {
         self.stop = stop;
@@ -149,7 +158,7 @@ pub enum StopReason {
     /// The model reached its token limit, so the text or the last call may be incomplete.
     ///
     /// The response of an agent then has `"truncated": true`, and the last call of the answer is
-    /// not made. Raise the limit of the provider, or ask for a shorter answer.
+    /// not made. Raise the limit of the provider, or request a shorter answer.
     MaxTokens,
     /// The provider reported another reason for the end of the model's answer, or no reason.
     Other,
@@ -157,7 +166,7 @@ pub enum StopReason {
 
 /// The number of tokens that a model request and its answer used.
 ///
-/// The default is zero, which also stands for unknown numbers. JSON may omit a field.
+/// The default is zero, also for unknown numbers. JSON may omit a field.
 ///
 /// # Examples
 /// ```

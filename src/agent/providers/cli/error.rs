@@ -109,6 +109,8 @@ pub struct RawOutput(pub(super) Vec<u8>);
 
 impl RawOutput {
     /// Returns the bytes of the program's output.
+    ///
+    /// Use it to find the encoding of the output, for example with [`String::from_utf8_lossy`].
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -165,6 +165,9 @@ impl CliProvider {
     }
 
     /// Adds an argument of the agent's program. All users of the machine can read arguments, so do not pass secrets here.
+    ///
+    /// Use [`env`](Self::env) for secrets. The task is not an argument: the program reads it from
+    /// standard input.
     #[must_use]
     pub fn arg(self, argument: impl Into<OsString>) -> Self {
         self.args([argument])
@@ -191,6 +194,8 @@ impl CliProvider {
 
     /// Sets the working directory of the program. Defaults to that of this process. With this setting, pass an absolute path of the
     /// program to [`new`](Self::new).
+    ///
+    /// A folder that does not exist is [`CliError::Start`] when a run starts.
     #[must_use]
     pub fn current_dir(self, folder: impl Into<PathBuf>) -> Self {
         self.with(|settings| settings.current_dir = Some(folder.into()))

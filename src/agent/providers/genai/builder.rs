@@ -98,6 +98,8 @@ impl GenaiModelBuilder {
     }
 
     /// Sets the maximum time to connect to the provider. Defaults to ten seconds.
+    ///
+    /// After the limit the error is [`ModelError::TimedOut`](crate::agent::ModelError::TimedOut).
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.connect = limit;
         self
@@ -105,6 +107,8 @@ impl GenaiModelBuilder {
 
     /// Sets the maximum time without data from the endpoint, before and during an answer. Defaults to two minutes, because a model may
     /// think for a long time before its first word.
+    ///
+    /// After the limit the error is [`ModelError::TimedOut`](crate::agent::ModelError::TimedOut).
     pub fn read_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.read = limit;
         self

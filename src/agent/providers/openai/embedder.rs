@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// Create one with [`OpenAiCompatible::builder`], which sets keys, timeouts and limits. The embedder makes no retries; the store that
 /// uses it does. Fields that hints exclude are not sent.
 ///
-/// All texts of one call are one request. The
+/// All strings of one call are one request. The
 /// store rejects vectors with another number of dimensions.
 ///
 /// ```no_run
