@@ -26,8 +26,8 @@ use std::sync::Arc;
 /// one, so an ordinary program does not need this type. Use it where the type [`Provider`] is
 /// needed, for example to choose between a model and an external program.
 ///
-/// A model receives [`ChatModel::stream`] in a turn of a chat session, and [`ChatModel::chat`]
-/// otherwise. Saved conversations are at most 1 MiB.
+/// The provider calls [`ChatModel::stream`] in a turn of a chat session if the agent has no
+/// guardrails, and [`ChatModel::chat`] otherwise. Saved conversations are at most 1 MiB.
 pub struct ApiProvider {
     model: Arc<dyn ChatModel>,
     #[cfg(feature = "workflows")]

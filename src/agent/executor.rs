@@ -254,8 +254,8 @@ impl AgentExecutor {
     /// Sets a callback that receives each effect of a run's state machine. The run calls the callback when it executes the effect. Use it
     /// for monitoring. The callback must not block.
     ///
-    /// A retry repeats the effects of calls that were in flight. A second call replaces the
-    /// callback.
+    /// The callback does not receive a tool call again if a retry of the run repeats it. A second
+    /// call of this method replaces the callback.
     ///
     /// # Examples
     /// ```

@@ -94,7 +94,8 @@ use std::sync::Arc;
 pub trait ChatModel: Send + Sync {
     /// Sends a request to the model and waits for the whole answer.
     ///
-    /// An agent calls this outside of chat sessions. The implementation must not retry: the run
+    /// An agent calls this outside of chat sessions, and in sessions if it has guardrails. The
+    /// implementation must not retry: the run
     /// does.
     ///
     /// # Errors
@@ -110,7 +111,8 @@ pub trait ChatModel: Send + Sync {
     /// The default implementation calls [`chat`](Self::chat) and returns the events of the whole answer. A model that wraps another must
     /// forward this method.
     ///
-    /// An agent calls this in a turn of a chat session, so that the client receives the text early.
+    /// An agent without guardrails calls this in a turn of a chat session, so that the client
+    /// receives the text early.
     ///
     /// # Errors
     /// [`ModelError`], from this method or as the last item of the stream. Its method [`retry`](ModelError::retry) tells whether a
