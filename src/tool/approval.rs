@@ -17,6 +17,8 @@ pub(crate) const ROLE: &str = "role:";
 
 /// Returns a role as an entry in a list of approvers, for example `role:finance` for the role `finance`.
 ///
+/// Use it in [`Approval::by`], so that everyone with the role may answer.
+///
 /// ```
 /// use universal_executor::tool::role;
 ///
@@ -38,6 +40,11 @@ type Predicate = dyn Fn(&Value) -> bool + Send + Sync;
 ///
 /// A rule fails closed: a condition that cannot be evaluated holds. Examples are unreadable arguments, a path without a value, a
 /// value of another type than the compared value, and a condition that panics.
+///
+/// Add a rule to a tool with the method `needs_approval`, such as
+/// [`JsonTool::needs_approval`](super::JsonTool::needs_approval). The rule then applies to every
+/// caller. An agent writes a `human.request.v1` and suspends its run until a permitted person
+/// answers. A request without an approval is answered with the error `approval_required`.
 ///
 /// ```
 /// use serde::Deserialize;
@@ -76,6 +83,16 @@ pub struct Approval {
 
 impl Approval {
     /// Creates an approval rule for all calls of a tool.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::tool::{Approval, Tool, json_tool, role};
+    ///
+    /// let delete = json_tool("delete", "Deletes a file.", json!({}), |_, _| async { Ok(json!(null)) })
+    ///     .needs_approval(Approval::always().by("ann").by(role("ops")));
+    /// assert_eq!(delete.settings().approvals, [Approval::always().by("ann").by("role:ops")]);
+    /// ```
     pub fn always() -> Self {
         Self {
             predicate: None,
@@ -113,11 +130,44 @@ impl Approval {
     /// The operator `exists` evaluates a path without a value if the path has only names and indexes. With wildcards, each element must
     /// have a value that can be compared, and an empty list needs the approval. A path with a filter, a slice, a union or `..` cannot be
     /// evaluated, so all calls need the approval. Use [`when`](Self::when) for such a condition.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    /// use universal_executor::machine::{Answer, MachineCall, ToolOutcome};
+    /// use universal_executor::model::Condition;
+    /// use universal_executor::tool::{Approval, ToolRegistry, json_tool};
+    /// use universal_executor::{BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb};
+    ///
+    /// let large = Approval::when_args(Condition::new("$.cents", "gt", Some(json!(10_000))));
+    /// let pay = json_tool("pay", "Pays.", json!({}), |_, _| async { Ok(json!("paid")) });
+    /// let tools = ToolRegistry::default().with(pay.needs_approval(large))?;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
+    /// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+    /// let small = MachineCall::new("c-1", "pay", json!({"cents": 500}));
+    /// assert_eq!(tools.call(small, None, &run, &store).await, Answer::success(json!("paid")).into());
+    ///
+    /// // A call without the compared value needs the approval, too.
+    /// let unknown = MachineCall::new("c-2", "pay", json!({}));
+    /// let outcome = tools.call(unknown, None, &run, &store).await;
+    /// let ToolOutcome::Answered(Answer::Error { code, .. }) = outcome else {
+    ///     panic!("no error");
+    /// };
+    /// assert_eq!(code, "approval_required");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn when_args(condition: Condition) -> Self {
         Self::always().and_args(condition)
     }
 
     /// Adds a condition to the approval rule. The rule applies to the tool calls for which all conditions hold.
+    ///
+    /// Add a second rule to the tool instead if one of several conditions must suffice.
     pub fn and_args(mut self, condition: Condition) -> Self {
         self.conditions.push(condition);
         self
@@ -125,12 +175,17 @@ impl Approval {
 
     /// Adds an approver to the approval rule: a name, or a role as returned by [`role`]. Without approvers, the approvers in
     /// `approval.by` of the agent definition apply. If the definition has no approvers, everyone may approve.
+    ///
+    /// A second call adds a second approver to this rule: any one of them may answer.
     pub fn by(mut self, person: impl Into<String>) -> Self {
         self.by.push(person.into());
         self
     }
 
     /// Sets the time limit of the question to the approver. Defaults to the time that the agent or the flow waits for people.
+    ///
+    /// If several rules apply to a call, the shortest time limit counts. The question has whole
+    /// seconds: a fraction is rounded up.
     pub fn expires_in(mut self, time: Duration) -> Self {
         self.expires_in = Some(time);
         self

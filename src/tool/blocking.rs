@@ -14,6 +14,9 @@ type Function = dyn Fn(Value, ToolContext) -> Result<Value, BoxError> + Send + S
 ///
 /// The function runs on a [`BlockingPool`]. The time for which a call waits for a slot of the pool counts towards the timeout of the
 /// call. A function cannot be stopped: after a timeout or a cancellation it continues, and its result is discarded.
+///
+/// [`json_tool_blocking`] and `tool_fn_blocking` create such a tool. Its methods set the
+/// [settings](ToolSettings), as for a [`JsonTool`](super::JsonTool).
 pub struct BlockingTool {
     name: String,
     description: String,
@@ -27,6 +30,31 @@ pub struct BlockingTool {
 ///
 /// The function runs on [`BlockingPool::shared`], unless [`on`](BlockingTool::on) sets another pool. The function can call
 /// `tokio::runtime::Handle::current().block_on(..)` to wait for async work, such as a write to [`ToolContext::store`].
+///
+/// The parameters are those of [`json_tool`](super::json_tool).
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::machine::{Answer, MachineCall};
+/// use universal_executor::tool::{ToolRegistry, json_tool_blocking};
+/// use universal_executor::{BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb};
+///
+/// let sum = json_tool_blocking("sum", "Adds 1 to n.", json!({"type": "integer"}), |input, _| {
+///     Ok(json!((1..=input.as_u64().unwrap_or(0)).sum::<u64>()))
+/// });
+/// let tools = ToolRegistry::default().with(sum)?;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
+/// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+/// let call = MachineCall::new("c-1", "sum", json!(100));
+/// assert_eq!(tools.call(call, None, &run, &store).await, Answer::success(json!(5050)).into());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub fn json_tool_blocking<F>(
     name: impl Into<String>,
     description: impl Into<String>,

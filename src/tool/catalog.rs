@@ -12,6 +12,10 @@ use tokio::time::sleep;
 ///
 /// A catalog is only for display. The crate never reads tools from a catalog, so a forged catalog gives no one a tool.
 ///
+/// Publish it when a service starts, so that people and other services see its tools. A catalog
+/// lists the tools at the time of [`of`](Self::of), and does not follow later changes of the
+/// registry.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::tool::{Catalog, Published, ToolRegistry, json_tool};
@@ -70,6 +74,26 @@ impl Catalog {
     }
 
     /// Sets the name of the tool catalog. Defaults to `tools`. Workers with different tools in one tenant need different names.
+    ///
+    /// The breadcrumb has the tags `tool:catalog` and `catalog:<name>`, and the name in the field
+    /// `catalog`.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::tool::{Catalog, Published, ToolRegistry};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let catalog = Catalog::of(&ToolRegistry::default()).named("billing");
+    /// assert_eq!(catalog.publish(&store).await?, Published::Created);
+    ///
+    /// let found = store.latest(Catalog::SCHEMA).await?.ok_or("no catalog")?;
+    /// assert_eq!(found.tag("catalog:"), Some("billing"));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -84,6 +108,11 @@ impl Catalog {
     /// # Errors
     /// The [`StoreError`] of a read or write, and [`StoreError::Conflict`] or [`StoreError::Unavailable`] if other workers keep changing
     /// the catalog during 20 attempts.
+    ///
+    /// # Cancel safety
+    /// A dropped future may have written the catalog. On a store with a ledger, other workers can
+    /// then wait for the lease of the dropped call before they create the catalog. Call the method
+    /// again.
     pub async fn publish(&self, store: &dyn BreadcrumbStore) -> Result<Published, StoreError> {
         let mut version = 1;
         let mut tries = 1;

@@ -14,6 +14,44 @@ use tokio::sync::OwnedSemaphorePermit;
 ///
 /// The type is the same for a tool that serves a request in its own run and for a tool that is called within the run of an agent. In
 /// an agent's run, the context has the trigger and the sources of the agent. A clone is cheap and can move into other tasks.
+///
+/// A tool receives the context as its second argument. Use
+/// [`idempotency_key`](Self::idempotency_key) for calls to external services,
+/// [`store`](Self::store) to read and write breadcrumbs, and [`progress`](Self::progress) in a slow
+/// tool.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::tool::{ToolExecutor, json_tool};
+/// use universal_executor::{BreadcrumbStoreExt, Event, MemoryStore};
+/// use universal_executor::{NewBreadcrumb, UniversalExecutor};
+///
+/// // The tool writes a breadcrumb as part of its run.
+/// let schema = json!({"type": "string"});
+/// let note = json_tool("note", "Saves a note.", schema, |input, context| async move {
+///     let note = NewBreadcrumb::new("note.v1").context(json!({"text": input}));
+///     let note = context.store().create(note).await?;
+///     Ok(json!({"id": note.id, "request": context.request_id()}))
+/// });
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let tool = ToolExecutor::new(note, Arc::new(store.clone()))?.also_writes(["note.v1"]);
+/// let request = json!({"tool": "note", "input": "milk", "requestId": "r-1"});
+/// let request = store.create(NewBreadcrumb::new("tool.request.v1").context(request)).await?;
+/// tool.process_event(&Event::created(&request)).await?;
+///
+/// let note = store.latest("note.v1").await?.ok_or("no note")?;
+/// assert_eq!(note.context["text"], "milk");
+/// assert_eq!(note.created_by.as_deref(), Some("note"));
+/// let response = store.latest("tool.response.v1").await?.ok_or("no response")?;
+/// assert_eq!(response.context["output"]["request"], "r-1");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ToolContext {
     context: Arc<ExecutionContext>,
@@ -81,6 +119,9 @@ impl ToolContext {
     }
 
     /// Creates a tool context for unit tests of a tool. Writes to `store` are neither stamped nor limited to schemas.
+    ///
+    /// The context belongs to no run: its request ID is the ID of the trigger, or the field
+    /// `requestId` of the trigger. [`json_tool`](super::json_tool) has an example.
     #[must_use]
     pub fn for_test(context: ExecutionContext, store: Arc<dyn BreadcrumbStore>) -> Self {
         Self {
@@ -93,6 +134,9 @@ impl ToolContext {
     }
 
     /// Returns the execution context of the run in which the tool is called, with the sources of the context subscriptions.
+    ///
+    /// Use it to read the sources of the context subscriptions, such as the pages or orders that
+    /// the caller selected.
     #[must_use]
     pub fn context(&self) -> &ExecutionContext {
         &self.context
@@ -119,6 +163,10 @@ impl ToolContext {
     /// missing.
     ///
     /// The author of a request can write any name, so the name proves nothing.
+    ///
+    /// Within the run of another executor, it is the argument of
+    /// [`ToolRegistry::call`](super::ToolRegistry::call). For a tool request, it is the field
+    /// `requestedBy` or `requested_by`.
     #[must_use]
     pub fn requested_by(&self) -> Option<&str> {
         match &self.call {
@@ -136,6 +184,11 @@ impl ToolContext {
 
     /// Returns the idempotency key for calls to external systems. All attempts of a tool request have the same key. Within the run
     /// of an agent, each tool call has a different key.
+    ///
+    /// Pass the key to external services that ignore repeated calls. A tool can be called again
+    /// after a crash if it is [idempotent](super::RetrySafety::Idempotent), and after
+    /// [`retry_after`](crate::retry_after). Within an agent's run, the key is a hash of the run's
+    /// key and the call ID, as 64 hexadecimal digits.
     #[must_use]
     pub fn idempotency_key(&self) -> &str {
         match &self.call {
@@ -148,6 +201,12 @@ impl ToolContext {
     ///
     /// The handle stamps each write with its creator, and refuses schemas that the run may not write. With a run ledger, commits fail
     /// once the lease of the run is lost. Committed writes remain if the run is retried.
+    ///
+    /// A tool of a [`ToolExecutor`](super::ToolExecutor) may write `tool.response.v1` and
+    /// `tool.progress.v1`, and the schemas of [`also_writes`](super::ToolExecutor::also_writes). A
+    /// tool of an agent may write the schemas in the agent's
+    /// [`responds_with`](crate::Profile::responds_with). A write of another schema is
+    /// [`StoreError::Forbidden`].
     #[must_use]
     pub fn store(&self) -> &dyn BreadcrumbStore {
         &*self.store
@@ -155,6 +214,10 @@ impl ToolContext {
 
     /// Waits for the first breadcrumb that matches a selector. Only breadcrumbs that are announced after this method call count. See
     /// [`ExecutionContext::wait_for`]. The wait counts towards the timeout of the tool call.
+    ///
+    /// The wait and its timeout start at the call, not at the first poll. To miss no answer, call
+    /// this method, then write the request, then await the future. Only a run that a
+    /// [`Runtime`](crate::Runtime) processes can wait.
     ///
     /// # Errors
     /// The errors of [`ExecutionContext::wait_for`].
@@ -174,6 +237,26 @@ impl ToolContext {
     /// # Errors
     /// [`StoreError::Forbidden`] if `progress` is too large or nests too deeply, or if the executor of the run may not write
     /// `tool.progress.v1`. Otherwise the [`StoreError`] of the write.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use universal_executor::tool::ToolContext;
+    /// use universal_executor::{BreadcrumbStoreExt, ExecutionContext, MemoryStore, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let run = ExecutionContext::for_trigger(NewBreadcrumb::new("tool.request.v1"));
+    /// let context = ToolContext::for_test(run, Arc::new(store.clone()));
+    /// context.progress("read 10 of 20 files").await?;
+    ///
+    /// let report = store.latest("tool.progress.v1").await?.ok_or("no report")?;
+    /// assert_eq!(report.context["number"], 1);
+    /// assert_eq!(report.context["progress"], "read 10 of 20 files");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn progress(&self, progress: impl Into<Value>) -> Result<(), StoreError> {
         let request = Request {
             id: self.request_id(),

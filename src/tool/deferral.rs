@@ -8,6 +8,10 @@ use std::fmt;
 ///
 /// A deferral works only if an agent calls the tool. The answer to a `tool.request.v1` is the error `cannot_defer`.
 ///
+/// Return the error from the function of the tool. `agent` is the name of the agent that takes
+/// over, and `prompt` is its task. The deferral is not retried and uses no attempt of the run.
+/// Agent and prompt have at most 128 KiB together; more is the error `output_too_large`.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::tool::{handoff, json_tool};
@@ -29,6 +33,8 @@ pub fn handoff(agent: impl Into<String>, prompt: impl Into<String>) -> BoxError 
 ///
 /// The error is a deferral of the kind `question`, with the payload `{"question": text, "options": [..]}`. Like [`handoff`], it
 /// works only if an agent calls the tool.
+///
+/// The run of the agent is suspended until the person answers, so it occupies no worker meanwhile.
 ///
 /// ```
 /// use serde_json::json;
@@ -53,6 +59,8 @@ pub fn ask_human(question: impl Into<Question>) -> BoxError {
 /// [agent](crate::agent::AgentExecutor) supports only handoffs and questions. For any other kind, the result of the call is the
 /// error `cannot_defer`.
 ///
+/// Kind and payload have at most 128 KiB together; more is the error `output_too_large`.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::tool::{deferred, json_tool};
@@ -71,6 +79,17 @@ pub fn deferred(kind: impl Into<String>, payload: impl Into<Json>) -> BoxError {
 }
 
 /// Question of a tool to a person. The answer becomes the result of the tool call.
+///
+/// A string converts to a question without options, so `ask_human("Who are you?")` works.
+///
+/// # Examples
+/// ```
+/// use universal_executor::tool::Question;
+///
+/// let question = Question::new("Refund order 7?").options(["yes", "no"]);
+/// assert_eq!(question.options, ["yes", "no"]);
+/// assert_eq!(Question::from("Why?"), Question::new("Why?"));
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Question {
@@ -91,6 +110,8 @@ impl Question {
     }
 
     /// Adds answers that the person can choose from.
+    ///
+    /// A second call adds more answers.
     #[must_use]
     pub fn options<T: Into<String>>(mut self, options: impl IntoIterator<Item = T>) -> Self {
         self.options.extend(options.into_iter().map(Into::into));

@@ -7,14 +7,42 @@ use crate::model::{
 use serde_json::{Map, Value};
 
 /// A tool definition, read from the context of a `tool.v1` breadcrumb. It defines the subscriptions of a registered tool.
+///
+/// A definition changes the triggers of a tool without a new release of the service. The function,
+/// the description and the schemas of the tool stay those in code. Pass a definition to
+/// [`ToolExecutor::from_read_definition`](super::ToolExecutor::from_read_definition).
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::tool::ToolDefinition;
+///
+/// let definition = ToolDefinition::from_json(&json!({
+///     "name": "sum",
+///     "subscriptions": [{"schema_name": "order.v1", "role": "trigger"}],
+///     "responds_with": ["price.v1"],
+///     "writes": ["price.v1"],
+/// }))?;
+///
+/// assert_eq!(definition.name, "sum");
+/// assert_eq!(definition.responds_with, ["price.v1"]);
+/// assert_eq!(definition.warnings().len(), 1); // `writes` has no effect
+/// # Ok::<(), universal_executor::tool::ToolError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ToolDefinition {
     /// The name of the defined tool.
+    ///
+    /// It must be the name of the tool that the definition is used with, else
+    /// [`ToolError::OtherTool`].
     pub name: String,
     /// The breadcrumbs that trigger the tool, and the context of its calls.
     pub subscriptions: Subscriptions,
     /// The schemas that the tool may write besides its response.
+    ///
+    /// Defaults to an empty list: the tool then writes only `tool.response.v1` and
+    /// `tool.progress.v1`.
     pub responds_with: Vec<String>,
     warnings: Vec<Finding>,
     text: String,
@@ -64,6 +92,23 @@ impl ToolDefinition {
     ///
     /// # Errors
     /// The errors of [`from_json`](Self::from_json), and [`ToolError::UnknownField`] for an unknown field in strict mode.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::model::DefinitionOptions;
+    /// use universal_executor::tool::{ToolDefinition, ToolError};
+    ///
+    /// let definition = json!({
+    ///     "name": "sum",
+    ///     "subscriptions": [{"schema_name": "order.v1", "role": "trigger"}],
+    ///     "writes": ["price.v1"],
+    /// });
+    /// let strict = DefinitionOptions::default().strict();
+    ///
+    /// let error = ToolDefinition::from_json_with(&definition, &strict);
+    /// assert!(matches!(error, Err(ToolError::UnknownField { .. })));
+    /// ```
     pub fn from_json_with(
         definition: &Value,
         options: &DefinitionOptions,

@@ -24,6 +24,9 @@ use std::time::Duration;
 /// the retries of the run. Requests for tools that are not in the registry are ignored, unless
 /// [`answering_unknown`](Self::answering_unknown) is set.
 ///
+/// Use it instead of one [`ToolExecutor`] for each tool: the service then has one executor ID, and a
+/// new tool needs only a new entry in the registry.
+///
 /// ```
 /// use serde_json::json;
 /// use std::sync::Arc;

@@ -4,6 +4,10 @@ use crate::model::{DefinitionError, DefinitionPath};
 use std::panic::Location;
 
 /// Error of registering a tool, or of creating an executor for a tool.
+///
+/// A program meets the error when it starts, before the first call. Each variant is a mistake in
+/// the code, in a definition or in the choice of the store. An error of a call is no `ToolError`:
+/// it is an answer with a code, see [`ToolRegistry::call`](super::ToolRegistry::call).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
@@ -16,6 +20,9 @@ pub enum ToolError {
         name: String,
     },
     /// The input or output schema of the tool is not a valid JSON Schema, or uses an unsupported or unsafe feature.
+    ///
+    /// With the feature `validate`, a schema has at most 64 KiB, 32 levels and 32 patterns, and
+    /// each `$ref` points into the schema itself. Change the schema as the reason says.
     #[error("the {which} schema of tool {name:?} cannot be used: {reason}")]
     BadSchema {
         /// The name of the tool with the refused schema.
@@ -27,6 +34,9 @@ pub enum ToolError {
     },
     /// A field of the tool definition does not exist, and the definition is read in
     /// [strict](crate::model::DefinitionOptions::strict) mode.
+    ///
+    /// Remove or rename the field, or read the definition without the strict mode, which reports a
+    /// warning.
     #[error("{path} of the tool definition: {problem}")]
     UnknownField {
         /// The path of the unknown field in the context of the tool definition.
@@ -35,6 +45,9 @@ pub enum ToolError {
         problem: String,
     },
     /// Two tools with the same name were added to one registry.
+    ///
+    /// Rename one of the tools: [`ToolRegistry::with`](super::ToolRegistry::with) never replaces a
+    /// tool.
     #[error("tool {name:?} is registered at {first} and again at {second}; rename one of them")]
     Duplicate {
         /// The name that both tools have.
@@ -72,6 +85,8 @@ pub enum ToolError {
         expected: &'static str,
     },
     /// The subscriptions of the tool or of the tool dispatcher are invalid.
+    ///
+    /// The cause names the field with the problem.
     #[error("the subscriptions of tool {name:?} are invalid; see the cause")]
     Subscriptions {
         /// The tool name, or the executor ID of a [`ToolDispatcher`](super::ToolDispatcher).
@@ -80,6 +95,9 @@ pub enum ToolError {
         source: DefinitionError,
     },
     /// The executor of the tool can never work: its ID or a setting is invalid, or its store lacks a capability.
+    ///
+    /// An example is an [at-most-once](super::RetrySafety::AtMostOnce) tool on a store without a
+    /// run ledger. [`WithLedger`](crate::WithLedger) adds a ledger to such a store.
     #[error("the executor of the tool is invalid, or its store lacks a capability; see the cause")]
     Invalid(#[from] InvalidExecutor),
 }

@@ -19,6 +19,40 @@ use std::time::Duration;
 /// The [`ToolSettings`](super::ToolSettings) of the tool determine timeouts, retries and limits. A tool that is not
 /// [`idempotent`](Self::idempotent) runs once per request: after a crash, a timeout or a panic, the requester receives an error,
 /// and the run leaves a dead letter. A [`ToolDispatcher`](super::ToolDispatcher) serves many tools in the same way.
+///
+/// Use it to serve a tool to other services, workflows and agents that run elsewhere. The executor
+/// ID is the tool name. Run it with a [`Runtime`](crate::Runtime), or call
+/// [`process_event`](UniversalExecutor::process_event) in a test.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::tool::{ToolExecutor, json_tool};
+/// use universal_executor::{BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb};
+/// use universal_executor::{Outcome, UniversalExecutor};
+///
+/// let broken = json_tool("broken", "Always fails.", json!({}), |_, _| async {
+///     Err("the printer is offline".into())
+/// });
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let tool = ToolExecutor::new(broken, Arc::new(store.clone()))?;
+/// assert_eq!(tool.id(), "broken");
+///
+/// // An error of the tool is also an answer.
+/// let request = NewBreadcrumb::new(ToolExecutor::REQUEST).context(json!({"tool": "broken"}));
+/// let request = store.create(request).await?;
+/// let outcome = tool.process_event(&Event::created(&request)).await?;
+/// assert!(matches!(outcome, Outcome::Responded { .. }));
+/// let response = store.latest(ToolExecutor::RESPONSE).await?.ok_or("no response")?;
+/// assert_eq!(response.context["status"], "error");
+/// assert_eq!(response.context["error"], "the printer is offline");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub struct ToolExecutor {
     entry: Entry,
     store: Arc<dyn BreadcrumbStore>,
@@ -98,6 +132,37 @@ impl ToolExecutor {
     ///
     /// # Errors
     /// The errors of [`new`](Self::new), and [`ToolError::Invalid`] if a subscription needs a capability that the store does not have.
+    ///
+    /// Use it for a tool that reacts to another schema than `tool.request.v1`, or that reads
+    /// context subscriptions. The input is the field `input` of the trigger's context, or the whole
+    /// context.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    /// use universal_executor::tool::{ToolExecutor, json_tool};
+    /// use universal_executor::{BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb};
+    /// use universal_executor::{Subscription, Subscriptions, UniversalExecutor};
+    ///
+    /// let count = json_tool("count", "Counts items.", json!({}), |order, _| async move {
+    ///     Ok(json!(order["items"].as_array().map_or(0, Vec::len)))
+    /// });
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let orders = Subscriptions::new([Subscription::trigger("order.v1")])?;
+    /// let tool = ToolExecutor::with_subscriptions(count, orders, Arc::new(store.clone()))?;
+    /// let order = NewBreadcrumb::new("order.v1").context(json!({"items": ["tea", "milk"]}));
+    /// let order = store.create(order).await?;
+    /// tool.process_event(&Event::created(&order)).await?;
+    ///
+    /// let response = store.latest("tool.response.v1").await?.ok_or("no response")?;
+    /// assert_eq!(response.context["output"], 2);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[track_caller]
     pub fn with_subscriptions(
         tool: impl Tool + 'static,
@@ -126,6 +191,9 @@ impl ToolExecutor {
     }
 
     /// Declares that repeated calls of the tool do no harm. After a crash, a timeout or a panic, the call is retried.
+    ///
+    /// A request then has up to 5 attempts. The method has the same effect as the tool's setting
+    /// [`RetrySafety::Idempotent`] for this executor only.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
         self.profile = RetrySafety::Idempotent.apply(self.profile);
@@ -134,6 +202,9 @@ impl ToolExecutor {
 
     /// Adds schemas that the tool may write through [`ToolContext::store`](super::ToolContext::store). Defaults to the response and
     /// `tool.progress.v1`.
+    ///
+    /// A write of any other schema fails with
+    /// [`StoreError::Forbidden`](crate::store::StoreError::Forbidden).
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         let allowed = self.profile.responds_with.get_or_insert_default();

@@ -3,6 +3,10 @@
 //! A tool consists of a name, a description, an input schema and a function. A [`ToolExecutor`] adds subscriptions and a store, and
 //! answers each request with a `tool.response.v1` that has a `status`, also after an error.
 //!
+//! Use this module when a model, a workflow or another service must call a function of your
+//! service. For code that reacts to your own schemas, use an executor instead:
+//! [`executor`](fn@crate::executor).
+//!
 //! | breadcrumb | context |
 //! |---|---|
 //! | `tool.request.v1` | `tool`, `input`, and optionally `requestId` and `requestedBy`, of up to 512 bytes each |
@@ -47,6 +51,19 @@
 //! # })?;
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
+//!
+//! # Types to start with
+//! | to | use |
+//! |---|---|
+//! | create a tool | [`json_tool`], or `tool_fn` with the feature `schema` |
+//! | create a tool from a function that blocks | [`json_tool_blocking`], [`BlockingPool`] |
+//! | give an agent or a flow its tools | [`ToolRegistry`], [`ToolPermissions`] |
+//! | answer the requests for one tool | [`ToolExecutor`] |
+//! | answer the requests for all tools of a registry | [`ToolDispatcher`] |
+//! | call a tool of another service | [`remote_tool`] |
+//! | have a person approve calls | [`Approval`] |
+//! | let a tool ask a person or another agent | [`ask_human`], [`handoff`] |
+//! | show the tools to people and models | [`Catalog`] |
 
 mod answer;
 mod approval;
@@ -110,15 +127,64 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// A function with a name, a description, an input schema and settings. Agents and request breadcrumbs can call a tool.
+///
+/// Implement the trait for a type with its own state, or for a tool whose schema is created at run
+/// time. For a single function, [`json_tool`] is shorter. An `Arc` of a tool is also a tool.
+///
+/// Name, description, schema and settings must stay the same: a [`ToolRegistry`] and a
+/// [`ToolExecutor`] read the name and the schemas once.
+///
+/// # Examples
+/// ```
+/// use serde_json::{Value, json};
+/// use universal_executor::tool::{Tool, ToolContext, ToolRegistry};
+/// use universal_executor::{BoxError, async_trait};
+///
+/// struct Upper {
+///     schema: Value,
+/// }
+///
+/// #[async_trait]
+/// impl Tool for Upper {
+///     fn name(&self) -> &str {
+///         "upper"
+///     }
+///
+///     fn description(&self) -> &str {
+///         "Returns a string in upper case."
+///     }
+///
+///     fn input_schema(&self) -> &Value {
+///         &self.schema
+///     }
+///
+///     async fn call(&self, input: Value, _: ToolContext) -> Result<Value, BoxError> {
+///         let text = input.as_str().ok_or("the input must be a string")?;
+///         Ok(text.to_uppercase().into())
+///     }
+/// }
+///
+/// let registry = ToolRegistry::default().with(Upper { schema: json!({"type": "string"}) })?;
+/// assert_eq!(registry.names(), ["upper"]);
+/// # Ok::<(), universal_executor::tool::ToolError>(())
+/// ```
 #[async_trait]
 pub trait Tool: Send + Sync {
     /// Returns the tool name, which has 1 to 64 characters of `a-z`, `0-9`, `.`, `_` and `-`. Requests and calls must use the exact name.
     fn name(&self) -> &str;
 
     /// Returns the description of the tool, by which a model selects it.
+    ///
+    /// Write the description for the model: the purpose of the tool, and the cases in which to call
+    /// it.
     fn description(&self) -> &str;
 
     /// Returns the JSON Schema of the tool's input.
+    ///
+    /// A model receives the schema with the name and the description. With the feature `validate`,
+    /// an input that does not match is answered with the error `invalid_input`, and the tool is not
+    /// called. Without the feature, any input reaches [`call`](Self::call). A schema of `{}`
+    /// accepts everything.
     fn input_schema(&self) -> &Value;
 
     /// Returns the settings of the tool, such as timeout and retry safety. Defaults to [`ToolSettings::default`].
@@ -129,6 +195,10 @@ pub trait Tool: Send + Sync {
     }
 
     /// Does the work of one tool call, and returns the output.
+    ///
+    /// The timeout, the limit on concurrent calls, the approval rules and the schema checks do not
+    /// apply to a direct call of this method. A [`ToolRegistry`], a [`ToolExecutor`] and a
+    /// [`ToolDispatcher`] apply them.
     ///
     /// # Errors
     /// An error is an answer: the requester receives its message with `"status": "error"`.

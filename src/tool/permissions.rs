@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 /// The [permission tags](super::ToolSettings::permission_tags) of a tool name the capabilities of a call. Permission by
 /// [tags](Self::tags) allows the tools that have tags and whose tags are all in the list.
 ///
+/// [`ToolRegistry::allowed`](super::ToolRegistry::allowed) applies the permissions once: its result
+/// has only the allowed tools, so a model does not even see the others.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::tool::{ToolPermissions, ToolRegistry, json_tool};
@@ -51,6 +54,9 @@ impl ToolPermissions {
     }
 
     /// Creates permissions for the tools with exactly these names, regardless of their permission tags.
+    ///
+    /// A name without a tool allows nothing and is no error. A tool that is registered later under
+    /// the name is not in a registry that was restricted earlier.
     #[must_use]
     pub fn names<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Self {
         Self::of(Tools::Named(names.into_iter().map(Into::into).collect()))
@@ -64,6 +70,22 @@ impl ToolPermissions {
 
     /// Restricts the allowed tools to tools whose permission tags are all in this list. Tools without tags remain allowed. A second
     /// call replaces the list of the first.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::tool::{ToolPermissions, ToolRegistry, json_tool};
+    ///
+    /// let tool = |name| json_tool(name, "", json!({}), |input, _| async move { Ok(input) });
+    /// let registry = ToolRegistry::default()
+    ///     .with(tool("add"))?
+    ///     .with(tool("read").permission_tags(["disk"]))?
+    ///     .with(tool("send").permission_tags(["egress"]))?;
+    ///
+    /// let offline = ToolPermissions::all().and_only_tags(["disk"]);
+    /// assert_eq!(registry.allowed(&offline).names(), ["add", "read"]);
+    /// # Ok::<(), universal_executor::tool::ToolError>(())
+    /// ```
     #[must_use]
     pub fn and_only_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.granted = Some(tags.into_iter().map(Into::into).collect());

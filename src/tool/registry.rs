@@ -19,6 +19,10 @@ use std::sync::Arc;
 /// [`allowed`](Self::allowed) returns a registry with only the tools that a caller may call. For its holder, a forbidden tool is the
 /// same as an unknown tool.
 ///
+/// An agent, a [`ToolDispatcher`](super::ToolDispatcher) and [`Catalog::of`](super::Catalog::of)
+/// take a registry. Register each tool once, and pass clones of the registry to all callers, so
+/// that [`max_concurrent`](ToolSettings::max_concurrent) is one limit.
+///
 /// ```
 /// use serde_json::json;
 /// use std::sync::Arc;
@@ -53,9 +57,29 @@ pub struct ToolRegistry {
 impl ToolRegistry {
     /// Adds a tool to the registry.
     ///
+    /// With the feature `validate`, an input or output schema may have at most 64 KiB, 32 levels
+    /// and 32 patterns. A `$ref` must point into the schema itself. Without the feature, schemas
+    /// are not checked.
+    ///
     /// # Errors
     /// [`ToolError::BadName`] and [`ToolError::BadSchema`] for an invalid tool, and [`ToolError::Duplicate`], with the source locations of
     /// both registrations, if the name is already registered.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::tool::{ToolError, ToolRegistry, json_tool};
+    ///
+    /// let echo = |name| json_tool(name, "", json!({}), |input, _| async move { Ok(input) });
+    /// let registry = ToolRegistry::default().with(echo("echo"))?;
+    /// assert!(registry.get("echo").is_some());
+    ///
+    /// let duplicate = registry.clone().with(echo("echo"));
+    /// assert!(matches!(duplicate, Err(ToolError::Duplicate { .. })));
+    /// let invalid = registry.with(echo("Echo it"));
+    /// assert!(matches!(invalid, Err(ToolError::BadName { .. })));
+    /// # Ok::<(), ToolError>(())
+    /// ```
     #[track_caller]
     pub fn with(mut self, tool: impl Tool + 'static) -> Result<Self, ToolError> {
         let entry = Entry::new(Arc::new(tool), Location::caller())?;
@@ -72,6 +96,9 @@ impl ToolRegistry {
     }
 
     /// Returns a registry with only the tools that the permissions of a caller allow.
+    ///
+    /// The tools and their limits are shared with this registry. [`ToolPermissions`] has an
+    /// example.
     #[must_use]
     pub fn allowed(&self, permissions: &ToolPermissions) -> Self {
         let allowed = |entry: &Arc<Entry>| permissions.allow(&*entry.tool);
@@ -84,6 +111,9 @@ impl ToolRegistry {
     }
 
     /// Returns the tool with exactly this name, or `None` if the registry has no such tool.
+    ///
+    /// Use it to read the schemas and the settings of a tool. To call a tool, use
+    /// [`call`](Self::call), which applies the settings.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
         self.entry(name).map(|entry| &*entry.tool)
@@ -96,6 +126,9 @@ impl ToolRegistry {
     }
 
     /// Returns the descriptions of all tools of the registry for a model, in the order of their names.
+    ///
+    /// Pass them to a model as the tools that it can call. A clone of a description shares the
+    /// schemas.
     #[must_use]
     pub fn specs(&self) -> Vec<ToolSpec> {
         let specs = self.entries.values().map(|entry| entry.spec.clone());

@@ -30,6 +30,10 @@ use tokio::time::Instant;
 ///
 /// This service does not serve the tool: a [`ToolDispatcher`](super::ToolDispatcher) ignores requests for it, and a
 /// [`ToolExecutor`](super::ToolExecutor) for it cannot be created.
+///
+/// The timeout is the time from the request to the response, and defaults to 30 s. After the
+/// timeout, the call is answered with the error `timeout`, and the other service may still execute
+/// the request.
 #[derive(Clone, Debug)]
 pub struct RemoteTool {
     name: String,
@@ -39,6 +43,8 @@ pub struct RemoteTool {
 }
 
 /// Creates a tool that another service serves, from the tool's name, its description and the JSON Schema of its input.
+///
+/// Name and input schema must be those of the tool in the other service, which checks them again.
 ///
 /// ```
 /// use serde_json::json;

@@ -6,10 +6,35 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 /// Settings of a tool, such as timeout, retry safety and limits. They apply to every caller and every way to call the tool.
+///
+/// Tools of [`json_tool`](super::json_tool), `tool_fn`,
+/// [`json_tool_blocking`](super::json_tool_blocking) and [`remote_tool`](super::remote_tool) have
+/// one method for each setting. A type that implements [`Tool`](super::Tool) stores its settings
+/// and returns them from [`settings`](super::Tool::settings).
+///
+/// # Examples
+/// ```
+/// use std::num::NonZeroUsize;
+/// use std::time::Duration;
+/// use universal_executor::tool::{RetrySafety, ToolSettings};
+///
+/// let mut settings = ToolSettings::default();
+/// assert_eq!(settings.timeout, Duration::from_secs(30));
+/// assert_eq!(settings.retry, RetrySafety::Once);
+/// assert_eq!(settings.max_output_bytes, 128 * 1024);
+///
+/// settings.timeout = Duration::from_secs(5);
+/// settings.max_concurrent = NonZeroUsize::new(4);
+/// settings.permission_tags = vec!["egress".to_owned()];
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ToolSettings {
     /// Timeout of a tool call, including the wait for a permit of [`max_concurrent`](Self::max_concurrent). Defaults to 30 s.
+    ///
+    /// A call that exceeds the timeout is answered with the error `timeout` in the run of an agent.
+    /// In a [`ToolExecutor`](super::ToolExecutor) or [`ToolDispatcher`](super::ToolDispatcher),
+    /// [`retry`](Self::retry) decides whether the call is repeated.
     pub timeout: Duration,
     /// Maximum number of concurrent calls of the tool in this process, or `None` (the default) for no limit.
     ///
@@ -25,8 +50,14 @@ pub struct ToolSettings {
     pub retry: RetrySafety,
     /// User-defined capabilities of a tool call, such as `egress` or `destructive`. See
     /// [`ToolPermissions`](super::ToolPermissions).
+    ///
+    /// Defaults to no tags.
     pub permission_tags: Vec<String>,
     /// The JSON Schema of the tool's output, or `None` (the default) for any output.
+    ///
+    /// Outputs are checked only with the feature `validate`. An output that does not match is
+    /// replaced by the error `invalid_output`. An invalid schema is
+    /// [`ToolError::BadSchema`](super::ToolError::BadSchema) at the registration.
     pub output_schema: Option<Value>,
     /// Maximum size of the tool's output in bytes. A larger output is an error. Defaults to 128 KiB, which is also the maximum size
     /// of a result that an agent saves.
@@ -67,10 +98,28 @@ pub(super) enum Place {
 /// lost. Nothing else is retried in an agent's run: after a timeout, a panic or [`retry_after`](crate::retry_after), the model receives
 /// an error, and may make another call with another ID. A run that is [redone](crate::RunLedger::redo) repeats its calls regardless of
 /// this setting.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::tool::{RetrySafety, Tool, json_tool};
+///
+/// let tool = || json_tool("pay", "Pays.", json!({}), |_, _| async { Ok(json!("paid")) });
+///
+/// assert_eq!(tool().settings().retry, RetrySafety::Once);
+/// assert_eq!(tool().idempotent().settings().retry, RetrySafety::Idempotent);
+/// assert_eq!(tool().at_most_once().settings().retry, RetrySafety::AtMostOnce);
+/// assert!(RetrySafety::Idempotent < RetrySafety::Once);
+/// assert!(RetrySafety::Once < RetrySafety::AtMostOnce);
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum RetrySafety {
     /// Repeated calls of the tool do no harm. An interrupted call is retried with the same
     /// [key](super::ToolContext::idempotency_key).
+    ///
+    /// Use it for reads, and for writes to services that accept the key. A request has up to 5
+    /// attempts, with exponential delays of 1 s to 60 s
+    /// ([`RetryPolicy::default`](crate::executor::RetryPolicy)).
     Idempotent,
     /// An interrupted tool call is not retried, and the requester receives an error, for example `outcome_unknown` after a crash.
     /// This is the default.
@@ -136,6 +185,9 @@ macro_rules! with_settings {
     ($tool:ty) => {
         impl $tool {
             /// Sets the timeout of a tool call, including the wait for a permit of `max_concurrent`. Defaults to 30 s.
+            ///
+            /// See [`ToolSettings::timeout`]($crate::tool::ToolSettings::timeout) for the result of
+            /// a longer call.
             #[must_use]
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
                 self.settings.timeout = timeout;
@@ -152,6 +204,9 @@ macro_rules! with_settings {
             }
 
             /// Declares that repeated calls of the tool do no harm. After a crash, a timeout or a panic, the call is retried.
+            ///
+            /// Without this method, an interrupted call is not repeated. See
+            /// [`RetrySafety`]($crate::tool::RetrySafety).
             #[must_use]
             pub fn idempotent(mut self) -> Self {
                 self.settings.retry = $crate::tool::RetrySafety::Idempotent;
@@ -160,6 +215,9 @@ macro_rules! with_settings {
 
             /// Never calls the tool a second time for one request: see
             /// [`RetrySafety::AtMostOnce`]($crate::tool::RetrySafety::AtMostOnce).
+            ///
+            /// A [`ToolExecutor`]($crate::tool::ToolExecutor) for the tool needs a store with a run
+            /// ledger.
             #[must_use]
             pub fn at_most_once(mut self) -> Self {
                 self.settings.retry = $crate::tool::RetrySafety::AtMostOnce;
@@ -168,6 +226,8 @@ macro_rules! with_settings {
 
             /// Adds tags for the capabilities of a tool call, such as `egress`: see
             /// [`ToolPermissions`]($crate::tool::ToolPermissions).
+            ///
+            /// A second call adds to the tags of the first.
             #[must_use]
             pub fn permission_tags<T: Into<String>>(
                 mut self,
@@ -179,6 +239,9 @@ macro_rules! with_settings {
             }
 
             /// Sets the JSON Schema of the tool's output.
+            ///
+            /// Outputs are checked only with the feature `validate`. Defaults to no schema: any
+            /// output passes.
             #[must_use]
             pub fn output_schema(mut self, schema: serde_json::Value) -> Self {
                 self.settings.output_schema = Some(schema);
@@ -194,6 +257,9 @@ macro_rules! with_settings {
 
             /// Adds a rule that selects calls of the tool that need the approval of a person: see
             /// [`ToolSettings::approvals`]($crate::tool::ToolSettings::approvals).
+            ///
+            /// A second call adds a second rule. A call needs an approval if at least one rule
+            /// applies to it.
             #[must_use]
             pub fn needs_approval(mut self, rule: $crate::tool::Approval) -> Self {
                 self.settings.approvals.push(rule);

@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 /// Description of a tool for a model. A clone shares the schemas.
 ///
+/// [`ToolRegistry::specs`](super::ToolRegistry::specs) creates the descriptions of registered
+/// tools. Build one with [`new`](Self::new) in the test of a model client. Descriptions serialize
+/// in camel case.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::tool::ToolSpec;

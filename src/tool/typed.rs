@@ -13,6 +13,13 @@ use serde_json::Value;
 /// model. An input that does not deserialize to the type never reaches the function: the answer is the error `invalid_input` with the
 /// path and the reason.
 ///
+/// The function returns any type with `Serialize`, and the output of the call is its JSON.
+/// `tool_fn` sets no output schema; [`JsonTool::output_schema`] does. A generated schema has no
+/// `$ref`, except for a recursive type, because not every model follows references.
+///
+/// The input is deserialized without the feature `validate`, too. Use
+/// `#[serde(deny_unknown_fields)]` to refuse fields that the type does not have.
+///
 /// ```
 /// use schemars::JsonSchema;
 /// use serde::Deserialize;
@@ -52,6 +59,10 @@ where
 }
 
 /// Creates a tool from a blocking function over Rust types. See [`tool_fn`] for the types and [`BlockingTool`] for blocking functions.
+///
+/// Use this function for file access, long computations and libraries without async support. It
+/// runs on [`BlockingPool::shared`](super::BlockingPool::shared), unless [`BlockingTool::on`] sets
+/// another pool.
 ///
 /// ```
 /// use schemars::JsonSchema;

@@ -28,6 +28,9 @@ use tokio::time::{Instant, sleep_until};
 /// A stuck thread delays neither the exit of the process nor the shutdown of an async runtime. Calls wait for a slot in the order of
 /// their arrival. The pool does not limit the number of waiting calls. The callers limit it, for example a runtime by its runs.
 ///
+/// Use a separate pool for tools that can hang or take long, so that they do not use up the slots
+/// of other tools. Otherwise the [shared](Self::shared) pool suffices.
+///
 /// ```
 /// use std::num::NonZeroUsize;
 /// use universal_executor::tool::{BlockingPool, json_tool_blocking};
@@ -57,6 +60,19 @@ const NO_THREAD: Duration = Duration::from_secs(1);
 
 impl BlockingPool {
     /// Creates a pool that runs at most `slots` blocking functions at a time, apart from replacements for stuck calls.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::num::NonZeroUsize;
+    /// use std::time::Duration;
+    /// use universal_executor::tool::BlockingPool;
+    ///
+    /// let slots = NonZeroUsize::new(4).ok_or("no slots")?;
+    /// let pool = BlockingPool::new(slots).stuck_after(Duration::from_secs(30));
+    /// assert_eq!((pool.slots(), pool.busy(), pool.stuck()), (4, 0, 0));
+    /// assert!(!pool.all_stuck());
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn new(slots: NonZeroUsize) -> Self {
         let slots = slots.get().min(Semaphore::MAX_PERMITS / 2);
@@ -69,6 +85,12 @@ impl BlockingPool {
     }
 
     /// Returns the shared pool of the process, which has 16 slots. It is the default pool of blocking tools.
+    ///
+    /// ```
+    /// use universal_executor::tool::BlockingPool;
+    ///
+    /// assert_eq!(BlockingPool::shared().slots(), 16);
+    /// ```
     #[must_use]
     pub fn shared() -> Self {
         static SHARED: LazyLock<BlockingPool> =
@@ -78,6 +100,8 @@ impl BlockingPool {
 
     /// Sets the duration after which a blocking call without a waiting caller counts as stuck. Defaults to 10 s. The setting
     /// applies to all clones of the pool.
+    ///
+    /// The time counts from the timeout or the cancellation of the call, not from its start.
     #[must_use]
     pub fn stuck_after(self, after: Duration) -> Self {
         self.0.calls().stuck_after = after;
@@ -93,6 +117,8 @@ impl BlockingPool {
     }
 
     /// Returns the number of blocking calls that run on the pool, including stuck calls.
+    ///
+    /// Report it as a gauge. A value near [`slots`](Self::slots) means that further calls wait.
     #[must_use]
     pub fn busy(&self) -> usize {
         self.0.look(Instant::now());
@@ -100,6 +126,8 @@ impl BlockingPool {
     }
 
     /// Returns the number of stuck calls: their functions still run, but no caller waits for them.
+    ///
+    /// An alert on a value above 0 finds tools whose functions lack a timeout of their own.
     #[must_use]
     pub fn stuck(&self) -> usize {
         self.0.look(Instant::now());
