@@ -3,6 +3,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The kind of a definition to check, such as an agent or a workflow.
+///
+/// The schema name of a breadcrumb decides the kind. JSON without a schema name is recognised by
+/// its fields, such as `agent_id` or `flows`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -21,8 +24,12 @@ pub enum Kind {
     /// A list of subscriptions that is not part of a definition.
     Subscriptions,
     /// A breadcrumb that is not a definition, by its schema.
+    ///
+    /// The check reports a warning.
     Other,
     /// JSON that is not a definition.
+    ///
+    /// The check reports an error.
     Unknown,
 }
 

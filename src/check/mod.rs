@@ -27,6 +27,14 @@
 //! assert!(report.has_errors());
 //! ```
 //!
+//! # Types to start with
+//! | to | use |
+//! |---|---|
+//! | read a file or a breadcrumb | [`CheckSource`] |
+//! | check many definitions, or one | [`Check::all`], [`Check::one`] |
+//! | fail a test or a build | [`Report::has_errors`] |
+//! | print the problems | [`Finding`], whose `Display` has position, path and message |
+//!
 //! # Limits
 //! A check knows neither the models and tools that a service registers nor the capabilities of its store. It reports at most 100
 //! findings for each definition and the number of omitted findings.
@@ -51,6 +59,27 @@ use common::Context;
 use related::Declaration;
 
 /// A check of definitions, with its settings.
+///
+/// A check reads no file and no store. It keeps no state, so one value can check any number of
+/// definitions.
+///
+/// # Examples
+/// ```
+/// use universal_executor::check::{Check, CheckSource, Severity};
+///
+/// let text = r#"{
+///   "name": "sum",
+///   "subscriptions": [{"schema_name": "order.v1", "role": "trigger"}],
+///   "writes": ["price.v1"]
+/// }"#;
+/// let source = CheckSource::json("sum.json", text);
+///
+/// // The unknown field `writes` is an error in a file.
+/// assert!(Check::new().all([source.clone()]).has_errors());
+///
+/// let lenient = Check::new().strict(false).one(&source);
+/// assert!(lenient.findings.iter().all(|finding| finding.severity == Severity::Warning));
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Check {
@@ -81,6 +110,24 @@ impl Check {
     ///
     /// The joint check finds cycles of executors that trigger one another, and schemas that no definition writes. An agent that may
     /// create any schema is not part of a cycle, because its definition does not list schemas.
+    ///
+    /// Pass all definitions of a service at once: the joint check sees only the given sources. The
+    /// problems of one definition are in its [`Checked`], the joint ones in [`Report::findings`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::check::{Check, CheckSource};
+    ///
+    /// let text = r#"{
+    ///   "name": "sum",
+    ///   "subscriptions": [{"schema_name": "order.v1", "role": "trigger"}]
+    /// }"#;
+    /// let report = Check::new().all([CheckSource::json("sum.json", text)]);
+    ///
+    /// assert!(!report.has_errors());
+    /// let message = "no definition writes order.v1; a person or a service must write it";
+    /// assert_eq!(report.findings[0].message, message);
+    /// ```
     #[must_use]
     pub fn all<'s>(&self, sources: impl IntoIterator<Item = CheckSource<'s>>) -> Report {
         let mut definitions = Vec::new();
@@ -98,6 +145,8 @@ impl Check {
     }
 
     /// Checks one definition, without its relations to other definitions.
+    ///
+    /// Text that is not valid JSON or YAML gives one finding and the kind [`Kind::Unknown`].
     #[must_use]
     pub fn one(&self, source: &CheckSource<'_>) -> Checked {
         self.read(source).0

@@ -3,16 +3,25 @@ use crate::model::Findings;
 use serde::Serialize;
 
 /// The result of a check of several definitions. It serializes to one JSON object.
+///
+/// [`Check::all`](super::Check::all) returns it. Print each definition's findings, then the joint
+/// ones, and fail the build if [`has_errors`](Self::has_errors) is `true`.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
     /// The checked definitions, in the order of the sources.
     pub definitions: Vec<Checked>,
     /// The problems of all definitions together: cycles, and schemas that no definition writes.
+    ///
+    /// All of them are warnings: they depend on definitions and services that the check may not
+    /// know.
     pub findings: Vec<Finding>,
 }
 
 /// The result of a check of one definition.
+///
+/// [`Check::one`](super::Check::one) returns it, and [`Report::definitions`] has one for each
+/// source.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Checked {
@@ -39,6 +48,8 @@ impl Checked {
 
 impl Report {
     /// Returns the number of findings of a severity in the report.
+    ///
+    /// The count includes the joint findings. A finding about omitted problems counts once.
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
         let all = self.definitions.iter().flat_map(|one| &one.findings);
@@ -47,6 +58,8 @@ impl Report {
     }
 
     /// Returns `true` if at least one checked definition does not load.
+    ///
+    /// Warnings do not count. A definition with warnings loads, but a part of it has no effect.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.count(Severity::Error) > 0

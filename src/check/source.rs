@@ -6,6 +6,9 @@ use std::borrow::Cow;
 use std::path::Path;
 
 /// A definition to check: the text of a file, or a breadcrumb.
+///
+/// A source borrows its text, or owns it if a `String` is passed. The name appears in
+/// [`Checked::source`](super::Checked::source).
 #[derive(Clone, Debug)]
 pub struct CheckSource<'s> {
     name: Cow<'s, str>,
@@ -49,6 +52,17 @@ impl<'s> CheckSource<'s> {
     /// Creates a source from the text of a file, which is checked in strict mode. Returns `None` for an unknown file extension.
     ///
     /// The extension determines the format: `.json` or, with the feature `yaml`, `.yaml` or `.yml`. The source does not read the file.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::path::Path;
+    /// use universal_executor::check::CheckSource;
+    ///
+    /// let source = CheckSource::file(Path::new("helper.json"), "{}").ok_or("unknown format")?;
+    /// assert_eq!(source.name(), "helper.json");
+    /// assert!(CheckSource::file(Path::new("notes.txt"), "").is_none());
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn file(path: &Path, text: impl Into<Cow<'s, str>>) -> Option<Self> {
         let name = path.display().to_string();
@@ -61,6 +75,27 @@ impl<'s> CheckSource<'s> {
     }
 
     /// Creates a source from a breadcrumb of a store or a server, which is checked without strict mode.
+    ///
+    /// The name is the title, at most 80 bytes of it, and the ID. The schema of the breadcrumb
+    /// decides the [`Kind`](super::Kind). Findings have no line and column.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::check::{Check, CheckSource, Kind};
+    /// use universal_executor::{Breadcrumb, NewBreadcrumb};
+    ///
+    /// let definition = json!({
+    ///     "name": "sum",
+    ///     "subscriptions": [{"schema_name": "order.v1", "role": "trigger"}],
+    /// });
+    /// let new = NewBreadcrumb::new("tool.v1").title("Sum").context(definition);
+    /// let breadcrumb: Breadcrumb = new.into();
+    ///
+    /// let checked = Check::new().one(&CheckSource::record(&breadcrumb));
+    /// assert_eq!(checked.kind, Kind::Tool);
+    /// assert_eq!(checked.id.as_deref(), Some("sum"));
+    /// ```
     #[must_use]
     pub fn record(breadcrumb: &Breadcrumb) -> Self {
         let hints = breadcrumb.llm_hints.as_deref();

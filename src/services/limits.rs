@@ -2,6 +2,22 @@ use serde::{Deserialize, Serialize};
 
 /// Limits of one run of a workflow, set by `policies.limits` of the workflow's definition.
 /// [`Services::limits`](crate::Services::limits) is the maximum that a definition can set.
+///
+/// A definition with a limit above the maximum does not load.
+///
+/// # Examples
+/// ```
+/// use universal_executor::Services;
+/// use universal_executor::workflow::WorkflowLimits;
+///
+/// let mut limits = WorkflowLimits::default();
+/// assert_eq!((limits.steps, limits.items), (10_000, 1_000));
+/// assert_eq!((limits.value_bytes, limits.total_bytes), (256 * 1024, 4 * 1024 * 1024));
+///
+/// // The workflows of this service may raise the number of items to 5,000.
+/// limits.items = 5_000;
+/// let services = Services::new().limits(limits);
+/// ```
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkflowLimits {

@@ -27,6 +27,11 @@ use std::sync::Arc;
 ///
 /// A clone is cheap. A later change of the original does not change the clone.
 ///
+/// Pass it to [`Agent::bind_with`](crate::agent::Agent::bind_with), to stored definitions
+/// ([`runtime::definitions`](crate::runtime::definitions)) and, with the feature `workflows`, to
+/// workflows. An agent that names a missing entry does not start: the error is
+/// [`NotRegistered`](crate::runtime::definitions::NotRegistered), with the registered names.
+///
 /// ```
 /// use serde_json::json;
 /// use universal_executor::agent::{Agent, ScriptedModel};
@@ -99,6 +104,9 @@ impl Services {
     /// Registers a model. The name can be used in [`Agent::new`](crate::agent::Agent::new), the field `model` of an
     /// `agent.def.v1` definition, and the field `provider` in `models` of a workflow. Replaces a model or provider with
     /// the same name.
+    ///
+    /// Register one [`ChatModel`] under several names to give each a role, such as `small` and
+    /// `large`.
     #[must_use]
     pub fn model(self, name: impl Into<String>, model: impl ChatModel + 'static) -> Self {
         self.with_model(name.into(), Registered::Model(Arc::new(model)))
@@ -113,6 +121,9 @@ impl Services {
 
     /// Sets the model for agents and workflow models whose definitions name no model. A workflow model is an entry in
     /// `models` of a workflow, and its field `provider` names the model. Defaults to no model.
+    ///
+    /// A second call replaces the model. An agent definition without a model and without a default
+    /// model is rejected with [`NotRegistered::NoDefaultModel`].
     #[must_use]
     pub fn default_model(mut self, model: impl ChatModel + 'static) -> Self {
         let model = Registered::Model(Arc::new(model));
@@ -125,6 +136,21 @@ impl Services {
     /// # Errors
     /// Returns [`ToolError::BadName`], [`ToolError::BadSchema`], or [`ToolError::Duplicate`] with both registrations of
     /// the name.
+    ///
+    /// The tool is only available: an agent may call it if its definition or its code names it.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::Services;
+    /// use universal_executor::tool::{ToolError, json_tool};
+    ///
+    /// let echo = || json_tool("echo", "Echoes.", json!({}), |input, _| async move { Ok(input) });
+    /// let services = Services::new().tool(echo())?;
+    ///
+    /// assert!(matches!(services.tool(echo()), Err(ToolError::Duplicate { .. })));
+    /// # Ok::<(), ToolError>(())
+    /// ```
     #[track_caller]
     pub fn tool(mut self, tool: impl Tool + 'static) -> Result<Self, ToolError> {
         let entries = self.entries_mut();
@@ -133,6 +159,9 @@ impl Services {
     }
 
     /// Sets all tools that definitions can name. Replaces the tools that were added before.
+    ///
+    /// Use it to share one [`ToolRegistry`] with other callers, so that the limits on concurrent
+    /// calls are common.
     #[must_use]
     pub fn tools(mut self, tools: ToolRegistry) -> Self {
         self.entries_mut().tools = tools;

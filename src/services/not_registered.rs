@@ -2,6 +2,9 @@ use crate::error::excerpt;
 use crate::model::nearest;
 
 /// Error returned when an agent or a definition names an entry that its [`Services`](crate::Services) do not have.
+///
+/// Register the missing entry, or change the name in the definition. The message has the nearest
+/// known name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotRegistered {

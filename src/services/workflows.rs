@@ -8,6 +8,8 @@ use std::sync::Arc;
 impl Services {
     /// Registers a guardrail under its own name, which workflows list in `policies.guardrails`. Replaces a guardrail
     /// with the same name.
+    ///
+    /// A guardrail has no effect on workflows that do not list it.
     #[must_use]
     pub fn guardrail(mut self, guardrail: impl Guardrail + 'static) -> Self {
         let name = guardrail.name().to_owned();

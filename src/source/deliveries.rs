@@ -10,6 +10,12 @@ use std::task::{Context, Poll};
 ///
 /// An error item does not end the stream. It reports a loss ([`SourceError::Lagged`]) or a failure of the source, and
 /// the next item follows once the source delivers again. The stream has ended when it returns `None`.
+///
+/// [`EventSource::subscribe`](super::EventSource::subscribe) returns it. Read it with `next` of
+/// `futures::StreamExt`.
+///
+/// # Cancel safety
+/// The future of `next` can be dropped: no event is lost.
 #[must_use = "a stream does nothing unless it is polled"]
 pub struct Deliveries {
     start: Option<u64>,
@@ -44,6 +50,36 @@ impl Deliveries {
     /// Replaces the stream of deliveries by the stream that `wrapper` returns. Keeps [`start`](Self::start) and
     /// [`delivered_after`](Self::delivered_after). Use this in an [`EventSource`](super::EventSource) that wraps
     /// another one.
+    ///
+    /// # Examples
+    /// A source that omits the events of one schema:
+    ///
+    /// ```
+    /// use futures::{StreamExt, future};
+    /// use universal_executor::source::{Deliveries, StartAt};
+    /// use universal_executor::{BreadcrumbStoreExt, EventSource, MemoryStore, NewBreadcrumb};
+    ///
+    /// fn without_logs(deliveries: Deliveries) -> Deliveries {
+    ///     deliveries.wrap(|events| {
+    ///         events.filter(|next| {
+    ///             let schema = next.as_ref().ok().and_then(|one| one.event.schema_name.as_deref());
+    ///             future::ready(schema != Some("log.v1"))
+    ///         })
+    ///     })
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let mut events = without_logs(store.events().subscribe(StartAt::Now).await?);
+    /// store.create(NewBreadcrumb::new("log.v1")).await?;
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    ///
+    /// let delivery = events.next().await.ok_or("the stream ended")??;
+    /// assert_eq!(delivery.event.breadcrumb_id, order.id);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn wrap<S>(self, wrapper: impl FnOnce(Self) -> S) -> Self
     where
         S: Stream<Item = Result<Delivery, SourceError>> + Send + 'static,

@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Error of an [`EventSource`](super::EventSource), its subscription or an acknowledgement.
 ///
 /// [`retry`](Self::retry) returns whether and when a retry can succeed.
+///
+/// A [`Runtime`](crate::Runtime) handles these errors itself, and retries. A program that reads a
+/// source on its own waits as long as [`retry`](Self::retry) says, and continues with the same
+/// stream.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -32,6 +36,9 @@ pub enum SourceError {
     )]
     Refused(#[source] BoxError),
     /// The event source is unreachable, or its server failed. A retry can succeed.
+    ///
+    /// The stream of a subscription delivers this error as an item, and continues once the source
+    /// is reachable.
     #[error("the event source is unavailable; retry in {retry_after:?}")]
     Unavailable {
         /// Minimum delay before the next attempt to reach the event source.

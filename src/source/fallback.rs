@@ -24,6 +24,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// source does not deliver an acknowledged event to another worker. An event of the quick source has the quick source's
 /// position, and an event of the sure source has no position.
 ///
+/// Use it for workers on many machines: NATS delivers events at once, and the store makes sure that
+/// none is lost. A failure of the quick source is logged at `WARN`, and retried after at most 5 s.
+///
 /// ```
 /// use futures::StreamExt;
 /// use universal_executor::source::{FallbackSource, StartAt};
@@ -63,6 +66,9 @@ impl FallbackSource {
 
     /// Sets the interval between two polls of the sure (lossless) event source while the quick source delivers events.
     /// Defaults to 60 s.
+    ///
+    /// A shorter interval finds the events that the quick source lost sooner, and costs more reads
+    /// of the store.
     #[must_use]
     pub fn ask_every(mut self, interval: Duration) -> Self {
         self.interval = interval;

@@ -27,6 +27,16 @@
 //! # })?;
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
+//!
+//! # Types to start with
+//! | to | use |
+//! |---|---|
+//! | receive the events of a store | the method `events` or `events_of` of the store |
+//! | run executors on a source | [`Runtime::on_source`](crate::Runtime::on_source) |
+//! | use a fast source that can lose events | [`FallbackSource`] |
+//! | send events to workers on many machines | `NatsSource`, `NatsRelay` (feature `nats`) |
+//! | read the events of an RCRT server | `SseSource` (feature `rcrt`) |
+//! | write a source | [`EventSource`], [`Deliveries`], [`Delivery`], [`Receipt`] |
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -84,6 +94,39 @@ use std::time::Duration;
 /// - **Bounded.** An event carries no context larger than [`Event::MAX_CONTEXT_BYTES`].
 /// - **Matching context.** The context of an event belongs to the version that the event announces.
 /// - **Cancel safe.** No event is lost if the future for the next event is dropped.
+///
+/// # Examples
+/// A source without positions and acknowledgements, which announces a fixed list of events:
+///
+/// ```
+/// use futures::{StreamExt, stream};
+/// use universal_executor::source::{Deliveries, SourceError, StartAt};
+/// use universal_executor::{Breadcrumb, Delivery, Event, EventSource, NewBreadcrumb, async_trait};
+///
+/// struct Fixed(Vec<Event>);
+///
+/// #[async_trait]
+/// impl EventSource for Fixed {
+///     async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
+///         let events = self.0.clone().into_iter();
+///         Ok(Deliveries::new(stream::iter(events.map(|event| Ok(Delivery::new(event))))))
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let order: Breadcrumb = NewBreadcrumb::new("order.v1").into();
+/// let source = Fixed(vec![Event::created(&order)]);
+/// assert_eq!(source.description(), "Fixed");
+/// assert!(!source.is_complete());
+///
+/// let mut events = source.subscribe(StartAt::Now).await?;
+/// let delivery = events.next().await.ok_or("the stream ended")??;
+/// assert_eq!(delivery.event.breadcrumb_id, order.id);
+/// assert!(events.next().await.is_none());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[async_trait]
 pub trait EventSource: Send + Sync + 'static {
     /// Subscribes to the events of this source from a start position on.
@@ -94,6 +137,9 @@ pub trait EventSource: Send + Sync + 'static {
     /// # Errors
     /// Returns [`SourceError::Unavailable`] if the source cannot be reached. A source may also fail for a position that
     /// it no longer retains.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the caller has no subscription. Another call is safe.
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError>;
 
     /// Returns `true` if the source delivers every event, or reports a loss as [`SourceError::Lagged`]. For other
@@ -167,6 +213,31 @@ forward!(Box);
 ///
 /// A runtime whose executors have a [saved position](crate::RunLedger::save_positions) also reads the store for
 /// everything committed between that position and the start of the subscription.
+///
+/// # Examples
+/// ```
+/// use futures::StreamExt;
+/// use universal_executor::source::StartAt;
+/// use universal_executor::{BreadcrumbStoreExt, EventSource, MemoryStore, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// for schema in ["first.v1", "second.v1"] {
+///     store.create(NewBreadcrumb::new(schema)).await?;
+/// }
+///
+/// let mut all = store.events().subscribe(StartAt::Beginning).await?;
+/// let first = all.next().await.ok_or("the stream ended")??;
+/// assert_eq!(first.event.schema_name.as_deref(), Some("first.v1"));
+///
+/// let position = first.position.ok_or("no position")?;
+/// let mut later = store.events().subscribe(StartAt::After(position)).await?;
+/// let second = later.next().await.ok_or("the stream ended")??;
+/// assert_eq!(second.event.schema_name.as_deref(), Some("second.v1"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum StartAt {
@@ -186,12 +257,39 @@ pub enum StartAt {
 ///
 /// The runtime acknowledges the delivery once all runs of the event are in a ledger that outlives the process, or have
 /// ended.
+///
+/// A [`Runtime`](crate::Runtime) acknowledges deliveries itself. A program that reads a source on
+/// its own calls [`ack`](Self::ack) after it has handled the event.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::source::SourceError;
+/// use universal_executor::{Breadcrumb, Delivery, Event, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let order: Breadcrumb = NewBreadcrumb::new("order.v1").into();
+/// let delivery = Delivery::new(Event::created(&order)).at(7);
+/// assert_eq!(delivery.position, Some(7));
+///
+/// // Without a receipt, an acknowledgement has no effect, and a nack is refused.
+/// delivery.ack().await?;
+/// let refused = delivery.nack(Duration::from_secs(1)).await;
+/// assert!(matches!(refused, Err(SourceError::NotTakenBack { .. })));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Delivery {
     /// The delivered event, which announces a change of a breadcrumb.
+    ///
+    /// It is only a hint: read the breadcrumb from the store before you act on it.
     pub event: Event,
     /// Position of the event in the source, or `None` if the source has no positions.
+    ///
+    /// Pass it to [`StartAt::After`] to continue after this event.
     pub position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
     /// If `true`, the source delivered this event before some earlier events.

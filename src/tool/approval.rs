@@ -89,7 +89,7 @@ impl Approval {
     /// use serde_json::json;
     /// use universal_executor::tool::{Approval, Tool, json_tool, role};
     ///
-    /// let delete = json_tool("delete", "Deletes a file.", json!({}), |_, _| async { Ok(json!(null)) })
+    /// let delete = json_tool("delete", "", json!({}), |_, _| async { Ok(json!(null)) })
     ///     .needs_approval(Approval::always().by("ann").by(role("ops")));
     /// assert_eq!(delete.settings().approvals, [Approval::always().by("ann").by("role:ops")]);
     /// ```
@@ -148,7 +148,8 @@ impl Approval {
     /// let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
     /// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
     /// let small = MachineCall::new("c-1", "pay", json!({"cents": 500}));
-    /// assert_eq!(tools.call(small, None, &run, &store).await, Answer::success(json!("paid")).into());
+    /// let outcome = tools.call(small, None, &run, &store).await;
+    /// assert_eq!(outcome, Answer::success(json!("paid")).into());
     ///
     /// // A call without the compared value needs the approval, too.
     /// let unknown = MachineCall::new("c-2", "pay", json!({}));

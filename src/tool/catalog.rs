@@ -110,9 +110,9 @@ impl Catalog {
     /// the catalog during 20 attempts.
     ///
     /// # Cancel safety
-    /// A dropped future may have written the catalog. On a store with a ledger, other workers can
-    /// then wait for the lease of the dropped call before they create the catalog. Call the method
-    /// again.
+    /// A dropped future may have written the catalog. On a store with a ledger, calls that have to
+    /// create the catalog can fail with [`StoreError::Unavailable`] until the lease of the dropped
+    /// call expires.
     pub async fn publish(&self, store: &dyn BreadcrumbStore) -> Result<Published, StoreError> {
         let mut version = 1;
         let mut tries = 1;

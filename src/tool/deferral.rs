@@ -9,7 +9,7 @@ use std::fmt;
 /// A deferral works only if an agent calls the tool. The answer to a `tool.request.v1` is the error `cannot_defer`.
 ///
 /// Return the error from the function of the tool. `agent` is the name of the agent that takes
-/// over, and `prompt` is its task. The deferral is not retried and uses no attempt of the run.
+/// over, and `prompt` is its task.
 /// Agent and prompt have at most 128 KiB together; more is the error `output_too_large`.
 ///
 /// ```

@@ -55,8 +55,7 @@ impl ToolPermissions {
 
     /// Creates permissions for the tools with exactly these names, regardless of their permission tags.
     ///
-    /// A name without a tool allows nothing and is no error. A tool that is registered later under
-    /// the name is not in a registry that was restricted earlier.
+    /// A name without a tool allows nothing and is not an error.
     #[must_use]
     pub fn names<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Self {
         Self::of(Tools::Named(names.into_iter().map(Into::into).collect()))

@@ -118,8 +118,7 @@ pub enum RetrySafety {
     /// [key](super::ToolContext::idempotency_key).
     ///
     /// Use it for reads, and for writes to services that accept the key. A request has up to 5
-    /// attempts, with exponential delays of 1 s to 60 s
-    /// ([`RetryPolicy::default`](crate::executor::RetryPolicy)).
+    /// attempts, see [`RetryPolicy`](crate::executor::RetryPolicy) for the delays between them.
     Idempotent,
     /// An interrupted tool call is not retried, and the requester receives an error, for example `outcome_unknown` after a crash.
     /// This is the default.

@@ -4,6 +4,9 @@ use std::fmt::Debug;
 use std::panic::Location;
 
 /// Failed check of a conformance suite: the expectation, its location in the suite, and the cause.
+///
+/// A failed test prints it. The location leads to the check in the suite, whose function names the
+/// promise.
 #[derive(Debug, thiserror::Error)]
 #[error("conformance check failed at {at}: expected that {expected}")]
 #[non_exhaustive]

@@ -108,6 +108,10 @@ use crate::model::{BreadcrumbId, Event, NewBreadcrumb, Patch};
 use std::time::Duration;
 
 /// An event source that the conformance suite tests, with the backend whose events the source delivers.
+///
+/// Implement it for an empty type in a test file of the source, and pass a value to
+/// [`source_conformance!`](crate::source_conformance). A method that returns `None` excludes the
+/// tests that need it.
 pub trait SourceUnderTest: Send + Sync {
     /// The origin of the tested source's events: a store, or a connection to the server that publishes the events.
     type Backend: Send + Sync;
@@ -154,6 +158,14 @@ pub trait SourceUnderTest: Send + Sync {
 /// delivers only the events of the time of a subscription.
 ///
 /// [`EventSource::is_complete`] states whether the source reports each loss.
+///
+/// ```
+/// use universal_executor::source::conformance::Abilities;
+///
+/// let none = Abilities::default();
+/// assert!(!none.history && !none.remembers && !none.takes_back);
+/// assert!(Abilities::default().history(true).history);
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Abilities {

@@ -2,6 +2,11 @@ use crate::error::{BoxError, Retry};
 use std::time::Duration;
 
 /// Error of a NATS connection, stream or consumer. No message contains an address or a password.
+///
+/// [`NatsSourceBuilder::connect`](super::NatsSourceBuilder::connect),
+/// [`NatsRelay::connect`](super::NatsRelay::connect) and
+/// [`NatsRelay::publish`](super::NatsRelay::publish) return it. After the connect, a source reports
+/// errors as [`SourceError`](crate::source::SourceError).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NatsError {

@@ -72,6 +72,29 @@ const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
 /// Every client with permission to publish to the subjects can put any message into the stream. The source skips a
 /// message that is not an event, or is larger than 320 KiB, with a warning. A forged event starts a run only if the
 /// store has a matching breadcrumb.
+///
+/// # Examples
+/// ```no_run
+/// use std::time::Duration;
+/// use universal_executor::source::{FallbackSource, NatsSource};
+/// use universal_executor::{BoxError, Runtime, SqliteStore, UniversalExecutor};
+///
+/// async fn serve(
+///     store: SqliteStore,
+///     agent: impl UniversalExecutor + 'static,
+/// ) -> Result<(), BoxError> {
+///     let nats = NatsSource::builder("nats://127.0.0.1:4222", "default")
+///         .group("workers")
+///         .ack_wait(Duration::from_secs(60))
+///         .connect()
+///         .await?;
+///     // The store delivers the events that NATS lost.
+///     let events = FallbackSource::new(nats, store.events_of("workers"));
+///     let runtime = Runtime::builder(events).executor(agent).build()?;
+///     runtime.run_until(std::future::pending()).await?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct NatsSource {
     link: Link,
@@ -82,6 +105,8 @@ pub struct NatsSource {
 }
 
 /// Builder for a [`NatsSource`], with its settings.
+///
+/// [`NatsSource::builder`] creates it, and [`connect`](Self::connect) opens the source.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct NatsSourceBuilder {
@@ -141,18 +166,25 @@ impl NatsSource {
 impl NatsSourceBuilder {
     /// Shares the events of one durable NATS consumer with all subscriptions of this group name, in all processes.
     /// Defaults to no group.
+    ///
+    /// Use one name for all workers with the same executors. Workers with other executors need
+    /// another group, because an event is delivered to only one worker of a group.
     pub fn group(mut self, name: impl Into<Arc<str>>) -> Self {
         self.group = Some(name.into());
         self
     }
 
     /// Sets the time after which the NATS server delivers an unacknowledged event again. Defaults to 30 s.
+    ///
+    /// A crashed worker's events reach another worker of the group after this time.
     pub fn ack_wait(mut self, wait: Duration) -> Self {
         self.ack_wait = wait;
         self
     }
 
     /// Sets the maximum number of events that are delivered and not acknowledged. Defaults to 1,024, at least 1.
+    ///
+    /// The limit applies to the consumer: with a group, to all its workers together.
     pub fn max_unacknowledged(mut self, events: usize) -> Self {
         self.max_unacknowledged = events.max(1);
         self
@@ -163,6 +195,15 @@ impl NatsSourceBuilder {
     /// # Errors
     /// Returns a [`NatsError`] if a setting is invalid, the server cannot be reached or used, or the existing stream
     /// has other settings than this crate needs.
+    ///
+    /// - [`NatsError::Unreachable`]: the server does not answer. [`NatsServer::wait_for`] makes
+    ///   `connect` retry.
+    /// - [`NatsError::Refused`]: the login or the TLS certificate is wrong.
+    /// - [`NatsError::Setting`]: an address, a file or the tenant name is invalid.
+    /// - [`NatsError::TooOld`], [`NatsError::NoJetStream`]: the server has to be replaced or
+    ///   configured.
+    /// - [`NatsError::OtherSettings`]: the stream exists with other settings.
+    /// - [`NatsError::Failed`]: a request failed, and a retry can succeed.
     pub async fn connect(self) -> Result<NatsSource, NatsError> {
         subject::check_tenant(&self.tenant)?;
         Ok(NatsSource {

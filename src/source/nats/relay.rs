@@ -29,6 +29,19 @@ const HEADERS: usize = 1 << 10;
 ///
 /// The relay omits the context of an event that is too large for the server, and then its tags. It skips an event that
 /// is still too large, with a warning. A sweep of the store finds the trigger.
+///
+/// # Examples
+/// ```no_run
+/// use universal_executor::source::NatsRelay;
+/// use universal_executor::{BoxError, SqliteStore};
+///
+/// async fn relay(store: SqliteStore) -> Result<(), BoxError> {
+///     let relay = NatsRelay::connect("nats://127.0.0.1:4222", "default").await?;
+///     // Runs next to the runtime of the service, until the future is dropped.
+///     relay.run(store.events_of("nats")).await?;
+///     Ok(())
+/// }
+/// ```
 pub struct NatsRelay {
     link: Link,
     tenant: Arc<str>,

@@ -9,6 +9,10 @@ const STREAM: &str = "BREADCRUMBS";
 
 /// Address, login and stream of a NATS server.
 ///
+/// [`NatsSource::builder`](super::NatsSource::builder) and
+/// [`NatsRelay::connect`](super::NatsRelay::connect) accept it, or an address alone. Use the same
+/// settings for the relays and the sources of one stream.
+///
 /// ```
 /// use std::time::Duration;
 /// use universal_executor::source::NatsServer;

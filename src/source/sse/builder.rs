@@ -9,6 +9,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Builder for an [`SseSource`].
+///
+/// [`SseSource::builder`] creates it with the defaults of each method. A program on an RCRT server
+/// rarely needs it: [`RcrtStore::events`](crate::store::RcrtStore::events) is a source with a
+/// backfill.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::source::{SseError, SseHealth, SseSource};
+///
+/// let events = SseSource::builder("http://localhost:8080/events/stream")
+///     .watchdog(Duration::from_secs(30))
+///     .reconnect(Duration::from_secs(2), Duration::from_secs(120))
+///     .buffer(4_096)
+///     .build()?;
+/// // The source connects at the first subscription.
+/// assert_eq!(events.health(), SseHealth::default());
+///
+/// let invalid = SseSource::builder("localhost").build();
+/// assert!(matches!(invalid, Err(SseError::BadUrl { .. })));
+/// # Ok::<(), SseError>(())
+/// ```
 #[must_use]
 pub struct SseSourceBuilder {
     url: String,
@@ -25,6 +47,9 @@ pub struct SseSourceBuilder {
 }
 
 /// Error returned by [`SseSourceBuilder::build`].
+///
+/// Both variants are mistakes in the configuration. An unreachable server is not an error of the
+/// builder: a subscription reports it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SseError {

@@ -1,4 +1,8 @@
 /// State and counters of an event source over server-sent events.
+///
+/// [`SseSource::health`](super::SseSource::health) returns it. Report the fields as metrics, and
+/// alert on `is_deaf`. The counters grow
+/// until the source is dropped or its tokio runtime ends.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SseHealth {

@@ -19,6 +19,10 @@ const LONGEST_ASK: Duration = Duration::from_secs(30);
 /// Bearer token for requests to a server, sent in the `Authorization` header only. Clones share the token and its
 /// renewal.
 ///
+/// Use [`fixed`](Self::fixed) for a token from the configuration, and [`asked`](Self::asked) for a
+/// token that expires. The source renews such a token before it expires: a fifth of its lifetime
+/// before, at most one minute.
+///
 /// ```
 /// use std::time::Duration;
 /// use universal_executor::Secret;
