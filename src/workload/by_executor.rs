@@ -60,6 +60,29 @@ const FIRST: u64 = 1;
 /// The inner run is in the ledger, and stays there when the outer run is stopped, fails or is
 /// [given up](super::Supervisor::give_up): a runtime on the same store may still finish it. Later turns of the session
 /// wait for the inner run only if the executor's [profile](crate::Profile) orders all runs by the tag `session:`.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use universal_executor::agent::{Agent, ScriptedModel};
+/// use universal_executor::workload::{ExecutorDefinition, Supervisor};
+/// use universal_executor::{MemoryStore, Services, Subscription};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let helper = Agent::new("helper", ScriptedModel::new(["Hello!"]))
+///     .on(Subscription::trigger("user.message.v1"))
+///     .bind(&store)?;
+/// let helper = Arc::new(ExecutorDefinition::new(Arc::new(helper)));
+///
+/// let supervisor = Supervisor::builder(helper, &Services::new(), &store).build()?;
+/// let turn = supervisor.send("session-1", "Hi")?.outcome().await;
+/// assert_eq!(turn.final_text().as_deref(), Some("Hello!"));
+/// supervisor.close().await;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub struct ExecutorDefinition {
     meta: Meta,
     executor: Arc<dyn UniversalExecutor>,

@@ -12,6 +12,16 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A message for a workload: the input of one turn.
+///
+/// A string converts to a message. The content of a message is the input of a flow.
+///
+/// ```
+/// use universal_executor::workload::WorkloadMessage;
+///
+/// let message = WorkloadMessage::from("Hi").by("ann");
+/// assert_eq!(message.text(), "Hi");
+/// assert_eq!(message.from.as_deref(), Some("ann"));
+/// ```
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkloadMessage {
@@ -68,6 +78,11 @@ impl From<String> for WorkloadMessage {
 }
 
 /// The context of one run of a workload. A clone is another handle on the same run.
+///
+/// A workload receives it in [`Workload::run`](super::Workload::run). It emits text with
+/// [`say`](Self::say) and other events with [`tell`](Self::tell), and returns its stream with
+/// [`stream`](Self::stream). A program that runs a [`Workload`](super::Workload) itself creates the
+/// context with [`new`](Self::new).
 #[derive(Clone, Debug)]
 pub struct RunCx {
     context: ExecutionContext,
@@ -150,6 +165,8 @@ impl RunCx {
     }
 
     /// Emits a further part of the text of the run's answer. Waits while the buffer of the stream is full.
+    ///
+    /// The output of the run is separate, and does not contain these parts.
     ///
     /// # Cancel safety
     /// If the future is dropped while it waits, the text is not emitted.

@@ -12,6 +12,8 @@ pub(crate) enum Entry {
 }
 
 /// Choice of the flow or agent that starts a run if neither the caller nor the definition names one.
+///
+/// [`FlowDefinition::with_entry`](super::FlowDefinition::with_entry) has an example.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum EntryPolicy {

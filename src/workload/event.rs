@@ -10,6 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// An event of a run of a workload.
+///
+/// Read events from an [`EventStream`](super::EventStream), or receive them in the closure of
+/// [`WorkloadExecutor::with_events`](super::WorkloadExecutor::with_events). Programs match on
+/// [`kind`](Self::kind), and pair the events of a run by [`run`](Self::run).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WorkloadEvent {
@@ -38,6 +42,15 @@ pub struct WorkloadEvent {
 /// saved and all resources are closed. [`TurnOutcome`](super::TurnOutcome) then has the same result. A turn that is stopped, also
 /// before it started, ends as an [`Error`](Self::Error) with the code `cancelled`. A step that runs when a turn ends or is
 /// [repeated](Self::Restarted) ends as cancelled.
+///
+/// ```
+/// use universal_executor::workload::WorkloadEventKind;
+///
+/// let failed = WorkloadEventKind::failed("no_stock", "the item is sold out");
+/// assert!(failed.is_end());
+/// assert!(!WorkloadEventKind::Started.is_end());
+/// assert!(!WorkloadEventKind::Text("Hel".to_owned()).is_end());
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WorkloadEventKind {
@@ -58,8 +71,13 @@ pub enum WorkloadEventKind {
     /// A model call started.
     Asked,
     /// A further part of the text of a model's answer.
+    ///
+    /// Joined in their order, the parts are the answer that the model writes. Discard the parts of
+    /// a model call after [`Repaired`](Self::Repaired).
     Text(String),
     /// Token usage of the current model call so far.
+    ///
+    /// A later event of the same model call replaces an earlier one.
     Usage(Usage),
     /// The answer of a model was invalid. The model receives the problem and answers again.
     Repaired {
@@ -132,6 +150,8 @@ impl WorkloadEventKind {
     }
 
     /// Returns the last event of a workload run that failed and would fail again.
+    ///
+    /// The code is for programs, and the message for people. The failure has no step path.
     #[must_use]
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Error {

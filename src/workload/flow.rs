@@ -20,6 +20,25 @@ use std::sync::Arc;
 ///
 /// The input is the content of the message. The workflow can name only models, providers, tools and guardrails of the
 /// [`Services`].
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::workflow::Workflow;
+/// use universal_executor::workload::{Definition, EntryError, EntryPolicy, FlowDefinition};
+///
+/// let writer = Workflow::from_json(&json!({"flows": {
+///     "draft": {"steps": [{"return": "a draft of ${input}"}]},
+///     "review": {"steps": [{"return": "a review of ${input}"}]},
+/// }}))?;
+///
+/// // No flow is named `main` or `default`, so the program selects one.
+/// let ambiguous = FlowDefinition::new("writer", writer.clone());
+/// assert!(matches!(ambiguous, Err(EntryError::Ambiguous { .. })));
+/// let review = FlowDefinition::with_entry("writer", writer, Some("review"), EntryPolicy::Ask)?;
+/// assert_eq!(review.meta().entry, "review");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone)]
 pub struct FlowDefinition {
     meta: Meta,

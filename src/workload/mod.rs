@@ -43,6 +43,17 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 //!
+//! # Types to start with
+//! | to | use |
+//! |---|---|
+//! | answer requests to a workflow durably | [`WorkloadExecutor::of_workflow`] |
+//! | answer messages of sessions durably | [`WorkloadExecutor::new`] with a [`FlowDefinition`] |
+//! | run sessions in one process, without an executor | `Supervisor` (feature `workloads`) |
+//! | load workloads by name, from files or the store | `WorkloadManager` (feature `workloads`) |
+//! | make a workload of a closure or an executor | `NativeDefinition`, `ExecutorDefinition` |
+//! | write a kind of workload | [`Definition`], [`Workload`], [`RunCx`] |
+//! | read the messages of a session | [`SessionStore`] |
+//!
 //! # Events
 //! A run emits its events, and the events of its nested runs, while they happen. The run makes no progress while its
 //! stream is not read. Events between two reads wait in a buffer of 1,024 events. When the buffer is full, further text
@@ -135,9 +146,52 @@ use std::sync::Arc;
 ///   enforces this.
 /// - **Closed.** The code that creates a workload closes it, as [`WorkloadScope`] does. A second call of
 ///   [`close`](Self::close) does nothing.
+///
+/// Implement it for a new kind of workload. A closure needs no implementation: `NativeDefinition`
+/// of the feature `workloads` makes a workload of it.
+///
+/// # Examples
+/// ```
+/// use futures::StreamExt;
+/// use serde_json::json;
+/// use universal_executor::workload::{EventStream, RunCx, Workload};
+/// use universal_executor::workload::{WorkloadEventKind, WorkloadMessage};
+/// use universal_executor::{BoxError, ExecutionContext, NewBreadcrumb, async_trait};
+///
+/// struct Echo;
+///
+/// #[async_trait]
+/// impl Workload for Echo {
+///     fn run(&mut self, cx: RunCx, message: Option<WorkloadMessage>) -> EventStream<'_> {
+///         cx.stream(async move {
+///             let output = message.unwrap_or_default().content;
+///             WorkloadEventKind::Final { output }
+///         })
+///     }
+///
+///     async fn close(&mut self) -> Result<(), BoxError> {
+///         Ok(())
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let trigger = NewBreadcrumb::new("user.message.v1");
+/// let cx = RunCx::new("run-1", ExecutionContext::for_trigger(trigger));
+/// let mut echo = Echo;
+/// let events: Vec<_> = echo.run(cx, Some("hi".into())).collect().await;
+///
+/// assert_eq!(events[0].kind, WorkloadEventKind::Started);
+/// assert_eq!(events[1].kind, WorkloadEventKind::Final { output: json!("hi").into() });
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[async_trait]
 pub trait Workload: Send {
     /// Runs one turn of the workload with a message. Without a message, continues a suspended run.
+    ///
+    /// The state of a suspended run is in [`resumed`](crate::ExecutionContext::resumed) of the
+    /// [context](RunCx::context).
     fn run(&mut self, cx: RunCx, message: Option<WorkloadMessage>) -> EventStream<'_>;
 
     /// Stops all work of the workload, and waits until it has stopped.
@@ -150,6 +204,9 @@ pub trait Workload: Send {
 /// Definition of a workload, from which any number of independent workloads can be created.
 ///
 /// Its methods receive the services that the definition can name, and the store that its workloads read and write.
+///
+/// [`FlowDefinition`] is the usual implementation. Pass a definition to a [`WorkloadExecutor`], a
+/// [`WorkloadScope`] or, with the feature `workloads`, to a `Supervisor` or a `WorkloadManager`.
 pub trait Definition: Send + Sync {
     /// Returns the name, description, hash and entry of the workload.
     fn meta(&self) -> &Meta;
@@ -237,6 +294,15 @@ pub trait Definition: Send + Sync {
 }
 
 /// Description of a workload, available without creating one.
+///
+/// ```
+/// use universal_executor::workload::Meta;
+///
+/// let meta = Meta::new("writer").description("Writes articles.");
+/// assert_eq!(meta.name, "writer");
+/// assert_eq!(meta.description.as_deref(), Some("Writes articles."));
+/// assert!(meta.hash.is_empty() && meta.entry.is_empty());
+/// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Meta {

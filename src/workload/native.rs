@@ -61,6 +61,10 @@ pub struct NativeDefinition {
 
 impl NativeDefinition {
     /// Creates a workload definition with a name and a closure.
+    ///
+    /// The closure receives the context of the run and the message, or `None` if it continues a
+    /// suspended run. Its output is a value that converts to [`Json`]. A closure starts from its
+    /// beginning in each attempt.
     #[must_use]
     pub fn new<F, W, J>(name: impl Into<String>, work: F) -> Self
     where

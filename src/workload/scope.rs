@@ -201,6 +201,43 @@ impl fmt::Debug for WorkloadScope {
 ///
 /// # Cancel safety
 /// If the future is dropped while `work` runs, the workload is closed in a spawned task.
+///
+/// Use it to run a workload once, without a session and an executor. Nothing is saved, so a crash
+/// loses the run.
+///
+/// # Examples
+/// ```
+/// use futures::StreamExt;
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::workflow::Workflow;
+/// use universal_executor::workload::{FlowDefinition, RunCx, WorkloadEventKind, with_workload};
+/// use universal_executor::{
+///     BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb, Services,
+/// };
+///
+/// let flows = json!({"main": {"steps": [{"return": "Hello, ${input}!"}]}});
+/// let greeter = Workflow::from_json(&json!({"flows": flows}))?;
+/// let greeter = FlowDefinition::new("greeter", greeter)?;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+/// let trigger = NewBreadcrumb::new("user.message.v1");
+/// let cx = RunCx::new("run-1", ExecutionContext::for_trigger(trigger));
+/// let last = with_workload(&greeter, &Services::new(), &store, |workload| {
+///     Box::pin(async move {
+///         let events: Vec<_> = workload.run(cx, Some("Ann".into())).collect().await;
+///         Ok(events.last().map(|event| event.kind.clone()))
+///     })
+/// })
+/// .await?;
+///
+/// let output = json!("Hello, Ann!").into();
+/// assert_eq!(last, Some(WorkloadEventKind::Final { output }));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub async fn with_workload<T>(
     definition: &dyn Definition,
     services: &Services,

@@ -27,6 +27,9 @@ const TEXT: usize = 64 << 10;
 ///
 /// Reading the stream drives the run: the run makes no progress while the stream is not read. Dropping the stream stops
 /// the run. A run that always has a next event still yields to other tasks, so that its reader can be cancelled.
+///
+/// Read it with `next` of `futures::StreamExt`, which is cancel safe. The last event satisfies
+/// [`is_end`](WorkloadEventKind::is_end). [`RunCx::stream`](super::RunCx::stream) creates a stream.
 pub struct EventStream<'w> {
     outlet: Outlet,
     /// The work of the workload run, or `None` once it has ended.

@@ -21,6 +21,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 /// The outcome of one turn of a workload.
+///
+/// `SupervisedTurn::outcome` of the feature `workloads` returns it. The same result is the last
+/// event of the turn.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TurnOutcome {
@@ -29,6 +32,8 @@ pub struct TurnOutcome {
     /// The status of the turn at its end.
     pub status: TurnStatus,
     /// The workloads that could not be closed after the turn.
+    ///
+    /// `None` if all were closed. The status of the turn does not depend on it.
     pub not_closed: Option<CloseError>,
     /// The error that ended the turn's run, or `None` if the workload itself reported the end.
     pub(super) cause: Option<BoxError>,

@@ -7,6 +7,8 @@ use crate::workflow::{MayRetry, StepFailure};
 use std::time::Duration;
 
 /// The status of a turn of a workload at its end.
+///
+/// [`TurnOutcome::status`](super::TurnOutcome::status) has it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TurnStatus {
@@ -16,6 +18,10 @@ pub enum TurnStatus {
         output: Json,
     },
     /// The turn of the workload failed.
+    ///
+    /// The code is `panic` for a panic of the workload, `not_made` if no workload could be created,
+    /// `broke_off` for a stream without an end, `store` or `session` for their errors, and
+    /// otherwise the code of the run.
     Failed {
         /// The code and the message of the turn's failure.
         failure: StepFailure,
@@ -23,6 +29,9 @@ pub enum TurnStatus {
         retry: MayRetry,
     },
     /// The turn waits for a breadcrumb or a time, or is due at once for another attempt.
+    ///
+    /// `Supervisor::resume` of the feature `workloads` continues it. An executor's run is continued
+    /// by the runtime.
     Suspended {
         /// The breadcrumbs or the time that the suspended turn waits for.
         wake: Wake,

@@ -5,6 +5,10 @@ use crate::workflow::WorkflowLoadError;
 use crate::workload::EntryError;
 
 /// Error returned when the executor of a workload cannot be created.
+///
+/// The constructors of [`WorkloadExecutor`](crate::workload::WorkloadExecutor) return it, and so
+/// does `build` of a `SupervisorBuilder`. A program meets it at its start, or when it loads a
+/// definition.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {

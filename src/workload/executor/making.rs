@@ -96,6 +96,22 @@ impl WorkloadExecutor {
     ///
     /// # Errors
     /// Returns a [`WorkloadError`] that names the invalid field or the missing service.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::workload::WorkloadExecutor;
+    /// use universal_executor::{MemoryStore, Services, UniversalExecutor};
+    ///
+    /// let definition = json!({
+    ///     "workflow_id": "echo",
+    ///     "definition": {"flows": {"main": {"steps": [{"return": "${input}"}]}}},
+    /// });
+    /// let store = MemoryStore::default();
+    /// let echo = WorkloadExecutor::from_definition(&definition, &Services::new(), &store)?;
+    /// assert_eq!(echo.id(), "echo");
+    /// # Ok::<(), universal_executor::workload::WorkloadError>(())
+    /// ```
     pub fn from_definition<B>(
         definition: &Value,
         services: &Services,

@@ -126,6 +126,9 @@ impl WorkloadExecutor {
 
     /// Lets tools and closures of the workload write schemas that the workload definition does not name. No tool of a step can write
     /// requests, answers and other records of the run, even if they are listed here.
+    ///
+    /// Has no effect if a [profile](Self::with_profile) or the definition does not limit the
+    /// schemas.
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         // Without a list, all schemas are allowed.
@@ -151,6 +154,41 @@ impl WorkloadExecutor {
     /// Calls `sink` for each event of the executor's runs, and of the runs within them. `sink` must not block. A panic
     /// of `sink` has no effect. Each attempt of a run is a separate stream. An interrupted attempt ends as `cancelled`,
     /// and the next attempt may continue the run.
+    ///
+    /// A second call replaces the closure. Each worker calls its own closure, for the attempts that
+    /// it executes.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    /// use universal_executor::workflow::Workflow;
+    /// use universal_executor::workload::WorkloadExecutor;
+    /// use universal_executor::{BreadcrumbStoreExt, Event, MemoryStore};
+    /// use universal_executor::{NewBreadcrumb, Services, UniversalExecutor};
+    ///
+    /// let flows = json!({"main": {"steps": [{"return": "${input}"}]}});
+    /// let echo = Workflow::from_json(&json!({"flows": flows}))?;
+    /// let ends = Arc::new(AtomicUsize::new(0));
+    /// let counter = Arc::clone(&ends);
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let echo = WorkloadExecutor::of_workflow("echo", echo, &Services::new(), &store)?
+    ///     .with_events(move |event| {
+    ///         counter.fetch_add(usize::from(event.kind.is_end()), Ordering::Relaxed);
+    ///     });
+    /// let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST);
+    /// let request = request.context(json!({"workflow": "echo", "input": "hi"}));
+    /// let request = store.create(request).await?;
+    /// echo.process_event(&Event::created(&request)).await?;
+    ///
+    /// assert_eq!(ends.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn with_events(mut self, sink: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
         self.sink = Sink::new(sink);

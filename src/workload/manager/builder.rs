@@ -11,6 +11,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Builder for a [`WorkloadManager`].
+///
+/// # Examples
+/// ```
+/// use std::path::Path;
+/// use std::sync::Arc;
+/// use universal_executor::workload::{EntryPolicy, ManagerError};
+/// use universal_executor::workload::{NativeDefinition, WorkloadManager};
+///
+/// fn echo() -> Arc<NativeDefinition> {
+///     Arc::new(NativeDefinition::new("echo", |_, message| async move {
+///         Ok(message.unwrap_or_default().content)
+///     }))
+/// }
+///
+/// let manager = WorkloadManager::builder()
+///     .usual_roots(Path::new("."), "desk")
+///     .exclude("drafts")
+///     .entry_policy(EntryPolicy::First)
+///     .native(echo())
+///     .build()?;
+///
+/// let twice = WorkloadManager::builder().native(echo()).native(echo()).build();
+/// assert!(matches!(twice, Err(ManagerError::Twice { .. })));
+/// # drop(manager);
+/// # Ok::<(), ManagerError>(())
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct WorkloadManagerBuilder {

@@ -4,6 +4,9 @@ use crate::workflow;
 use std::fmt;
 
 /// Error returned when a workload cannot be loaded, with all searched locations.
+///
+/// Its message has the identifier, the nearest name, and each location with its reason, in one
+/// line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct WorkloadLoadError {

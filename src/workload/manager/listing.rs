@@ -56,6 +56,26 @@ impl WorkloadManager {
 
     /// Returns all workloads with their descriptions, in order of precedence. Reads all files. From the store, the
     /// listing contains the newest 500 definitions of the schema `workflow.def.v1`. Needs a tokio runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use universal_executor::workload::{NativeDefinition, WorkloadManager, WorkloadOrigin};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let echo = NativeDefinition::new("echo", |_, message| async move {
+    ///     Ok(message.unwrap_or_default().content)
+    /// });
+    /// let manager = WorkloadManager::builder().native(Arc::new(echo)).build()?;
+    ///
+    /// let listing = manager.list().await;
+    /// assert_eq!(listing.workloads[0].name, "echo");
+    /// assert_eq!(listing.workloads[0].origin, WorkloadOrigin::Code);
+    /// assert_eq!(manager.names().await, ["echo"]);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn list(&self) -> Listing {
         let found = self.find().await;
         let mut listing = Listing::default();

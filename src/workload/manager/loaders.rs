@@ -4,6 +4,41 @@ use crate::workload::{Definition, EntryPolicy, FlowDefinition};
 use std::sync::Arc;
 
 /// A reader for workload definition files of one format.
+///
+/// Implement it for a format other than JSON and YAML, and register it with
+/// [`loader`](super::WorkloadManagerBuilder::loader).
+///
+/// # Examples
+/// A format in which a file is the instruction of one agent:
+///
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::BoxError;
+/// use universal_executor::workflow::Workflow;
+/// use universal_executor::workload::{Definition, Loader, LoaderSource, WorkloadManager};
+///
+/// struct Instruction;
+///
+/// impl Loader for Instruction {
+///     fn format(&self) -> &str {
+///         "instruction"
+///     }
+///
+///     fn extensions(&self) -> &[&str] {
+///         &["txt"]
+///     }
+///
+///     fn load(&self, source: &LoaderSource<'_>) -> Result<Arc<dyn Definition>, BoxError> {
+///         let agents = json!({"main": {"instruction": source.text}});
+///         source.flow(Workflow::from_json(&json!({"agents": agents}))?)
+///     }
+/// }
+///
+/// let manager = WorkloadManager::builder().root("agents").loader(Instruction).build()?;
+/// # drop(manager);
+/// # Ok::<(), universal_executor::workload::ManagerError>(())
+/// ```
 pub trait Loader: Send + Sync {
     /// Returns the name of the loader's file format, for example `json`.
     fn format(&self) -> &str;

@@ -67,6 +67,8 @@ pub struct WorkloadManager {
 }
 
 /// Behavior for a workload name if the file with this workload cannot be loaded.
+///
+/// [`WorkloadManagerBuilder::broken`] sets it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum BrokenPolicy {
@@ -88,6 +90,13 @@ impl WorkloadManager {
     ///
     /// # Errors
     /// Returns a [`WorkloadLoadError`] with all searched locations and similar existing names.
+    ///
+    /// A file that was changed since the last call is read again, so the call returns its new
+    /// definition.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if the future is dropped. A file that is being read is read to its end on
+    /// another thread.
     pub async fn load(&self, ident: &str) -> Result<Arc<dyn Definition>, WorkloadLoadError> {
         let parsed = ident.parse::<Ident>().map_err(|error| WorkloadLoadError {
             ident: error.ident,

@@ -15,6 +15,9 @@ const ENTRY_BYTES: usize = 512 << 10;
 const TEXT_BYTES: usize = 128 << 10;
 
 /// The content of a session log, as it was read. Changes of the session do not change this value.
+///
+/// It has at most the newest 1,000 entries. [`Conversation::load`](super::Conversation::load)
+/// returns it.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub(super) head: Option<(BreadcrumbId, u64)>,

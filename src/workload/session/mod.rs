@@ -30,6 +30,9 @@ use std::sync::Arc;
 /// Entries belong to the breadcrumb of their log, and the logs of agents to the breadcrumb of the session's log. A
 /// session that starts again after its deletion therefore contains nothing of the deleted one.
 ///
+/// Use it to show earlier messages, or to continue a session in your own code. Executors and
+/// supervisors read and write sessions themselves.
+///
 /// ```
 /// use std::sync::Arc;
 /// use universal_executor::MemoryStore;
@@ -56,6 +59,9 @@ pub struct SessionStore {
 }
 
 /// The conversation of a session, or of one agent in a session. A clone is another handle on the same conversation.
+///
+/// [`SessionStore::session`] returns it. Each call of [`load`](Self::load) and
+/// [`append`](Self::append) accesses the store.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     store: Arc<dyn BreadcrumbStore>,
@@ -130,6 +136,10 @@ impl Conversation {
     }
 
     /// Adds the entry of a turn to the conversation's log. Replaces all earlier entries of the turn.
+    ///
+    /// `to` is the log as [`load`](Self::load) returned it, and `turn` a name of the turn that is
+    /// unique in the session, such as a run ID. A turn that runs while an entry is added fails with
+    /// a conflict.
     ///
     /// # Errors
     /// Returns [`SessionError::Conflict`] if another writer changed the log since `to` was read, and the errors of

@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Error returned when an answer to the question of a turn has no effect.
+///
+/// [`Supervisor::answer`](super::Supervisor::answer) returns it. Only [`Store`](Self::Store) can
+/// succeed with a repeated call; the other variants need another ticket, person or answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnAnswerError {

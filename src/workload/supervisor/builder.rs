@@ -10,6 +10,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Builder for a [`Supervisor`].
+///
+/// [`Supervisor::builder`] creates it with the defaults of each method.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use universal_executor::workload::{NativeDefinition, Supervisor, SupervisorError};
+/// use universal_executor::{MemoryStore, Services};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let echo = NativeDefinition::new("echo", |_, _| async { Ok(json!("done")) });
+/// let store = MemoryStore::default();
+/// let supervisor = Supervisor::builder(Arc::new(echo), &Services::new(), &store)
+///     .concurrency(8)
+///     .queue(1, 1_000)
+///     .drain_timeout(Duration::from_secs(5))
+///     .build()?;
+///
+/// let first = supervisor.send("session-1", "hi")?;
+/// let second = supervisor.send("session-1", "hi again");
+/// assert!(matches!(second, Err(SupervisorError::SessionFull { limit: 1, .. })));
+/// assert_eq!(first.outcome().await.final_text().as_deref(), Some("done"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[must_use]
 pub struct SupervisorBuilder {
     definition: Arc<dyn Definition>,

@@ -9,6 +9,9 @@ use tokio::sync::broadcast::{self, error::RecvError};
 /// Each event names its run: a turn that is dropped while it waits can end while another turn runs, and each nested run
 /// has a separate stream. [`SupervisedTurn::outcome`](super::SupervisedTurn::outcome) resolves at the end of a turn,
 /// also for a subscriber that [missed](SubscriberItem::Missed) the end.
+///
+/// [`Supervisor::subscribe`](super::Supervisor::subscribe) has an example. A subscriber that is
+/// dropped no longer counts towards the limit.
 #[derive(Debug)]
 pub struct Subscriber {
     session: Arc<str>,

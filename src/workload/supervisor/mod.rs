@@ -118,6 +118,20 @@ pub struct Supervisor {
 /// Retry policy of a supervisor for turns that fail with a temporary error, or panic.
 ///
 /// Each attempt starts from the beginning with a new workload: finished steps are repeated, and tools are called again.
+///
+/// Use it only for workloads whose steps may be repeated. A
+/// [`WorkloadExecutor`](super::WorkloadExecutor) repeats no finished step.
+///
+/// ```
+/// use std::num::NonZeroU32;
+/// use std::time::Duration;
+/// use universal_executor::workload::Restart;
+///
+/// let delay = Duration::from_secs(2);
+/// let restart = Restart { attempts: NonZeroU32::MIN.saturating_add(2), delay };
+/// assert_eq!(restart.attempts.get(), 3);
+/// assert_eq!(Restart::default().attempts.get(), 1);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Restart {
     /// Maximum number of attempts of a turn. Defaults to 1, which means no retry.
@@ -345,6 +359,43 @@ impl Supervisor {
     /// # Errors
     /// Returns [`SupervisorError::BadSession`], [`SupervisorError::Closed`], or [`SupervisorError::TooManySubscribers`]
     /// if [the limit](SupervisorBuilder::subscribers) is reached.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    /// use universal_executor::workload::{NativeDefinition, RunCx, SubscriberItem, Supervisor};
+    /// use universal_executor::workload::{WorkloadEventKind, WorkloadMessage};
+    /// use universal_executor::{MemoryStore, Services};
+    ///
+    /// async fn greet(cx: RunCx) -> serde_json::Value {
+    ///     cx.say("Hello, ").await;
+    ///     cx.say("Ann!").await;
+    ///     json!("Hello, Ann!")
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let greeter = NativeDefinition::new("greeter", |cx, _: Option<WorkloadMessage>| async move {
+    ///     Ok(greet(cx).await)
+    /// });
+    /// let store = MemoryStore::default();
+    /// let supervisor = Supervisor::builder(Arc::new(greeter), &Services::new(), &store).build()?;
+    /// let mut events = supervisor.subscribe("session-1")?;
+    /// supervisor.send("session-1", "I am Ann.")?;
+    ///
+    /// let mut text = String::new();
+    /// while let Some(SubscriberItem::Event(event)) = events.next().await {
+    ///     match &event.kind {
+    ///         WorkloadEventKind::Text(part) => text.push_str(part),
+    ///         end if end.is_end() => break,
+    ///         _ => {}
+    ///     }
+    /// }
+    /// assert_eq!(text, "Hello, Ann!");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn subscribe(&self, session: &str) -> Result<Subscriber, SupervisorError> {
         Subscriber::new(&self.shared, check(session)?)
     }
@@ -356,6 +407,9 @@ impl Supervisor {
     }
 
     /// Returns the state and the counters of the supervisor.
+    ///
+    /// Report `waiting` and `active` as gauges, and the counters as metrics. The counters cover all
+    /// sessions since the supervisor was built.
     #[must_use]
     pub fn health(&self) -> SupervisorHealth {
         self.shared.health()
