@@ -6,6 +6,9 @@ use serde_json::Value;
 use std::fmt;
 
 /// Error of a workflow definition that cannot be used. Names the path to fix, the value and the nearest valid name.
+///
+/// [`Workflow::from_json`](crate::workflow::Workflow::from_json) and the other readers return the
+/// first problem. To get all problems of a definition, use [`Check`](crate::check::Check).
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkflowLoadError {
     path: DefinitionPath,
@@ -25,6 +28,8 @@ pub enum LoadProblem {
         reason: String,
     },
     /// The lists and objects of the definition are nested too deeply.
+    ///
+    /// A definition in YAML has half of this limit.
     #[error("nesting deeper than {MAX_DEPTH} levels is not allowed")]
     TooDeep,
     /// The definition has more items, such as steps or bytes, than a limit allows.
@@ -52,12 +57,17 @@ pub enum LoadProblem {
         expected: String,
     },
     /// The definition has an unknown field.
+    ///
+    /// Rename or remove the field. A field for people can be named `comment`, or start with `x-`.
     #[error("unknown field{}", did_you_mean(nearest.as_deref()))]
     UnknownField {
         /// Name of the known field that is closest to the unknown field.
         nearest: Option<String>,
     },
     /// The definition refers to a name that it does not define.
+    ///
+    /// Correct the name, or add an entry to the section of the definition. Registered items need an
+    /// entry, too.
     #[error("unknown {what} {name:?}{}", or_write_it(what, nearest.as_deref()))]
     UnknownName {
         /// Kind of the item with the unknown name, such as `agent`, `tool` or `variable`.

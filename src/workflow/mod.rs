@@ -3,6 +3,22 @@
 //! A [`WorkloadExecutor`](crate::workload::WorkloadExecutor) makes a workflow an executor. [`Assembly::drive`] runs a flow within any
 //! run and reports its events. An [`Assembly`] is a definition together with the [`Services`](crate::Services) that it names.
 //!
+//! Use this module when the order of the work is fixed, and only some of its steps need a model.
+//! Steps are saved, so a crash repeats only the steps in flight. For a single agent that plans its
+//! own work, use [`agent`](crate::agent) instead.
+//!
+//! # Types to start with
+//! | to | use |
+//! |---|---|
+//! | read a definition | [`Workflow::from_json`], [`Workflow::parse`] |
+//! | run a workflow as an executor | [`WorkloadExecutor`](crate::workload::WorkloadExecutor) |
+//! | run a workflow in sessions | [`FlowDefinition`](crate::workload::FlowDefinition) |
+//! | run a flow within your own executor | [`Assembly`], [`RunOptions`], [`Driven`] |
+//! | cancel or pause a run | [`Control`] |
+//! | limit the size of runs | [`WorkflowLimits`], [`Services::limits`](crate::Services::limits) |
+//! | find mistakes in definitions | [`check`](crate::check) |
+//! | drive the interpreter yourself | [`FlowRun`], [`Next`], [`StepOutcome`] |
+//!
 //! # The interpreter
 //! [`Workflow::from_json`] reads a definition once, into a form in which every name is resolved and nothing is cyclic.
 //! A [`FlowRun`] of one of its flows returns the steps to execute next ([`Ready`]). The driver executes these steps and reports

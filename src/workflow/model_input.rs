@@ -1,6 +1,9 @@
 use crate::model::Json;
 
 /// Input of a model step: instructions from the definition, and data.
+///
+/// A driver sends instructions as they are, and fences data, so that a model does not follow
+/// instructions in data.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelInput {
     /// A string of the workflow definition with variables. The string is an instruction, and the values of its variables are data.

@@ -40,6 +40,26 @@ use steps::Compiler;
 /// A workflow: a definition that was checked and compiled.
 ///
 /// The public fields are the sections of the definition. The [module](crate::workflow) describes flows and their steps.
+///
+/// A clone copies the sections. Share a workflow as an `Arc`, which
+/// [`Assembly::new`](crate::workflow::Assembly::new) and
+/// [`FlowRun::begin`](crate::workflow::FlowRun::begin) accept.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::workflow::Workflow;
+///
+/// let workflow = Workflow::from_json(&json!({
+///     "name": "greeting",
+///     "flows": {"main": {"description": "Greets.", "steps": [{"return": "Hello, ${input}!"}]}},
+/// }))?;
+///
+/// assert_eq!(workflow.name.as_deref(), Some("greeting"));
+/// let flows: Vec<_> = workflow.flows().map(|flow| (flow.name, flow.description)).collect();
+/// assert_eq!(flows, [("main", Some("Greets."))]);
+/// # Ok::<(), universal_executor::workflow::WorkflowLoadError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Workflow {
@@ -88,6 +108,21 @@ impl Workflow {
     ///
     /// # Errors
     /// Returns a [`WorkflowLoadError`] with the path to fix.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::workflow::Workflow;
+    ///
+    /// let broken = Workflow::from_json(&json!({
+    ///     "tools": {"search": {}},
+    ///     "flows": {"main": {"steps": [{"tool": "serch"}]}},
+    /// }));
+    ///
+    /// let error = broken.err().ok_or("the definition loads")?;
+    /// assert!(error.to_string().contains("did you mean \"search\"?"), "{error}");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn from_json(definition: &Value) -> Result<Self, WorkflowLoadError> {
         Self::from_json_with(definition, &DefinitionOptions::default().strict())
     }
@@ -148,6 +183,15 @@ impl Workflow {
     /// # Errors
     /// See [`from_json`](Self::from_json). Also returns an error if the text is not JSON, is larger than 1 MiB or has a duplicate key in
     /// an object.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::workflow::Workflow;
+    ///
+    /// let error = Workflow::parse("{\n  \"flws\": {}\n}").err().ok_or("the definition loads")?;
+    /// assert_eq!(error.position().map(|position| position.line), Some(2));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn parse(text: &str) -> Result<Self, WorkflowLoadError> {
         Self::of_document(
             &Document::json(text)?,
@@ -222,6 +266,8 @@ impl Workflow {
     }
 
     /// Returns the problems of the workflow definition that do not prevent its use.
+    ///
+    /// Print them when a service starts, or let [`check`](crate::check) report them in a test.
     #[must_use]
     pub fn warnings(&self) -> &[WorkflowWarning] {
         &self.warnings

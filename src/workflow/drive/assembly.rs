@@ -20,6 +20,41 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// A workflow together with the models, tools and guardrails that it names, ready to run.
+///
+/// Use it in an executor of your own that runs a flow as a part of its work. A whole workflow is
+/// simpler to run as a [`WorkloadExecutor`](crate::workload::WorkloadExecutor). Create an assembly
+/// once, and use it for all runs.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::tool::json_tool;
+/// use universal_executor::workflow::{Assembly, Driven, Finish, RunOptions, Workflow};
+/// use universal_executor::{ExecutionContext, MemoryStore, NewBreadcrumb, Services};
+///
+/// let double = json_tool("double", "Doubles.", json!({"type": "integer"}), |input, _| async move {
+///     Ok(json!(input.as_i64().unwrap_or(0) * 2))
+/// });
+/// let workflow = Workflow::from_json(&json!({
+///     "tools": {"double": {}},
+///     "flows": {"main": {"steps": [{"tool": "double", "input": "${input.count}"}]}},
+/// }))?;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let services = Services::new().tool(double)?;
+/// let store = Arc::new(MemoryStore::default());
+/// let assembly = Assembly::new(workflow, &services, store)?;
+///
+/// // An executor has the context in `execute`.
+/// let context = ExecutionContext::for_trigger(NewBreadcrumb::new("order.v1"));
+/// let options = RunOptions::new("main", json!({"count": 21}));
+/// let driven = assembly.drive(&context, options).await?;
+/// assert_eq!(driven, Driven::Finished(Finish::Completed { output: json!(42).into() }));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub struct Assembly {
     pub(super) workflow: Arc<Workflow>,
     pub(super) store: Arc<dyn BreadcrumbStore>,
@@ -89,6 +124,9 @@ impl Assembly {
     }
 
     /// Returns the schemas that runs of the workflow can write, sorted by name.
+    ///
+    /// An executor that drives the assembly lists them in
+    /// [`Profile::responds_with`](crate::Profile::responds_with).
     pub fn writes(&self) -> impl Iterator<Item = &str> {
         self.writes.iter().map(String::as_str)
     }

@@ -5,6 +5,9 @@ use crate::tool::ToolError;
 use std::collections::BTreeMap;
 
 /// Error of a workflow that cannot run with the registered services.
+///
+/// [`Assembly::new`](crate::workflow::Assembly::new) returns it. For an executor or a supervisor,
+/// it is the cause of a [`WorkloadError::Definition`](crate::workload::WorkloadError::Definition).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssemblyError {

@@ -4,6 +4,28 @@ use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use serde_json::json;
 
 /// Control order to a run of a flow, written as a `workflow.control.v1` breadcrumb.
+///
+/// Any program with access to the store can write it. A control order for a run that has ended has
+/// no effect.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::workflow::Control;
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let request = json!({"workflow": "writer", "input": "crabs"});
+/// let request = store.create(NewBreadcrumb::new("workflow.request.v1").context(request)).await?;
+///
+/// // The trigger's ID identifies the run.
+/// let order = store.create(Control::Cancel.of(request.id)).await?;
+/// assert_eq!(order.context["action"], "cancel");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Control {
     /// Ends the run and stops its steps in flight (the action `cancel`).

@@ -13,6 +13,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// A later attempt continues from the last saved state of the run. Events that an earlier attempt reported after its last save are
 /// reported again, and can differ, with the same number of the [`FlowEvent`]. The later event counts.
+///
+/// Set it with [`RunOptions::events`](crate::workflow::RunOptions::events).
+///
+/// ```
+/// use std::sync::Arc;
+/// use universal_executor::workflow::{EventSink, StepEvent, StepEventKind};
+///
+/// let sink: EventSink = Arc::new(|event: StepEvent| {
+///     if let StepEventKind::Text(text) = &event.kind {
+///         print!("{text}");
+///     }
+/// });
+/// # drop(sink);
+/// ```
 pub type EventSink = Arc<dyn Fn(StepEvent) + Send + Sync>;
 
 /// An event of a flow run: progress of a step, a request or answer of a model, or a tool call. Each process that works on the run reports

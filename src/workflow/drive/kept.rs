@@ -243,6 +243,9 @@ impl KeepState for Keeper {
 }
 
 /// Error of a flow run whose state cannot be saved or read.
+///
+/// It is the source of an error of [`Assembly::drive`](crate::workflow::Assembly::drive). A retry
+/// fails again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowStateError {

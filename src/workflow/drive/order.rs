@@ -6,6 +6,16 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Options of a run of a flow, for [`Assembly::drive`](crate::workflow::Assembly::drive).
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::workflow::RunOptions;
+///
+/// let options = RunOptions::new("main", json!("crabs")).parent("run-7").store_progress();
+/// assert_eq!(options.flow, "main");
+/// assert_eq!(options.parent.as_deref(), Some("run-7"));
+/// assert!(options.stores_progress);
+/// ```
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct RunOptions {
@@ -36,6 +46,9 @@ pub enum Driven {
     Finished(Finish),
     /// The flow run waits, or yields to [another attempt](crate::workflow#what-a-driver-does) and is due at once. It continues from this
     /// state when it is woken.
+    ///
+    /// Return [`suspend(wake, state)`](crate::suspend) from `execute` to suspend the run of the
+    /// executor.
     Suspended {
         /// Condition that wakes the suspended flow run.
         wake: Wake,

@@ -32,6 +32,30 @@ use walk::Walk;
 /// Each call takes an event, such as the outcome of a step, and returns the actions that come [`Next`]. The same calls always have the
 /// same results. The driver saves [`progress`](Self::progress) after each call, before it carries out the actions. After a restart,
 /// [`restore`](Self::restore) continues from the saved progress, and [`outstanding`](Self::outstanding) returns the steps in flight.
+///
+/// Most programs do not use it: [`Assembly::drive`](crate::workflow::Assembly::drive) is a driver
+/// that executes the steps. Use it to write another driver, or to test the order of the steps
+/// without models and tools.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::workflow::{Finish, FlowRun, StepOutcome, Workflow};
+///
+/// let workflow = Arc::new(Workflow::from_json(&json!({
+///     "tools": {"find": {}},
+///     "flows": {"main": {"steps": [
+///         {"try": [{"id": "found", "tool": "find"}], "on_failure": [{"return": "${error.code}"}]},
+///     ]}},
+/// }))?);
+/// let (mut run, next) = FlowRun::begin(workflow, "main", "run-1", json!("crabs"))?;
+///
+/// let step = &next.ready[0];
+/// let next = run.tell(&step.path, step.attempt, StepOutcome::failure("offline", "no network"));
+/// assert_eq!(next.finished, Some(Finish::Completed { output: json!("offline").into() }));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct FlowRun {
     workflow: Arc<Workflow>,
@@ -43,6 +67,9 @@ pub struct FlowRun {
 }
 
 /// Error of a flow run that cannot begin or continue.
+///
+/// [`Driven::Refused`](crate::workflow::Driven::Refused) has it, too. The same call fails again:
+/// change the request, or start a new run.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -111,6 +138,10 @@ impl FlowRun {
     ///
     /// `run` is the ID of the run. It must be unique, because the idempotency keys of all steps start with it.
     ///
+    /// `flow` is the name of a flow of the workflow, and `input` its input, of at most
+    /// [`value_bytes`](crate::workflow::WorkflowLimits::value_bytes). The returned [`Next`] has the
+    /// first steps.
+    ///
     /// # Errors
     /// Returns [`RunError::NoSuchFlow`], [`RunError::InputTooLarge`] or [`RunError::BadInput`].
     pub fn begin(
@@ -173,6 +204,9 @@ impl FlowRun {
     }
 
     /// Restores a run of a flow from its saved progress.
+    ///
+    /// Call [`outstanding`](Self::outstanding) next: its steps may have been started by the lost
+    /// worker. [`waiting`](Self::waiting) has the steps that wait for an answer.
     ///
     /// # Errors
     /// Returns [`RunError::OtherDefinition`] if the run began with another definition.
@@ -267,6 +301,28 @@ impl FlowRun {
     }
 
     /// Pauses the flow run: no further steps begin, and steps in flight can end. Does nothing if the run is paused.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    /// use universal_executor::workflow::{Finish, FlowRun, StepOutcome, Workflow};
+    ///
+    /// let steps = json!([{"tool": "one"}, {"tool": "two"}]);
+    /// let workflow = Workflow::from_json(&json!({
+    ///     "tools": {"one": {}, "two": {}},
+    ///     "flows": {"main": {"steps": steps}},
+    /// }))?;
+    /// let (mut run, next) = FlowRun::begin(Arc::new(workflow), "main", "run-1", json!(null))?;
+    /// let first = next.ready[0].path.clone();
+    ///
+    /// assert!(run.pause().ready.is_empty());
+    /// // The step in flight ends, but the next one does not begin.
+    /// assert!(run.tell(&first, 1, StepOutcome::success(json!(1))).ready.is_empty());
+    /// assert_eq!(run.unpause().ready.len(), 1);
+    /// assert_eq!(run.cancel().finished, Some(Finish::Cancelled));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use = "the driver has to carry out the returned actions"]
     pub fn pause(&mut self) -> Next {
         self.set_paused(true, FlowEventKind::Paused)
@@ -279,6 +335,8 @@ impl FlowRun {
     }
 
     /// Ends the flow run and cancels its steps in flight.
+    ///
+    /// [`Next::cancel`] has the steps to stop. Later calls change nothing, and return an anomaly.
     #[must_use = "the driver has to carry out the returned actions"]
     pub fn cancel(&mut self) -> Next {
         if self.progress.finished.is_some() {

@@ -8,6 +8,16 @@ use std::sync::Arc;
 /// The parts of a path are the IDs of steps and branches, or positions counted from 0 for steps without an ID. The name of a flow comes
 /// before its steps, and `then`, `else`, `case0`, `try`, `on_failure` or `escalation0` before the steps of such a list. The same step of
 /// the same definition always has the same path.
+///
+/// Use it to relate the events of a step, or to find a step in a dashboard. It prints as its text.
+///
+/// ```
+/// use universal_executor::workflow::StepPath;
+///
+/// let path = StepPath::new("main/3/review#2");
+/// assert_eq!(path.as_str(), "main/3/review#2");
+/// assert_eq!(path.to_string(), "main/3/review#2");
+/// ```
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct StepPath(Arc<str>);

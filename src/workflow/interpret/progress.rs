@@ -18,6 +18,10 @@ pub(super) type Vars = BTreeMap<String, Json>;
 ///
 /// It contains the steps in flight and the variables. Of the ended steps it retains only results that can still be used, so its
 /// size does not depend on the number of ended steps.
+///
+/// Serialize it with `serde`, and pass the restored value to
+/// [`FlowRun::restore`](super::FlowRun::restore), as the example of the [module](crate::workflow)
+/// does.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Progress {
     /// ID of the flow run, with which the idempotency keys of its steps start.

@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Actions for the driver after a call of a [`FlowRun`](super::FlowRun). The driver carries them out in the order of the fields.
+///
+/// Save [`FlowRun::progress`](super::FlowRun::progress) before you carry out the actions. A run
+/// with neither ready steps nor steps in flight waits for
+/// [`FlowRun::resume`](super::FlowRun::resume), is paused, or has ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Next {
     /// Steps in flight for the driver to stop. The driver must not report their outcomes.
@@ -90,6 +94,17 @@ pub enum StepTask {
 }
 
 /// Outcome of an attempt at a step, which the driver reports.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::workflow::{MayRetry, StepOutcome};
+///
+/// assert_eq!(StepOutcome::success(json!(7)), StepOutcome::Succeeded(json!(7).into()));
+/// let failure = StepOutcome::failure("no_stock", "the item is sold out");
+/// assert!(matches!(failure, StepOutcome::Failed { retry: MayRetry::Never, .. }));
+/// let failure = StepOutcome::transient("offline", "no network");
+/// assert!(matches!(failure, StepOutcome::Failed { retry: MayRetry::After(_), .. }));
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepOutcome {
@@ -119,6 +134,9 @@ impl StepOutcome {
     }
 
     /// Creates the outcome of a step with a failure that a retry cannot fix.
+    ///
+    /// An enclosing `try` can handle it. Without one, the flow run fails with this code and
+    /// message.
     #[must_use]
     pub fn failure(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Failed {
@@ -128,6 +146,8 @@ impl StepOutcome {
     }
 
     /// Creates the outcome of a step with a transient failure, which can be retried after the delay in the definition.
+    ///
+    /// Without `retry` in the definition of the step, the step fails after the first attempt.
     #[must_use]
     pub fn transient(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Failed {
@@ -276,6 +296,9 @@ pub enum FlowEventKind {
 }
 
 /// Reason why a [`FlowRun`](super::FlowRun) ignored a call. The call changed nothing.
+///
+/// [`Next::anomaly`] has it. A late report after a crash or a cancellation is usual: a driver can
+/// log and ignore it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum FlowAnomaly {
     /// No step with this path is in flight: it has ended, was cancelled, or never began.
