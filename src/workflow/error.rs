@@ -51,6 +51,8 @@ pub enum LoadProblem {
         found: String,
     },
     /// A required field of the definition is absent or an empty list.
+    ///
+    /// The path of the error names the field.
     #[error("missing value; write {expected}")]
     Missing {
         /// Description of the values that are valid for the missing field.
@@ -103,6 +105,8 @@ pub enum LoadProblem {
     #[error("{0}")]
     Condition(ConditionError),
     /// Flows, agents or steps of the definition refer to each other in a cycle.
+    ///
+    /// Flows cannot call themselves. A repetition is a `loop` or a `for_each`.
     #[error("{what} form a cycle: {}; remove one of the references", names.join(" -> "))]
     Cycle {
         /// Kind of the items on the cycle in the plural, such as `flows`, `agents` or `steps`.
@@ -222,6 +226,23 @@ pub(super) fn shown(value: &Value) -> String {
 }
 
 /// Warning about a workflow definition that loads but is probably wrong.
+///
+/// A warning does not prevent a run. [`Workflow::warnings`](crate::workflow::Workflow::warnings)
+/// returns the warnings, and its `Display` has the position, the path and the problem.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::workflow::{Oddity, Workflow};
+///
+/// let workflow = Workflow::from_json(&json!({
+///     "tools": {"search": {}},
+///     "flows": {"main": {"steps": [{"return": 1}]}},
+/// }))?;
+/// let warning = &workflow.warnings()[0];
+/// assert!(matches!(&warning.oddity, Oddity::Unused { what: "tool", name } if name == "search"));
+/// # Ok::<(), universal_executor::workflow::WorkflowLoadError>(())
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WorkflowWarning {
     /// Path of the problem in the definition.

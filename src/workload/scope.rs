@@ -44,6 +44,9 @@ pub struct WorkloadScope {
 }
 
 /// Error returned when workloads could not be closed. The scope has tried to close all of them.
+///
+/// Its message has the names, and not the errors, which can contain secrets. The workloads were
+/// dropped.
 #[derive(Debug, thiserror::Error)]
 #[error("{} of {tried} workloads could not be closed: {}", failures.len(), names(failures))]
 #[non_exhaustive]

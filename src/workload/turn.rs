@@ -75,6 +75,8 @@ impl TurnOutcome {
 
     /// Returns the output of a completed turn as text: a string as it is, any other value as JSON. Returns `None` for a
     /// turn that did not complete.
+    ///
+    /// Use it to answer a chat message. For structured output, match on [`status`](Self::status).
     #[must_use]
     pub fn final_text(&self) -> Option<String> {
         match &self.status {

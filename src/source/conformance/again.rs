@@ -13,6 +13,10 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// **Redelivered.** A nacked event is delivered again after its delay, and other events are delivered meanwhile. A
 /// source that cannot redeliver events returns [`SourceError::NotTakenBack`].
+///
+/// The nack has a delay of 50 ms, and [`advance_clock`](super::SourceUnderTest::advance_clock) is
+/// called with 100 ms. [`takes_back`](super::Abilities::takes_back) decides which behavior is
+/// required.
 pub async fn an_event_given_back_comes_again<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -46,6 +50,9 @@ pub async fn an_event_given_back_comes_again<S: SourceUnderTest>(
 }
 
 /// **Redelivered.** A nacked event is not delivered before its delay has expired.
+///
+/// The nack has a delay of one hour. Does nothing for a source without the ability
+/// [`takes_back`](super::Abilities::takes_back).
 pub async fn an_event_given_back_waits_for_its_delay<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -63,6 +70,9 @@ pub async fn an_event_given_back_waits_for_its_delay<S: SourceUnderTest>(
 }
 
 /// **Acknowledged.** The source does not deliver an acknowledged event again by itself.
+///
+/// The clock advances by 100 ms between commits, so a source with a timer for redeliveries is
+/// tested, too.
 pub async fn an_acknowledged_event_does_not_come_again<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -89,6 +99,9 @@ async fn only(reader: &mut Reader, wanted: &[Event]) -> Result<(), Broken> {
 }
 
 /// **Acknowledged.** A second acknowledgement, or one after the end of the subscription, is harmless.
+///
+/// Late calls may succeed or fail. They must return, and later subscriptions must deliver their
+/// events.
 pub async fn telling_a_source_twice_or_late_is_harmless<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -4,6 +4,8 @@ use super::reader::{Reader, Said, commit, commits};
 use crate::source::StartAt;
 
 /// **Start position.** [`StartAt::Now`] delivers no event from before the subscription.
+///
+/// Three events are committed before the subscription, and three after it. Applies to every source.
 pub async fn now_begins_with_the_next_commit<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -18,6 +20,9 @@ pub async fn now_begins_with_the_next_commit<S: SourceUnderTest>(
 
 /// **Start position.** [`StartAt::Beginning`] starts with the oldest retained event. A source that retains no events
 /// starts with the next one, or fails.
+///
+/// With the ability [`history`](super::Abilities::history), the events from before the subscription
+/// must be delivered, too.
 pub async fn the_beginning_is_the_oldest_event<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -85,6 +90,9 @@ async fn without_history<S: SourceUnderTest>(
 
 /// **Start position.** A subscription after a position that the source has not reached delivers all events from now
 /// on. Such a position belongs to an earlier instance of the source.
+///
+/// Does nothing for a source without the ability [`history`](super::Abilities::history). The tested
+/// positions are 1,000,000 and the two largest.
 pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -105,6 +113,9 @@ pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
 
 /// **Positions grow.** Each new event has a greater position than the previous event. The position is the same for
 /// every subscriber.
+///
+/// With the ability [`history`](super::Abilities::history), each event must have a position. Other
+/// sources may omit all positions.
 pub async fn positions_grow<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;

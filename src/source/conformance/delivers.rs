@@ -8,6 +8,8 @@ use serde_json::json;
 use std::collections::HashSet;
 
 /// **Every commit.** Each created, updated and deleted breadcrumb is announced with its schema, tags, version and time.
+///
+/// One breadcrumb is created, updated three times and deleted. Applies to every source.
 pub async fn every_commit<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
@@ -30,6 +32,8 @@ pub async fn every_commit<S: SourceUnderTest>(subject: &S) -> Result<(), Broken>
 }
 
 /// **In order.** New events are delivered in commit order, and in the order of the writes within a commit.
+///
+/// 30 commits create four breadcrumbs each, and 30 commits update them. Applies to every source.
 pub async fn in_order<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
@@ -46,6 +50,8 @@ pub async fn in_order<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
 
 /// **Every commit.** Commits of concurrent writers are all delivered while the writers run, in the order of each
 /// writer.
+///
+/// Twelve writers commit concurrently. Only the order of the commits of one writer is checked.
 pub async fn commits_at_the_same_time_are_all_delivered<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -101,6 +107,8 @@ pub async fn a_large_context_does_not_travel<S: SourceUnderTest>(
 
 /// **Matching context.** A delivered context belongs to the event's version, even if the event is read late. Otherwise
 /// the event has no context.
+///
+/// A breadcrumb gets ten versions before the first event is read. Applies to every source.
 pub async fn a_context_is_that_of_its_version<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -131,6 +139,8 @@ async fn versions<S: SourceUnderTest>(
 const THEIRS: &str = "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4";
 
 /// **Tenants apart.** A subscription delivers no event of another tenant.
+///
+/// Does nothing if [`in_tenant`](super::SourceUnderTest::in_tenant) returns `None`.
 pub async fn tenants_apart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let Some(theirs) = subject.in_tenant(&ours, THEIRS).await else {

@@ -46,6 +46,9 @@ async fn until(reader: &mut Reader, last: &Event) -> Result<Told, Broken> {
 
 /// **No silent loss.** A slow subscriber receives the number of dropped events, and the stream continues. A source that
 /// is not [complete](crate::source::EventSource::is_complete) may omit the report.
+///
+/// 2,000 events are committed while the subscription is not read. Does nothing if
+/// [`keeping`](super::SourceUnderTest::keeping) returns `None`.
 pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const COMMITS: usize = 50;
     const NOTES: usize = 40;
@@ -76,6 +79,9 @@ pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<
 
 /// **No silent loss.** If the events after a position were deleted, a subscription from this position receives the
 /// number of missed events.
+///
+/// Does nothing if [`keeping`](super::SourceUnderTest::keeping) returns `None`, without the ability
+/// [`history`](super::Abilities::history), and for a source that is not complete.
 pub async fn what_is_gone_behind_a_position_is_told<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

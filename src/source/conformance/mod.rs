@@ -120,10 +120,14 @@ pub trait SourceUnderTest: Send + Sync {
     fn abilities(&self) -> Abilities;
 
     /// Creates a backend of the tested source without events, isolated from other tests that run at the same time.
+    ///
+    /// Use a new database, stream or name for each call, because the tests run in parallel.
     fn fresh(&self) -> impl Future<Output = Self::Backend> + Send;
 
     /// Creates a backend of the tested source that retains at most `events` events. Returns `None` if the source
     /// retains all events.
+    ///
+    /// The suite passes 8, and commits more events than that.
     fn keeping(&self, events: usize) -> impl Future<Output = Option<Self::Backend>> + Send;
 
     /// Returns the tested source's backend, bound to another tenant, or `None` if the backend has one tenant only.
@@ -135,6 +139,8 @@ pub trait SourceUnderTest: Send + Sync {
 
     /// Closes a backend of the tested source and opens it again, as after a restart of the process. Returns `None` if
     /// nothing outlives a restart. All subscriptions have ended by then.
+    ///
+    /// Only data on a disk or a server may survive.
     fn restart(&self, backend: Self::Backend)
     -> impl Future<Output = Option<Self::Backend>> + Send;
 
@@ -171,10 +177,17 @@ pub trait SourceUnderTest: Send + Sync {
 pub struct Abilities {
     /// If `true`, the tested source retains events for some time: each event has a position, and
     /// [`StartAt`](super::StartAt) is supported in full.
+    ///
+    /// `true` for stores with an event table. The tests of positions apply.
     pub history: bool,
     /// If `true`, the tested source saves the acknowledgements of each consumer under the consumer's name.
+    ///
+    /// The tests of saved consumers apply.
     pub remembers: bool,
     /// If `true`, the tested source delivers a nacked event again.
+    ///
+    /// If `false`, each nack must fail with
+    /// [`SourceError::NotTakenBack`](super::SourceError::NotTakenBack).
     pub takes_back: bool,
 }
 

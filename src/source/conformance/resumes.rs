@@ -8,6 +8,9 @@ use tokio::time::{Instant, sleep};
 
 /// **Resumes.** A reader that disconnects repeatedly and resumes receives every event that it did not acknowledge. It
 /// resumes after a position if the source has history, and otherwise by its consumer name.
+///
+/// Does nothing for a source with neither the ability [`history`](super::Abilities::history) nor
+/// [`remembers`](super::Abilities::remembers).
 pub async fn nothing_is_lost_across_reconnects<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -56,6 +59,9 @@ pub async fn nothing_is_lost_across_reconnects<S: SourceUnderTest>(
 
 /// **Resumes.** A position is valid after a restart: the subscription delivers the events committed before and after
 /// the restart.
+///
+/// Does nothing without the ability [`history`](super::Abilities::history), or if
+/// [`restart`](super::SourceUnderTest::restart) returns `None`.
 pub async fn a_position_outlives_a_restart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     if !subject.abilities().history {
         return Ok(());
@@ -78,6 +84,8 @@ pub async fn a_position_outlives_a_restart<S: SourceUnderTest>(subject: &S) -> R
 
 /// **Saved consumers.** A consumer's next subscription delivers the unacknowledged events again, and all later events.
 /// This includes an unacknowledged event that is older than an acknowledged event.
+///
+/// Does nothing for a source without the ability [`remembers`](super::Abilities::remembers).
 pub async fn an_unacknowledged_event_comes_again<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -107,6 +115,9 @@ pub async fn an_unacknowledged_event_comes_again<S: SourceUnderTest>(
 
 /// **Saved consumers.** A consumer resumes after its acknowledged events, even after a restart. The `StartAt` of the
 /// subscription has no effect.
+///
+/// Does nothing without the ability [`remembers`](super::Abilities::remembers). If
+/// [`restart`](super::SourceUnderTest::restart) returns `None`, only a new subscription is tested.
 pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -138,6 +149,9 @@ pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: SourceUnderTest>(
 
 /// **Saved consumers.** A nacked event is not acknowledged: the next subscription of the consumer delivers it without
 /// waiting for the delay.
+///
+/// Does nothing without the abilities [`remembers`](super::Abilities::remembers) and
+/// [`takes_back`](super::Abilities::takes_back). The nack has a delay of one day.
 pub async fn what_is_given_back_is_not_lost<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const DAY: Duration = Duration::from_secs(86_400);
     let abilities = subject.abilities();
@@ -162,6 +176,8 @@ pub async fn what_is_given_back_is_not_lost<S: SourceUnderTest>(subject: &S) -> 
 
 /// **Saved consumers.** An acknowledgement of one consumer does not affect another consumer. A new consumer starts at
 /// its `StartAt`.
+///
+/// Does nothing for a source without the ability [`remembers`](super::Abilities::remembers).
 pub async fn consumers_are_remembered_apart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     if !subject.abilities().remembers {
         return Ok(());
@@ -183,6 +199,9 @@ pub async fn consumers_are_remembered_apart<S: SourceUnderTest>(subject: &S) -> 
 
 /// **Saved consumers.** [`EventSource::behind`] returns the number of unacknowledged events of a consumer. The number
 /// is 0 for a new consumer.
+///
+/// The number must be correct within 10 s. Does nothing for a source without the ability
+/// [`remembers`](super::Abilities::remembers).
 pub async fn what_is_left_for_a_consumer_is_told<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -9,6 +9,8 @@ use tokio::time::{Instant, timeout};
 
 /// **Independent subscriptions.** Two subscriptions each deliver all events. After one of them is dropped, the other
 /// one still delivers all events.
+///
+/// Applies to every source: the two subscriptions have different consumer names.
 pub async fn two_subscribers_both_get_all<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;
@@ -22,6 +24,9 @@ pub async fn two_subscribers_both_get_all<S: SourceUnderTest>(subject: &S) -> Re
 }
 
 /// **Independent subscriptions.** A source accepts many subscriptions, in sequence and at the same time.
+///
+/// 40 subscriptions are opened and dropped, and then 40 are open at the same time. Each has its own
+/// consumer name.
 pub async fn many_subscribe<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     for n in 0..40 {
@@ -41,6 +46,8 @@ pub async fn many_subscribe<S: SourceUnderTest>(subject: &S) -> Result<(), Broke
 
 /// **Independent subscriptions.** A subscription that is not read, or was dropped, delays neither a writer nor another
 /// reader.
+///
+/// 400 events must be committed within 10 s while ten subscriptions are not read to the end.
 pub async fn an_unread_stream_holds_up_nobody<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -75,6 +82,8 @@ pub async fn an_unread_stream_holds_up_nobody<S: SourceUnderTest>(
 }
 
 /// **Prompt.** A commit wakes a subscriber that waits for an event.
+///
+/// The event must arrive within 10 s.
 pub async fn a_waiting_subscriber_is_woken<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
@@ -96,6 +105,8 @@ pub async fn a_waiting_subscriber_is_woken<S: SourceUnderTest>(subject: &S) -> R
 }
 
 /// **Cancel safe.** No event is lost if the future for the next event is dropped at any moment.
+///
+/// The future is polled once and dropped, before and after each of 80 commits.
 pub async fn cancel_safe<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const EVENTS: usize = 80;
     let place = subject.fresh().await;

@@ -52,6 +52,13 @@ impl NatsServer {
     /// An address can contain a user name and a password (`nats://name:password@host`), or a token
     /// (`nats://token@host`). Percent-encode special characters, for example `@` as `%40`. The login in the first
     /// address that has one is used for all addresses.
+    ///
+    /// ```
+    /// use universal_executor::source::NatsServer;
+    ///
+    /// let cluster = NatsServer::new("nats://a:4222,nats://b:4222,nats://c:4222").replicas(3);
+    /// # drop(cluster);
+    /// ```
     pub fn new(addresses: impl Into<String>) -> Self {
         Self {
             addresses: addresses.into(),
@@ -67,6 +74,9 @@ impl NatsServer {
     }
 
     /// Logs in to the NATS server with a user name and a password, instead of a login in an address.
+    ///
+    /// The last call of this method, [`token`](Self::token) and
+    /// [`credentials_file`](Self::credentials_file) counts.
     pub fn user_and_password(
         mut self,
         user: impl Into<String>,
@@ -116,6 +126,8 @@ impl NatsServer {
 
     /// Sets the time for which `connect` retries an unreachable NATS server, with an exponential backoff of at most 30
     /// s. Defaults to zero, which means no retry. A connection that is lost later is reopened without a time limit.
+    ///
+    /// Use it in a service that starts together with its NATS server.
     pub fn wait_for(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -123,6 +135,8 @@ impl NatsServer {
 
     /// Sets the name of the NATS stream for events. Defaults to `BREADCRUMBS`. The stream is created if it does not
     /// exist. It contains all subjects of `breadcrumbs.>`, so an account can have only one such stream.
+    ///
+    /// A relay and the sources of its events need the same name.
     pub fn stream(mut self, name: impl Into<String>) -> Self {
         self.stream = name.into();
         self
@@ -130,6 +144,8 @@ impl NatsServer {
 
     /// Sets the number of servers of a NATS cluster that store the stream, if the stream has to be created. Defaults to
     /// 1, at least 1.
+    ///
+    /// With 3 replicas, the stream survives the loss of one server.
     pub fn replicas(mut self, servers: usize) -> Self {
         self.replicas = servers.max(1);
         self

@@ -3,6 +3,9 @@ use crate::model::{BreadcrumbId, Event, Timestamp};
 use async_trait::async_trait;
 
 /// A list of changes that an [`SseSource`](super::SseSource) queries for events that the stream did not deliver.
+///
+/// Implement it for a server that has a list of changes but is not an RCRT server, and pass it to
+/// [`SseSourceBuilder::backfill`](super::SseSourceBuilder::backfill).
 #[async_trait]
 pub trait Backfill: Send + Sync + 'static {
     /// Returns the time of the newest breadcrumb change by the server's clock, or [`Timestamp::UNIX_EPOCH`] without a

@@ -120,6 +120,9 @@ impl SseSourceBuilder {
 
     /// Sets the maximum time between two complete frames of the event stream, after which the source reconnects. Bytes of an incomplete
     /// frame do not extend this time. Defaults to 15 s, three ping intervals of a server of RCRT (Right Context Right Time).
+    ///
+    /// Set it to about three times the ping interval of the server. A shorter time causes needless
+    /// reconnects.
     pub fn watchdog(mut self, limit: Duration) -> Self {
         self.watchdog = limit;
         self
@@ -157,6 +160,9 @@ impl SseSourceBuilder {
     /// Sets the number of events that the source buffers for a slow subscriber. The source drops the oldest events of a full buffer and
     /// reports them as [`SourceError::Lagged`](crate::source::SourceError::Lagged). Defaults to 1,024, at least 1. An event takes at
     /// most 97 KiB of memory, and usually less than 1 KiB.
+    ///
+    /// Raise it if the log or the metrics show [`Lagged`](crate::source::SourceError::Lagged)
+    /// errors.
     pub fn buffer(mut self, events: usize) -> Self {
         self.buffer = events.max(1);
         self

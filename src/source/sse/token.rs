@@ -119,6 +119,9 @@ impl BearerToken {
     ///
     /// The function is called again shortly before the token expires, and after the server refuses the token. A call
     /// has 30 s to answer. The returned error must not contain the token.
+    ///
+    /// Concurrent requests wait for one call of the function, and share its token. Without a
+    /// lifetime, the token is used until the server refuses it.
     #[must_use]
     pub fn asked<F, T>(ask: F) -> Self
     where

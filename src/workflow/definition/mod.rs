@@ -135,6 +135,23 @@ impl Workflow {
     /// # Errors
     /// See [`from_json`](Self::from_json). An unknown field is an error in every mode if its name is nearly that of a known field,
     /// because a mistyped restriction would not restrict. More than 100 unknown fields are an error.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::model::DefinitionOptions;
+    /// use universal_executor::workflow::Workflow;
+    ///
+    /// let definition = json!({
+    ///     "cost_center": 7,
+    ///     "flows": {"main": {"steps": [{"return": 1}]}},
+    /// });
+    /// assert!(Workflow::from_json(&definition).is_err());
+    ///
+    /// let workflow = Workflow::from_json_with(&definition, &DefinitionOptions::default())?;
+    /// assert_eq!(workflow.warnings().len(), 1);
+    /// # Ok::<(), universal_executor::workflow::WorkflowLoadError>(())
+    /// ```
     pub fn from_json_with(
         definition: &Value,
         options: &DefinitionOptions,
@@ -247,6 +264,23 @@ impl Workflow {
     ///
     /// # Errors
     /// See [`parse`](Self::parse).
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::workflow::Workflow;
+    ///
+    /// let workflow = Workflow::from_yaml(
+    ///     "
+    /// name: greeting
+    /// flows:
+    ///   main:
+    ///     steps:
+    ///       - return: Hello, ${input}!
+    /// ",
+    /// )?;
+    /// assert_eq!(workflow.name.as_deref(), Some("greeting"));
+    /// # Ok::<(), universal_executor::workflow::WorkflowLoadError>(())
+    /// ```
     #[cfg(feature = "yaml")]
     pub fn from_yaml(text: &str) -> Result<Self, WorkflowLoadError> {
         Self::of_document(
@@ -276,6 +310,18 @@ impl Workflow {
     /// Returns the SHA-256 hash of the workflow definition in hex. The order of keys in the definition does not change the hash.
     ///
     /// A run continues only with the definition with which it began, which this hash identifies.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::workflow::Workflow;
+    ///
+    /// let flows = json!({"main": {"steps": [{"return": 1}]}});
+    /// let one = Workflow::from_json(&json!({"name": "one", "flows": flows}))?;
+    /// let two = Workflow::from_json(&json!({"flows": flows, "name": "one"}))?;
+    /// assert_eq!(one.hash(), two.hash());
+    /// assert_eq!(one.hash().len(), 64);
+    /// # Ok::<(), universal_executor::workflow::WorkflowLoadError>(())
+    /// ```
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash

@@ -153,6 +153,8 @@ impl Assembly {
     /// An `agent.request.v1` breadcrumb with its name in the field `agent` triggers the executor. It calls other agents of the workflow
     /// through breadcrumbs. In a step of a flow, by contrast, the same agents work within the run of the flow.
     ///
+    /// Use it to serve an agent of a workflow to other services and agents.
+    ///
     /// # Errors
     /// Returns [`AssemblyError::NotRegistered`] if the workflow has no agent with this name.
     pub fn build_agent(&self, name: &str) -> Result<AgentExecutor, AssemblyError> {

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 #[non_exhaustive]
 pub enum AssemblyError {
     /// The workflow names a tool, model or guardrail that is not registered, or an agent that it does not define.
+    ///
+    /// Register the item in the [`Services`](crate::Services), or correct the name in the
+    /// definition.
     #[error("no {what} named {name:?} is registered{}", instead(nearest.as_deref(), known))]
     NotRegistered {
         /// Kind of the missing item, which is `tool`, `model` or `guardrail`, or `agent` for an unknown agent of the workflow.

@@ -43,10 +43,15 @@ pub struct StepEvent {
     /// Number of the event among all events that this process reports of the run, counted from 1 without gaps.
     pub sequence: u64,
     /// Kind of the event, with the data of this kind.
+    ///
+    /// Match on it, with an arm for kinds that later versions add.
     pub kind: StepEventKind,
 }
 
 /// Kind of a [`StepEvent`].
+///
+/// [`Flow`](Self::Flow) events repeat after a crash with the same number. The other kinds describe
+/// one attempt: a repeated model call sends its text again.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum StepEventKind {

@@ -280,6 +280,29 @@ impl FlowRun {
     /// Reports the result of a suspended step. `ticket` identifies the result, as in the [`StepOutcome::Suspended`] of the step.
     ///
     /// An unknown ticket changes nothing and returns an [anomaly](Next::anomaly).
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    /// use universal_executor::workflow::{Finish, FlowRun, StepOutcome, StepTask, Workflow};
+    ///
+    /// let workflow = Workflow::from_json(&json!({
+    ///     "flows": {"main": {"steps": [{"id": "answer", "ask": "Publish ${input}?"}]}},
+    /// }))?;
+    /// let (mut run, next) = FlowRun::begin(Arc::new(workflow), "main", "run-1", json!("it"))?;
+    /// let step = &next.ready[0];
+    /// assert!(matches!(&step.task, StepTask::Ask { question, .. } if question == "Publish it?"));
+    ///
+    /// // The driver writes the question, and reports the ticket of its answer.
+    /// let ticket = StepOutcome::Suspended { ticket: "q-1".to_owned() };
+    /// assert!(run.tell(&step.path, step.attempt, ticket).finished.is_none());
+    /// assert_eq!(run.waiting().len(), 1);
+    ///
+    /// let next = run.resume("q-1", json!("yes"));
+    /// assert_eq!(next.finished, Some(Finish::Completed { output: json!("yes").into() }));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use = "the driver has to carry out the returned actions"]
     pub fn resume(&mut self, ticket: &str, answer: impl Into<Json>) -> Next {
         if self.progress.finished.is_some() {
@@ -354,6 +377,9 @@ impl FlowRun {
     /// them.
     ///
     /// A driver calls this method after a restart. [`waiting`](Self::waiting) returns the suspended steps. The run does not change.
+    ///
+    /// After a restart, execute a step again only if its effects permit it. Otherwise report its
+    /// failure with [`tell`](Self::tell), so that the flow can handle it.
     #[must_use]
     pub fn outstanding(&self) -> Vec<Ready> {
         self.handed_out(|phase| *phase == Phase::Doing)

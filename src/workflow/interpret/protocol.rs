@@ -12,6 +12,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Next {
     /// Steps in flight for the driver to stop. The driver must not report their outcomes.
+    ///
+    /// A branch that lost in a `first` or `fail_fast` is an example.
     pub cancel: Vec<StepPath>,
     /// Steps for the driver to execute. The driver reports each outcome with [`FlowRun::tell`](super::FlowRun::tell).
     pub ready: Vec<Ready>,
@@ -35,6 +37,8 @@ pub struct Ready {
     pub attempt: u32,
     /// If `true`, a lost worker may have started this attempt at the step. The driver decides whether to execute the step again, because it
     /// knows the effects of the step.
+    ///
+    /// `false` in the steps of a [`Next`], and `true` in the steps of `outstanding` and `waiting`.
     pub again: bool,
     /// Delay before the attempt at the step. A driver may wait less, to spread attempts.
     pub after: Duration,

@@ -16,6 +16,9 @@ use std::str::FromStr;
 /// `flow` starts only this flow. Otherwise the identifier can start any flow or agent, also one that other flows run as
 /// a step: do not take the part after `#` from users.
 ///
+/// An identifier has at most 4,096 bytes, and no control characters.
+/// [`WorkloadManager::load`](super::WorkloadManager::load) parses it.
+///
 /// ```
 /// use universal_executor::workload::Ident;
 ///

@@ -26,6 +26,9 @@ pub struct Log {
 }
 
 /// An entry of a session log.
+///
+/// [`Log::entries`] returns the entries, and [`Conversation::append`](super::Conversation::append)
+/// adds one.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -88,6 +91,8 @@ impl Log {
 
     /// Returns the messages of the session log that a model sees: the summary of omitted entries, then all messages.
     /// Tool calls without a result, and results without a call, are omitted.
+    ///
+    /// Use it to show a conversation, or to continue it with another model.
     #[must_use]
     pub fn messages(&self) -> Vec<ChatMessage> {
         let summary = self.about.summary.as_ref();

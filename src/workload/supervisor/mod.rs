@@ -152,6 +152,9 @@ impl Default for Restart {
 }
 
 /// Error returned when a supervisor accepts no turn or subscriber.
+///
+/// `send`, `resume` and `subscribe` return it before they change anything. After a limit, answer
+/// the user with a request to wait, or repeat the call after [`retry`](Self::retry).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SupervisorError {
@@ -213,6 +216,29 @@ impl SupervisorError {
 }
 
 /// State and counters of a [`Supervisor`].
+///
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::workload::{NativeDefinition, Supervisor};
+/// use universal_executor::{MemoryStore, Services};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let echo = NativeDefinition::new("echo", |_, _| async { Ok(json!("done")) });
+/// let store = MemoryStore::default();
+/// let supervisor = Supervisor::builder(Arc::new(echo), &Services::new(), &store).build()?;
+/// let turn = supervisor.send("session-1", "hi")?;
+/// assert_eq!(supervisor.health().waiting, 1);
+///
+/// turn.outcome().await;
+/// supervisor.close().await;
+/// let health = supervisor.health();
+/// assert_eq!((health.waiting, health.ended, health.failed), (0, 1, 0));
+/// assert!(health.is_closed);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SupervisorHealth {
@@ -251,6 +277,9 @@ impl SupervisedTurn {
 
     /// Waits for the end of the turn, and returns its outcome. Dropping this value or the future does not stop the
     /// turn.
+    ///
+    /// The outcome is [`Cancelled`](TurnStatus::Cancelled) if the supervisor was dropped before the
+    /// turn ended.
     pub async fn outcome(self) -> TurnOutcome {
         let cancelled = TurnOutcome::of(&self.run, TurnStatus::Cancelled);
         self.outcome.await.unwrap_or(cancelled)
@@ -340,6 +369,12 @@ impl Supervisor {
     /// Discards the last turn of a session if this turn is suspended. The discarded turn never continues, and the
     /// session accepts messages again. If the turn contains an executor's run, this run stays in the ledger.
     ///
+    /// Use it if a question will not be answered. A session whose last turn is not suspended is not
+    /// changed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the turn may or may not be discarded. Another call is safe.
+    ///
     /// # Errors
     /// Returns a [`SessionError`] if the store fails, or if another writer changed the session at the same time.
     pub async fn give_up(&self, session: &str) -> Result<(), SessionError> {
@@ -402,6 +437,9 @@ impl Supervisor {
 
     /// Stops the running turn of a session, and drops its waiting turns. Each ends as cancelled, and the waiting ones
     /// at once. A turn that is just being saved in the session keeps its result.
+    ///
+    /// A session without turns is not an error. The supervisor accepts further messages of the
+    /// session.
     pub fn cancel(&self, session: &str) {
         self.shared.cancel(session);
     }
