@@ -15,8 +15,13 @@ pub enum Kind {
     /// Definition of a tool that a registered function serves. Its schema is `tool.v1`.
     Tool,
     /// Definition of a tool with code that runs on an RCRT server. Its schema is `tool.code.v1`.
+    ///
+    /// The check reports a warning for its code, because a worker of this crate cannot execute the
+    /// code.
     RemoteTool,
     /// Definition of a breadcrumb schema with hints for its display. Its schema is `schema.def.v1`.
+    ///
+    /// Its tag `defines:<schema>` names the schema. A definition without this tag gives a warning.
     Schema,
     /// Definition of a workflow, either a breadcrumb with the schema `workflow.def.v1`, or a file with `flows` or `agents`. A workflow can
     /// also answer messages as a [workload](crate::workload).
@@ -48,6 +53,12 @@ impl Kind {
     ];
 
     /// Returns the name of the kind in reports, such as `agent` or `remote tool`.
+    ///
+    /// ```
+    /// use universal_executor::check::Kind;
+    ///
+    /// assert_eq!(Kind::RemoteTool.as_str(), "remote tool");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

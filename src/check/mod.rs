@@ -94,6 +94,8 @@ impl Check {
     }
 
     /// Checks definitions by the rules of an RCRT server. See [`DefinitionOptions::rcrt`].
+    ///
+    /// Use it for definitions that an RCRT server and its agents also read.
     pub fn rcrt(mut self) -> Self {
         self.options = self.options.rcrt();
         self

@@ -30,6 +30,8 @@ pub struct Checked {
     /// The kind of the checked definition.
     pub kind: Kind,
     /// The ID of the agent or workflow, the name of the tool, or the name of the defined schema. `None` if the definition cannot be read.
+    ///
+    /// The joint check knows a definition only if it has an ID.
     pub id: Option<String>,
     /// The problems of the definition, at most 100. If there are more, one further finding has the number of omitted problems.
     pub findings: Vec<Finding>,
@@ -50,6 +52,15 @@ impl Report {
     /// Returns the number of findings of a severity in the report.
     ///
     /// The count includes the joint findings. A finding about omitted problems counts once.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::check::{Check, CheckSource, Severity};
+    ///
+    /// let text = r#"{"flows": {"main": {"steps": [{"return": 1}]}}}"#;
+    /// let report = Check::new().all([CheckSource::json("one.json", text)]);
+    /// assert_eq!(report.count(Severity::Error), 0);
+    /// ```
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
         let all = self.definitions.iter().flat_map(|one| &one.findings);
@@ -66,6 +77,18 @@ impl Report {
     }
 
     /// Returns the names of the checked tools that run as code on an RCRT server.
+    ///
+    /// This crate does not execute such code. Serve each name with a Rust function, or leave it
+    /// to the server.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::check::{Check, CheckSource};
+    ///
+    /// let text = r#"{"name": "shout", "code": {"language": "typescript", "source": ""}}"#;
+    /// let report = Check::new().all([CheckSource::json("shout.json", text)]);
+    /// assert_eq!(report.remote_tools().collect::<Vec<_>>(), ["shout"]);
+    /// ```
     pub fn remote_tools(&self) -> impl Iterator<Item = &str> {
         let remote = self.definitions.iter();
         let remote = remote.filter(|checked| checked.kind == Kind::RemoteTool);

@@ -31,6 +31,14 @@ pub(super) enum Parsed<'p> {
 
 impl<'s> CheckSource<'s> {
     /// Creates a source from a definition in JSON, which is checked in strict mode. The name identifies the source in reports.
+    ///
+    /// ```
+    /// use universal_executor::check::{Check, CheckSource, Kind};
+    ///
+    /// let broken = Check::new().one(&CheckSource::json("broken.json", "{"));
+    /// assert_eq!(broken.kind, Kind::Unknown);
+    /// assert_eq!(broken.findings.len(), 1);
+    /// ```
     #[must_use]
     pub fn json(name: impl Into<Cow<'s, str>>, text: impl Into<Cow<'s, str>>) -> Self {
         Self {

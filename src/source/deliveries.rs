@@ -62,7 +62,8 @@ impl Deliveries {
     /// fn without_logs(deliveries: Deliveries) -> Deliveries {
     ///     deliveries.wrap(|events| {
     ///         events.filter(|next| {
-    ///             let schema = next.as_ref().ok().and_then(|one| one.event.schema_name.as_deref());
+    ///             let event = next.as_ref().ok().map(|one| &one.event);
+    ///             let schema = event.and_then(|event| event.schema_name.as_deref());
     ///             future::ready(schema != Some("log.v1"))
     ///         })
     ///     })

@@ -24,8 +24,8 @@ use std::time::Duration;
 /// the retries of the run. Requests for tools that are not in the registry are ignored, unless
 /// [`answering_unknown`](Self::answering_unknown) is set.
 ///
-/// Use it instead of one [`ToolExecutor`] for each tool: the service then has one executor ID, and a
-/// new tool needs only a new entry in the registry.
+/// Use it instead of one [`ToolExecutor`] for each tool: the service then has one executor ID, and
+/// a new tool needs only a new entry in the registry.
 ///
 /// ```
 /// use serde_json::json;
@@ -108,6 +108,31 @@ impl ToolDispatcher {
     ///
     /// # Errors
     /// [`ToolError::Subscriptions`] if the subscription exceeds the limits of subscriptions.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::sync::Arc;
+    /// use universal_executor::tool::{ToolDispatcher, ToolRegistry, json_tool};
+    /// use universal_executor::{BreadcrumbStoreExt, Event, MemoryStore};
+    /// use universal_executor::{NewBreadcrumb, UniversalExecutor};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let echo = json_tool("echo", "Echoes.", json!({}), |input, _| async move { Ok(input) });
+    /// let registry = ToolRegistry::default().with(echo)?;
+    /// let tools = ToolDispatcher::new("tools", registry, Arc::new(store.clone()))?;
+    /// let tools = tools.answering_unknown()?;
+    /// let request = NewBreadcrumb::new("tool.request.v1").context(json!({"tool": "print"}));
+    /// let request = store.create(request).await?;
+    /// tools.process_event(&Event::created(&request)).await?;
+    ///
+    /// let response = store.latest("tool.response.v1").await?.ok_or("no response")?;
+    /// assert_eq!(response.context["code"], "unknown_tool");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub fn answering_unknown(mut self) -> Result<Self, ToolError> {
         let requests = Subscription::trigger(ToolExecutor::REQUEST).key("request");
         let others = self.elsewhere.iter();

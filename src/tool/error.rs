@@ -6,8 +6,8 @@ use std::panic::Location;
 /// Error of registering a tool, or of creating an executor for a tool.
 ///
 /// A program meets the error when it starts, before the first call. Each variant is a mistake in
-/// the code, in a definition or in the choice of the store. An error of a call is no `ToolError`:
-/// it is an answer with a code, see [`ToolRegistry::call`](super::ToolRegistry::call).
+/// the code, in a definition or in the choice of the store. An error of a call is not a
+/// `ToolError`: it is an answer with a code, see [`ToolRegistry::call`](super::ToolRegistry::call).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
@@ -35,8 +35,7 @@ pub enum ToolError {
     /// A field of the tool definition does not exist, and the definition is read in
     /// [strict](crate::model::DefinitionOptions::strict) mode.
     ///
-    /// Remove or rename the field, or read the definition without the strict mode, which reports a
-    /// warning.
+    /// Remove or rename the field. Without the strict mode, an unknown field is a warning.
     #[error("{path} of the tool definition: {problem}")]
     UnknownField {
         /// The path of the unknown field in the context of the tool definition.

@@ -120,6 +120,8 @@ impl ToolRegistry {
     }
 
     /// Returns the names of all tools of the registry, in alphabetical order.
+    ///
+    /// Use it to log the tools of a service at its start.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.entries.keys().map(String::as_str).collect()

@@ -44,8 +44,8 @@ pub struct RemoteTool {
 
 /// Creates a tool that another service serves, from the tool's name, its description and the JSON Schema of its input.
 ///
-/// The name must be that of the tool in the other service. With the feature `validate`, this service
-/// also checks the input and the result against the schemas.
+/// The name must be that of the tool in the other service. With the feature `validate`, this
+/// service also checks the input and the result against the schemas.
 ///
 /// ```
 /// use serde_json::json;

@@ -127,7 +127,7 @@ impl BlockingPool {
 
     /// Returns the number of stuck calls: their functions still run, but no caller waits for them.
     ///
-    /// An alert on a value above 0 finds tools whose functions lack a timeout of their own.
+    /// An alert on a value above 0 finds tools whose functions have no timeout.
     #[must_use]
     pub fn stuck(&self) -> usize {
         self.0.look(Instant::now());

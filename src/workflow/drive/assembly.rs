@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 
 /// A workflow together with the models, tools and guardrails that it names, ready to run.
 ///
-/// Use it in an executor of your own that runs a flow as a part of its work. A whole workflow is
+/// Use it in an executor that runs a flow as a part of its work. A whole workflow is
 /// simpler to run as a [`WorkloadExecutor`](crate::workload::WorkloadExecutor). Create an assembly
 /// once, and use it for all runs.
 ///

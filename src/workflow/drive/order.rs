@@ -29,6 +29,8 @@ pub struct RunOptions {
     /// Receiver of the events of the flow run.
     pub events: Option<EventSink>,
     /// If `true`, the events of the flow run are also stored, as `workflow.progress.v1`. Defaults to `false`.
+    ///
+    /// The executor must be permitted to write this schema.
     pub stores_progress: bool,
     /// Text of the user's chat message that the flow run processes, or `None` if the input is not from a user. A model step whose whole
     /// input is this text sends it as the user's message, not as data.
@@ -41,6 +43,8 @@ pub struct RunOptions {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Driven {
     /// The flow run did not begin, or cannot continue.
+    ///
+    /// Nothing was executed in this attempt. A repeated attempt is refused again.
     Refused(RunError),
     /// The flow run ended: it completed, failed or was cancelled.
     Finished(Finish),

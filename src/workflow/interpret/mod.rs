@@ -82,6 +82,8 @@ pub enum RunError {
         nearest: Option<String>,
     },
     /// A request names a flow that requests cannot start.
+    ///
+    /// Requests can start the default flow, and each flow that no other flow runs as a step.
     #[error("a request cannot start flow {name:?}; flows that requests can start: {}", entries.join(", "))]
     NotAnEntry {
         /// Name of the flow in the request.
@@ -106,6 +108,9 @@ pub enum RunError {
         reason: String,
     },
     /// The definition with which the run began was replaced, and is no longer available or usable.
+    ///
+    /// A worker finishes runs of an old definition as long as the store has its `workflow.kept.v1`
+    /// breadcrumb.
     #[error("the flow run began with definition {began}, which {reason}; start a new run")]
     DefinitionGone {
         /// Hash of the definition with which the run began.

@@ -68,12 +68,16 @@ impl Progress {
     }
 
     /// Returns the end of the flow run, or `None` if the run has not ended.
+    ///
+    /// A saved run with an end needs no driver.
     #[must_use]
     pub fn finished(&self) -> Option<&Finish> {
         self.finished.as_ref()
     }
 
     /// Returns the number of steps that the run has started, including ended steps.
+    ///
+    /// The limit is [`WorkflowLimits::steps`](crate::workflow::WorkflowLimits::steps).
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
@@ -151,6 +155,8 @@ impl Progress {
     }
 
     /// Returns the suspended steps of the run with their tickets, ordered by path.
+    ///
+    /// Pass a ticket to [`FlowRun::resume`](super::FlowRun::resume) when its answer arrives.
     pub fn suspended(&self) -> impl Iterator<Item = (&StepPath, &str)> {
         self.nodes.iter().filter_map(|(path, node)| {
             let Node::Leaf(Leaf {

@@ -49,6 +49,9 @@ pub struct Ready {
 }
 
 /// Task of a step in a flow, in which the variables are replaced by their values.
+///
+/// The values are ready to use: the driver resolves no variables. Names refer to the sections of
+/// the [`Workflow`](crate::workflow::Workflow), such as `tools` and `models`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepTask {
     /// Run an agent, whose answer is the result of the step.
@@ -171,6 +174,8 @@ pub enum MayRetry {
     Never,
     /// The step did not begin, because something that it needs is missing on this worker. A worker that has it can continue the run. The
     /// step itself is not retried.
+    ///
+    /// A worker that runs an older version of the service is an example.
     Elsewhere,
 }
 
@@ -193,6 +198,9 @@ pub enum MayRetry {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct StepFailure {
     /// Code for the kind of the failure, for programs.
+    ///
+    /// A driver chooses other codes for its failures. `on_failure` reads the code from
+    /// `${error.code}`.
     pub code: String,
     /// Description of the step's failure, for people and models.
     pub message: String,
@@ -240,6 +248,8 @@ pub enum Finish {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct FlowEvent {
     /// Number of the event in the run, counted from 1 without gaps. An event that is reported again after a crash has the same number.
+    ///
+    /// Use it to detect events that are missing or repeated.
     pub sequence: u64,
     /// Path of the step to which the event belongs. For an event of the whole run, this is the path of the flow.
     pub path: StepPath,
@@ -263,6 +273,8 @@ pub enum FlowEventKind {
     /// The step or the whole flow run was cancelled.
     Cancelled,
     /// An attempt at the step failed, and the step is retried.
+    ///
+    /// The retry follows `retry` of the step. The step has not failed yet.
     Retried {
         /// Number of the next attempt at the step.
         attempt: u32,
@@ -289,6 +301,8 @@ pub enum FlowEventKind {
         escalation: usize,
     },
     /// The loop ended because it reached its maximum number of iterations, and not because `until` held.
+    ///
+    /// The loop succeeds nevertheless. Read the result to decide whether it is good enough.
     LoopExhausted {
         /// Number of iterations of the loop that ran.
         iterations: u32,

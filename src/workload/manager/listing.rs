@@ -18,7 +18,7 @@ pub enum WorkloadOrigin {
 
 /// All workloads that a [`WorkloadManager`] found.
 ///
-/// Show it to a user who selects a workload, or check it when a service starts: each entry with an
+/// Let a user select a workload from it, or check it when a service starts: each entry with an
 /// [`error`](Listed::error) is a definition to fix.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]

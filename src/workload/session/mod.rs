@@ -113,6 +113,23 @@ impl Conversation {
 
     /// Reads the log of the conversation. Returns an empty log for a session without entries.
     ///
+    /// Only the newest 1,000 entries are read.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use universal_executor::MemoryStore;
+    /// use universal_executor::workload::SessionStore;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let sessions = SessionStore::new(Arc::new(MemoryStore::default()));
+    /// let log = sessions.session("session-1").load().await?;
+    /// assert_eq!((log.version(), log.entries().len()), (0, 0));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
+    ///
     /// # Errors
     /// Returns a [`SessionError`] if the store fails, a breadcrumb of the log is invalid, or the session was deleted
     /// during the turn of this handle.

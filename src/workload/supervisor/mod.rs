@@ -454,6 +454,8 @@ impl Supervisor {
     }
 
     /// Returns the access to the sessions in the supervisor's store.
+    ///
+    /// Use it to show the earlier messages of a session, or to delete a session.
     #[must_use]
     pub fn sessions(&self) -> SessionStore {
         SessionStore::new(Arc::clone(&self.shared.store))
