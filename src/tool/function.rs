@@ -52,6 +52,7 @@ pub struct JsonTool {
 /// - `input_schema` describes the input. Inputs are checked only with the feature `validate`.
 /// - `function` receives the input and the [context](ToolContext) of the call. An error that it
 ///   returns is the answer of the call, with the code `failed` and a message of at most 4 KiB.
+///   [`Tool::call`] lists the exceptions.
 ///
 /// # Examples
 /// ```
