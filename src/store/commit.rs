@@ -8,6 +8,11 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Input of [`BreadcrumbStore::commit`](super::BreadcrumbStore::commit): writes, and optionally the end of a run.
+///
+/// A commit without an end belongs to no run: convert a list of writes with [`Commit::from`]. A
+/// runtime creates the commits with an end.
+/// [`BreadcrumbStore::commit`](super::BreadcrumbStore::commit) has an example of the first kind,
+/// and [`RunEnd`] of the second.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// The breadcrumb writes of the commit, in the order in which the store applies them. At most [1,000](Self::MAX_WRITES).
@@ -19,6 +24,9 @@ pub struct Commit {
 
 impl Commit {
     /// Maximum number of writes in one commit.
+    ///
+    /// A larger commit is [`StoreError::TooManyWrites`](super::StoreError::TooManyWrites). Split
+    /// it, and note that other programs can then see a part of the writes.
     pub const MAX_WRITES: usize = 1_000;
 }
 
@@ -31,12 +39,27 @@ impl From<Vec<Write>> for Commit {
 
 /// One write of a commit: the creation, update or deletion of a breadcrumb. Its JSON form is an object with one field: `create`,
 /// `update` or `delete`.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::store::Write;
+///
+/// let write: Write = serde_json::from_value(json!({"create": {"schema_name": "note.v1"}}))?;
+/// let Write::Create(note) = &write else { return Err("not a creation".into()) };
+/// assert_eq!(note.schema_name.as_deref(), Some("note.v1"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Write {
     /// Creates a breadcrumb.
+    ///
+    /// The store assigns the ID, version 1 and the times.
     Create(NewBreadcrumb),
     /// Updates a breadcrumb from the version that the caller read.
+    ///
+    /// A missing breadcrumb is [`StoreError::NotFound`](super::StoreError::NotFound). A write later
+    /// in the same commit sees the new version.
     Update {
         /// The ID of the breadcrumb to update.
         id: BreadcrumbId,
@@ -46,6 +69,9 @@ pub enum Write {
         patch: Patch,
     },
     /// Deletes a breadcrumb, at any version.
+    ///
+    /// A store with [`Capabilities::tombstones`](super::Capabilities::tombstones) retains the last
+    /// version with the next version number.
     Delete {
         /// The ID of the breadcrumb to delete.
         id: BreadcrumbId,
@@ -56,6 +82,33 @@ pub enum Write {
 }
 
 /// The outcome of a run or of its current attempt, as a commit records it.
+///
+/// A runtime chooses the end from the result of the executor. An own worker passes it with the
+/// lease of the [claim](super::RunLedger::claim):
+///
+/// ```
+/// use universal_executor::store::{Claim, Commit, RunEnd, RunRef, Write};
+/// use universal_executor::{
+///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+/// let run = RunRef::new("pricing", order.id, order.version);
+/// let Claim::Granted(claimed) = store.claim(&run, None).await? else {
+///     return Err("another worker has the run".into());
+/// };
+/// let quote = Write::Create(NewBreadcrumb::new("quote.v1"));
+/// let end = Some((claimed.lease, RunEnd::Done));
+/// store.commit(Commit { writes: vec![quote], end }).await?;
+///
+/// let again = store.claim(&run, None).await?;
+/// assert!(matches!(again, Claim::Done { written, .. } if written.len() == 1));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum RunEnd {
     /// The run succeeded, and the writes of the commit are its response.
@@ -69,8 +122,13 @@ pub enum RunEnd {
         state: Json,
     },
     /// The run failed for good. The store writes the dead letter in the same step.
+    ///
+    /// Only [`redo`](super::RunLedger::redo) repeats the run.
     Failed(DeadLetter),
     /// The executor had nothing to do for the trigger. The reason is `gone`, `unmatched` or `own`.
+    ///
+    /// `gone` means that the trigger was deleted. `unmatched` means that no subscription matches
+    /// it, see [`UNMATCHED`](Self::UNMATCHED). `own` means that the executor itself wrote it.
     Skipped(&'static str),
     /// The run ends without a response, because a later version of its trigger has its own run.
     Superseded,
@@ -81,6 +139,9 @@ pub enum RunEnd {
 
 impl RunEnd {
     /// Reason of a [skipped](Self::Skipped) run: the executor's subscriptions do not match the trigger.
+    ///
+    /// [`redo`](super::RunLedger::redo) repeats such a run, for example after the subscriptions
+    /// changed.
     pub const UNMATCHED: &'static str = "unmatched";
 
     /// Reason and error code of a run that was [cancelled](super::RunLedger::cancel).
@@ -88,6 +149,23 @@ impl RunEnd {
 }
 
 /// Record of a failed run: an `executor.failed.v1` breadcrumb that names the run and its cause, and holds no payload.
+///
+/// A client finds dead letters by the schema name [`SCHEMA`](Self::SCHEMA), corrects the cause and
+/// redoes the run. The breadcrumb has the tags `executor:failed` and `executor:<executor ID>`.
+///
+/// ```
+/// use universal_executor::BreadcrumbId;
+/// use universal_executor::model::Timestamp;
+/// use universal_executor::store::{DeadLetter, FailureClass, Lease, RunRef};
+///
+/// let run = RunRef::new("pricing", BreadcrumbId::NIL, 1);
+/// let lease = Lease::new(run, 1, Timestamp::UNIX_EPOCH);
+/// let letter = DeadLetter::new(FailureClass::Permanent, "error", 1).breadcrumb(&lease, "default");
+///
+/// assert_eq!(letter.schema_name.as_deref(), Some(DeadLetter::SCHEMA));
+/// assert_eq!(letter.context["class"], "permanent");
+/// assert_eq!(letter.tags, ["executor:failed", "executor:pricing"]);
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetter {
@@ -118,6 +196,9 @@ impl DeadLetter {
     pub const LONGEST_CAUSE: usize = 1_000;
 
     /// Creates a dead letter without digest, cause, tags and creator.
+    ///
+    /// `attempts` is the number of attempts that the run has used. Set the other fields on the
+    /// result.
     #[must_use]
     pub fn new(class: FailureClass, code: impl Into<String>, attempts: u32) -> Self {
         Self {
@@ -136,6 +217,37 @@ impl DeadLetter {
     ///
     /// Any program can write a breadcrumb that looks like a dead letter. Check the permissions of the requester before you redo
     /// the run.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{
+    ///     Claim, Commit, DeadLetter, FailureClass, RunEnd, RunRef, RunState,
+    /// };
+    /// use universal_executor::{
+    ///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// # let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// # let run = RunRef::new("pricing", order.id, order.version);
+    /// # let claim = store.claim(&run, None).await?;
+    /// # let Claim::Granted(claimed) = claim else { return Err("claimed".into()) };
+    /// # let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
+    /// # let end = Some((claimed.lease, RunEnd::Failed(letter)));
+    /// # store.commit(Commit { writes: Vec::new(), end }).await?;
+    /// // A run of the executor `pricing` has failed.
+    /// for letter in store.recent(DeadLetter::SCHEMA, 100).await? {
+    ///     if let Some(run) = DeadLetter::run_of(&letter) {
+    ///         store.redo(&run).await?;
+    ///     }
+    /// }
+    /// # let page = store.runs_page(&universal_executor::store::RunQuery::all()).await?;
+    /// # assert_eq!(page.runs[0].state, RunState::Ready);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn run_of(breadcrumb: &Breadcrumb) -> Option<RunRef> {
         #[derive(Deserialize)]
@@ -156,6 +268,9 @@ impl DeadLetter {
     }
 
     /// Returns the breadcrumb that records this dead letter in a store.
+    ///
+    /// A store calls it in the commit that ends the run. The executor ID in its tag is truncated to
+    /// 200 bytes. The author is the executor.
     #[must_use]
     pub fn breadcrumb(&self, lease: &Lease, tenant: &str) -> NewBreadcrumb {
         /// Maximum length of the executor ID in a tag, so that the tag can be stored.
@@ -186,24 +301,48 @@ impl DeadLetter {
 }
 
 /// Reason for which a run failed for good.
+///
+/// It is the field `class` of a dead letter, and [`Run::reason`](super::Run::reason) of a failed
+/// run. Its [`code`](DeadLetter::code) names the error more precisely.
+///
+/// ```
+/// use universal_executor::store::FailureClass;
+///
+/// assert_eq!(FailureClass::AttemptsUsedUp.as_str(), "attempts_used_up");
+/// assert_eq!(serde_json::to_value(FailureClass::CrashLoop)?, "crash_loop");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureClass {
     /// A retry cannot fix the error that ended the run.
+    ///
+    /// An executor returns such an error with [`permanent`](crate::permanent). Correct the input,
+    /// the code or the configuration, then redo the run.
     Permanent,
     /// The last permitted attempt of the run failed, or the run became too old while it was rate limited.
+    ///
+    /// The cause can be temporary, such as an outage. Redo the run after the outage.
     AttemptsUsedUp,
     /// The last attempt of the run reached its time limit.
+    ///
+    /// Raise the limit, or let the executor save its progress.
     Timeout,
     /// The last attempt of the run panicked.
     Panic,
     /// The workers of several consecutive attempts of the run died during the run: three by default, see
     /// [`RetryPolicy::crashes`](crate::executor::RetryPolicy::crashes).
+    ///
+    /// The trigger probably kills the process, for example by memory use. Inspect it before a redo.
     CrashLoop,
     /// The chain of runs that led to the trigger is longer than the hop limit.
+    ///
+    /// Two executors probably trigger each other without an end.
     HopLimit,
     /// The run may be executed at most once and was interrupted, so its outcome is unknown.
+    ///
+    /// Check the outcome at the external service before a redo.
     OutcomeUnknown,
 }
 
@@ -230,6 +369,9 @@ impl fmt::Display for FailureClass {
 }
 
 /// Result of a successful commit: the breadcrumbs that it wrote.
+///
+/// [`BreadcrumbStore::commit`](super::BreadcrumbStore::commit) returns it. Use the new versions for
+/// the next updates, so that no read is necessary.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Committed {
@@ -246,6 +388,8 @@ impl Committed {
     }
 
     /// Returns the IDs of the breadcrumbs that the commit wrote.
+    ///
+    /// The order is that of [`written`](Self::written).
     #[must_use]
     pub fn ids(&self) -> Vec<BreadcrumbId> {
         self.written

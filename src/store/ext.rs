@@ -3,11 +3,49 @@ use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch, Selector};
 use std::sync::Arc;
 
 /// Shortcuts for single writes and common queries, implemented for every store. Their writes belong to no run.
+///
+/// Import the trait to call its methods on any store, also on an `Arc<dyn BreadcrumbStore>`. Each
+/// write is one commit with one event. Use [`BreadcrumbStore::commit`] for several writes in one
+/// step.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let page = NewBreadcrumb::new("page.v1").tag("site:1").context(json!({"url": "a"}));
+/// let first = store.create(page).await?;
+/// let second = store.update(first.id, first.version, Patch::new().title("A page")).await?;
+/// assert_eq!((first.version, second.version), (1, 2));
+/// assert_eq!(second.context["url"], "a", "a patch retains the other fields");
+///
+/// assert_eq!(store.latest("page.v1").await?, Some(second));
+/// store.delete(first.id).await?;
+/// assert!(store.recent("page.v1", 10).await?.is_empty());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub trait BreadcrumbStoreExt: BreadcrumbStore {
     /// Creates a breadcrumb and returns its first version.
     ///
+    /// The store assigns the ID, version 1 and the times. The event of the creation triggers the
+    /// executors that subscribe to the breadcrumb. To create a breadcrumb at most once, use
+    /// [`RunLedger::request`](super::RunLedger::request).
+    ///
     /// # Errors
     /// See [`BreadcrumbStore::commit`].
+    ///
+    /// - [`StoreError::Rejected`], [`StoreError::TooManyTags`], [`StoreError::TagTooLong`] or
+    ///   [`StoreError::SchemaTooLong`] if the content exceeds a limit of all stores.
+    /// - [`StoreError::Full`] if the store has reached a limit.
+    /// - [`StoreError::Unavailable`] if the backend does not answer. The breadcrumb may have been
+    ///   created.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the breadcrumb may have been created.
     fn create(
         &self,
         new: NewBreadcrumb,
@@ -17,8 +55,45 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
 
     /// Updates a breadcrumb if `version` is its current version, and returns the new version.
     ///
+    /// The patch replaces the fields that it names and retains the others. Pass the version that
+    /// your program read, not the newest one: the conflict then shows that another writer changed
+    /// the breadcrumb.
+    ///
     /// # Errors
     /// [`StoreError::Conflict`] if another version is current, and the other errors of [`BreadcrumbStore::commit`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the update may have been made. A repeated update is then a
+    /// conflict.
+    ///
+    /// # Examples
+    /// Read the breadcrumb again after a conflict:
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::store::StoreError;
+    /// use universal_executor::{
+    ///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let counter = NewBreadcrumb::new("counter.v1").context(json!({"n": 0}));
+    /// let counter = store.create(counter).await?;
+    /// let mut current = store.get(counter.id).await?;
+    /// let updated = loop {
+    ///     let n = current.context["n"].as_u64().unwrap_or_default();
+    ///     let patch = Patch::new().context(json!({"n": n + 1}));
+    ///     match store.update(current.id, current.version, patch).await {
+    ///         Err(StoreError::Conflict { id, .. }) => current = store.get(id).await?,
+    ///         other => break other?,
+    ///     }
+    /// };
+    /// assert_eq!(updated.context["n"], 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     fn update(
         &self,
         id: BreadcrumbId,
@@ -30,13 +105,22 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
 
     /// Deletes a breadcrumb, whichever version is current.
     ///
+    /// A store with [`Capabilities::tombstones`](super::Capabilities::tombstones) retains the last
+    /// version, and a deletion can then trigger executors.
+    ///
     /// # Errors
     /// [`StoreError::NotFound`] if the breadcrumb does not exist, and the other errors of [`BreadcrumbStore::commit`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the breadcrumb may have been deleted. A repeated deletion is then
+    /// [`StoreError::NotFound`].
     fn delete(&self, id: BreadcrumbId) -> impl Future<Output = Result<(), StoreError>> + Send {
         async move { only(self, Write::Delete { id, by: None }).await.map(drop) }
     }
 
     /// Returns the newest breadcrumb of a schema, or `None` if there is no breadcrumb of the schema.
+    ///
+    /// The newest breadcrumb is the one with the latest update, not the latest creation.
     ///
     /// # Errors
     /// See [`BreadcrumbStore::search`].
@@ -49,6 +133,9 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
     }
 
     /// Returns the `n` newest breadcrumbs of a schema, newest first.
+    ///
+    /// The order is by update time. The memory, SQLite and PostgreSQL stores have no maximum for
+    /// `n`, and the result is in memory as a whole. Use [`Query`] for tags, conditions and pages.
     ///
     /// # Errors
     /// See [`BreadcrumbStore::search`].

@@ -1,5 +1,9 @@
 //! Storage of breadcrumbs, and the ledger of runs.
 //!
+//! Use this module when a program reads or writes breadcrumbs outside of an executor, when it
+//! inspects the ledger of runs, or when you implement a store. A program that only sends requests
+//! and manages runs uses [`Client`](crate::Client) instead.
+//!
 //! Executors read and write breadcrumbs through [`BreadcrumbStore`]. A [`RunLedger`] has one row for each run, with its state,
 //! attempts and lease. It prevents duplicate responses when an event is delivered twice, when several workers receive it, or when
 //! a worker crashes.
@@ -31,6 +35,19 @@
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Types to start with
+//! | to | use |
+//! |---|---|
+//! | write or read single breadcrumbs | [`BreadcrumbStoreExt`] |
+//! | search by schema name, tags, conditions and time | [`Query`], [`BreadcrumbStore::search`] |
+//! | search by meaning | [`VectorQuery`], [`embedding`] |
+//! | write several breadcrumbs in one step | [`Commit`], [`Write`], [`BreadcrumbStore::commit`] |
+//! | list, cancel and redo runs | [`RunQuery`], [`RunFilter`], [`RunLedger`] |
+//! | create a breadcrumb once for each idempotency key | [`NewRequest`], [`RunLedger::request`] |
+//! | react to an error | [`StoreError`], [`StoreError::retry`] |
+//! | measure calls | [`Instrumented`], [`metrics`] |
+//! | implement a store | [`BreadcrumbStore`], [`StoreWithEvents`], the feature `conformance` |
 
 mod answered;
 mod canonical;
@@ -121,6 +138,27 @@ use std::sync::Arc;
 ///
 /// A handle is bound to one tenant. Reads, commits and runs of the handle affect only that tenant.
 ///
+/// A program usually has a concrete store, such as [`MemoryStore`], and passes clones of it to
+/// [`Runtime::on`](crate::Runtime::on) and [`Client::new`](crate::Client::new). For single writes
+/// and common queries, use the shortcuts of [`BreadcrumbStoreExt`]. An `Arc<dyn BreadcrumbStore>`
+/// and a `Box<dyn BreadcrumbStore>` are stores too, so code can be independent of the backend:
+///
+/// ```
+/// use std::sync::Arc;
+/// use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default().in_tenant("acme"));
+/// let note = store.create(NewBreadcrumb::new("note.v1").title("first")).await?;
+///
+/// assert_eq!(store.tenant(), "acme");
+/// assert_eq!(store.get(note.id).await?.title, "first");
+/// assert!(store.capabilities().atomic && store.ledger().is_some());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+///
 /// # Contract
 /// Every backend keeps these promises. The test suite `store::conformance` (feature `conformance`) checks each one by name.
 /// - **Atomic.** A commit (its writes, the end of its run and its events) is visible in full or not at all.
@@ -141,9 +179,75 @@ use std::sync::Arc;
 /// The trait has no default methods. With defaults, a wrapper that does not forward a method would compile and silently lose the
 /// inner store's faster version. An operation that the backend lacks returns [`StoreError::Unsupported`] and is `false` in
 /// [`capabilities`](Self::capabilities).
+///
+/// A wrapper forwards each method and changes some of them. Check a store with the suite
+/// `store::conformance`. This wrapper limits the size of commits:
+///
+/// ```
+/// use std::sync::Arc;
+/// use universal_executor::store::{
+///     Capabilities, Commit, Committed, Query, Scored, StoreError, StoreId, VectorQuery,
+/// };
+/// use universal_executor::{Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, async_trait};
+/// # use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+/// # use universal_executor::store::Write;
+///
+/// #[derive(Clone, Debug)]
+/// struct SmallCommits<S>(S);
+///
+/// #[async_trait]
+/// impl<S: BreadcrumbStore> BreadcrumbStore for SmallCommits<S> {
+///     fn tenant(&self) -> &str {
+///         self.0.tenant()
+///     }
+///
+///     fn identity(&self) -> StoreId {
+///         self.0.identity()
+///     }
+///
+///     fn capabilities(&self) -> Capabilities {
+///         self.0.capabilities()
+///     }
+///
+///     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+///         self.0.get(id).await
+///     }
+///
+///     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+///         self.0.search(query).await
+///     }
+///
+///     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+///         self.0.vector_search(query).await
+///     }
+///
+///     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+///         match commit.writes.len() {
+///             0..=10 => self.0.commit(commit).await,
+///             count => Err(StoreError::TooManyWrites { count, limit: 10 }),
+///         }
+///     }
+///
+///     fn ledger(&self) -> Option<&dyn RunLedger> {
+///         self.0.ledger()
+///     }
+/// }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// # let store = SmallCommits(MemoryStore::default());
+/// # store.create(NewBreadcrumb::new("note.v1")).await?;
+/// # let many = vec![Write::Create(NewBreadcrumb::new("note.v1")); 11];
+/// # let refused = store.commit(Commit::from(many)).await;
+/// # assert!(matches!(refused, Err(StoreError::TooManyWrites { count: 11, limit: 10 })));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[async_trait]
 pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// Returns the tenant of this handle, by default `"default"`.
+    ///
+    /// Bind a handle to another tenant with the method `in_tenant` of the store. The owner of an
+    /// `RcrtStore` is its tenant.
     fn tenant(&self) -> &str;
 
     /// Returns the identity of the data behind this handle. Clones of a handle have the same identity, handles of different
@@ -152,12 +256,42 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     fn identity(&self) -> StoreId;
 
     /// Returns the optional abilities of this store.
+    ///
+    /// Check a capability before you call an operation that the store can lack. The crate does the
+    /// same: for example, a runtime catches up in another order without
+    /// [`Capabilities::oldest_first`].
     fn capabilities(&self) -> Capabilities;
 
     /// Returns the current version of a breadcrumb.
     ///
+    /// An expired breadcrumb counts as missing. The result is shared, so a clone of it copies a
+    /// pointer.
+    ///
     /// # Errors
     /// [`StoreError::NotFound`] if the breadcrumb does not exist or was deleted.
+    ///
+    /// Other errors report a failure of the store, such as [`StoreError::Unavailable`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::StoreError;
+    /// use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let note = store.create(NewBreadcrumb::new("note.v1")).await?;
+    /// assert_eq!(store.get(note.id).await?, note);
+    ///
+    /// store.delete(note.id).await?;
+    /// match store.get(note.id).await {
+    ///     // A store with tombstones returns the last version.
+    ///     Err(StoreError::NotFound { tombstone: Some(last), .. }) => assert_eq!(last.version, 2),
+    ///     other => return Err(format!("unexpected: {other:?}").into()),
+    /// }
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError>;
 
     /// Returns the breadcrumbs that a query selects, with their whole context and their `llm_hints`. The result is empty if no
@@ -167,10 +301,39 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// [`StoreError::InvalidQuery`] if the selector cannot be evaluated. [`StoreError::Partial`] if the query is for an interval
     /// of time and the store has read only a part of it. [`StoreError::TooFar`] if the store would have to read too many
     /// breadcrumbs.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::store::Query;
+    /// use universal_executor::{
+    ///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// for count in [1, 5, 9] {
+    ///     let order = NewBreadcrumb::new("order.v1").tag("customer:7");
+    ///     store.create(order.context(json!({"count": count}))).await?;
+    /// }
+    /// let orders = Selector::schema("order.v1").all_tags(["customer:7"]);
+    /// let large = Query::new(orders.matching("$.count", "gt", 3)).limit(100);
+    /// let found = store.search(&large).await?;
+    ///
+    /// let counts: Vec<_> = found.iter().map(|order| order.context["count"].as_u64()).collect();
+    /// assert_eq!(counts, [Some(9), Some(5)], "newest first");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError>;
 
     /// Returns the breadcrumbs whose meaning is most similar to a text, the most similar first. Of equally similar breadcrumbs,
     /// the newest comes first. The result is empty for a blank text.
+    ///
+    /// The selector, the scope tags and the bounds of the query apply too. The [`embedding`] module
+    /// has an example. One call embeds the text of the query, and so costs one call of the
+    /// embedder.
     ///
     /// # Errors
     /// [`StoreError::Unsupported`] without [`Capabilities::vector_search`], [`StoreError::Embedding`] if the embedder fails for
@@ -178,6 +341,10 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError>;
 
     /// Writes breadcrumbs, ends a run and publishes the resulting events, all or nothing.
+    ///
+    /// Use it for several writes that belong together. For a single write, use
+    /// [`BreadcrumbStoreExt`]. A runtime calls it for the response of each run, so an executor
+    /// normally does not.
     ///
     /// # Errors
     /// With [`Capabilities::atomic`], nothing is written if the commit fails with one of these errors:
@@ -194,6 +361,35 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// If the future is dropped, a store with [`Capabilities::atomic`] performs the commit as a whole or not at all. To find out,
     /// claim the run again or read the breadcrumbs.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::store::{Commit, StoreError, Write};
+    /// use universal_executor::{
+    ///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let stock = NewBreadcrumb::new("stock.v1").context(json!({"items": 5}));
+    /// let stock = store.create(stock).await?;
+    /// let patch = Patch::new().context(json!({"items": 4}));
+    /// let writes = vec![
+    ///     Write::Update { id: stock.id, version: stock.version, patch },
+    ///     Write::Create(NewBreadcrumb::new("sale.v1")),
+    /// ];
+    /// let committed = store.commit(Commit::from(writes.clone())).await?;
+    /// assert_eq!(committed.written.len(), 2);
+    ///
+    /// // The update names an old version now, so neither write happens.
+    /// let again = store.commit(Commit::from(writes)).await;
+    /// assert!(matches!(again, Err(StoreError::Conflict { expected: 1, found: 2, .. })));
+    /// assert_eq!(store.recent("sale.v1", 10).await?.len(), 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
 
     /// Returns the run ledger of this store, or `None` if the store has no ledger.
@@ -208,6 +404,9 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// last, and up to 1,000,000 runs that have not ended. Without a runtime, process a failed event again until its outcome is
     /// final, because its run also holds back later runs with its ordering key. The process retains the ledgers of the 64 stores
     /// that it used last, and the ledgers that a runtime uses. [`WithLedger`] adds a durable ledger instead.
+    ///
+    /// A program uses the ledger to list, cancel and redo runs. [`Client`](crate::Client) has the
+    /// same operations for services, and adds a ledger to a store that has none.
     // The lifetime has a name because mockall cannot elide it.
     #[expect(
         clippy::needless_lifetimes,
@@ -220,6 +419,29 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
 ///
 /// The function `store::conformance::unchecked` (feature `conformance`) lists the abilities that a store does not declare, each
 /// with the promises that the suite cannot check without it.
+///
+/// A program reads the fields. An implementation of a store starts with `Capabilities::default()`
+/// and declares its abilities with the methods of the same names:
+///
+/// ```
+/// use universal_executor::store::Capabilities;
+/// use universal_executor::{BreadcrumbStore, MemoryStore};
+///
+/// let declared = Capabilities::default().atomic(true).tombstones(true);
+/// assert!(declared.atomic && !declared.vector_search);
+///
+/// // A memory store without an embedder.
+/// let found = MemoryStore::default().capabilities();
+/// assert!(found.atomic_ends && found.keyed_requests && !found.vector_search);
+/// ```
+///
+/// The stores of this crate lack these abilities:
+/// - [`MemoryStore`], `SqliteStore` and `PostgresStore`: `run_keys`. Without an embedder, also
+///   `vector_search`, `scores`, `embeds_updates` and `embeds_hinted`. With a limit of 0 tombstones,
+///   also `tombstones`.
+/// - `RcrtStore`: all except `reads_own_writes`, `vector_search` and `run_keys`.
+/// - [`WithLedger`]: `lineage`, `atomic_ends` and `keyed_requests`, with a ledger also `run_keys`, and
+///   each ability that its first store lacks.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -10,6 +10,36 @@ use std::sync::Arc;
 /// let history = Query::new(Selector::schema("user.message.v1")).limit(20).scope_tag("session:1");
 /// assert_eq!(history.limit, 20);
 /// ```
+///
+/// Read a long list in pages with [`before`](Self::before()), the position of the last breadcrumb:
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::store::Query;
+/// use universal_executor::{
+///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// for n in 0..5 {
+///     store.create(NewBreadcrumb::new("order.v1").context(json!({"n": n}))).await?;
+/// }
+/// let mut query = Query::new(Selector::schema("order.v1")).limit(2);
+/// let mut seen = Vec::new();
+/// loop {
+///     let page = store.search(&query).await?;
+///     seen.extend(page.iter().map(|order| order.context["n"].as_u64()));
+///     match page.last() {
+///         Some(oldest) if page.len() == query.limit => query = query.before(oldest.order_key()),
+///         _ => break,
+///     }
+/// }
+/// assert_eq!(seen, [4, 3, 2, 1, 0].map(Some));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Query {
@@ -33,6 +63,8 @@ pub struct Query {
 
 impl Query {
     /// Creates a query for the ten newest breadcrumbs that match a selector.
+    ///
+    /// The query has no further conditions and returns the newest breadcrumb first.
     #[must_use]
     pub fn new(selector: Selector) -> Self {
         Self {
@@ -47,6 +79,9 @@ impl Query {
     }
 
     /// Sets the maximum number of breadcrumbs in the result.
+    ///
+    /// The memory, SQLite and PostgreSQL stores accept any number. An `RcrtStore` also limits the
+    /// number of breadcrumbs that it reads for one search.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -54,6 +89,9 @@ impl Query {
     }
 
     /// Sets the order of the breadcrumbs in the result.
+    ///
+    /// The limit selects the newest breadcrumbs in each order. With [`Order::OldestFirst`], the
+    /// result has the same breadcrumbs in reverse.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
@@ -61,6 +99,9 @@ impl Query {
     }
 
     /// Adds a tag that each breadcrumb in the result must have.
+    ///
+    /// Several calls add several tags, and a breadcrumb must have all of them. Use it to restrict
+    /// the selector of a subscription to one session or customer.
     #[must_use]
     pub fn scope_tag(mut self, tag: impl Into<String>) -> Self {
         self.scope_tags.push(tag.into());
@@ -69,6 +110,8 @@ impl Query {
 
     /// Selects only breadcrumbs that are older than a position in the store's order. The position is the update time, version
     /// and ID of another breadcrumb.
+    ///
+    /// Pass [`Breadcrumb::order_key`] of the last breadcrumb of a page to read the next page.
     #[must_use]
     pub fn before(mut self, key: (Timestamp, u64, BreadcrumbId)) -> Self {
         self.before = Some(key);
@@ -76,6 +119,8 @@ impl Query {
     }
 
     /// Selects only breadcrumbs that were updated after a time.
+    ///
+    /// The time itself is excluded. All times are from the store's clock.
     #[must_use]
     pub fn after(mut self, time: Timestamp) -> Self {
         self.after = Some(time);
@@ -90,6 +135,19 @@ impl Query {
     }
 
     /// Returns `true` if a breadcrumb satisfies all conditions of the query, regardless of the maximum number of results.
+    ///
+    /// A store without indexes can implement [`search`](super::BreadcrumbStore::search) with it:
+    ///
+    /// ```
+    /// use universal_executor::store::Query;
+    /// use universal_executor::{Breadcrumb, NewBreadcrumb, Selector};
+    ///
+    /// let note: Breadcrumb = NewBreadcrumb::new("note.v1").tag("session:1").into();
+    /// let query = Query::new(Selector::schema("note.v1")).scope_tag("session:1");
+    ///
+    /// assert!(query.selects(&note));
+    /// assert!(!query.exclude(note.id).selects(&note));
+    /// ```
     #[must_use]
     pub fn selects(&self, breadcrumb: &Breadcrumb) -> bool {
         self.exclude != Some(breadcrumb.id)
@@ -104,6 +162,18 @@ impl Query {
 }
 
 /// Query for breadcrumbs whose meaning is similar to a text.
+///
+/// It is the argument of [`vector_search`](super::BreadcrumbStore::vector_search). A subscription
+/// with a `vector` fetch creates such a query from its trigger.
+///
+/// ```
+/// use universal_executor::Selector;
+/// use universal_executor::store::{Query, VectorQuery};
+///
+/// let notes = Query::new(Selector::schema("note.v1")).limit(3);
+/// let query = VectorQuery::new(notes, "delivery times").min_score(0.5);
+/// assert_eq!((query.query.limit, query.min_score), (3, Some(0.5)));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct VectorQuery {
@@ -118,6 +188,9 @@ pub struct VectorQuery {
 
 impl VectorQuery {
     /// Creates a query for the breadcrumbs that are most similar to a text, without a minimum score.
+    ///
+    /// A blank text has no results. At most [`MAX_TEXT_BYTES`](super::embedding::MAX_TEXT_BYTES)
+    /// bytes of the text are embedded.
     #[must_use]
     pub fn new(query: Query, text: impl Into<String>) -> Self {
         Self {
@@ -128,6 +201,10 @@ impl VectorQuery {
     }
 
     /// Sets the minimum cosine similarity, from -1 to 1.
+    ///
+    /// The useful value depends on the embedding model. A store without
+    /// [`Capabilities::scores`](super::Capabilities::scores) rejects such a query with
+    /// [`StoreError::Unsupported`](super::StoreError::Unsupported).
     #[must_use]
     pub fn min_score(mut self, score: f64) -> Self {
         self.min_score = Some(score);
