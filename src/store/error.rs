@@ -7,10 +7,45 @@ use std::time::Duration;
 
 /// Error of an operation of a [`BreadcrumbStore`](super::BreadcrumbStore) or its [`RunLedger`](super::RunLedger). Each variant
 /// permits a different reaction of the caller.
+///
+/// [`retry`](Self::retry) returns whether a retry can succeed, and [`code`](Self::code) a short
+/// name for logs. An executor can return the error unchanged: the runtime then retries or ends the
+/// run by the same rule. The cause is in `source()`.
+///
+/// | variant | code | retry |
+/// |---|---|---|
+/// | [`Conflict`](Self::Conflict) | `conflict` | at once, with the current version |
+/// | [`Full`](Self::Full), [`Partial`](Self::Partial) | `full`, `partial` | after 1 s |
+/// | [`Unavailable`](Self::Unavailable) | `unavailable` | after `retry_after` |
+/// | [`Embedding`](Self::Embedding) | `embedding` | [`EmbedError::retry`] |
+/// | each other variant | its name in snake case | never |
+///
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::error::Retry;
+/// use universal_executor::store::StoreError;
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let note = store.create(NewBreadcrumb::new("note.v1")).await?;
+/// store.update(note.id, 1, Patch::new().title("a")).await?;
+///
+/// // Another update from version 1.
+/// let error = store.update(note.id, 1, Patch::new().title("b")).await.unwrap_err();
+/// assert_eq!(error.code(), "conflict");
+/// assert_eq!(error.retry(), Retry::After(Duration::ZERO));
+/// assert!(error.to_string().contains("the current version is 2"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The breadcrumb does not exist in this tenant, or was deleted.
+    ///
+    /// An expired breadcrumb is also not found. Handles of other tenants cannot see the breadcrumb.
     #[error("breadcrumb {id} does not exist")]
     NotFound {
         /// The ID of the missing breadcrumb.
@@ -32,6 +67,8 @@ pub enum StoreError {
     },
     /// The lease of the run is lost: another worker has claimed the run, or the run was released or has ended. Write nothing for
     /// the run.
+    ///
+    /// A runtime then drops the attempt, because another worker continues the run or it has ended.
     #[error(
         "the lease of {run} is lost: another worker has claimed the run, or the run was released or has ended"
     )]
@@ -44,12 +81,19 @@ pub enum StoreError {
     #[error(transparent)]
     ResponseSaved(Box<SavedResponse>),
     /// The run ledger has no row for the run.
+    ///
+    /// Stores retain a limited number of finished runs.
+    /// [`RunLedger::enqueue`](super::RunLedger::enqueue) adds the run.
     #[error("{run} is not in the run ledger: it was never enqueued, or its row was deleted")]
     UnknownRun {
         /// The run that the ledger does not have.
         run: RunRef,
     },
     /// The state of the run does not permit the operation.
+    ///
+    /// Read the state with [`RunLedger::runs`](super::RunLedger::runs). For example,
+    /// [`redo`](super::RunLedger::redo) needs a failed run, and
+    /// [`resume`](super::RunLedger::resume) a suspended run.
     #[error("cannot {operation} {run}: it is {state}")]
     WrongState {
         /// The operation that the state does not permit, such as `redo` or `resume`.
@@ -60,6 +104,9 @@ pub enum StoreError {
         state: RunState,
     },
     /// The content of a write exceeds a limit that all stores have, for example on size or depth. Write less content.
+    ///
+    /// Move large content, such as a file, to another storage, and save its address in the
+    /// breadcrumb.
     #[error(
         "{what} cannot be stored, because it exceeds a limit that each store has; see the cause"
     )]
@@ -70,12 +117,16 @@ pub enum StoreError {
         source: JsonError,
     },
     /// A rule of the executor, the ledger or the store forbids the operation.
+    ///
+    /// The reason says what to do, for example which role a token needs.
     #[error("{reason}")]
     Forbidden {
         /// The reason why the operation is forbidden, and the permitted alternative.
         reason: String,
     },
     /// A commit has too many writes.
+    ///
+    /// The maximum is [`Commit::MAX_WRITES`](super::Commit::MAX_WRITES).
     #[error("the commit has {count} writes where at most {limit} are allowed; split the commit")]
     TooManyWrites {
         /// The number of writes in the commit.
@@ -84,6 +135,8 @@ pub enum StoreError {
         limit: usize,
     },
     /// A breadcrumb in a commit has too many tags.
+    ///
+    /// The maximum is [`Breadcrumb::MAX_TAGS`]. The commit wrote nothing.
     #[error(
         "the breadcrumb in write {write} of the commit has {count} tags where at most {limit} are allowed"
     )]
@@ -96,6 +149,8 @@ pub enum StoreError {
         limit: usize,
     },
     /// A tag of a breadcrumb in a commit is too long.
+    ///
+    /// The maximum is [`Breadcrumb::MAX_TAG_BYTES`]. The commit wrote nothing.
     #[error(
         "the breadcrumb in write {write} of the commit has a tag of {size} bytes where at most {limit} are allowed"
     )]
@@ -108,6 +163,8 @@ pub enum StoreError {
         limit: usize,
     },
     /// The schema name of a breadcrumb in a commit is too long.
+    ///
+    /// The maximum is [`Breadcrumb::MAX_SCHEMA_BYTES`]. The commit wrote nothing.
     #[error(
         "the breadcrumb in write {write} of the commit has a schema name of {size} bytes where at most {limit} are allowed"
     )]
@@ -120,6 +177,8 @@ pub enum StoreError {
         limit: usize,
     },
     /// The position that a worker saves for an executor is too large.
+    ///
+    /// Only a caller of [`save_positions`](super::RunLedger::save_positions) receives it.
     #[error(
         "the saved position of executor {executor:?} has {size} bytes where at most {limit} are allowed"
     )]
@@ -132,6 +191,9 @@ pub enum StoreError {
         limit: usize,
     },
     /// The idempotency key of a [request](super::RunLedger::request) is empty or too long.
+    ///
+    /// The maximum is [`NewRequest::MAX_KEY_BYTES`](super::NewRequest::MAX_KEY_BYTES). Use a hash
+    /// of a longer key.
     #[error(
         "the key of a request for executor {executor:?} has {size} bytes where 1 to {limit} are allowed"
     )]
@@ -144,6 +206,8 @@ pub enum StoreError {
         limit: usize,
     },
     /// The idempotency key of a [request](super::RunLedger::request) belongs to an earlier request with another breadcrumb.
+    ///
+    /// All fields of the two breadcrumbs must be equal, also `ttl` and the order of the tags.
     #[error(
         "key {key:?} of executor {executor:?} belongs to a request with another breadcrumb, {id}; use another key for this one"
     )]
@@ -162,6 +226,9 @@ pub enum StoreError {
     )]
     EmptyWake,
     /// The selector of a query or of a suspended run cannot be evaluated.
+    ///
+    /// [`Selector::check`](crate::Selector::check) finds the mistake before a query, for example an
+    /// invalid JSONPath.
     #[error("cannot evaluate the selector of the query or of the suspended run; see the cause")]
     InvalidQuery(#[source] ConditionError),
     /// The store read only a part of the queried interval of time. The rest of the interval takes too long to read, or cannot be
@@ -181,6 +248,8 @@ pub enum StoreError {
         looked_at: usize,
     },
     /// The backend of the store rejects the operation. A retry cannot succeed.
+    ///
+    /// Examples are a damaged file and a write to a store that was opened for reading.
     #[error("{store} rejects the operation, and a retry cannot succeed; see the cause")]
     Refused {
         /// The name of the store that rejects the operation.
@@ -189,9 +258,13 @@ pub enum StoreError {
         source: BoxError,
     },
     /// The embedder of the store failed for the text of a vector search or of a breadcrumb.
+    ///
+    /// A commit never fails with it, because the store embeds again later.
     #[error("cannot compute the vector of a text; see the cause")]
     Embedding(#[from] EmbedError),
     /// The store or its ledger has the maximum number of items of one kind, such as open runs.
+    ///
+    /// Delete breadcrumbs, wait until runs end, or raise the limit of the store.
     #[error("{store} is full: it holds at most {limit} {what}")]
     Full {
         /// The name of the store that is full.
@@ -202,6 +275,8 @@ pub enum StoreError {
         limit: usize,
     },
     /// The store does not have the requested operation; check [`Capabilities`](super::Capabilities) first.
+    ///
+    /// Use another store, or [`WithLedger`](super::WithLedger) for a store without a ledger.
     #[error("{store} does not support {operation}")]
     Unsupported {
         /// The name of the store without the operation.
@@ -210,6 +285,10 @@ pub enum StoreError {
         operation: &'static str,
     },
     /// The backend of the store is unreachable or overloaded. The operation may have succeeded.
+    ///
+    /// Before you repeat a creation, check whether the first one succeeded, or use a
+    /// [request](super::RunLedger::request) with an idempotency key. An update and a delete can be
+    /// repeated: the second attempt then fails with a conflict or [`NotFound`](Self::NotFound).
     #[error("{store} is unavailable or overloaded; see the cause")]
     Unavailable {
         /// The name of the unavailable store.
@@ -222,6 +301,9 @@ pub enum StoreError {
 }
 
 /// Error for a run whose response cannot be written yet. [`WithLedger`](super::WithLedger) saved the response in the ledger.
+///
+/// A caller does nothing: a worker claims the run again at [`at`](Self::at) and writes the
+/// response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[error(
@@ -239,6 +321,9 @@ pub struct SavedResponse {
 }
 
 /// Error of a query that read only a part of its interval of time, with the result for this part. See [`StoreError::Partial`].
+///
+/// Use [`found`](Self::found), then continue with a query whose `before` is [`next`](Self::next).
+/// Only an `RcrtStore` returns it.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{store} read only a part of the queried interval; query the rest from PartialSearch::next"
@@ -258,6 +343,15 @@ pub struct PartialSearch {
 impl StoreError {
     /// Returns whether and when a retry of the failed store operation can succeed. A dispatcher needs no other information about
     /// the error.
+    ///
+    /// A delay is at most one hour.
+    ///
+    /// ```
+    /// use universal_executor::error::Retry;
+    /// use universal_executor::store::StoreError;
+    ///
+    /// assert_eq!(StoreError::EmptyWake.retry(), Retry::Never);
+    /// ```
     #[must_use]
     pub fn retry(&self) -> Retry {
         const WHEN_FULL: Duration = Duration::from_secs(1);
@@ -291,6 +385,8 @@ impl StoreError {
     }
 
     /// Returns the short name of this error for dead letters, log lines and metrics, such as `not_found` or `conflict`.
+    ///
+    /// [`Instrumented`](super::Instrumented) logs the code of each failed call.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

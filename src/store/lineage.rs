@@ -4,6 +4,19 @@ use serde::Serialize;
 use std::sync::Arc;
 
 /// Origin of a breadcrumb version: the first breadcrumb of the chain of runs, and the number of runs up to this version.
+///
+/// A runtime uses it for the hop limit, and gives all runs of a chain the same correlation ID for
+/// logs and traces.
+///
+/// ```
+/// use universal_executor::BreadcrumbId;
+/// use universal_executor::store::Lineage;
+///
+/// let origin = Lineage::origin(BreadcrumbId::NIL);
+/// let response = origin.next();
+/// assert_eq!((origin.hops, response.hops), (0, 1));
+/// assert_eq!(origin.correlation_id, response.correlation_id);
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lineage {
@@ -16,6 +29,9 @@ pub struct Lineage {
 
 impl Lineage {
     /// Returns the lineage of a breadcrumb that no run wrote.
+    ///
+    /// The correlation ID is the ID of the breadcrumb as a UUID string, and the number of hops is
+    /// 0.
     #[must_use]
     pub fn origin(id: BreadcrumbId) -> Self {
         let mut text = uuid::Uuid::encode_buffer();
@@ -33,6 +49,8 @@ impl Lineage {
     }
 
     /// Returns the lineage of the breadcrumbs that a run writes for a trigger with this lineage.
+    ///
+    /// The correlation ID stays the same, and the number of hops is one higher.
     #[must_use]
     pub fn next(&self) -> Self {
         Self::new(
@@ -43,12 +61,17 @@ impl Lineage {
 }
 
 /// Writer of a breadcrumb version, as recorded by the store.
+///
+/// [`RunLedger::written_by`](super::RunLedger::written_by) returns it. Fields of a breadcrumb such
+/// as `created_by` can have any value, so check permissions with this record.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum WrittenBy {
     /// The version was written outside of runs, for example by a service, a person or another program.
     Outside,
     /// A run of the executor with this ID wrote the version.
+    ///
+    /// The record is made by the commit of the run, so no payload can forge it.
     Executor(Arc<str>),
     /// The writer is unknown, because another version is current or the store does not record writers (see
     /// [`Capabilities::lineage`](super::Capabilities::lineage)).
@@ -68,6 +91,9 @@ impl WrittenBy {
 }
 
 /// Saved progress of a run, from which its next attempt continues.
+///
+/// An executor reads it with [`ExecutionContext::resumed`](crate::ExecutionContext::resumed). A
+/// worker finds it in [`Claimed::state`](super::Claimed::state).
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Saved {
@@ -87,6 +113,25 @@ impl Saved {
 
 /// Conditions that wake a suspended run: a breadcrumb or a time. The breadcrumb must be committed after the suspension, or after
 /// [`since`](Self::since) if that is earlier.
+///
+/// An executor passes it to [`suspend`](crate::suspend). The run then occupies no worker until the
+/// breadcrumb is written or the time has passed. Give each wait a time limit, so that a lost answer
+/// does not suspend the run for ever.
+///
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::model::Timestamp;
+/// use universal_executor::store::StoreError;
+/// use universal_executor::{Selector, Wake};
+///
+/// let now = Timestamp::from_micros(1_795_000_000_000_000); // In an executor: `cx.now()`.
+/// let wake = Wake::on(Selector::schema("release.v1").all_tags(["order:17"]))
+///     .or_on(Selector::schema("cancellation.v1").all_tags(["order:17"]))
+///     .until(now + Duration::from_secs(24 * 60 * 60));
+/// assert_eq!(wake.selectors.len(), 2);
+/// assert!(wake.check().is_ok());
+/// assert!(matches!(Wake::default().check(), Err(StoreError::EmptyWake)));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Wake {
@@ -102,6 +147,9 @@ pub struct Wake {
 impl Wake {
     /// Creates the wake of a run that waits for a breadcrumb that matches a selector. The worker that finds the breadcrumb calls
     /// [`resume`](super::RunLedger::resume).
+    ///
+    /// The selector should have a tag that only the wanted answer has. Otherwise the answer to
+    /// another run wakes this run too.
     #[must_use]
     pub fn on(selector: Selector) -> Self {
         Self {
@@ -111,6 +159,9 @@ impl Wake {
     }
 
     /// Creates the wake of a run that waits until a time.
+    ///
+    /// Use it for reminders and for pauses that are longer than a retry delay. No breadcrumb wakes
+    /// the run.
     #[must_use]
     pub fn at(time: Timestamp) -> Self {
         Self {
@@ -143,6 +194,9 @@ impl Wake {
     }
 
     /// Sets the time at which the suspended run wakes without a breadcrumb.
+    ///
+    /// The time is by the store's clock. The next attempt then has no answer, so [`Saved::with`] is
+    /// `None`.
     #[must_use]
     pub fn until(mut self, time: Timestamp) -> Self {
         self.until = Some(time);

@@ -29,6 +29,11 @@ use std::time::Duration;
 /// # })?;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
+///
+/// Use it when a client may send the same order twice, for example after a timeout. The repeated
+/// call returns the first breadcrumb and creates nothing.
+/// [`Client::request`](crate::Client::request) with a key does the same, and also waits for the
+/// response.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NewRequest {
@@ -64,6 +69,8 @@ impl NewRequest {
 
 /// Answer of [`request`](super::RunLedger::request): the breadcrumb that this request or an earlier one created. The run of the
 /// request is [`RunRef::new`](super::RunRef::new) with the executor ID and the [trigger](Self::trigger).
+///
+/// Both variants name the same run for the same key, so a caller can wait for it in both cases.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Requested {
     /// The idempotency key is new, and the request created the breadcrumb.
@@ -82,6 +89,26 @@ pub enum Requested {
 
 impl Requested {
     /// Returns the ID and the version of the breadcrumb that triggers the run of the request.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{NewRequest, Requested};
+    /// use universal_executor::{MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let request = NewRequest::new("pricing", "order-17", NewBreadcrumb::new("order.v1"));
+    /// let answer = store.request(request).await?;
+    /// let (id, version) = answer.trigger();
+    ///
+    /// let Requested::Created { breadcrumb } = answer else {
+    ///     return Err("the key was used before".into());
+    /// };
+    /// assert_eq!((id, version), (breadcrumb.id, 1));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn trigger(&self) -> (BreadcrumbId, u64) {
         match self {

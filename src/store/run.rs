@@ -10,6 +10,20 @@ use std::time::Duration;
 /// Name of a run within a tenant, and the run's lease length, event and ordering key.
 ///
 /// Equality and hash depend only on the name: executor, trigger and trigger version.
+///
+/// Use it to claim, cancel, redo and resume one run. [`Client`](crate::Client) returns it for each
+/// request, and [`DeadLetter::run_of`](super::DeadLetter::run_of) for each dead letter.
+///
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::store::RunRef;
+/// use universal_executor::{Breadcrumb, Event, NewBreadcrumb};
+///
+/// let order: Breadcrumb = NewBreadcrumb::new("order.v1").into();
+/// let run = RunRef::new("pricing", order.id, order.version).lasting(Duration::from_secs(60));
+/// assert_eq!(run, RunRef::of("pricing", &Event::created(&order)));
+/// assert_eq!(run.to_string(), format!("run of \"pricing\" on {} v1", order.id));
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RunRef {
@@ -51,6 +65,9 @@ impl RunRef {
     }
 
     /// Creates the name of the run of an executor for the breadcrumb version that an event announces.
+    ///
+    /// Prefer it to [`new`](Self::new) when an event is available: the ledger then stores the
+    /// event, and a worker that claims the run later has it too.
     #[must_use]
     pub fn of(executor: impl Into<Arc<str>>, event: &Event) -> Self {
         Self {
@@ -60,6 +77,9 @@ impl RunRef {
     }
 
     /// Sets the length of the run's lease.
+    ///
+    /// A lost worker delays the run by up to this time. A worker must send a
+    /// [heartbeat](super::RunLedger::heartbeat) within it.
     #[must_use]
     pub fn lasting(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -88,6 +108,16 @@ impl RunRef {
     /// trigger version and the epoch.
     ///
     /// The hash covers the length of each string, so two different names cannot have the same input.
+    ///
+    /// ```
+    /// use universal_executor::BreadcrumbId;
+    /// use universal_executor::store::RunRef;
+    ///
+    /// let run = RunRef::new("pricing", BreadcrumbId::NIL, 1);
+    /// assert_eq!(run.key("default", 0), run.key("default", 0), "the same in each attempt");
+    /// assert_ne!(run.key("default", 0), run.key("default", 1), "another one after a redo");
+    /// assert_eq!(run.key("default", 0).len(), 64);
+    /// ```
     #[must_use]
     pub fn key(&self, tenant: &str, epoch: u32) -> String {
         let mut hash = Sha256::new();
@@ -151,6 +181,18 @@ impl fmt::Display for RunRef {
 }
 
 /// A run to add to the ledger, with the earliest time of its first attempt.
+///
+/// Convert a [`RunRef`] with `into()` for a run that may start at once.
+///
+/// ```
+/// use universal_executor::BreadcrumbId;
+/// use universal_executor::model::Timestamp;
+/// use universal_executor::store::{NewRun, RunRef};
+///
+/// let mut run = NewRun::from(RunRef::new("pricing", BreadcrumbId::NIL, 1));
+/// assert_eq!(run.at, None);
+/// run.at = Some(Timestamp::from_micros(1_795_000_000_000_000));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NewRun {
@@ -167,20 +209,42 @@ impl From<RunRef> for NewRun {
 }
 
 /// The state of a run in the ledger.
+///
+/// A run starts as ready and ends in one of the last four states. Only a
+/// [redo](super::RunLedger::redo) leaves one of these, see the diagram of
+/// [`RunLedger`](super::RunLedger).
+///
+/// ```
+/// use universal_executor::store::RunState;
+///
+/// assert!(RunState::Failed.is_over() && !RunState::Suspended.is_over());
+/// assert_eq!(RunState::Superseded.to_string(), "superseded");
+/// assert_eq!(serde_json::from_str::<RunState>("\"done\"")?, RunState::Done);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// The run can be claimed when it is due. A run whose lease expired is ready too.
+    ///
+    /// It is due at once, at the time of a retry, or after an earlier run with its ordering key.
     Ready,
     /// A worker has claimed the run, and the run's lease has not expired.
     Running,
     /// The run waits for a breadcrumb or a time.
+    ///
+    /// It occupies no worker. [`Run::wake`](super::Run::wake) has the condition.
     Suspended,
     /// The run succeeded. Its response can be empty.
     Done,
     /// The run ended with a dead letter, or was [cancelled](super::RunLedger::cancel).
+    ///
+    /// [`redo`](super::RunLedger::redo) repeats it.
     Failed,
     /// The executor had nothing to do, so the run ended without a response.
+    ///
+    /// [`Run::reason`](super::Run::reason) is `gone`, `unmatched` or `own`, see
+    /// [`RunEnd::Skipped`](super::RunEnd::Skipped).
     Skipped,
     /// The run ended without a response, because a later version of its trigger ran instead.
     Superseded,
@@ -250,6 +314,9 @@ impl fmt::Display for RunState {
 }
 
 /// Answer of [`cancel`](super::RunLedger::cancel): the state of the run before the call.
+///
+/// Only for [`Running`](Self::Running) can code of the executor still be running when the call
+/// returns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cancelled {
     /// The run was ready, delayed or suspended. No worker had it, and it has ended.

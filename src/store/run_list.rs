@@ -6,6 +6,30 @@ use serde::Serialize;
 use std::time::Duration;
 
 /// Filter for the runs that [`RunLedger::runs`](super::RunLedger::runs) lists. Every condition that is set must hold.
+///
+/// Use it for small lists, such as the runs of one trigger. For services and long lists, use
+/// [`RunQuery`](super::RunQuery), which has pages.
+///
+/// ```
+/// use universal_executor::store::{RunFilter, RunRef, RunState};
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+/// let run = RunRef::new("pricing", order.id, order.version);
+/// store.enqueue(vec![run.clone().into()]).await?;
+///
+/// let open = RunFilter::all().executor("pricing").trigger(order.id).state(RunState::Ready);
+/// let runs = store.runs(&open.limit(10)).await?;
+/// assert_eq!(runs.len(), 1);
+/// assert_eq!((&runs[0].run, runs[0].attempts), (&run, 0));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+///
+/// It is a snapshot: the run can change after the list was read.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RunFilter {
@@ -24,6 +48,8 @@ pub struct RunFilter {
 
 impl RunFilter {
     /// Returns a filter for all runs of the tenant.
+    ///
+    /// Without a limit, the list has each run that the store retains, which can be millions.
     #[must_use]
     pub fn all() -> Self {
         Self::default()
@@ -54,6 +80,8 @@ impl RunFilter {
     }
 
     /// Adds a state to the states of the listed runs.
+    ///
+    /// Several calls select runs in one of several states.
     #[must_use]
     pub fn state(mut self, state: RunState) -> Self {
         self.states.push(state);
@@ -61,6 +89,8 @@ impl RunFilter {
     }
 
     /// Sets the maximum number of listed runs.
+    ///
+    /// The list then has the runs that are due first.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
@@ -77,6 +107,9 @@ pub struct Run {
     /// The executor and the trigger version of the run, with the event of the trigger.
     pub run: RunRef,
     /// The state of the run. A run whose lease expired is ready.
+    ///
+    /// The states `Done`, `Failed`, `Skipped` and `Superseded` are final, see
+    /// [`is_over`](RunState::is_over).
     pub state: RunState,
     /// The number of attempts since the run was added, woken or redone.
     pub attempts: u32,

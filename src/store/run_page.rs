@@ -72,6 +72,8 @@ impl RunQuery {
     }
 
     /// Adds a state to the states of the selected runs.
+    ///
+    /// Several calls select runs in one of several states.
     #[must_use]
     pub fn state(mut self, state: RunState) -> Self {
         self.states.push(state);
@@ -79,6 +81,8 @@ impl RunQuery {
     }
 
     /// Restricts the query to runs that failed with this code.
+    ///
+    /// Only failed runs have a code, such as `error`, `timeout` or `cancelled`.
     #[must_use]
     pub fn code(mut self, code: impl Into<String>) -> Self {
         self.code = Some(code.into());
@@ -165,6 +169,17 @@ pub(in crate::store) enum Stored {
 
 /// Position between two pages of runs from [`RunLedger::runs_page`](super::RunLedger::runs_page). It is valid for the tenant and
 /// the store that returned it, for as long as they exist. Its JSON form is a number.
+///
+/// Send it to a client as a number, and restore it with `RunCursor::from`:
+///
+/// ```
+/// use universal_executor::store::{RunCursor, RunQuery};
+///
+/// let cursor = RunCursor::from(42);
+/// assert_eq!(cursor.as_u64(), 42);
+/// let next_page = RunQuery::all().after(cursor).limit(5_000);
+/// assert_eq!(next_page.page_size(), RunQuery::MAX_LIMIT);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct RunCursor(u64);
 
@@ -184,6 +199,8 @@ impl From<u64> for RunCursor {
 }
 
 /// Answer of [`RunLedger::runs_page`](super::RunLedger::runs_page): one page of runs.
+///
+/// Pass [`next`](Self::next) to [`RunQuery::after`] for the next page. A page can be empty.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RunPage {

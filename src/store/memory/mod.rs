@@ -53,6 +53,27 @@ use workers::Workers;
 ///
 /// assert_eq!((store.tenant(), other.tenant()), ("default", "acme"));
 /// ```
+///
+/// Use it for tests, examples and work that may be lost. It needs no server and no feature. For
+/// tests that move the clock and run a runtime until it is idle, use `testing::TestStore` (feature
+/// `testing`). The store itself starts no task and does no I/O, except with an embedder.
+///
+/// Tenants of one store are separate:
+///
+/// ```
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let (acme, clone) = (store.in_tenant("acme"), store.clone());
+/// store.create(NewBreadcrumb::new("note.v1")).await?;
+///
+/// assert!(clone.latest("note.v1").await?.is_some(), "a clone has the same data");
+/// assert!(acme.latest("note.v1").await?.is_none());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -62,6 +83,26 @@ pub struct MemoryStore {
 }
 
 /// Limits of a [`MemoryStore`] for each of its tenants.
+///
+/// Start with the defaults, change fields, and pass the result to [`MemoryStore::with_limits`].
+/// [`StoreError::Full`] permits a retry, because another write can free space.
+///
+/// ```
+/// use universal_executor::store::{MemoryLimits, StoreError};
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let mut limits = MemoryLimits::default();
+/// limits.breadcrumbs = 1;
+/// let store = MemoryStore::with_limits(limits);
+/// store.create(NewBreadcrumb::new("note.v1")).await?;
+///
+/// let second = store.create(NewBreadcrumb::new("note.v1")).await;
+/// assert!(matches!(second, Err(StoreError::Full { limit: 1, .. })));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MemoryLimits {
@@ -77,14 +118,21 @@ pub struct MemoryLimits {
     pub open_runs: usize,
     /// Maximum number of a tenant's runs that are over and remain in the ledger. The store removes the oldest. Defaults to
     /// 100,000.
+    ///
+    /// If the event of a removed run is delivered again, the run is executed again.
     pub finished_runs: usize,
     /// Maximum number of a tenant's events that subscribers can still read. The store removes the oldest. Defaults to 100,000.
+    ///
+    /// A subscriber that is further behind receives
+    /// [`SourceError::Lagged`](crate::source::SourceError::Lagged).
     pub events: usize,
     /// Maximum size in bytes of the breadcrumbs that a tenant's event log retains, including replaced and deleted versions.
     /// Beyond it, the oldest events are delivered without context, and the runtime reads the breadcrumb from the store. Defaults
     /// to 64 MiB.
     pub event_bytes: usize,
     /// Maximum number of a tenant's tombstones of deleted breadcrumbs. The store removes the oldest. Defaults to 10,000.
+    ///
+    /// With 0, the store has no tombstones, and deletions trigger no executor.
     pub tombstones: usize,
     /// Maximum size of all tombstones of a tenant in bytes. A tombstone has the last version of a deleted breadcrumb. The store
     /// removes the oldest. Defaults to 64 MiB.
@@ -157,6 +205,8 @@ const NAME: &str = "MemoryStore";
 
 impl MemoryStore {
     /// Creates an empty store in memory with these limits.
+    ///
+    /// The limits apply to each tenant separately. The store has no vector search.
     #[must_use]
     pub fn with_limits(limits: MemoryLimits) -> Self {
         Self::with(limits, None)
@@ -164,6 +214,8 @@ impl MemoryStore {
 
     /// Creates an empty store in memory with these limits and with vector search. The vectors are in memory too, with four bytes
     /// for each dimension.
+    ///
+    /// The [`embedding`](super::embedding) module has an example.
     #[must_use]
     pub fn with_embeddings(limits: MemoryLimits, config: EmbeddingConfig) -> Self {
         Self::with(limits, Some(Keepers::new(config)))
@@ -182,6 +234,20 @@ impl MemoryStore {
 
     /// Returns a handle on the same store, bound to the tenant with this name. A tenant without data uses no memory after its last
     /// handle is dropped.
+    ///
+    /// The name can be any string, and the tenant needs no registration. The result replaces the
+    /// tenant of this handle. It does not combine the two names.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{BreadcrumbStore, MemoryStore};
+    ///
+    /// let acme = MemoryStore::default().in_tenant("acme");
+    /// assert_eq!(acme.tenant(), "acme");
+    /// assert_eq!(acme.in_tenant("default").tenant(), "default");
+    /// assert_eq!(acme.identity(), acme.clone().identity());
+    /// assert_ne!(acme.identity(), acme.in_tenant("other").identity());
+    /// ```
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
         Self::handle(Arc::clone(&self.shared), tenant)
@@ -189,6 +255,10 @@ impl MemoryStore {
 
     /// Returns a source of the events of this tenant's commits. A subscriber that is more than [`MemoryLimits::events`] behind
     /// receives an error with the number of missed events.
+    ///
+    /// [`Runtime::on`](crate::Runtime::on) uses this source, so most programs do not call the
+    /// method. Use it to subscribe outside of a runtime, or with
+    /// [`Runtime::on_source`](crate::Runtime::on_source).
     #[must_use]
     pub fn events(&self) -> impl EventSource + use<> {
         MemoryEvents {
@@ -200,8 +270,14 @@ impl MemoryStore {
     /// breadcrumbs whose text the embedder rejects. The store retries these only after they change. Returns 0 at once for a store
     /// without an embedder.
     ///
+    /// Use it in tests and after an import, before the first search.
+    ///
     /// # Errors
     /// [`StoreError::Embedding`] if the embedder fails.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the vectors that were stored until then remain. The next use of the
+    /// tenant embeds the rest in the background.
     pub async fn embedded(&self) -> Result<usize, StoreError> {
         match &self.keeper {
             Some(keeper) => keeper.embedded(self).await,
