@@ -9,6 +9,23 @@ use uuid::Uuid;
 
 /// A worker's right to execute a run and to commit the end of the run. Only the holder of the newest token of a run can commit for
 /// the run.
+///
+/// [`RunLedger::claim`](super::RunLedger::claim) and [`claim_next`](super::RunLedger::claim_next)
+/// return it in a [`Claimed`]. Pass it to [`heartbeat`](super::RunLedger::heartbeat),
+/// [`save`](super::RunLedger::save) and the [commit](super::Commit::end) that ends the run. A
+/// runtime does all of this for its executors.
+///
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::BreadcrumbId;
+/// use universal_executor::model::Timestamp;
+/// use universal_executor::store::{Lease, RunRef};
+///
+/// let run = RunRef::new("pricing", BreadcrumbId::NIL, 1).lasting(Duration::from_secs(60));
+/// let lease = Lease::new(run, 7, Timestamp::UNIX_EPOCH);
+/// assert_eq!(lease.until.since(lease.granted_at), Duration::from_secs(60));
+/// assert_eq!((lease.token, lease.epoch), (7, 0));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lease {
@@ -20,10 +37,16 @@ pub struct Lease {
     pub epoch: u32,
     /// The number of consecutive leases that expired before this claim. A lost lease does not count after its owner has
     /// [reported](super::RunLedger::heartbeat) it.
+    ///
+    /// A runtime fails the run after several of them, see
+    /// [`RetryPolicy::crashes`](crate::executor::RetryPolicy::crashes).
     pub abandoned: u32,
     /// If `true`, an earlier lease of this epoch expired before this claim. The owner of that lease may have executed the run
     /// without recording the result. Unlike [`abandoned`](Self::abandoned), this field stays `true` when that owner reports the
     /// lost lease.
+    ///
+    /// A run that may be executed at most once then fails with
+    /// [`OutcomeUnknown`](super::FailureClass::OutcomeUnknown).
     pub may_have_executed: bool,
     /// The time of the first claim of the current attempt, by the store's clock. It stays the same after a
     /// [retry](super::RunLedger::retry) that does not count, and after a claim of an expired lease.
@@ -31,11 +54,16 @@ pub struct Lease {
     /// The time when the claim granted this lease, by the store's clock.
     pub granted_at: Timestamp,
     /// The time when the lease expires without a heartbeat, by the store's clock.
+    ///
+    /// After this time, another worker can claim the run. Until then, no other claim succeeds.
     pub until: Timestamp,
 }
 
 impl Lease {
     /// Creates a lease of a run. The lease starts at `granted_at` and lasts for the run's lease length.
+    ///
+    /// The epoch and the number of abandoned leases are 0. Only the implementation of a ledger
+    /// needs it.
     #[must_use]
     pub fn new(run: RunRef, token: u64, granted_at: Timestamp) -> Self {
         Self {
@@ -67,6 +95,8 @@ impl Lease {
 
     /// Returns the run key, which is also the [idempotency key](crate::ExecutionContext::idempotency_key) for calls of external
     /// services.
+    ///
+    /// The key is the same in all attempts of a run, and changes with a redo.
     #[must_use]
     pub fn key(&self, tenant: &str) -> String {
         self.run.key(tenant, self.epoch)
@@ -74,16 +104,24 @@ impl Lease {
 }
 
 /// A run that a claim granted to a worker, with its lease.
+///
+/// A worker executes the run of the [`lease`](Self::lease), continues from [`state`](Self::state),
+/// and ends the run in a commit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claimed {
     /// The lease, which gives the worker the right to execute and end the run.
     pub lease: Lease,
     /// The number of this attempt of the run, from 1.
+    ///
+    /// It starts again at 1 after a suspension and after a redo. A retry that does not count and a
+    /// release keep the number for the next attempt.
     pub attempt: u32,
     /// The origin of the run's trigger: the first breadcrumb of the chain of runs, and the number of runs up to the trigger.
     pub lineage: Lineage,
     /// The progress that an earlier attempt of the run saved, and the breadcrumb that resumed a suspended run.
+    ///
+    /// `None` if the run has saved nothing.
     pub state: Option<Saved>,
     /// If `true`, the executor itself wrote this version of the trigger. The run must end as skipped.
     pub is_own: bool,
@@ -115,6 +153,9 @@ impl Claimed {
 }
 
 /// Answer of [`enqueue_and_claim`](super::RunLedger::enqueue_and_claim), after the runs were added to the ledger.
+///
+/// If the claim failed, the runs are in the ledger all the same: claim them later, and do not
+/// enqueue them again.
 #[derive(Debug)]
 pub struct Enqueued {
     /// The runs that the call claimed, or the error of the claim.
@@ -122,11 +163,39 @@ pub struct Enqueued {
 }
 
 /// Answer of a [claim](super::RunLedger::claim) of one run: the lease, or the reason why the run cannot be executed now.
+///
+/// Only [`Granted`](Self::Granted) permits the caller to execute the run. For
+/// [`Running`](Self::Running) and [`Suspended`](Self::Suspended), repeat the claim at `until` or
+/// leave the run to a runtime.
+///
+/// ```
+/// use universal_executor::store::{Claim, RunRef};
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+/// let run = RunRef::new("pricing", order.id, order.version);
+///
+/// let Claim::Granted(claimed) = store.claim(&run, None).await? else {
+///     return Err("another worker has the run".into());
+/// };
+/// assert_eq!(claimed.attempt, 1);
+/// match store.claim(&run, None).await? {
+///     Claim::Running { until } => assert_eq!(until, claimed.lease.until),
+///     other => return Err(format!("unexpected: {other:?}").into()),
+/// }
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum Claim {
     /// The claim succeeded: the caller has the lease of the run.
     Granted(Claimed),
     /// The run is not executed, because its executor itself wrote this version of the trigger.
+    ///
+    /// Nothing is executed. A run that is in the ledger already ends as skipped.
     Own,
     /// The run has ended already, with a response, with a failure or without anything to do.
     Done {
@@ -149,6 +218,8 @@ pub enum Claim {
     /// The run ended without a response, because a later version of its trigger ran instead.
     Superseded,
     /// The run is in the ledger and could start, but its executor is [paused](super::RunLedger::pause_executor).
+    ///
+    /// Resume the executor with [`resume_executor`](super::RunLedger::resume_executor).
     Paused {
         /// The time when the executor was paused, by the store's clock.
         since: Timestamp,
@@ -156,6 +227,16 @@ pub enum Claim {
 }
 
 /// Maximum number of runs of one executor that a call of [`claim_next`](super::RunLedger::claim_next) claims.
+///
+/// Pass one for each executor that the worker has capacity for. A runtime sets `free` from the
+/// limits of the executor.
+///
+/// ```
+/// use universal_executor::store::ExecutorLimits;
+///
+/// let limits = ExecutorLimits::new("pricing", 4);
+/// assert_eq!((&*limits.executor, limits.free), ("pricing", 4));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ExecutorLimits {
@@ -178,6 +259,32 @@ impl ExecutorLimits {
 
 /// Unique ID of one call of [`claim_next`](super::RunLedger::claim_next). The leases that the call granted can be listed by this
 /// ID.
+///
+/// Create one for each call, and use it to find the leases after an error:
+///
+/// ```
+/// use universal_executor::store::{ClaimId, ExecutorLimits, RunFilter, RunRef};
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+/// store.enqueue(vec![RunRef::new("pricing", order.id, 1).into()]).await?;
+///
+/// let (id, of) = (ClaimId::unique(), [ExecutorLimits::new("pricing", 1)]);
+/// let _lost = store.claim_next(1, &of, id).await;
+///
+/// // Suppose that the answer was lost: release the leases of the claim.
+/// for run in store.runs(&RunFilter::of_claim(id)).await? {
+///     if let Some(lease) = run.lease {
+///         store.release(lease).await?;
+///     }
+/// }
+/// assert_eq!(store.claim_next(1, &of, ClaimId::unique()).await?.len(), 1);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ClaimId(Uuid);
 
@@ -225,6 +332,9 @@ impl From<ClaimId> for Uuid {
 }
 
 /// Report of a lost lease: another worker has claimed the run, or the run was released or has ended.
+///
+/// [`heartbeat`](super::RunLedger::heartbeat) returns it. Stop the execution of the run, and write
+/// nothing for it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lost {

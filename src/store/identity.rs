@@ -10,6 +10,23 @@ use uuid::Uuid;
 ///
 /// The runtime uses the handle of the first of these executors, with its limits and metrics, and retains the handle until the
 /// last of them is removed.
+///
+/// An implementation of a store returns it from
+/// [`BreadcrumbStore::identity`](super::BreadcrumbStore::identity). A program can compare two
+/// handles with it.
+///
+/// ```
+/// use universal_executor::store::StoreId;
+/// use universal_executor::{BreadcrumbStore, MemoryStore};
+///
+/// let store = MemoryStore::default();
+/// assert_eq!(store.identity(), store.clone().identity());
+/// assert_ne!(store.identity(), MemoryStore::default().identity());
+///
+/// let id = StoreId::new("mysql://db.internal:3306/agents", "acme");
+/// assert_eq!((id.database(), id.tenant()), ("mysql://db.internal:3306/agents", "acme"));
+/// assert_eq!(id.in_tenant("other").database(), id.database());
+/// ```
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct StoreId {
     database: Arc<str>,

@@ -26,6 +26,43 @@ use std::sync::Arc;
 /// transferred --skip--> skipped (as unmatched)
 /// ```
 ///
+/// A program uses the ledger to list, cancel and redo runs, and to pause executors. A
+/// [`Runtime`](crate::Runtime) uses it to enqueue, claim and end runs.
+/// [`MemoryStore`](super::MemoryStore), `SqliteStore` and `PostgresStore` implement the trait, so
+/// import it to call its methods on them. For any store, use
+/// [`BreadcrumbStore::ledger`](super::BreadcrumbStore::ledger).
+///
+/// # Examples
+/// A worker without a runtime:
+///
+/// ```
+/// use universal_executor::store::{ClaimId, Commit, ExecutorLimits, RunEnd, RunRef, Write};
+/// use universal_executor::{
+///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+/// store.enqueue(vec![RunRef::new("pricing", order.id, order.version).into()]).await?;
+///
+/// let of = [ExecutorLimits::new("pricing", 8)];
+/// for claimed in store.claim_next(8, &of, ClaimId::unique()).await? {
+///     let lease = claimed.lease;
+///     // Extend the lease during long work, and stop if it is lost.
+///     if !store.heartbeat(std::slice::from_ref(&lease)).await?.is_empty() {
+///         continue;
+///     }
+///     let quote = Write::Create(NewBreadcrumb::new("quote.v1"));
+///     let end = Some((lease, RunEnd::Done));
+///     store.commit(Commit { writes: vec![quote], end }).await?;
+/// }
+/// assert!(store.latest("quote.v1").await?.is_some());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+///
 /// # Contract
 /// - **One run.** There is one row for each tenant, executor, trigger and trigger version, however often the run is enqueued.
 /// - **Fenced.** The token of a lease decides, not the clock. The holder of an expired lease may commit until another worker
@@ -49,8 +86,34 @@ pub trait RunLedger: Send + Sync {
     /// One exception: an event can be delivered before the store has the announced version, so that its run is skipped or fails.
     /// Such a row is made ready again in a new epoch, behind all other rows.
     ///
+    /// Enqueue a run when its trigger is known, and claim it later. The call is idempotent, so it
+    /// can be repeated after an error.
+    ///
     /// # Errors
     /// [`StoreError::Full`] if the ledger has the maximum number of open runs. No row is added then.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the runs may have been added. Enqueue them again.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{RunFilter, RunRef};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version).ordered_by(Some("customer:7"));
+    /// store.enqueue(vec![run.clone().into()]).await?;
+    /// store.enqueue(vec![run.into()]).await?; // changes nothing
+    ///
+    /// let runs = store.runs(&RunFilter::all()).await?;
+    /// assert_eq!(runs.len(), 1);
+    /// assert_eq!(runs[0].run.order.as_deref(), Some("customer:7"));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError>;
 
     /// Claims one run, even if the run is not due yet. Adds a row for the run if the ledger has none.
@@ -61,6 +124,9 @@ pub trait RunLedger: Send + Sync {
     ///
     /// `instead_of` is the lease of an older version of the same trigger. The run of that lease ends as superseded in the same
     /// step, whichever answer the claim has.
+    ///
+    /// Use it for one known run. [`Claim`] has an example. A worker that serves many runs uses
+    /// [`claim_next`](Self::claim_next).
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`] if `instead_of` has been lost, [`StoreError::Full`] if the run cannot be added.
@@ -76,6 +142,8 @@ pub trait RunLedger: Send + Sync {
     ///
     /// `id` names this claim, so that a lost answer loses no leases. If the answer does not arrive, list the leases with
     /// [`RunFilter::of_claim`] and [release](Self::release) them.
+    ///
+    /// [`RunLedger`] has an example of a worker, and [`ClaimId`] of a lost answer.
     ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
@@ -127,8 +195,14 @@ pub trait RunLedger: Send + Sync {
     ///
     /// A lost lease in this call proves that its owner is alive: only later leases then count as [abandoned](Lease::abandoned).
     ///
+    /// One call can have the leases of many runs. An expired lease is extended too, unless another
+    /// worker has claimed the run.
+    ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the leases may have been extended. Repeat the call.
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError>;
 
     /// Releases a run after a failed attempt, and makes it due again at `at`.
@@ -139,6 +213,35 @@ pub trait RunLedger: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use std::time::Duration;
+    /// use universal_executor::store::{Claim, RunRef};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    /// let Claim::Granted(first) = store.claim(&run, None).await? else {
+    ///     return Err("another worker has the run".into());
+    /// };
+    /// store.save(&first.lease, json!({"page": 3}).into()).await?;
+    /// let at = first.lease.granted_at + Duration::from_secs(10);
+    /// store.retry(first.lease, at, true, Some("the server is busy")).await?;
+    ///
+    /// // A claim by name does not wait until the run is due.
+    /// let Claim::Granted(second) = store.claim(&run, None).await? else {
+    ///     return Err("another worker has the run".into());
+    /// };
+    /// assert_eq!(second.attempt, 2);
+    /// assert_eq!(second.state.ok_or("no state")?.state["page"], 3);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn retry(
         &self,
         lease: Lease,
@@ -148,6 +251,8 @@ pub trait RunLedger: Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Releases a run at once, as if it had not been claimed. Workers release their runs when they shut down.
+    ///
+    /// The attempt does not count, and the run is due at once. [`ClaimId`] has an example.
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
@@ -159,6 +264,9 @@ pub trait RunLedger: Send + Sync {
     /// The run becomes due when a worker of that version [accepts](Self::accept_transfers) it, at the latest at `until`.
     /// `position` decides whether later runs with its ordering key wait for the run. A run that leaves its position is not
     /// claimed before it is accepted: at `until` or later, a worker of any version of its executor accepts it.
+    ///
+    /// A runtime uses it in a rolling deploy, when the trigger does not match its own version of an
+    /// executor and another live version matches.
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
@@ -192,11 +300,16 @@ pub trait RunLedger: Send + Sync {
     /// may have just jumped ahead, the ledger must not delete records by their age: the live workers need time to store theirs
     /// again.
     ///
+    /// A runtime calls it every 10 s. Other workers see from the record which versions of an
+    /// executor run.
+    ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError>;
 
     /// Lists the workers of this tenant, the most recently stored record first.
+    ///
+    /// [`Worker::is_live`] is `false` for a worker that has stopped or is lost.
     ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
@@ -207,6 +320,9 @@ pub trait RunLedger: Send + Sync {
     /// executors.
     ///
     /// The ledger retains the [10,000](SavedPosition::MOST) most recently saved positions of a tenant and deletes the others.
+    ///
+    /// A runtime reads the triggers after the position when it starts, so that no trigger of a
+    /// downtime is lost.
     ///
     /// # Errors
     /// [`StoreError::PositionTooLarge`] for a position of more than [1 KiB](SavedPosition::MAX_BYTES). No position is saved then.
@@ -221,6 +337,9 @@ pub trait RunLedger: Send + Sync {
 
     /// Saves the progress of a running run, from which its next attempt continues.
     ///
+    /// A runtime calls it when an executor saves its progress. [`retry`](Self::retry) has an
+    /// example. The saved state replaces the previous one, and is removed when the run ends.
+    ///
     /// # Errors
     /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
     /// [`StoreError::Rejected`] if the state is nested too deeply or too large.
@@ -228,12 +347,51 @@ pub trait RunLedger: Send + Sync {
 
     /// Wakes a suspended run with the breadcrumb that it waited for.
     ///
+    /// A runtime does this for each breadcrumb that matches the [`Wake`](super::Wake) of a
+    /// suspended run. A program calls it to continue a run by hand. The run is due at once.
+    ///
     /// # Errors
     /// [`StoreError::WrongState`] if the run is not suspended, [`StoreError::UnknownRun`] if the ledger does not have the run.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::store::{Claim, Commit, RunEnd, RunRef};
+    /// use universal_executor::{
+    ///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger, Selector,
+    ///     Wake,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    /// let Claim::Granted(claimed) = store.claim(&run, None).await? else {
+    ///     return Err("another worker has the run".into());
+    /// };
+    /// let wake = Wake::on(Selector::schema("release.v1"));
+    /// let end = RunEnd::Suspended { wake, state: json!({"price": 5}).into() };
+    /// store.commit(Commit { writes: Vec::new(), end: Some((claimed.lease, end)) }).await?;
+    ///
+    /// let release = store.create(NewBreadcrumb::new("release.v1")).await?;
+    /// store.resume(&run, release.id).await?;
+    /// let Claim::Granted(continued) = store.claim(&run, None).await? else {
+    ///     return Err("another worker has the run".into());
+    /// };
+    /// let saved = continued.state.ok_or("no state")?;
+    /// assert_eq!(saved.state["price"], 5);
+    /// assert_eq!(saved.with, Some(release.id));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError>;
 
     /// Repeats a run that failed, or that was skipped because its executor did not match the trigger. The run goes behind all
     /// other runs, in a new epoch with fresh attempts and a new idempotency key.
+    ///
+    /// Correct the cause of the failure first. [`DeadLetter::run_of`](super::DeadLetter::run_of)
+    /// has an example.
     ///
     /// # Errors
     /// [`StoreError::WrongState`] if the run is in another state, [`StoreError::UnknownRun`] if the ledger does not have the run.
@@ -253,6 +411,24 @@ pub trait RunLedger: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::UnknownRun`] if the ledger does not have the run.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{Cancelled, RunRef, RunState};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    /// store.enqueue(vec![run.clone().into()]).await?;
+    ///
+    /// assert_eq!(store.cancel(&run).await?, Cancelled::Waiting);
+    /// assert_eq!(store.cancel(&run).await?, Cancelled::Over(RunState::Failed));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError>;
 
     /// Cancels a run like [`cancel`](Self::cancel), even if the ledger does not have the run yet. In the same step, first adds a
@@ -262,8 +438,29 @@ pub trait RunLedger: Send + Sync {
     /// This holds for as long as the store retains its row. The maximum number of open runs does not apply, because the run never
     /// becomes open.
     ///
+    /// Use it to cancel a request right after its breadcrumb was written, when the run may not
+    /// exist yet.
+    ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{Cancelled, Claim, RunRef, RunState};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    /// assert_eq!(store.enqueue_cancelled(&run).await?, Cancelled::Waiting);
+    ///
+    /// let claim = store.claim(&run, None).await?;
+    /// assert!(matches!(claim, Claim::Done { state: RunState::Failed, .. }));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError>;
 
     /// Ends a [transferred](Self::transfer) run as skipped, because no version of its executor matches the trigger. The reason
@@ -286,8 +483,32 @@ pub trait RunLedger: Send + Sync {
     ///
     /// The ID of an executor that no worker has is accepted.
     ///
+    /// Use it when an executor harms another system, or while an operator corrects its
+    /// configuration.
+    ///
     /// # Errors
     /// [`StoreError::Full`] if [`PausedExecutor::MOST`] executors are paused.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{Claim, RunRef};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    ///
+    /// assert!(store.pause_executor("pricing").await?);
+    /// assert!(matches!(store.claim(&run, None).await?, Claim::Paused { .. }));
+    /// assert_eq!(&*store.paused_executors().await?[0].executor, "pricing");
+    ///
+    /// assert!(store.resume_executor("pricing").await?);
+    /// assert!(matches!(store.claim(&run, None).await?, Claim::Granted(_)));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError>;
 
     /// Ends the [pause](Self::pause_executor) of an executor. Its runs can be claimed again, in their previous order. Returns
@@ -314,6 +535,8 @@ pub trait RunLedger: Send + Sync {
     /// A key is retained for at least [7 days](NewRequest::KEPT), and for as long as the ledger has its run. Later requests
     /// delete older keys. Needs [`Capabilities::keyed_requests`](super::Capabilities::keyed_requests).
     ///
+    /// [`NewRequest`] has an example.
+    ///
     /// # Errors
     /// [`StoreError::KeyConflict`] if the earlier request has another breadcrumb, [`StoreError::InvalidKey`],
     /// [`StoreError::Unsupported`], [`StoreError::Full`] if the ledger has as many keys as it may have runs, and the errors of a
@@ -326,6 +549,9 @@ pub trait RunLedger: Send + Sync {
     /// Lists the ledger rows of the runs that a filter selects, in the order in which they are due. Rows that are due at the same
     /// time are in the order in which they were added.
     ///
+    /// The whole list is in memory: set a [limit](RunFilter::limit()) for a large store, or read
+    /// pages with [`runs_page`](Self::runs_page). [`RunFilter`] has an example.
+    ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError>;
@@ -335,6 +561,8 @@ pub trait RunLedger: Send + Sync {
     ///
     /// The pages of one walk contain each run that did not change meanwhile exactly once. Runs that were enqueued or redone since
     /// the first page can be on a later page only while the pages contain transferred runs.
+    ///
+    /// [`RunQuery`] has an example that reads all pages.
     ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
@@ -347,6 +575,24 @@ pub trait RunLedger: Send + Sync {
     ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::WrittenBy;
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// // The author is only a claim of the writer. No run wrote this breadcrumb.
+    /// let approval = NewBreadcrumb::new("approval.v1").created_by("pricing");
+    /// let approval = store.create(approval).await?;
+    ///
+    /// let writers = store.written_by(&[(approval.id, approval.version)]).await?;
+    /// assert_eq!(writers, [WrittenBy::Outside]);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn written_by(
         &self,
         versions: &[(BreadcrumbId, u64)],
@@ -354,6 +600,8 @@ pub trait RunLedger: Send + Sync {
 }
 
 /// Limits of the executor [positions](RunLedger::save_positions) that a ledger saves.
+///
+/// The type has no values: it only carries the two constants, 1 KiB and 10,000.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SavedPosition;
@@ -385,8 +633,12 @@ impl SavedPosition {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum KeyPosition {
     /// Later runs with the same ordering key wait for the transferred run.
+    ///
+    /// Use it if the order of the runs matters more than their delay.
     Held,
     /// Later runs with the same ordering key do not wait for the transferred run. When the run is accepted, it goes behind the
     /// runs that were added before.
+    ///
+    /// Use it if a delay of the later runs is worse than a changed order.
     Left,
 }

@@ -2,6 +2,15 @@ use std::fmt;
 
 /// Operation of a store, its ledger or an event source. Wrappers such as [`Instrumented`](super::Instrumented) name each call by
 /// its operation.
+///
+/// A fault plan of `Faulty` also decides by it. Its string form is its [`name`](Self::name).
+///
+/// ```
+/// use universal_executor::store::Operation;
+///
+/// assert_eq!(Operation::ClaimNext.name(), "claim_next");
+/// assert_eq!(Operation::ALL.len(), 32);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {

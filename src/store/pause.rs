@@ -5,6 +5,9 @@ use crate::model::Timestamp;
 use std::sync::Arc;
 
 /// An executor whose runs no worker claims, see [`RunLedger::pause_executor`](super::RunLedger::pause_executor).
+///
+/// [`RunLedger::paused_executors`](super::RunLedger::paused_executors) lists these records.
+/// [`pause_executor`](super::RunLedger::pause_executor) has an example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PausedExecutor {
@@ -16,6 +19,8 @@ pub struct PausedExecutor {
 
 impl PausedExecutor {
     /// Maximum number of paused executors of one tenant.
+    ///
+    /// A further pause is [`StoreError::Full`]. The value is 10,000.
     pub const MOST: usize = 10_000;
 
     /// Returns the error of a store with the maximum number of paused executors.

@@ -200,7 +200,7 @@ impl From<u64> for RunCursor {
 
 /// Answer of [`RunLedger::runs_page`](super::RunLedger::runs_page): one page of runs.
 ///
-/// Pass [`next`](Self::next) to [`RunQuery::after`] for the next page. A page can be empty.
+/// Pass [`next`](Self::next) to [`RunQuery::after()`] for the next page. A page can be empty.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RunPage {

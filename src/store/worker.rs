@@ -9,6 +9,39 @@ use std::time::Duration;
 /// Self-description of a worker: a running [`Runtime`](crate::Runtime) and its executors.
 ///
 /// SQLite and PostgreSQL store its serde form.
+///
+/// A runtime creates and stores it. A program reads it in [`Worker::record`], for example to show
+/// the workers of a service.
+///
+/// ```
+/// use universal_executor::store::WorkerRecord;
+/// use universal_executor::{Subscription, Subscriptions};
+///
+/// let subscriptions = Subscriptions::new([Subscription::trigger("order.v1")])?;
+/// let record = WorkerRecord::new("worker-1", "order desk").executor("pricing", &subscriptions);
+///
+/// assert_eq!(record.executors[0].version, subscriptions.hash());
+/// assert!(!record.stopped);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+///
+/// [`RunLedger::workers`](super::RunLedger::workers) lists the workers of a tenant:
+///
+/// ```
+/// use universal_executor::store::WorkerRecord;
+/// use universal_executor::{MemoryStore, RunLedger};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// store.record_worker(&WorkerRecord::new("worker-1", "order desk")).await?;
+///
+/// let workers = store.workers().await?;
+/// assert_eq!(workers[0].record.name, "order desk");
+/// assert!(workers[0].is_live);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerRecord {
@@ -31,6 +64,8 @@ pub struct WorkerRecord {
 
 impl WorkerRecord {
     /// Creates the record of a running worker with this version of the crate.
+    ///
+    /// The record has no executors yet: add each with [`executor`](Self::executor).
     #[must_use]
     pub fn new(id: impl Into<Arc<str>>, name: impl Into<String>) -> Self {
         Self {
@@ -52,6 +87,8 @@ impl WorkerRecord {
 }
 
 /// A version of an executor. Versions with equal subscriptions count as the same version, even if their code differs.
+///
+/// So a deploy that changes only code creates no new version, and no run is transferred for it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ExecutorVersion {
