@@ -3,10 +3,36 @@ use std::time::Duration;
 
 /// Error of an [`Embedder`](super::embedding::Embedder), which computes the vectors of strings. Each variant permits a different
 /// reaction of the caller.
+///
+/// Return the variant that fits the failure, because the store reacts to it:
+///
+/// - [`Unavailable`](Self::Unavailable): the store retries after `retry_after`.
+/// - [`Failed`](Self::Failed), [`Refused`](Self::Refused), [`Unusable`](Self::Unusable) and
+///   [`BadAnswer`](Self::BadAnswer): the store splits the batch to find a string that is the cause,
+///   and stores no vector for it.
+/// - [`OtherModel`](Self::OtherModel): a store returns it when it opens, an embedder does not.
+///
+/// If the embedder also fails for a plain test string, no string counts as the cause, and the store
+/// retries in the background.
+///
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::error::Retry;
+/// use universal_executor::store::embedding::EmbedError;
+///
+/// let busy = EmbedError::Unavailable {
+///     model: "my-model".to_owned(),
+///     retry_after: Duration::from_secs(20),
+///     source: "status 429".into(),
+/// };
+/// assert_eq!(busy.retry(), Retry::After(Duration::from_secs(20)));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbedError {
     /// The embedder is overloaded or too slow, whichever strings it receives. A store retries after `retry_after`.
+    ///
+    /// Use it for rate limits, timeouts and overload.
     #[error("the embedder {model:?} is unavailable or too slow; retry in {retry_after:?}")]
     Unavailable {
         /// Model name of the embedder.
@@ -17,6 +43,8 @@ pub enum EmbedError {
         source: BoxError,
     },
     /// The embedder failed or is unreachable. A store then embeds smaller batches to find out if one of the strings is the cause.
+    ///
+    /// Use it for errors whose cause is unknown, such as a status 500.
     #[error("the embedder {model:?} failed or is unreachable; see the cause")]
     Failed {
         /// Model name of the embedder.
@@ -25,6 +53,8 @@ pub enum EmbedError {
         source: BoxError,
     },
     /// The embedder rejects one of the strings that it must embed, and may accept the others.
+    ///
+    /// Use it for a string that the model does not accept, such as one that is too long for it.
     #[error("the embedder {model:?} rejected one of the strings that it must embed; see the cause")]
     Refused {
         /// Model name of the embedder.
@@ -33,6 +63,8 @@ pub enum EmbedError {
         source: BoxError,
     },
     /// The configuration of the embedder is invalid: the API key, the model name or the model files must change.
+    ///
+    /// A retry cannot help until the configuration changes.
     #[error(
         "the embedder {model:?} is misconfigured; check the API key, the model name and the model files"
     )]
@@ -71,6 +103,8 @@ pub enum EmbedError {
 
 impl EmbedError {
     /// Returns whether the same call of the embedder can succeed later, and after which delay.
+    ///
+    /// A delay is at most one hour.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

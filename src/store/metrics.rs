@@ -1,6 +1,10 @@
 //! Metrics of [`Instrumented`](super::Instrumented) stores and sources, through the [`metrics`](https://docs.rs/metrics) facade, with the
 //! feature `metrics`. Install a recorder first. The metrics of a runtime are in [`runtime::metrics`](crate::runtime::metrics).
 //!
+//! Use this module when a dashboard or an alert needs the names of the metrics. `ux_store_seconds`
+//! by `operation` shows slow calls, and by `outcome` failing calls. A recorder is, for example,
+//! `metrics-exporter-prometheus`.
+//!
 //! | name | kind | labels | value |
 //! |---|---|---|---|
 //! | [`STORE_SECONDS`] | histogram | `operation`, `outcome` | duration of a call of a store or its ledger |

@@ -1,5 +1,9 @@
 //! Mock of a [`BreadcrumbStore`] for tests of executors.
 //!
+//! Use this module when a unit test expects certain calls, or certain errors of a store. For most
+//! tests, [`MemoryStore`] or `testing::TestStore` (feature `testing`) is simpler. `store::Faulty`
+//! (feature `testing`) injects errors into a working store.
+//!
 //! [`store_with`] returns a mock that answers reads and commits like a store with some breadcrumbs. A bare
 //! [`MockBreadcrumbStore`] answers only with the expectations of the test. For `process_event`, it needs `expect_tenant` and
 //! `expect_ledger` in addition to the reads and writes. The crate adds a [ledger](BreadcrumbStore::ledger) for each identity, so
@@ -61,6 +65,9 @@ use __mock_MockExpectations_BreadcrumbStore::{__capabilities, __identity};
 /// A mock [`BreadcrumbStore`] that a test configures, for example with `store.expect_get().returning(|id| ..)`.
 ///
 /// Without an expectation, its identity is unique, and its capabilities are [`Capabilities::default`].
+///
+/// It dereferences to the expectations of the crate `mockall`. A call without a fitting expectation
+/// panics, except for the identity and the capabilities.
 pub struct MockBreadcrumbStore {
     expectations: MockExpectations,
     identity: Option<StoreId>,
@@ -79,12 +86,16 @@ impl MockBreadcrumbStore {
     }
 
     /// Adds an expectation for calls of [`identity`](BreadcrumbStore::identity).
+    ///
+    /// Without this call, each mock has its own identity, and so its own runs.
     pub fn expect_identity(&mut self) -> &mut __identity::Expectation {
         self.identity = None;
         self.expectations.expect_identity()
     }
 
     /// Adds an expectation for calls of [`capabilities`](BreadcrumbStore::capabilities).
+    ///
+    /// Without this call, the mock declares no capability.
     pub fn expect_capabilities(&mut self) -> &mut __capabilities::Expectation {
         self.has_capabilities = true;
         self.expectations.expect_capabilities()
@@ -167,6 +178,24 @@ impl BreadcrumbStore for MockBreadcrumbStore {
 ///
 /// Later reads return the results of commits. The mock has no run ledger and no vector search. These answers take precedence over
 /// expectations that a test adds later. `checkpoint()` removes these answers and all expectations.
+///
+/// # Examples
+/// ```
+/// use serde_json::json;
+/// use universal_executor::store::mock::store_with;
+/// use universal_executor::{Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let page: Breadcrumb = NewBreadcrumb::new("page.v1").context(json!({"url": "a"})).into();
+/// let store = store_with([page.clone()]);
+///
+/// store.update(page.id, page.version, Patch::new().title("A page")).await?;
+/// assert_eq!(store.get(page.id).await?.version, 2);
+/// assert!(store.ledger().is_none());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub fn store_with<B>(breadcrumbs: impl IntoIterator<Item = B>) -> MockBreadcrumbStore
 where
     B: Into<Arc<Breadcrumb>>,

@@ -6,6 +6,9 @@ use crate::store::{BreadcrumbStore, StoreError, Write};
 ///
 /// Call it in a [`SourceUnderTest`](crate::source::conformance::SourceUnderTest) of the suite for event sources, if the events
 /// come from a store.
+///
+/// # Errors
+/// The errors of [`BreadcrumbStore::commit`].
 pub async fn announce(
     store: &impl BreadcrumbStore,
     changes: Vec<Change>,

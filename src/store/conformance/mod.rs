@@ -1,5 +1,8 @@
 //! Conformance tests for every [`BreadcrumbStore`] and its [`RunLedger`](super::RunLedger), in this crate or in yours.
 //!
+//! Use this module when you implement a store or a wrapper: add the macro to its tests. It needs
+//! the feature `conformance`, as a dev-dependency.
+//!
 //! Each promise of the two traits is a function that checks the promise on a fresh store. The macro
 //! [`store_conformance!`](crate::store_conformance) creates a module with a `#[test]` for each promise. A promise that needs a
 //! capability which the store does not declare ([`Capabilities`](super::Capabilities)) is not checked. The test
@@ -38,6 +41,15 @@
 //! # run(fenced(&Memory))?;
 //! # Ok::<(), universal_executor::store::conformance::Broken>(())
 //! ```
+//!
+//! # Types to start with
+//! - [`StoreUnderTest`]: implement it for a test type that creates empty stores.
+//! - [`store_conformance!`](crate::store_conformance): creates the tests.
+//! - [`unchecked`]: returns the promises that the suite cannot check, for a test that fails if
+//!   there are more than you expect.
+//! - [`run`]: runs one promise outside of the macro.
+//! - [`WordCounts`]: an embedder for tests of vector search.
+//! - [`Broken`]: the error of a promise that does not hold, with a description of the violation.
 #![expect(
     clippy::missing_errors_doc,
     reason = "every promise fails with a description of the violation"
@@ -200,6 +212,9 @@ use crate::source::EventSource;
 use std::time::Duration;
 
 /// A store under test in the conformance suite, with the control of its clock.
+///
+/// The suite calls [`fresh`](Self::fresh) at least once for each promise. The [module](self) has an
+/// example.
 pub trait StoreUnderTest: Send + Sync {
     /// The type of the store under test. A clone is another handle on the same data.
     type Store: BreadcrumbStore + Clone;
@@ -220,6 +235,9 @@ pub trait StoreUnderTest: Send + Sync {
 
     /// Advances the clock of the store by at least `duration`, for example by sleeping. The suite advances the clock by one second
     /// at a time.
+    ///
+    /// Leases and retry delays of the suite expire by this clock. A store with a clock that tests
+    /// can move makes the suite much faster than one that sleeps.
     fn advance_clock(&self, duration: Duration) -> impl Future<Output = ()> + Send;
 }
 
@@ -231,6 +249,9 @@ pub trait StoreUnderTest: Send + Sync {
 ///
 /// Promises that need a capability which the store does not declare are not checked. The test
 /// `undeclared_capabilities_are_printed` prints them.
+///
+/// Each test is a normal `#[test]` function and starts its own async runtime. The
+/// [module](crate::store::conformance) has an example.
 #[macro_export]
 macro_rules! store_conformance {
     ($name:ident, $subject:expr) => {

@@ -22,6 +22,8 @@ const CAT: &str = "a cat sleeps in the warm sun";
 ///
 /// let store = MemoryStore::with_embeddings(MemoryLimits::default(), EmbeddingConfig::new(WordCounts));
 /// ```
+///
+/// Use it in tests of a store with vector search, instead of a real model.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WordCounts;
 

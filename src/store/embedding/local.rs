@@ -26,6 +26,9 @@ use std::path::{Path, PathBuf};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Use it for tests and for services that may not send data to a model provider. The embedding runs
+/// on threads of tokio's blocking pool.
 #[derive(Clone)]
 pub struct LocalEmbedder {
     model: StaticModel,
@@ -35,6 +38,9 @@ pub struct LocalEmbedder {
 impl LocalEmbedder {
     /// Reads a static embedding model from a directory. The model name is the directory name and a digest of the files, so that changed
     /// files count as another model.
+    ///
+    /// Load the model once at the start of the process. The call needs a tokio runtime, because the
+    /// files are read on a thread of its blocking pool.
     ///
     /// # Errors
     /// Returns [`EmbedError::Unusable`] if a file is missing, unreadable or not a valid model.

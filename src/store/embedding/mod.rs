@@ -1,5 +1,9 @@
 //! Semantic search: an [`Embedder`] turns strings into vectors, and a store finds the breadcrumbs with the most similar vectors.
 //!
+//! Use this module when agents or programs must find breadcrumbs by meaning, such as notes on a
+//! topic. For exact values, tags and times, use a [`Query`](super::Query) without an embedder: it
+//! is faster and calls no model.
+//!
 //! A store with an [`EmbeddingConfig`] saves a vector for each breadcrumb and supports
 //! [`vector_search`](super::BreadcrumbStore::vector_search). A subscription with a `vector` fetch then finds the breadcrumbs whose
 //! meaning is similar to the trigger.
@@ -63,6 +67,16 @@
 //! # Limits
 //! The search compares vectors only and has no keyword search. Stores compare the query with the vector of every breadcrumb that the
 //! selector matches. Only a PostgreSQL store can have an index, which is faster for large tables and approximate.
+//!
+//! # Types to start with
+//! - [`Embedder`]: implement it for your embedding model. `LocalEmbedder` (feature `embed-local`)
+//!   and `agent::OpenAiEmbedder` (feature `openai`) are ready.
+//! - [`EmbeddingConfig`]: pass it to
+//!   [`MemoryStore::with_embeddings`](super::MemoryStore::with_embeddings),
+//!   `SqliteBuilder::embeddings` or `PostgresBuilder::embeddings`.
+//! - [`VectorQuery`](super::VectorQuery): the query of
+//!   [`vector_search`](super::BreadcrumbStore::vector_search).
+//! - [`EmbedError`]: the error of an embedder.
 
 mod each;
 mod keeper;
@@ -90,22 +104,40 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum size of the embedded text of a breadcrumb or a query in bytes (4 KiB). The rest of a longer text is not embedded.
+///
+/// The text is cut at a character boundary.
 pub const MAX_TEXT_BYTES: usize = 4 << 10;
 
 /// A model that turns strings into vectors. Strings with a similar meaning have vectors of a similar direction.
+///
+/// The [module](self) has an example. An `Arc<dyn Embedder>` is an embedder too. A panic of
+/// [`embed`](Self::embed) counts as [`EmbedError::Failed`].
 #[async_trait]
 pub trait Embedder: Debug + Send + Sync + 'static {
     /// Returns one vector per string, in the order of the strings. Stores use only the direction of a vector, so its length is
     /// arbitrary. A zero vector counts as no vector.
     ///
+    /// A store passes at most [`batch`](EmbeddingConfig::batch()) strings, each of at most
+    /// [`MAX_TEXT_BYTES`] bytes. A response with another number of vectors, another number of
+    /// dimensions or a number that is not finite is [`EmbedError::BadAnswer`].
+    ///
     /// # Errors
     /// Returns an [`EmbedError`], whose variant determines if and when the store retries.
+    ///
+    /// # Cancel safety
+    /// A store drops the future after [`EmbeddingConfig::commit_timeout`], and embeds the strings
+    /// again later.
     async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError>;
 
     /// Returns the number of elements of each vector that the embedder returns.
+    ///
+    /// The number must not change. PostgreSQL can index at most 2,000 dimensions.
     fn dimensions(&self) -> usize;
 
     /// Returns the unique name of the embedding model. A store saves the name, because vectors of two models cannot be compared.
+    ///
+    /// Choose another name for each version of a model whose vectors differ. SQLite and PostgreSQL
+    /// stores reject an embedder with another name than the saved one.
     fn model(&self) -> &str;
 }
 
@@ -125,6 +157,42 @@ impl<E: Embedder + ?Sized> Embedder for Arc<E> {
 }
 
 /// Configuration of vector search in a store. It sets the embedder, the batch size, and whether commits wait for their vectors.
+///
+/// A commit that waits costs at least one call of the embedder. Use [`later`](Self::later()) for
+/// writers that must be fast, and accept that a search can miss the newest breadcrumbs.
+///
+/// ```
+/// # use universal_executor::async_trait;
+/// # use universal_executor::store::embedding::{EmbedError, Embedder};
+/// use std::time::Duration;
+/// use universal_executor::store::embedding::EmbeddingConfig;
+/// use universal_executor::store::MemoryLimits;
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+///
+/// # #[derive(Debug)]
+/// # struct MyEmbedder;
+/// # #[async_trait]
+/// # impl Embedder for MyEmbedder {
+/// #     async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
+/// #         Ok(texts.iter().map(|text| vec![text.len() as f32, 1.0]).collect())
+/// #     }
+/// #     fn dimensions(&self) -> usize { 2 }
+/// #     fn model(&self) -> &str { "lengths" }
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let config = EmbeddingConfig::new(MyEmbedder)
+///     .later()
+///     .batch(100)
+///     .commit_timeout(Duration::from_secs(2)); // has no effect with `later`
+/// let store = MemoryStore::with_embeddings(MemoryLimits::default(), config);
+/// store.create(NewBreadcrumb::new("note.v1").title("a balloon")).await?;
+///
+/// // Wait until each breadcrumb has a vector. The embedder rejected none.
+/// assert_eq!(store.embedded().await?, 0);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct EmbeddingConfig {
     embedder: Arc<dyn Embedder>,
@@ -146,6 +214,9 @@ impl EmbeddingConfig {
     }
 
     /// Embeds breadcrumbs in the background, so that no commit waits for the embedder.
+    ///
+    /// [`commit_timeout`](Self::commit_timeout) then has no effect. Call `embedded` of the store to
+    /// wait for the vectors.
     #[must_use]
     pub fn later(mut self) -> Self {
         self.later = true;
@@ -153,6 +224,8 @@ impl EmbeddingConfig {
     }
 
     /// Sets the maximum number of strings in one call of the embedder, clamped to 1 to 1,000. Defaults to 32.
+    ///
+    /// Choose the maximum batch of the model's API, to save calls.
     #[must_use]
     pub fn batch(mut self, texts: usize) -> Self {
         self.batch = texts.clamp(1, 1_000);
@@ -161,6 +234,9 @@ impl EmbeddingConfig {
 
     /// Sets the maximum time that a commit waits for its vectors. After this time, the store embeds in the background. Defaults to
     /// 5 s.
+    ///
+    /// After a timeout or a failure, commits do not wait for the embedder until the background task
+    /// has succeeded.
     #[must_use]
     pub fn commit_timeout(mut self, limit: Duration) -> Self {
         self.patience = limit;

@@ -35,6 +35,9 @@ use uuid::Uuid;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// Use it in tests of executors and of your own store wrappers. For simple plans with counters, use
+/// `testing::Faults` (feature `testing`).
+///
 /// # Stores
 /// The wrapper has the tenant, the capabilities and the ledger of the inner store. Its identity is different, so a runtime
 /// separates it from handles without these faults. A store from `in_tenant` and a source from `events` of the inner store have no
@@ -53,6 +56,9 @@ pub struct Faulty<S> {
 }
 
 /// Moment at which a fault plan decides about a call of a store or an event source.
+///
+/// A fault at [`Before`](Self::Before) tests a lost request, and at [`After`](Self::After) a lost
+/// response.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Moment {
     /// Before the call of the inner store or source, when nothing has been done yet.
@@ -71,12 +77,18 @@ pub enum Fault {
     /// is lost.
     Fail,
     /// The call continues after this delay.
+    ///
+    /// The delay is by tokio's clock, so a test with paused time does not really wait.
     Delay(Duration),
     /// The call never returns. Its caller can only drop the future.
+    ///
+    /// Use it to test timeouts and cancellation.
     Hang,
 }
 
 /// Source of an error that a [`Faulty`] store or event source injected.
+///
+/// Find it in the source of an error, to distinguish injected errors from real ones.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a fault was injected {} {operation}", moment.name())]
 #[non_exhaustive]
@@ -107,6 +119,27 @@ impl<S> Faulty<S> {
     }
 
     /// Wraps another store or event source with the same fault plan.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{Fault, Faulty, Operation, StoreError};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = Faulty::new(MemoryStore::default(), |operation, _| match operation {
+    ///     Operation::Commit => Fault::Fail,
+    ///     _ => Fault::None,
+    /// });
+    /// let acme = store.beside(store.inner().in_tenant("acme"));
+    ///
+    /// let failed = acme.create(NewBreadcrumb::new("note.v1")).await;
+    /// assert!(matches!(failed, Err(StoreError::Unavailable { .. })));
+    /// // The inner store has no faults.
+    /// store.inner().create(NewBreadcrumb::new("note.v1")).await?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn beside<T>(&self, other: T) -> Faulty<T> {
         Faulty {

@@ -13,6 +13,19 @@ use std::time::Duration;
 /// the sum of [`open_runs`](Self::open_runs) and [`finished_runs`](Self::finished_runs).
 ///
 /// Each process applies its own limits to the shared tables.
+///
+/// Start with the defaults and change fields:
+///
+/// ```
+/// use universal_executor::PostgresStore;
+/// use universal_executor::store::PostgresLimits;
+///
+/// let mut limits = PostgresLimits::default();
+/// assert_eq!((limits.breadcrumbs, limits.finished_runs), (10_000_000, 1_000_000));
+/// limits.finished_runs = 5_000_000;
+/// let builder = PostgresStore::builder("postgres://db.internal/agents").limits(limits);
+/// # drop(builder);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PostgresLimits {
@@ -34,6 +47,8 @@ pub struct PostgresLimits {
     pub events: usize,
     /// Maximum number of tombstones of one tenant's deleted breadcrumbs that the store retains. Defaults to 100,000. The store deletes the
     /// oldest beyond it.
+    ///
+    /// With 0, the store has no tombstones, and a deletion cannot trigger executors.
     pub tombstones: usize,
 }
 
@@ -51,6 +66,34 @@ impl Default for PostgresLimits {
 }
 
 /// Builder for a [`PostgresStore`], created by [`PostgresStore::builder`].
+///
+/// | method | default |
+/// |---|---|
+/// | [`schema`](Self::schema) | `universal_executor` |
+/// | [`connections`](Self::connections) | 10, and one more that listens |
+/// | [`wait_timeout`](Self::wait_timeout) | 10 s |
+/// | [`poll_every`](Self::poll_every) | 1 s |
+/// | [`limits`](Self::limits) | [`PostgresLimits::default`] |
+/// | [`embeddings`](Self::embeddings) | no vector search |
+///
+/// # Examples
+/// ```no_run
+/// use std::time::Duration;
+/// use universal_executor::{BoxError, PostgresStore};
+///
+/// #[tokio::main(flavor = "current_thread")]
+/// async fn main() -> Result<(), BoxError> {
+///     let url = "postgres://agents:secret@db.internal/agents?sslmode=verify-full";
+///     let store = PostgresStore::builder(url)
+///         .schema("order_desk")
+///         .connections(20)
+///         .wait_timeout(Duration::from_secs(5))
+///         .connect()
+///         .await?;
+///     println!("vectors: {}", store.has_vectors());
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct PostgresBuilder {
     /// The PostgreSQL connection string of the store, which can contain a password.
@@ -110,6 +153,9 @@ impl PostgresBuilder {
     /// connection listens for notifications of other processes.
     ///
     /// The context sources of one run are fetched concurrently over as many connections.
+    ///
+    /// The server's `max_connections` must permit the sum over all processes, with one more for
+    /// each.
     #[must_use]
     pub fn connections(mut self, most: u32) -> Self {
         self.settings.connections = most.max(2);
@@ -142,6 +188,9 @@ impl PostgresBuilder {
     /// Needs the extension `vector` (pgvector), see [`has_vectors`](PostgresStore::has_vectors). The tables record the model of the
     /// embedder. [`connect`](Self::connect) fails if the stored vectors come from another model: delete them with
     /// [`forget_vectors`](Self::forget_vectors).
+    ///
+    /// The [`embedding`](crate::store::embedding) module describes the embedder and the embedded
+    /// text.
     #[must_use]
     pub fn embeddings(mut self, config: EmbeddingConfig) -> Self {
         self.settings.embeddings = Some(config);
@@ -180,6 +229,9 @@ impl PostgresBuilder {
     /// - [`PostgresError::NoVectors`] and [`PostgresError::Embedder`] if vector search is configured and not possible.
     /// - [`PostgresError::Refused`], [`PostgresError::ReadOnly`] and [`PostgresError::Unavailable`] if the server rejects the
     ///   connection or the tables, or cannot be reached.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the server may have created or migrated the tables. Connect again.
     pub async fn connect(self) -> Result<PostgresStore, PostgresError> {
         PostgresStore::start(&self.url, self.settings).await
     }

@@ -13,6 +13,25 @@ use std::time::Duration;
 ///
 /// An open store reports [`Incomplete`](Self::Incomplete), [`ReadOnly`](Self::ReadOnly), [`Refused`](Self::Refused) and
 /// [`LostCommits`](Self::LostCommits) as the source of a [`StoreError`]. No variant contains the connection string or the password.
+///
+/// [`retry`](Self::retry) is a delay for [`Unavailable`](Self::Unavailable),
+/// [`ReadOnly`](Self::ReadOnly), [`Incomplete`](Self::Incomplete) (10 s) and some
+/// [`Embedder`](Self::Embedder) errors. For all others, an operator must act first.
+///
+/// ```
+/// use universal_executor::PostgresStore;
+/// use universal_executor::error::Retry;
+/// use universal_executor::store::PostgresError;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let builder = PostgresStore::builder("postgres://localhost/agents").schema("Order Desk");
+/// let error = builder.connect().await.unwrap_err();
+/// assert!(matches!(error, PostgresError::InvalidSchema { .. }));
+/// assert_eq!(error.retry(), Retry::Never);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresError {
@@ -78,6 +97,9 @@ pub enum PostgresError {
     )]
     Embedder(#[from] EmbedError),
     /// The PostgreSQL server rejected the user, the password or the database, or the user lacks the privilege to create the store's tables.
+    ///
+    /// If the server rejects the login of an open store, the operation fails with
+    /// [`StoreError::Unavailable`] and a delay of 60 s.
     #[error(
         "the PostgreSQL server refused the connection or the creation of the store's tables; check user, password, database and \
          privileges"
@@ -118,6 +140,8 @@ pub enum PostgresError {
         found: u64,
     },
     /// The PostgreSQL server cannot be reached, or has no free connection.
+    ///
+    /// Retry after `retry_after`.
     #[error(
         "the PostgreSQL server is unavailable; check the host and the port, and that the server runs and has a free connection"
     )]

@@ -157,6 +157,9 @@ impl PostgresStore {
     /// `?sslmode=verify-full&sslrootcert=..`. Without `sslmode`, the store uses TLS if the server offers it, and does not verify the
     /// server's certificate.
     ///
+    /// For a service outside of the server's machine, add `sslmode=verify-full`, so that the store
+    /// verifies the server's certificate.
+    ///
     /// # Errors
     /// The errors of [`PostgresBuilder::connect`].
     pub async fn connect(url: impl Into<String>) -> Result<Self, PostgresError> {
@@ -164,12 +167,17 @@ impl PostgresStore {
     }
 
     /// Returns a builder for a PostgreSQL store with other settings than the defaults.
+    ///
+    /// Call the methods of the builder, then [`connect`](PostgresBuilder::connect). No connection
+    /// is opened before.
     #[must_use]
     pub fn builder(url: impl Into<String>) -> PostgresBuilder {
         PostgresBuilder::new(url.into())
     }
 
     /// Returns a handle on the same store for another tenant. A tenant needs no registration.
+    ///
+    /// The handle shares the connections of this one. The name can be any string.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
         let named = Named::new(tenant, self.database.recent.of(tenant));
@@ -180,6 +188,9 @@ impl PostgresStore {
     ///
     /// A subscriber that is more than [`PostgresLimits::events`] events behind receives
     /// [`SourceError::Lagged`](crate::source::SourceError::Lagged) with the number of missed events.
+    ///
+    /// [`Runtime::on`](crate::Runtime::on) uses this source, so most programs do not call the
+    /// method.
     #[must_use]
     pub fn events(&self) -> impl EventSource + use<> {
         self.source(None)
@@ -190,6 +201,9 @@ impl PostgresStore {
     /// A subscription continues after the last event up to which all events are acknowledged, even after a restart. The start position of
     /// a subscription has an effect only for a new name. Acknowledgements are stored with a short delay, so a crash can cause a
     /// redelivery. Use one subscription for each name at a time, because a name has one position. A tenant has at most 1,000 names.
+    ///
+    /// Use it for a consumer that must see each event across restarts, such as an export.
+    /// Acknowledge each delivery with [`Delivery::ack`](crate::Delivery::ack).
     #[must_use]
     pub fn events_of(&self, consumer: &str) -> impl EventSource + use<> {
         self.source(Some(consumer.into()))
@@ -201,6 +215,19 @@ impl PostgresStore {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] if the server does not answer.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use universal_executor::PostgresStore;
+    /// use universal_executor::store::RunState;
+    ///
+    /// # async fn example(store: PostgresStore) -> Result<(), universal_executor::BoxError> {
+    /// let stats = store.stats().await?;
+    /// let failed = stats.runs.get(&RunState::Failed).copied().unwrap_or(0);
+    /// println!("{} breadcrumbs, {failed} failed runs, {} bytes", stats.breadcrumbs, stats.bytes);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn stats(&self) -> Result<PostgresStats, StoreError> {
         self.database.read(Count(&self.tenant.name)).await
     }
@@ -238,6 +265,9 @@ impl PostgresStore {
     /// The creation takes minutes for 100,000 vectors, and less if the server's `maintenance_work_mem` is large enough for the vectors.
     /// `DROP INDEX ux_embeddings_near_<dimensions>` removes the index.
     ///
+    /// Use it for large tables, where exact searches are too slow. Call it once for each number of
+    /// dimensions.
+    ///
     /// # Errors
     /// [`StoreError::Unsupported`] without an embedder, [`StoreError::Forbidden`] if the embedder has more than 2,000 dimensions,
     /// [`StoreError::Unavailable`] if the server does not answer.
@@ -260,6 +290,9 @@ impl PostgresStore {
     ///
     /// The wait only ensures that the last acknowledgements of [`events_of`](Self::events_of) are stored. Confirmed commits are in the
     /// database, however the process ends.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the handle is dropped too, and only the wait ends.
     pub async fn close(self) {
         let closed = self.database.closed();
         drop(self);

@@ -10,6 +10,9 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::collections::BTreeMap;
 
 /// Statistics of a [`PostgresStore`](super::PostgresStore): row counts of one tenant, and the size of the tables.
+///
+/// [`PostgresStore::stats`](super::PostgresStore::stats) returns it, with an example. Compare the
+/// counts with [`PostgresLimits`](super::PostgresLimits) before the store is full.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PostgresStats {
@@ -22,6 +25,8 @@ pub struct PostgresStats {
     /// Number of the tenant's retained events.
     pub events: u64,
     /// Position of the tenant's last event, or 0 without events.
+    ///
+    /// It grows by one with each event.
     pub position: u64,
     /// Size of all the store's tables and indexes in bytes, for all tenants.
     pub bytes: u64,

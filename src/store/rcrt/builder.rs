@@ -13,6 +13,39 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// Builder of an [`RcrtStore`]: the URL of the RCRT server, the owner of the breadcrumbs, the API token, and limits of requests.
+///
+/// Set the API token with [`token`](Self::token()) or [`token_from`](Self::token_from()), or let
+/// the server issue tokens with [`agent`](Self::agent()). The last of these calls counts. Without
+/// any, requests have no token.
+///
+/// | method | default |
+/// |---|---|
+/// | [`connect_timeout`](Self::connect_timeout()), [`timeout`](Self::timeout()) | 10 s, 30 s |
+/// | [`concurrency`](Self::concurrency()) | 16 requests |
+/// | [`max_scanned`](Self::max_scanned()) | 10,000 breadcrumbs |
+/// | [`max_list_bytes`](Self::max_list_bytes()) | 16 MiB |
+/// | [`lookup_timeout`](Self::lookup_timeout()) | 5 s |
+/// | [`retry_pause`](Self::retry_pause()) | 50 ms to 1 s |
+/// | [`watchdog`](Self::watchdog()), [`check_every`](Self::check_every()) | 15 s, 60 s |
+/// | [`reconnect`](Self::reconnect()) | 1 s to 60 s |
+///
+/// # Examples
+/// ```no_run
+/// use std::time::Duration;
+/// use universal_executor::{BoxError, RcrtStore};
+///
+/// # fn example() -> Result<(), BoxError> {
+/// let owner = "00000000-0000-0000-0000-000000000001";
+/// let store = RcrtStore::builder("http://localhost:8080", owner)
+///     .agent("00000000-0000-0000-0000-0000000000aa")
+///     .role("emitter")
+///     .timeout(Duration::from_secs(10))
+///     .concurrency(32)
+///     .build()?;
+/// # drop(store);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub struct RcrtBuilder {
     base_url: String,
@@ -41,6 +74,16 @@ struct Stream {
 }
 
 /// Error of [`RcrtBuilder::build`].
+///
+/// ```
+/// use universal_executor::RcrtStore;
+/// use universal_executor::error::Retry;
+/// use universal_executor::store::RcrtError;
+///
+/// let error = RcrtStore::builder("http://localhost:8080", "acme").build().unwrap_err();
+/// assert!(matches!(error, RcrtError::BadOwner { .. }));
+/// assert_eq!(error.retry(), Retry::Never);
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RcrtError {
@@ -97,6 +140,8 @@ impl RcrtBuilder {
     }
 
     /// Sets the API token for the RCRT server.
+    ///
+    /// Use it for a token that does not expire during the life of the process.
     pub fn token(self, token: Secret) -> Self {
         self.token_from(BearerToken::fixed(token))
     }
@@ -108,6 +153,8 @@ impl RcrtBuilder {
     }
 
     /// Requests API tokens from the RCRT server at `/auth/token`, for the agent with this ID.
+    ///
+    /// The request names the owner of the store, this agent and its [roles](Self::role()).
     pub fn agent(mut self, id: impl Into<String>) -> Self {
         self.token = Wanted::Issued(id.into());
         self
@@ -115,12 +162,16 @@ impl RcrtBuilder {
 
     /// Adds a role to the API tokens that the RCRT server issues for an [`agent`](Self::agent). Without a role, the server chooses
     /// the roles.
+    ///
+    /// Several calls add several roles. Without [`agent`](Self::agent()), the roles have no effect.
     pub fn role(mut self, role: impl Into<String>) -> Self {
         self.roles.push(role.into());
         self
     }
 
     /// Sets the maximum time to establish a connection to the RCRT server. Defaults to 10 s.
+    ///
+    /// It applies to requests and to the event stream.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
@@ -133,6 +184,8 @@ impl RcrtBuilder {
     }
 
     /// Sets the maximum number of concurrent requests to the RCRT server, clamped to 1 to 1,024. Defaults to 16.
+    ///
+    /// A further request waits until another one has ended.
     pub fn concurrency(mut self, requests: usize) -> Self {
         self.concurrency = requests.clamp(1, 1_024);
         self
@@ -140,6 +193,8 @@ impl RcrtBuilder {
 
     /// Sets the maximum number of breadcrumbs that a search reads before it fails with
     /// [`StoreError::TooFar`](crate::store::StoreError::TooFar), at least 1. Defaults to 10,000.
+    ///
+    /// Raise it for selectors with conditions on the context, which the server does not evaluate.
     pub fn max_scanned(mut self, breadcrumbs: usize) -> Self {
         self.settings.max_scanned = breadcrumbs.max(1);
         self

@@ -135,12 +135,17 @@ impl Default for Settings {
 impl RcrtStore {
     /// Returns a builder for a store on the server at `base_url`, such as `http://localhost:8080`. `owner` is the UUID in the
     /// `owner_id` of the server's tokens and breadcrumbs.
+    ///
+    /// [`build`](RcrtBuilder::build) checks both arguments.
     pub fn builder(base_url: impl Into<String>, owner: impl Into<String>) -> RcrtBuilder {
         RcrtBuilder::new(base_url.into(), owner.into())
     }
 
     /// Returns a source of events from the server. The events report all breadcrumbs that any client creates or updates. All clones of
     /// the store share one connection.
+    ///
+    /// Pass it to [`Runtime::on_source`](crate::Runtime::on_source). A store of this type has no
+    /// source that [`Runtime::on`](crate::Runtime::on) could use.
     #[must_use]
     pub fn events(&self) -> SseSource {
         self.events.clone()

@@ -7,13 +7,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Durability level that a commit to the SQLite file has reached when its future completes.
+///
+/// Pass it to [`SqliteBuilder::durability`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Durability {
     /// The commit survives a crash of the process and a power loss, because it is on disk. The default.
+    ///
+    /// Each transaction waits for the disk. Operations that wait at the same time share a
+    /// transaction.
     #[default]
     Full,
     /// The commit survives a crash of the process. A power loss can undo the last commits, each as a whole: a response and the end of its
     /// run are lost together, so the run is executed again.
+    ///
+    /// Commits are faster, because they do not wait for the disk.
     Normal,
 }
 
@@ -24,6 +31,20 @@ pub enum Durability {
 /// sum of [`open_runs`](Self::open_runs) and [`finished_runs`](Self::finished_runs).
 ///
 /// Each opened handle applies its own limits to the shared file.
+///
+/// Start with the defaults and change fields:
+///
+/// ```
+/// use universal_executor::SqliteStore;
+/// use universal_executor::store::SqliteLimits;
+///
+/// let mut limits = SqliteLimits::default();
+/// assert_eq!((limits.breadcrumbs, limits.finished_runs), (10_000_000, 1_000_000));
+/// limits.finished_runs = 100_000;
+/// limits.events = 100_000;
+/// let builder = SqliteStore::builder("agents.db").limits(limits); // opens no file yet
+/// # drop(builder);
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SqliteLimits {
@@ -45,6 +66,8 @@ pub struct SqliteLimits {
     pub events: usize,
     /// Maximum number of tombstones of one tenant's deleted breadcrumbs that the store retains. Defaults to 100,000. The store deletes the
     /// oldest beyond it.
+    ///
+    /// With 0, the store has no tombstones, and a deletion cannot trigger executors.
     pub tombstones: usize,
 }
 
@@ -62,6 +85,43 @@ impl Default for SqliteLimits {
 }
 
 /// Builder for a [`SqliteStore`], created by [`SqliteStore::builder`].
+///
+/// | method | default |
+/// |---|---|
+/// | [`durability`](Self::durability) | [`Durability::Full`] |
+/// | [`busy_timeout`](Self::busy_timeout) | 5 s |
+/// | [`poll_every`](Self::poll_every) | 20 ms |
+/// | [`readers`](Self::readers) | 4 threads |
+/// | [`vector_cache`](Self::vector_cache) | 256 MiB |
+/// | [`max_file_bytes`](Self::max_file_bytes) | no limit |
+/// | [`limits`](Self::limits) | [`SqliteLimits::default`] |
+/// | [`embeddings`](Self::embeddings) | no vector search |
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::store::Durability;
+/// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
+///
+/// # let folder = std::env::temp_dir().join(format!("ux-doc-builder-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # let path = folder.join("agents.db");
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = SqliteStore::builder(&path)
+///     .durability(Durability::Normal)
+///     .busy_timeout(Duration::from_secs(10))
+///     .readers(2)
+///     .max_file_bytes(1 << 30)
+///     .open()
+///     .await?;
+/// store.create(NewBreadcrumb::new("note.v1")).await?;
+/// assert!(store.latest("note.v1").await?.is_some());
+/// # drop(store);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SqliteBuilder {
     path: PathBuf,
@@ -117,6 +177,9 @@ impl SqliteBuilder {
     }
 
     /// Sets the durability level that a commit to the file has reached when its future completes. Defaults to [`Durability::Full`].
+    ///
+    /// Choose [`Durability::Normal`] if a power loss may undo the last commits, to save the waits
+    /// for the disk.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.settings.database.durability = durability;
@@ -160,6 +223,8 @@ impl SqliteBuilder {
     }
 
     /// Sets the number of threads that read the SQLite file, each with its own connection. Defaults to 4, and is limited to 1 to 64.
+    ///
+    /// More threads help if many searches run at the same time. Writes always use one thread.
     #[must_use]
     pub fn readers(mut self, readers: usize) -> Self {
         self.settings.database.readers = readers.clamp(1, 64);
@@ -170,6 +235,9 @@ impl SqliteBuilder {
     ///
     /// The file records the model of the embedder. [`open`](Self::open) fails if the stored vectors come from another model: delete them
     /// with [`forget_vectors`](Self::forget_vectors).
+    ///
+    /// The [`embedding`](crate::store::embedding) module describes the embedder and the embedded
+    /// text.
     #[must_use]
     pub fn embeddings(mut self, config: EmbeddingConfig) -> Self {
         self.settings.embeddings = Some(config);
@@ -212,6 +280,30 @@ impl SqliteBuilder {
     /// [`StoreError::Refused`](crate::store::StoreError::Refused). The store has no vector search.
     ///
     /// SQLite can create the files `-wal` and `-shm` in the folder, which must be writable unless another process has the file open.
+    ///
+    /// Use it for reports and inspections beside a running service:
+    ///
+    /// ```
+    /// use universal_executor::store::StoreError;
+    /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
+    ///
+    /// # let folder = std::env::temp_dir().join(format!("ux-doc-reader-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let path = folder.join("agents.db");
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = SqliteStore::open(&path).await?;
+    /// store.create(NewBreadcrumb::new("note.v1")).await?;
+    ///
+    /// let reader = SqliteStore::builder(&path).read_only().open().await?;
+    /// assert!(reader.latest("note.v1").await?.is_some());
+    /// let refused = reader.create(NewBreadcrumb::new("note.v1")).await;
+    /// assert!(matches!(refused, Err(StoreError::Refused { .. })));
+    /// # drop((store, reader));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.settings.database.is_read_only = true;

@@ -13,6 +13,22 @@ use std::time::Duration;
 ///
 /// An open store reports [`OpenedReadOnly`](Self::OpenedReadOnly), [`FileLost`](Self::FileLost), [`Damaged`](Self::Damaged),
 /// [`NewerSchema`](Self::NewerSchema) and [`DiskFull`](Self::DiskFull) as the source of a [`StoreError`].
+///
+/// [`retry`](Self::retry) is a delay for [`DiskFull`](Self::DiskFull),
+/// [`Unavailable`](Self::Unavailable) and some [`Embedder`](Self::Embedder) errors. For all others,
+/// an operator must act first.
+///
+/// ```
+/// use universal_executor::SqliteStore;
+/// use universal_executor::error::Retry;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let error = SqliteStore::open("/no/such/folder/agents.db").await.unwrap_err();
+/// assert_eq!(error.retry(), Retry::Never);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqliteError {
@@ -58,6 +74,8 @@ pub enum SqliteError {
     },
     /// The store was opened with [`SqliteBuilder::read_only`](super::SqliteBuilder::read_only), and rejects a write. Open another store for
     /// writing.
+    ///
+    /// It is the source of [`StoreError::Refused`].
     #[error(
         "cannot write to the SQLite database at {path:?}: the store was opened for reading; open another store for writing"
     )]
@@ -121,6 +139,8 @@ pub enum SqliteError {
         source: BoxError,
     },
     /// Another process locks the SQLite file for longer than the busy timeout, the disk fails, or the system has no free threads.
+    ///
+    /// After `retry_after`, open the store or call the operation again.
     #[error(
         "the SQLite database is unavailable: another process locks the file, the disk fails or the system has no free threads; \
          retry, or fix the cause"

@@ -130,17 +130,43 @@ impl SqliteStore {
     ///
     /// # Errors
     /// The errors of [`SqliteBuilder::open`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
+    ///
+    /// # let folder = std::env::temp_dir().join(format!("ux-doc-open-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let path = folder.join("agents.db");
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = SqliteStore::open(&path).await?;
+    /// let note = store.create(NewBreadcrumb::new("note.v1")).await?;
+    ///
+    /// // Another handle of this process shares the connections.
+    /// let other = SqliteStore::open(&path).await?;
+    /// assert_eq!(other.latest("note.v1").await?, Some(note));
+    /// # drop((store, other));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, SqliteError> {
         Self::builder(path).open().await
     }
 
     /// Returns a builder for a SQLite store with other settings than the defaults.
+    ///
+    /// Call the methods of the builder, then [`open`](SqliteBuilder::open). Nothing is read or
+    /// written before.
     #[must_use]
     pub fn builder(path: impl Into<PathBuf>) -> SqliteBuilder {
         SqliteBuilder::new(path.into())
     }
 
     /// Returns a handle on the same store for another tenant. A tenant needs no registration.
+    ///
+    /// The handle shares the connections and threads of this one. The name can be any string.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
         Self::handle(Arc::clone(&self.opened), tenant.into())
@@ -150,6 +176,9 @@ impl SqliteStore {
     ///
     /// A subscriber that is more than [`SqliteLimits::events`] events behind receives
     /// [`SourceError::Lagged`](crate::source::SourceError::Lagged) with the number of missed events.
+    ///
+    /// [`Runtime::on`](crate::Runtime::on) uses this source, so most programs do not call the
+    /// method.
     #[must_use]
     pub fn events(&self) -> impl EventSource + use<> {
         self.source(None)
@@ -161,6 +190,9 @@ impl SqliteStore {
     /// a subscription has an effect only for a new name. Acknowledgements are stored with the next transaction or shortly after, so a
     /// crash can cause a redelivery. Use one subscription for each name at a time, because a name has one position. A tenant has at most
     /// 1,000 names.
+    ///
+    /// Use it for a consumer that must see each event across restarts, such as an export.
+    /// Acknowledge each delivery with [`Delivery::ack`](crate::Delivery::ack).
     #[must_use]
     pub fn events_of(&self, consumer: &str) -> impl EventSource + use<> {
         self.source(Some(consumer.into()))
@@ -172,6 +204,27 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] if the file cannot be read now, [`StoreError::Refused`] if it is damaged.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
+    ///
+    /// # let folder = std::env::temp_dir().join(format!("ux-doc-stats-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let path = folder.join("agents.db");
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = SqliteStore::open(&path).await?;
+    /// store.create(NewBreadcrumb::new("note.v1")).await?;
+    ///
+    /// let stats = store.stats().await?;
+    /// assert_eq!((stats.breadcrumbs, stats.events), (1, 1));
+    /// assert!(stats.runs.is_empty() && stats.file_bytes + stats.wal_bytes > 0);
+    /// # drop(store);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn stats(&self) -> Result<SqliteStats, StoreError> {
         let (tenant, path) = (Arc::clone(&self.tenant), self.opened.database.path.clone());
         let read = move |connection: &Connection, _: &dyn Fn() -> bool| {
@@ -205,6 +258,9 @@ impl SqliteStore {
     ///
     /// The wait only ensures that the last acknowledgements of [`events_of`](Self::events_of) are stored. Confirmed commits are in the
     /// file, however the process ends.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the handle is dropped too, and only the wait ends.
     pub async fn close(self) {
         let closed = self.opened.closed();
         drop(self);

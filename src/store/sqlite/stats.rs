@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Statistics of a [`SqliteStore`](super::SqliteStore): row counts of one tenant, and the size of the file.
+///
+/// [`SqliteStore::stats`](super::SqliteStore::stats) returns it. Compare the counts with
+/// [`SqliteLimits`](super::SqliteLimits) before the store is full. All fields are 0 for a tenant
+/// that has stored nothing, except the two sizes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SqliteStats {
@@ -20,10 +24,15 @@ pub struct SqliteStats {
     /// Number of the tenant's retained events.
     pub events: u64,
     /// Position of the tenant's last event, or 0 without events.
+    ///
+    /// It grows by one with each event, and never decreases.
     pub position: u64,
     /// Size of the SQLite file in bytes, for all tenants.
     pub file_bytes: u64,
     /// Size of the SQLite file's write-ahead log (`-wal`) in bytes.
+    ///
+    /// The file name of the log is that of the database with `-wal` appended. 0 if the file is
+    /// missing.
     pub wal_bytes: u64,
 }
 

@@ -105,6 +105,10 @@ const NAME: &str = "WithLedger";
 
 impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     /// Combines the breadcrumbs of `store` with the ledger of `ledger_store`. The result has no ledger if `ledger_store` has none.
+    ///
+    /// Bind both handles to the same tenant. The second store can be small, for example a
+    /// [`MemoryStore`](super::MemoryStore) for tests or a `SqliteStore` in production. Its ledger
+    /// must be shared by all workers of the first store.
     #[must_use]
     pub fn new(store: S, ledger_store: L) -> Self {
         let (tenant, of_ledger) = (store.tenant(), ledger_store.tenant());
