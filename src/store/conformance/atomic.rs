@@ -15,6 +15,10 @@ use std::time::Duration;
 pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
 
 /// **Atomic.** During commits of five writes each, another handle on the store sees a multiple of five breadcrumbs.
+///
+/// A reader between two writes of a commit would see a part of a response.
+///
+/// Not checked for a store without [`Capabilities::atomic`](crate::store::Capabilities::atomic).
 pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let reader = store.clone();
@@ -49,6 +53,10 @@ pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 }
 
 /// A commit in which one write fails changes nothing: it creates no breadcrumb and no version, and does not end the run.
+///
+/// Validate all writes first, or roll the transaction back.
+///
+/// Checked only in part without a ledger.
 pub async fn a_failing_write_leaves_nothing<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = trigger(&store).await?;
@@ -101,6 +109,10 @@ pub async fn a_failing_write_leaves_nothing<S: StoreUnderTest>(subject: &S) -> R
 }
 
 /// A commit publishes one event for each of its writes, in order. A failed commit publishes none.
+///
+/// A runtime finds a commit without an event only by a later search of the store.
+///
+/// Not checked for a store without an event source.
 pub async fn commits_are_announced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let source = some(subject.events(&store), "an event source")?;
@@ -153,6 +165,13 @@ pub async fn commits_are_announced<S: StoreUnderTest>(subject: &S) -> Result<(),
 }
 
 /// **Cancel safe.** A commit whose future is dropped leaves the store in its state before or after the commit.
+///
+/// A service drops futures at timeouts and at shutdown, at any point of a commit.
+///
+/// Not checked for a store without [`Capabilities::atomic`](crate::store::Capabilities::atomic).
+///
+/// Checked only in part without a ledger or
+/// [`Capabilities::atomic_ends`](crate::store::Capabilities::atomic_ends).
 pub async fn cancel_safe<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     for polls in 0..8 {

@@ -12,6 +12,11 @@ use crate::store::{
 
 /// A cancelled run that is ready, delayed or suspended ends at once as failed, with the code `cancelled` and without a dead
 /// letter.
+///
+/// The answer of [`cancel`](crate::store::RunLedger::cancel) is
+/// [`Cancelled::Waiting`](crate::store::Cancelled::Waiting).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_waiting_run_is_cancelled_at_once<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -43,6 +48,12 @@ pub async fn a_waiting_run_is_cancelled_at_once<S: StoreUnderTest>(
 
 /// A running run that is cancelled loses its lease: its worker learns this from a heartbeat, and later operations of the worker
 /// have no effect. The same holds for a run whose lease expired.
+///
+/// The answer of [`cancel`](crate::store::RunLedger::cancel) is
+/// [`Cancelled::Running`](crate::store::Cancelled::Running), and later commits are
+/// [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_cancelled_run_loses_its_lease<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -86,6 +97,12 @@ async fn has_no_effect(
 }
 
 /// Cancelling a run that is over changes nothing, and cancelling an unknown run is an error.
+///
+/// The answer of [`cancel`](crate::store::RunLedger::cancel) is
+/// [`Cancelled::Over`](crate::store::Cancelled::Over), and the error is
+/// [`StoreError::UnknownRun`](crate::store::StoreError::UnknownRun).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -133,6 +150,10 @@ pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
 
 /// The event of a trigger version does not add a cancelled run again. This also applies if the run was cancelled before the
 /// trigger version existed.
+///
+/// The cancelled row must remain, so that [`enqueue`](crate::store::RunLedger::enqueue) finds it.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -154,6 +175,10 @@ pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> 
 
 /// A run that is added as cancelled is not executed when its event comes later, and blocks no other run of its ordering key. It
 /// can be redone. An existing run is cancelled as usual.
+///
+/// The method is [`enqueue_cancelled`](crate::store::RunLedger::enqueue_cancelled).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -191,6 +216,10 @@ pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
 }
 
 /// A cancelled run can be redone in a new epoch. The run's old lease does not belong to the new epoch.
+///
+/// [`redo`](crate::store::RunLedger::redo) treats the run like any failed run.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -223,6 +252,10 @@ pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Re
 
 /// After a cancellation, the next run with the same ordering key can be claimed at once, whether the cancelled run was running or
 /// waiting. If a waiting run is cancelled, later runs still wait for the runs before it.
+///
+/// [`cancel`](crate::store::RunLedger::cancel) must update the order of the ordering key.
+///
+/// Not checked for a store without a ledger.
 pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -262,6 +295,11 @@ pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
 
 /// If a run is committed and cancelled concurrently, either the commit or the cancellation takes effect. The answers of the two
 /// calls agree.
+///
+/// [`cancel`](crate::store::RunLedger::cancel) and the commit must see the same row, for example
+/// under one lock.
+///
+/// Not checked for a store without a ledger.
 pub async fn of_a_commit_and_a_cancellation_one_happens<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

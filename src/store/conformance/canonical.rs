@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use std::fmt::Debug;
 
 /// **Canonical.** Stores replace U+0000 by U+FFFD, in JSON (also in keys) and in every other string.
+///
+/// PostgreSQL cannot store U+0000, so no store does. Then all stores return equal breadcrumbs.
 pub async fn canonical_nul<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut new = NewBreadcrumb::new("no\0te.v1")
@@ -63,6 +65,9 @@ pub async fn canonical_nul<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
 }
 
 /// **Canonical.** JSON with up to 64 levels is stored. Deeper JSON is rejected in every field.
+///
+/// The error is [`StoreError::Rejected`](crate::store::StoreError::Rejected). The limit protects
+/// recursive readers of JSON.
 pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
 
@@ -90,6 +95,9 @@ pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broke
 }
 
 /// **Canonical.** A whole breadcrumb has at most 1 MiB. A larger one is rejected.
+///
+/// The size is that of [`Breadcrumb::size`](crate::Breadcrumb::size), and the error is
+/// [`StoreError::Rejected`](crate::store::StoreError::Rejected).
 pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let half = |size: usize| Json::from(json!({"text": "x".repeat(size)}));
@@ -122,6 +130,11 @@ pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
 }
 
 /// **Canonical.** The limits of JSON apply to the saved state of a run and its dead letter too.
+///
+/// The error is [`StoreError::Rejected`](crate::store::StoreError::Rejected), and the run stays as
+/// it is.
+///
+/// Not checked for a store without a ledger.
 pub async fn canonical_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -164,6 +177,10 @@ pub async fn canonical_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
 }
 
 /// **Canonical.** A breadcrumb has at most 256 tags of at most 256 bytes each. More or longer tags are rejected.
+///
+/// The errors are [`StoreError::TooManyTags`](crate::store::StoreError::TooManyTags) and
+/// [`StoreError::TagTooLong`](crate::store::StoreError::TagTooLong). A limit bounds the keys of an
+/// index.
 pub async fn canonical_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let tag = |size: usize| move |number: usize| format!("{number:0>size$}");
@@ -194,6 +211,9 @@ pub async fn canonical_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
 }
 
 /// **Canonical.** A schema name has at most 256 bytes. A longer one is rejected, without an effect on other commits.
+///
+/// The error is [`StoreError::SchemaTooLong`](crate::store::StoreError::SchemaTooLong). A limit
+/// bounds the keys of an index.
 pub async fn canonical_schema_name<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let name = |size: usize| NewBreadcrumb::new("s".repeat(size));

@@ -16,6 +16,11 @@ use std::collections::HashSet;
 
 /// After a claim of due runs, every handle on the store sees the claimed run as running. This includes the handle that claimed
 /// the run.
+///
+/// A cache of claims must not hide the state from [`runs`](crate::store::RunLedger::runs) of
+/// another handle.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -44,6 +49,11 @@ pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
 
 /// A claim of due runs returns each run's attempt, epoch and saved state, as a claim of one run does. It also returns the run's
 /// trigger, or `None` if the worker must read the trigger from the store.
+///
+/// [`claim_next`](crate::store::RunLedger::claim_next) fills each field of
+/// [`Claimed`](crate::store::Claimed) like [`claim`](crate::store::RunLedger::claim).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_due_run_is_claimed_with_its_history<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -79,6 +89,11 @@ pub async fn a_due_run_is_claimed_with_its_history<S: StoreUnderTest>(
 }
 
 /// Runs can be added to the ledger and claimed in one step. If the claim has no capacity, they are only added.
+///
+/// The method is [`enqueue_and_claim`](crate::store::RunLedger::enqueue_and_claim). Its default
+/// implementation keeps this promise.
+///
+/// Not checked for a store without a ledger.
 pub async fn new_runs_are_claimed_in_the_same_step<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -116,6 +131,11 @@ pub async fn new_runs_are_claimed_in_the_same_step<S: StoreUnderTest>(
 }
 
 /// The leases of a claim are listed by the ID of the claim, so that a caller that received no answer finds them.
+///
+/// Save the [`ClaimId`](crate::store::ClaimId) with each row that
+/// [`claim_next`](crate::store::RunLedger::claim_next) grants.
+///
+/// Not checked for a store without a ledger.
 pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -141,6 +161,10 @@ pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
 }
 
 /// An expired lease is listed for the claim that granted it, until another claim has the run.
+///
+/// A caller that lost the answer may list the leases late. It can still release them.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -174,6 +198,11 @@ async fn of_claim(ledger: &dyn RunLedger, id: ClaimId) -> Result<Vec<(RunRef, u6
 }
 
 /// A lease that ended is not listed for the claim that granted it.
+///
+/// Exclude ended, released and retried runs from
+/// [`RunFilter::of_claim`](crate::store::RunFilter::of_claim).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_ended_is_not_of_its_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -210,6 +239,10 @@ pub async fn a_run_that_ended_is_not_of_its_claim<S: StoreUnderTest>(
 }
 
 /// The lease of a claimed run is extended by heartbeats, from any handle on the store.
+///
+/// The lease is identified by its run and token, not by the handle that claimed it.
+///
+/// Not checked for a store without a ledger.
 pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -234,6 +267,10 @@ pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: StoreUnderTest>(
 }
 
 /// A claimed run whose lease expired can be claimed by another worker.
+///
+/// [`claim`](crate::store::RunLedger::claim) takes the run over, with a higher token.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_claimed_lease_runs_out<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
@@ -254,6 +291,12 @@ pub async fn a_claimed_lease_runs_out<S: StoreUnderTest>(subject: &S) -> Result<
 
 /// A claim returns the lineage of the run's trigger, even if the run was added before the trigger was written. If the run's own
 /// executor wrote the trigger, the claim's `is_own` is `true`.
+///
+/// The event can arrive before the store has the version, so determine the lineage at the claim
+/// too.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn a_claim_learns_who_wrote_the_trigger<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -281,6 +324,11 @@ pub async fn a_claim_learns_who_wrote_the_trigger<S: StoreUnderTest>(
 }
 
 /// A run with an expired lease is due again.
+///
+/// [`claim_next`](crate::store::RunLedger::claim_next) takes over the runs of lost workers, so no
+/// other process must free them.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_lease_that_ran_out_is_due<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -294,6 +342,10 @@ pub async fn a_lease_that_ran_out_is_due<S: StoreUnderTest>(subject: &S) -> Resu
 
 /// A claim of due runs returns at most the requested number of runs, in total and for each executor, and only of the named
 /// executors.
+///
+/// A worker with few free places for an executor must not receive more of its runs.
+///
+/// Not checked for a store without a ledger.
 pub async fn limits_hold_for_each_executor<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -330,6 +382,10 @@ pub async fn limits_hold_for_each_executor<S: StoreUnderTest>(subject: &S) -> Re
 }
 
 /// An executor with many due runs does not delay the runs of another executor.
+///
+/// Do not sort the due runs of all executors by time alone.
+///
+/// Not checked for a store without a ledger.
 pub async fn executors_take_turns<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -352,6 +408,10 @@ pub async fn executors_take_turns<S: StoreUnderTest>(subject: &S) -> Result<(), 
 }
 
 /// A claim of due runs returns the oldest run of an executor first.
+///
+/// Otherwise a run could wait for ever under constant load.
+///
+/// Not checked for a store without a ledger.
 pub async fn the_oldest_run_is_claimed_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -372,6 +432,10 @@ pub async fn the_oldest_run_is_claimed_first<S: StoreUnderTest>(subject: &S) -> 
 }
 
 /// Concurrent claims of several handles share the runs, and no run is claimed twice.
+///
+/// Lock or update the rows in the step that selects them.
+///
+/// Not checked for a store without a ledger.
 pub async fn no_run_is_claimed_twice<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

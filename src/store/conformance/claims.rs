@@ -13,6 +13,11 @@ use futures::future::join_all;
 
 /// **One run.** A run has one row in the ledger, however often the run is enqueued. Another enqueue does not change the existing
 /// row.
+///
+/// It makes a repeated event harmless: [`enqueue`](crate::store::RunLedger::enqueue) finds the row
+/// and adds nothing.
+///
+/// Not checked for a store without a ledger.
 pub async fn one_run<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -50,6 +55,10 @@ pub async fn one_run<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **One run.** Runs with another executor, another trigger or another trigger version are different runs.
+///
+/// The key of a row is the executor ID, the trigger ID and the trigger version.
+///
+/// Not checked for a store without a ledger.
 pub async fn other_names_are_other_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -74,6 +83,12 @@ pub async fn other_names_are_other_runs<S: StoreUnderTest>(subject: &S) -> Resul
 }
 
 /// A run that failed because an event announced its trigger version too early is executed when the version exists.
+///
+/// Events can overtake a replica, so [`enqueue`](crate::store::RunLedger::enqueue) makes such a row
+/// ready again.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn a_version_announced_too_early_is_run_when_it_comes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -103,6 +118,11 @@ pub async fn a_version_announced_too_early_is_run_when_it_comes<S: StoreUnderTes
 }
 
 /// A claim of one run adds the run's row to the ledger, with the event that led to the run.
+///
+/// A caller of [`claim`](crate::store::RunLedger::claim) need not call
+/// [`enqueue`](crate::store::RunLedger::enqueue) before.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -128,6 +148,10 @@ pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Res
 }
 
 /// A claim of one run does not wait until the run is due. A claim of due runs does.
+///
+/// So an operator can start a delayed run at once with [`claim`](crate::store::RunLedger::claim).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_claim_by_hand_does_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -143,6 +167,10 @@ pub async fn a_claim_by_hand_does_not_wait<S: StoreUnderTest>(subject: &S) -> Re
 }
 
 /// A run that is enqueued for a time is due at that time.
+///
+/// The time is [`NewRun::at`](crate::store::NewRun::at), by the store's clock.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_is_due_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -157,6 +185,10 @@ pub async fn a_run_is_due_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<
 }
 
 /// Of a hundred concurrent claims of a run, through one handle on the store or many, one is granted.
+///
+/// Two granted claims would execute one run twice at the same time.
+///
+/// Not checked for a store without a ledger.
 pub async fn of_many_claims_one_is_granted<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     ledger_of(&store)?;
@@ -185,6 +217,10 @@ pub async fn of_many_claims_one_is_granted<S: StoreUnderTest>(subject: &S) -> Re
 }
 
 /// A run that is not in the ledger cannot be resumed or redone.
+///
+/// The error is [`StoreError::UnknownRun`](crate::store::StoreError::UnknownRun).
+///
+/// Not checked for a store without a ledger.
 pub async fn an_unknown_run_is_an_error<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -13,6 +13,13 @@ use crate::store::{
 use serde_json::json;
 
 /// A claim of a finished run always returns the state of the run and the breadcrumbs that it wrote, in order.
+///
+/// [`Claim::Done`](crate::store::Claim::Done) has the IDs. A repeated event then finds the first
+/// response.
+///
+/// Not checked for a store without a ledger.
+///
+/// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -52,6 +59,11 @@ pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: StoreUnderTest>(
 }
 
 /// A claim of a skipped run returns the state of the run, and the row of the run has the reason.
+///
+/// The field is [`Run::reason`](crate::store::Run::reason), from
+/// [`RunEnd::Skipped`](crate::store::RunEnd::Skipped).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_skipped_run_keeps_its_reason<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -69,6 +81,11 @@ pub async fn a_skipped_run_keeps_its_reason<S: StoreUnderTest>(subject: &S) -> R
 }
 
 /// The claim of a later version of a trigger ends the run of the older version as superseded, in the same step.
+///
+/// The argument is `instead_of` of [`claim`](crate::store::RunLedger::claim). Two steps could lose
+/// the older run in a crash.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_later_version_supersedes<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -92,6 +109,12 @@ pub async fn a_later_version_supersedes<S: StoreUnderTest>(subject: &S) -> Resul
 }
 
 /// A claim of the run of a later trigger version supersedes the run of the older version, even if the later run is already done.
+///
+/// The older run ends whichever answer [`claim`](crate::store::RunLedger::claim) has.
+///
+/// Not checked for a store without a ledger.
+///
+/// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -122,6 +145,13 @@ pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
 
 /// A failed run leaves one dead letter, which is committed with the end of the run. The dead letter names the run and contains no
 /// payload.
+///
+/// [`DeadLetter::breadcrumb`](crate::store::DeadLetter::breadcrumb) creates the breadcrumb that the
+/// store writes in the same step.
+///
+/// Not checked for a store without a ledger.
+///
+/// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn a_failed_run_leaves_one_dead_letter<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -189,6 +219,11 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: StoreUnderTest>(
 
 /// The row of a run has the cause of its last failed attempt, with a limited length, until the run is redone. The dead letter has
 /// the same cause.
+///
+/// The field is [`Run::cause`](crate::store::Run::cause), at most
+/// [`DeadLetter::LONGEST_CAUSE`](crate::store::DeadLetter::LONGEST_CAUSE) bytes.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -235,6 +270,10 @@ pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
 }
 
 /// A commit that ends a run with a lost lease writes no dead letter.
+///
+/// The commit fails with [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_lost_lease_leaves_no_dead_letter<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -256,6 +295,13 @@ pub async fn a_lost_lease_leaves_no_dead_letter<S: StoreUnderTest>(
 }
 
 /// Only a failed run can be redone. The redo starts a new epoch with fresh attempts and another run key.
+///
+/// [`redo`](crate::store::RunLedger::redo) of a run in another state is
+/// [`StoreError::WrongState`](crate::store::StoreError::WrongState).
+///
+/// Not checked for a store without a ledger.
+///
+/// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -302,6 +348,12 @@ pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(
 
 /// A commit with `RunEnd::Continues` leaves the run running, and is fenced by the run's lease. The ledger records the written
 /// breadcrumbs as writes of the run.
+///
+/// Agents and workflows write this way before their run ends.
+///
+/// Not checked for a store without a ledger.
+///
+/// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

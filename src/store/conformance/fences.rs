@@ -11,6 +11,10 @@ use crate::store::{
 };
 
 /// **Counted at claim.** An attempt of a run counts when it starts, so an attempt whose worker dies counts too.
+///
+/// Otherwise a trigger that kills its worker would be executed for ever.
+///
+/// Not checked for a store without a ledger.
 pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -35,6 +39,11 @@ pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
 }
 
 /// A retry after a failed attempt of a run resets the number of consecutive expired leases.
+///
+/// The field is [`Lease::abandoned`](crate::store::Lease::abandoned). Only consecutive crashes
+/// count as a crash loop.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_retry_ends_the_row_of_abandoned_leases<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -59,6 +68,11 @@ pub async fn a_retry_ends_the_row_of_abandoned_leases<S: StoreUnderTest>(
 
 /// An expired lease does not count as abandoned once its owner sends a heartbeat for the lease. A second heartbeat changes
 /// nothing, and later expired leases still count.
+///
+/// A slow worker is alive, so [`heartbeat`](crate::store::RunLedger::heartbeat) with a lost lease
+/// lowers [`Lease::abandoned`](crate::store::Lease::abandoned).
+///
+/// Not checked for a store without a ledger.
 pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -118,6 +132,11 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnd
 
 /// A claim reports that the owner of an earlier, expired lease may have executed the run. Later claims report this, even after the
 /// owner reported the lost lease and another owner released the run. A redo of the run resets it.
+///
+/// The field is [`Lease::may_have_executed`](crate::store::Lease::may_have_executed). Runs that may
+/// execute at most once need it.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_claim_knows_that_an_earlier_lease_expired<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -164,6 +183,11 @@ pub async fn a_claim_knows_that_an_earlier_lease_expired<S: StoreUnderTest>(
 }
 
 /// **Fenced.** After another worker has claimed a run, the old lease of the run permits no operation.
+///
+/// The error is [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost). Compare the token
+/// of the lease in the same step as the write.
+///
+/// Not checked for a store without a ledger.
 pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -213,6 +237,12 @@ pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Fenced.** The token of a lease decides, not the clock: an expired lease permits a commit until the run is claimed again.
+///
+/// Otherwise a short delay of a worker would repeat finished work.
+///
+/// Not checked for a store without a ledger.
+///
+/// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn a_lease_that_ran_out_may_still_commit<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -240,6 +270,11 @@ pub async fn a_lease_that_ran_out_may_still_commit<S: StoreUnderTest>(
 }
 
 /// **The store's clock.** Leases and times of breadcrumbs use the store's clock, and the clock advances.
+///
+/// Workers with wrong clocks then do no harm. The suite moves the clock with
+/// [`StoreUnderTest::advance_clock`](crate::store::conformance::StoreUnderTest::advance_clock).
+///
+/// Not checked for a store without a ledger.
 pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -275,6 +310,10 @@ pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
 
 /// **Before and after a suspension.** The time of a suspension separates earlier breadcrumbs from later breadcrumbs. A breadcrumb
 /// in the same commit as the suspension counts as earlier.
+///
+/// A runtime compares the times to find the answers that a suspended run waits for.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_suspension_parts_before_from_after<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

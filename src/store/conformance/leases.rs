@@ -7,6 +7,10 @@ use crate::store::{RunEnd, RunState, Saved, Wake};
 use serde_json::json;
 
 /// A heartbeat extends a lease from the current time. Even an expired lease is extended, unless another worker has claimed the run.
+///
+/// The new end is now plus [`RunRef::lease`](crate::store::RunRef::lease).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -30,6 +34,11 @@ pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Re
 }
 
 /// A heartbeat returns the leases that are lost: another worker has claimed the run, or the run was released or has ended.
+///
+/// A worker stops the execution of these runs. Leases that are still valid are not in the result of
+/// [`heartbeat`](crate::store::RunLedger::heartbeat).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_heartbeat_tells_what_is_lost<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -62,6 +71,10 @@ pub async fn a_heartbeat_tells_what_is_lost<S: StoreUnderTest>(subject: &S) -> R
 }
 
 /// A run that is released for a retry is due at the given time and not before. Its attempt counts.
+///
+/// The time of [`retry`](crate::store::RunLedger::retry) is by the store's clock.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_retry_waits_for_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -98,6 +111,10 @@ pub async fn a_retry_waits_for_its_time<S: StoreUnderTest>(subject: &S) -> Resul
 }
 
 /// A retry of a run need not count as an attempt, for example after a rate limit.
+///
+/// The argument is `counts` of [`retry`](crate::store::RunLedger::retry).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_retry_need_not_count<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -113,6 +130,11 @@ pub async fn a_retry_need_not_count<S: StoreUnderTest>(subject: &S) -> Result<()
 }
 
 /// An attempt of a run starts with the attempt's first claim. A retry that does not count continues the same attempt.
+///
+/// The field is [`Lease::attempt_since`](crate::store::Lease::attempt_since). Time limits of
+/// attempts use it.
+///
+/// Not checked for a store without a ledger.
 pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -164,6 +186,11 @@ pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
 }
 
 /// A released run is due at once, as if it had not been claimed.
+///
+/// A rolling deploy releases many runs with [`release`](crate::store::RunLedger::release). None of
+/// them may lose an attempt.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_release_refunds_the_attempt<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -188,6 +215,11 @@ pub async fn a_release_refunds_the_attempt<S: StoreUnderTest>(subject: &S) -> Re
 }
 
 /// The next attempt of a run has the state that the run saved, regardless of the end of the previous attempt.
+///
+/// [`save`](crate::store::RunLedger::save) must survive a crash of the worker, because a lost state
+/// repeats model and tool calls.
+///
+/// Not checked for a store without a ledger.
 pub async fn the_next_attempt_goes_on_with_what_was_saved<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -11,6 +11,12 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// An executor does not run on its own breadcrumbs, neither after a claim of one run nor after a claim of due runs.
+///
+/// [`claim`](crate::store::RunLedger::claim) answers [`Claim::Own`](crate::store::Claim::Own), so
+/// an executor does not trigger itself.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn own_breadcrumbs_are_known<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -35,6 +41,12 @@ pub async fn own_breadcrumbs_are_known<S: StoreUnderTest>(subject: &S) -> Result
 
 /// Only the breadcrumb version that an executor wrote counts as the executor's own. A later version of another writer does not
 /// count.
+///
+/// A version that another writer made triggers the executor, even if the executor made an earlier
+/// one.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -57,6 +69,12 @@ pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
 
 /// The correlation ID and the hops of a run's trigger come from the records of the ledger. Hops count the runs in the chain that
 /// led to the trigger. Each run of the chain retains the correlation ID and adds one hop.
+///
+/// The lineage of a written breadcrumb is [`Lineage::next`](crate::store::Lineage::next) of the
+/// trigger's lineage.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -78,6 +96,11 @@ pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Resul
 }
 
 /// A forged origin in the payload or the author of a trigger has no effect on the recorded origin.
+///
+/// Any writer can forge the field `creator`, so the hop limit must not depend on it.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -108,6 +131,11 @@ pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
 
 /// The store returns the writer of the current version of a breadcrumb, and of no other version. The fields of the breadcrumb
 /// have no effect.
+///
+/// The method is [`written_by`](crate::store::RunLedger::written_by).
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -168,6 +196,11 @@ pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
 }
 
 /// All breadcrumbs that a run writes have the same lineage: intermediate writes, final writes and the dead letter.
+///
+/// This includes the dead letter and the writes before the end of the run.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -200,6 +233,11 @@ pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
 }
 
 /// The ledger row of a run records the origin of its trigger, even if the trigger changes later.
+///
+/// The trigger can be updated or deleted before the run is claimed.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn lineage_is_noted_when_enqueued<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -219,6 +257,12 @@ pub async fn lineage_is_noted_when_enqueued<S: StoreUnderTest>(subject: &S) -> R
 }
 
 /// On a store with tombstones, the deletion of a breadcrumb by a run has a lineage too.
+///
+/// A tombstone can trigger executors, so it counts as a version that the run wrote.
+///
+/// Not checked for a store without a ledger,
+/// [`Capabilities::tombstones`](crate::store::Capabilities::tombstones) or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;

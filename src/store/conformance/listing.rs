@@ -7,6 +7,10 @@ use crate::store::{
 };
 
 /// A filter selects the listed runs by executor, trigger, state and claim. The filter's limit bounds the number of listed runs.
+///
+/// Each condition of [`RunFilter`](crate::store::RunFilter) that is set must hold.
+///
+/// Not checked for a store without a ledger.
 pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -65,6 +69,11 @@ pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
 }
 
 /// Runs are listed in the order in which they are due, then in which they were added. Rows that are over come last.
+///
+/// The method is [`runs`](crate::store::RunLedger::runs). Rows that are due at the same time are in
+/// the order of their addition.
+///
+/// Not checked for a store without a ledger.
 pub async fn runs_are_listed_in_the_order_they_are_due<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -9,6 +9,11 @@ use crate::store::{
 };
 
 /// **Ordered.** Runs of one executor with the same ordering key run one at a time, in the order in which they were added.
+///
+/// Runs of one executor with the same [`RunRef::order`](crate::store::RunRef::order) execute one at
+/// a time, in the order of their rows.
+///
+/// Not checked for a store without a ledger.
 pub async fn ordered<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -32,6 +37,10 @@ pub async fn ordered<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 }
 
 /// A run that is not due yet blocks the later runs with its ordering key.
+///
+/// A delayed run blocks the later runs with its ordering key.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_added_for_later_keeps_its_turn<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -59,6 +68,11 @@ pub async fn a_run_added_for_later_keeps_its_turn<S: StoreUnderTest>(
 }
 
 /// A run that waits for a retry blocks the later runs with its ordering key.
+///
+/// A run that waits for a [`retry`](crate::store::RunLedger::retry) blocks the later runs with its
+/// ordering key.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_retry_keeps_its_line_waiting<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -80,6 +94,10 @@ pub async fn a_retry_keeps_its_line_waiting<S: StoreUnderTest>(subject: &S) -> R
 }
 
 /// A suspended run blocks the later runs with its ordering key until it is woken and has ended.
+///
+/// A suspended run blocks the later runs with its ordering key.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_suspended_run_keeps_its_line_waiting<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -113,6 +131,10 @@ pub async fn a_suspended_run_keeps_its_line_waiting<S: StoreUnderTest>(
 }
 
 /// A run with an expired lease is claimed again before the later runs with its ordering key.
+///
+/// The run of a lost worker is next, before the later runs with its ordering key.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -136,6 +158,10 @@ pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: StoreUnderTest>(
 
 /// Runs do not wait for runs with another ordering key, for runs without an ordering key, or for another executor's runs with the
 /// same key.
+///
+/// Only runs with the same executor and the same ordering key wait for one another.
+///
+/// Not checked for a store without a ledger.
 pub async fn other_lines_do_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -7,6 +7,9 @@ use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query};
 
 /// **Newest first.** The results of a query are ordered by update time, then version, then ID. An update moves a breadcrumb to the
 /// front.
+///
+/// Sort by [`Breadcrumb::order_key`](crate::Breadcrumb::order_key): update time, then version, then
+/// ID.
 pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut made = some_notes(&store, 6).await?;
@@ -36,6 +39,8 @@ pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> 
 }
 
 /// The limit of a query selects the newest breadcrumbs. The order "oldest first" reverses the same breadcrumbs.
+///
+/// Apply the limit before the order: an oldest-first query returns the newest ones in reverse.
 pub async fn the_limit_keeps_the_newest<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 5).await?;
@@ -59,6 +64,8 @@ pub async fn the_limit_keeps_the_newest<S: StoreUnderTest>(subject: &S) -> Resul
 }
 
 /// A breadcrumb that a query excludes does not count towards the limit of the query.
+///
+/// A query that excludes one breadcrumb still returns as many others as the limit permits.
 pub async fn exclude_comes_before_the_limit<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made: Vec<BreadcrumbId> = some_notes(&store, 3)
@@ -85,6 +92,9 @@ pub async fn exclude_comes_before_the_limit<S: StoreUnderTest>(subject: &S) -> R
 
 /// The pages of a query return each breadcrumb once, although breadcrumbs of earlier pages are updated meanwhile. For each
 /// further page, `before` is the order key of the last breadcrumb on the previous page.
+///
+/// Each page starts at [`Query::before`](crate::store::Query::before), the position of the last
+/// breadcrumb of the previous page.
 pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 10).await?;
@@ -115,6 +125,9 @@ pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(),
 
 /// A query with `after` selects only breadcrumbs that were updated after a time. The query can also have a limit, and `before`,
 /// which selects only breadcrumbs older than an order key.
+///
+/// [`Query::after`](crate::store::Query::after) is exclusive. A runtime uses it to catch up after a
+/// downtime.
 pub async fn what_is_not_after_a_time_is_not_found<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

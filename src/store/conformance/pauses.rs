@@ -16,6 +16,12 @@ use std::sync::Arc;
 
 /// No claim starts a run of a paused executor: no claim of due runs, no claim that adds the runs, and no claim of one run. All of
 /// these claims add rows. Runs of other executors are claimed. After the pause, the runs of this executor are claimed too.
+///
+/// [`claim`](crate::store::RunLedger::claim) answers
+/// [`Claim::Paused`](crate::store::Claim::Paused), and
+/// [`claim_next`](crate::store::RunLedger::claim_next) omits the executor.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_paused_executor_is_not_claimed<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -57,6 +63,10 @@ pub async fn a_paused_executor_is_not_claimed<S: StoreUnderTest>(
 }
 
 /// A pause of an executor, and the end of the pause, affect every handle on the store.
+///
+/// Save the pause in the backend. A cache of pauses must not be older than the call.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_pause_holds_for_every_handle<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
@@ -75,6 +85,10 @@ pub async fn a_pause_holds_for_every_handle<S: StoreUnderTest>(subject: &S) -> R
 
 /// The calls that start and end the pause of an executor return `true` if they changed the state, and a second pause retains the
 /// time of the first. Paused executors are listed in the order of their IDs.
+///
+/// The method is [`paused_executors`](crate::store::RunLedger::paused_executors).
+///
+/// Not checked for a store without a ledger.
 pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -124,6 +138,11 @@ pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Resu
 
 /// A running run of a paused executor continues: its lease can be extended and released, its state can be saved, and it can end.
 /// After a failure, a release or the end of its lease, the run waits for the end of the pause.
+///
+/// [`heartbeat`](crate::store::RunLedger::heartbeat), [`save`](crate::store::RunLedger::save) and
+/// the commit do not check pauses.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_running_run_of_a_paused_executor_continues<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -169,6 +188,10 @@ pub async fn a_running_run_of_a_paused_executor_continues<S: StoreUnderTest>(
 
 /// A suspended run of a paused executor can be resumed, and its wait can reach its time limit, but the run starts only after the
 /// pause.
+///
+/// [`resume`](crate::store::RunLedger::resume) succeeds, and the run is then ready.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_suspended_run_of_a_paused_executor_waits<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -194,6 +217,10 @@ pub async fn a_suspended_run_of_a_paused_executor_waits<S: StoreUnderTest>(
 
 /// A later version of a trigger supersedes the running run of a paused executor. Its own run does not start before the end of the
 /// pause.
+///
+/// The argument `instead_of` of [`claim`](crate::store::RunLedger::claim) still ends the older run.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_later_version_waits_for_the_end_of_a_pause<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -216,6 +243,10 @@ pub async fn a_later_version_waits_for_the_end_of_a_pause<S: StoreUnderTest>(
 }
 
 /// Runs of a paused executor can be cancelled, redone, transferred and skipped.
+///
+/// Enqueuing, cancelling, redoing and ending runs do not check pauses.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_pause_affects_only_claims<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -251,6 +282,13 @@ pub async fn a_pause_affects_only_claims<S: StoreUnderTest>(subject: &S) -> Resu
 }
 
 /// A pause of an executor affects only the tenant of the ledger handle that paused the executor.
+///
+/// The key of a pause is the tenant and the executor ID.
+///
+/// Not checked for a store without a ledger or several tenants.
+///
+/// Checked only in part without
+/// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
 pub async fn pauses_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;

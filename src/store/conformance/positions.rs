@@ -18,6 +18,11 @@ async fn of(ledger: &dyn RunLedger, executor: &str) -> Result<Option<Vec<u8>>, S
 
 /// The saved position of an executor is read back unchanged. The result has the order of the request, and `None` for an executor
 /// without a position.
+///
+/// The methods are [`save_positions`](crate::store::RunLedger::save_positions) and
+/// [`positions`](crate::store::RunLedger::positions). A position is any bytes, also none.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_position_is_read_back_as_it_was_saved<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -49,6 +54,11 @@ pub async fn a_position_is_read_back_as_it_was_saved<S: StoreUnderTest>(
 }
 
 /// A saved position replaces the earlier position of the same executor, and of no other executor.
+///
+/// [`save_positions`](crate::store::RunLedger::save_positions) replaces the position of each named
+/// executor, and of no other.
+///
+/// Not checked for a store without a ledger.
 pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -71,6 +81,11 @@ pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Resul
 
 /// A call that saves executor positions fails if one position exceeds `SavedPosition::MAX_BYTES`. The ledger then saves no
 /// position of the call.
+///
+/// The error is [`StoreError::PositionTooLarge`](crate::store::StoreError::PositionTooLarge), and
+/// no position of the call is saved.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_position_that_is_too_large_is_refused<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -91,6 +106,13 @@ pub async fn a_position_that_is_too_large_is_refused<S: StoreUnderTest>(
 }
 
 /// No tenant sees or replaces the saved positions of another tenant's executors.
+///
+/// The key of a position is the tenant and the executor ID.
+///
+/// Not checked for a store without a ledger or several tenants.
+///
+/// Checked only in part without
+/// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
 pub async fn positions_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;

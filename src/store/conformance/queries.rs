@@ -7,6 +7,9 @@ use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, StoreError, Vecto
 use serde_json::{Value, json};
 
 /// **Whole selector.** The schema, any tags, all tags and conditions of a selector must all hold.
+///
+/// [`Query::selects`](crate::store::Query::selects) evaluates all conditions of a query for one
+/// breadcrumb.
 pub async fn whole_selector<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let wanted = store
@@ -51,6 +54,9 @@ pub async fn whole_selector<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
 }
 
 /// The store evaluates every operator of a selector's conditions.
+///
+/// [`Selector::matches`](crate::Selector::matches) evaluates the conditions, for a backend that
+/// cannot.
 pub async fn conditions<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hit = json!({"n": 5, "s": "paris", "list": ["a", "b"], "deep": [{"k": 1}, {"k": 2}]});
@@ -91,6 +97,9 @@ pub async fn conditions<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 }
 
 /// A condition of a selector that cannot be evaluated is an error, never an empty answer.
+///
+/// The error is [`StoreError::InvalidQuery`](crate::store::StoreError::InvalidQuery). Call
+/// [`Selector::check`](crate::Selector::check) before each search.
 pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -108,6 +117,8 @@ pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: StoreUnderTest>
 }
 
 /// A breadcrumb with several of the tags that a selector requests is found once.
+///
+/// A backend that searches for each tag must remove duplicates.
 pub async fn any_tags_find_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let a = store.create(note("a").tags(["x", "y"])).await?.id;
@@ -130,6 +141,9 @@ pub async fn any_tags_find_each_once<S: StoreUnderTest>(subject: &S) -> Result<(
 }
 
 /// A query requires its scope tags in addition to the tags of the selector.
+///
+/// [`Query::scope_tags`](crate::store::Query::scope_tags) apply in addition to the tags of the
+/// selector.
 pub async fn scope_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let both = store
@@ -161,6 +175,8 @@ pub async fn scope_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 }
 
 /// After an update, a breadcrumb is found only by its new content. After a deletion, it is not found.
+///
+/// A backend that retains old versions must exclude them from searches.
 pub async fn only_the_current_version_is_found<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -202,6 +218,9 @@ pub async fn only_the_current_version_is_found<S: StoreUnderTest>(
 }
 
 /// A breadcrumb exists until its time to live ends.
+///
+/// The store's clock decides about [`Breadcrumb::ttl`](crate::Breadcrumb::ttl). An expired
+/// breadcrumb can still occupy space.
 pub async fn what_expires_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let stays = store.create(note("a")).await?;
@@ -221,6 +240,10 @@ pub async fn what_expires_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), 
 }
 
 /// A store that declares vector search supports it. Any other store returns an error.
+///
+/// Without the capability, the error is
+/// [`StoreError::Unsupported`](crate::store::StoreError::Unsupported), so that callers do not read
+/// an empty result.
 pub async fn vector_search_is_as_declared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     some_notes(&store, 3).await?;

@@ -16,6 +16,12 @@ use std::sync::Arc;
 
 /// A request creates and stores its breadcrumb as a commit does. A repeated request with the key returns the same trigger, even
 /// after the trigger changed, its run ended, or the trigger was deleted.
+///
+/// The answer of [`request`](crate::store::RunLedger::request) is
+/// [`Requested::Existing`](crate::store::Requested::Existing).
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
 pub async fn a_repeated_request_returns_the_first_trigger<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -49,6 +55,12 @@ pub async fn a_repeated_request_returns_the_first_trigger<S: StoreUnderTest>(
 }
 
 /// A request that creates a breadcrumb publishes one event. A repeated request publishes none.
+///
+/// A repeated [`request`](crate::store::RunLedger::request) publishes no event, so it triggers no
+/// second run.
+///
+/// Not checked for a store without a ledger, an event source or
+/// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
 pub async fn a_request_is_announced_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
@@ -74,6 +86,12 @@ pub async fn a_request_is_announced_once<S: StoreUnderTest>(subject: &S) -> Resu
 }
 
 /// Of many concurrent requests with one idempotency key, on several handles, exactly one creates a breadcrumb. All return its ID.
+///
+/// Record the key and the breadcrumb of [`request`](crate::store::RunLedger::request) in one step,
+/// for example with a unique index.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
 pub async fn of_many_requests_with_one_key_one_creates<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -99,6 +117,12 @@ pub async fn of_many_requests_with_one_key_one_creates<S: StoreUnderTest>(
 
 /// A request fails if an earlier request used the same idempotency key with a different breadcrumb. The failed request creates
 /// nothing.
+///
+/// The error is [`StoreError::KeyConflict`](crate::store::StoreError::KeyConflict). Save a digest
+/// of the breadcrumb with the key.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
 pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -121,6 +145,11 @@ pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: StoreUnderTest>(
 
 /// Idempotency keys of requests belong to their executor: another executor can use the same key, and one executor can use several
 /// keys.
+///
+/// The key of the record is the tenant, the executor ID and the idempotency key.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
 pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
@@ -149,6 +178,14 @@ pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Re
 }
 
 /// A tenant cannot see the idempotency keys of another tenant's requests.
+///
+/// The key of the record includes the tenant.
+///
+/// Not checked for a store without a ledger, several tenants or
+/// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
+///
+/// Checked only in part without
+/// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
 pub async fn keys_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
@@ -162,6 +199,12 @@ pub async fn keys_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result
 }
 
 /// A rejected request creates no breadcrumb and records no idempotency key.
+///
+/// The caller can correct the breadcrumb and repeat [`request`](crate::store::RunLedger::request)
+/// with the same key.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
 pub async fn a_refused_request_records_no_key<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -10,6 +10,11 @@ use crate::store::{
 
 /// A page of runs contains only runs that the query selects by executor, state, failure code and enqueue time. The most recently
 /// enqueued run comes first.
+///
+/// The method is [`runs_page`](crate::store::RunLedger::runs_page).
+/// [`RunPage::new`](crate::store::RunPage::new) creates the page from the rows.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -70,6 +75,11 @@ pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
 
 /// The page queries from the first to the last page return each unchanged run exactly once. Other runs can be added, claimed and
 /// redone between the pages.
+///
+/// [`RunCursor`](crate::store::RunCursor) is the sequence number of the last row of a page, so an
+/// offset is not enough.
+///
+/// Not checked for a store without a ledger.
 pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -113,6 +123,10 @@ pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Resu
 }
 
 /// The limit of a page of runs is clamped to 1 to 1,000, and defaults to 100.
+///
+/// [`RunQuery::page_size`](crate::store::RunQuery::page_size) returns the clamped limit.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -145,6 +159,10 @@ pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result
 
 /// A transferred run that left the order of its ordering key is listed before all other runs. This ends when a worker accepts the
 /// run or the run ends.
+///
+/// Its row has a sequence number above all others until it is accepted.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_left_its_position_is_on_the_first_page<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -8,6 +8,9 @@ use crate::store::{
 };
 
 /// **Identified.** Clones of a store handle have the same identity. Handles on other data have another one.
+///
+/// A runtime claims runs once for all handles with equal identities, see
+/// [`StoreId`](crate::store::StoreId).
 pub async fn an_identity_is_that_of_the_data<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (ours, others) = (subject.fresh().await, subject.fresh().await);
     let identity = ours.identity();
@@ -31,6 +34,13 @@ pub async fn an_identity_is_that_of_the_data<S: StoreUnderTest>(subject: &S) -> 
 }
 
 /// **Tenants apart.** A store handle of another tenant cannot read, change or delete the breadcrumbs of a tenant.
+///
+/// Include the tenant in each key and in each condition of the backend.
+///
+/// Not checked for a store without several tenants.
+///
+/// Checked only in part without
+/// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
 pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let theirs = other_tenant(subject, &ours).await?;
@@ -94,6 +104,13 @@ pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
 }
 
 /// **Tenants apart.** A store handle of another tenant cannot see, claim or end the runs of a tenant.
+///
+/// Two tenants can have runs with the same executor, trigger and version.
+///
+/// Not checked for a store without a ledger or several tenants.
+///
+/// Checked only in part without
+/// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
 pub async fn runs_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let theirs = other_tenant(subject, &ours).await?;

@@ -10,6 +10,11 @@ use crate::store::{BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef,
 
 /// A claim of one run returns `Running` while an earlier run with the same ordering key has not ended. The claim still adds the
 /// run's ledger row. After the end of the earlier run, a claim is granted.
+///
+/// [`claim`](crate::store::RunLedger::claim) respects ordering keys like
+/// [`claim_next`](crate::store::RunLedger::claim_next).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -32,6 +37,11 @@ pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
 
 /// A claim of one run returns `Running` with a future time if a ready or suspended run with the same ordering key comes first.
 /// The worker can repeat the claim at that time.
+///
+/// The field is `until` of [`Claim::Running`](crate::store::Claim::Running). A time in the past
+/// would cause a busy loop.
+///
+/// Not checked for a store without a ledger.
 pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -63,6 +73,10 @@ pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
 }
 
 /// A run that is redone goes to the end of the order of its ordering key.
+///
+/// [`redo`](crate::store::RunLedger::redo) gives the row a new sequence number.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_is_redone_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -87,6 +101,12 @@ pub async fn a_run_that_is_redone_goes_to_the_end<S: StoreUnderTest>(
 }
 
 /// A run that is made ready again because its trigger version now exists goes to the end of the order of its ordering key.
+///
+/// [`enqueue`](crate::store::RunLedger::enqueue) gives the row that it makes ready again a new
+/// sequence number.
+///
+/// Not checked for a store without a ledger or
+/// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -111,6 +131,10 @@ pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
 
 /// The run of an older trigger version is superseded and no longer blocks the next run of its ordering key. The newer run goes to
 /// the end of the order of its own key.
+///
+/// The argument `instead_of` of [`claim`](crate::store::RunLedger::claim) ends the older run.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -136,6 +160,11 @@ pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
 
 /// A run of a later trigger version is granted even if it is behind the run of an older version in the order of their ordering key.
 /// The claim supersedes the older run in the same step.
+///
+/// The argument `instead_of` of [`claim`](crate::store::RunLedger::claim) ends the older run before
+/// the order is checked.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -152,6 +181,10 @@ pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
 }
 
 /// The ledger row of a run retains the ordering key with which it was added, and returns it.
+///
+/// Save [`RunRef::order`](crate::store::RunRef::order) with the row.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_row_keeps_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -175,6 +208,10 @@ pub async fn a_row_keeps_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Res
 
 /// A run that was added without an ordering key remains without a key when it is redone. A key in the `RunRef` of the redo has no
 /// effect, so the run waits for no other run.
+///
+/// The ordering key belongs to the row, and not to the caller's [`RunRef`](crate::store::RunRef).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -193,6 +230,10 @@ pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: StoreUnderTe
 }
 
 /// If one call adds a run twice, the first ordering key counts.
+///
+/// [`enqueue`](crate::store::RunLedger::enqueue) adds the runs of one call in order.
+///
+/// Not checked for a store without a ledger.
 pub async fn of_two_ordering_keys_the_first_counts<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -61,6 +61,14 @@ impl WordCounts {
 
 /// In a vector search, a breadcrumb with the text of the query comes first, and each result has a score if the store's
 /// capabilities declare scores.
+///
+/// The suite embeds with [`WordCounts`](crate::store::conformance::WordCounts), so configure the
+/// store under test with it.
+///
+/// Not checked for a store without
+/// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).
+///
+/// Checked only in part without [`Capabilities::scores`](crate::store::Capabilities::scores).
 pub async fn the_nearest_come_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
 
@@ -92,6 +100,11 @@ pub async fn the_nearest_come_first<S: StoreUnderTest>(subject: &S) -> Result<()
 
 /// A vector search returns only breadcrumbs that match the query's selector, scope tags, position and exclusions, even if others are
 /// more similar.
+///
+/// A vector index that filters afterwards can return too few results, so search again without it.
+///
+/// Not checked for a store without
+/// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).
 pub async fn near_is_within_the_whole_selector<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -140,6 +153,12 @@ pub async fn near_is_within_the_whole_selector<S: StoreUnderTest>(
 }
 
 /// A vector search omits breadcrumbs with a score below the query's minimum.
+///
+/// A breadcrumb with exactly the minimum score is in the result.
+///
+/// Not checked for a store without
+/// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search) or
+/// [`Capabilities::scores`](crate::store::Capabilities::scores).
 pub async fn near_enough<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [_, _, cat]) = three(subject).await?;
 
@@ -167,6 +186,12 @@ pub async fn near_enough<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 }
 
 /// Of breadcrumbs with equal scores in a vector search, the newest comes first.
+///
+/// Break ties by [`Breadcrumb::order_key`](crate::Breadcrumb::order_key).
+///
+/// Not checked for a store without
+/// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search) or
+/// [`Capabilities::scores`](crate::store::Capabilities::scores).
 pub async fn as_near_is_newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut expected = Vec::new();
@@ -187,6 +212,14 @@ pub async fn as_near_is_newest_first<S: StoreUnderTest>(subject: &S) -> Result<(
 }
 
 /// A vector search finds a breadcrumb by the text of its current version only, and not by the text of an older version.
+///
+/// Replace the vector with each update, also if a later step computes the vector.
+///
+/// Not checked for a store without
+/// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search) or
+/// [`Capabilities::embeds_updates`](crate::store::Capabilities::embeds_updates).
+///
+/// Checked only in part without [`Capabilities::scores`](crate::store::Capabilities::scores).
 pub async fn near_by_what_it_says_now<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, _]) = three(subject).await?;
     let says_cat = Patch::new().title(CAT).context(json!({"text": CAT}));
@@ -218,6 +251,11 @@ pub async fn near_by_what_it_says_now<S: StoreUnderTest>(subject: &S) -> Result<
 }
 
 /// A vector search returns no deleted and no expired breadcrumb.
+///
+/// Remove the vector with the breadcrumb, or check the breadcrumb after the search of an index.
+///
+/// Not checked for a store without
+/// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).
 pub async fn what_is_gone_is_not_near<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
     let now = store.get(apples).await?.created_at;
@@ -242,6 +280,14 @@ pub async fn what_is_gone_is_not_near<S: StoreUnderTest>(subject: &S) -> Result<
 
 /// Vector search ignores the fields that `llm_hints` exclude. The hints can be in the breadcrumb or in the definition of its
 /// schema.
+///
+/// Hints can hide secrets from models, so an embedder must not receive the hidden fields.
+///
+/// Not checked for a store without
+/// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search) or
+/// [`Capabilities::embeds_hinted`](crate::store::Capabilities::embeds_hinted).
+///
+/// Checked only in part without [`Capabilities::scores`](crate::store::Capabilities::scores).
 pub async fn near_by_what_hints_leave<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hints = json!({"exclude": ["hidden"]});
@@ -285,6 +331,14 @@ pub async fn near_by_what_hints_leave<S: StoreUnderTest>(subject: &S) -> Result<
 }
 
 /// A vector search returns no breadcrumb of another tenant, however similar it is.
+///
+/// A shared vector index must filter by tenant.
+///
+/// Not checked for a store without several tenants or
+/// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).
+///
+/// Checked only in part without
+/// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
 pub async fn tenants_apart_by_meaning<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [_, _, cat]) = three(subject).await?;
     let other = other_tenant(subject, &store).await?;

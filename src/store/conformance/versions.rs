@@ -26,6 +26,11 @@ async fn accept_transfers(
 }
 
 /// A transferred run becomes due when a worker of its executor version accepts it, and not before. It has used no attempt.
+///
+/// The methods are [`transfer`](crate::store::RunLedger::transfer) and
+/// [`accept_transfers`](crate::store::RunLedger::accept_transfers).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -92,6 +97,10 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
 }
 
 /// A transferred run that no worker accepts becomes due at the given time.
+///
+/// The time is the argument `until` of [`transfer`](crate::store::RunLedger::transfer).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -115,6 +124,10 @@ pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: StoreUnderTest>(
 }
 
 /// A transferred run that holds its position blocks the later runs with its ordering key.
+///
+/// The position is [`KeyPosition::Held`](crate::store::KeyPosition::Held).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -154,6 +167,10 @@ async fn transfer_out_of_position(
 
 /// A transferred run that left its position in the order of its ordering key blocks no other run. When it is accepted, it goes to
 /// the end of the order.
+///
+/// The position is [`KeyPosition::Left`](crate::store::KeyPosition::Left).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -191,6 +208,11 @@ pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
 
 /// If transfers have taken all runs of an ordering key out of the key's order, a later run of the key does not wait. The transferred
 /// runs retain their order among themselves.
+///
+/// [`accept_transfers`](crate::store::RunLedger::accept_transfers) adds them behind all others, in
+/// their previous order.
+///
+/// Not checked for a store without a ledger.
 pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -218,6 +240,11 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest
 
 /// Any version of an executor accepts a transferred run that left the order of its ordering key, once the transfer's time limit
 /// has passed. Other executors do not accept the run.
+///
+/// [`accept_transfers`](crate::store::RunLedger::accept_transfers) accepts it for any version of
+/// its executor.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -254,6 +281,10 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderT
 }
 
 /// A claim of a transferred run that left the order of its ordering key puts the run at the end of that order.
+///
+/// [`claim`](crate::store::RunLedger::claim) accepts the run first, and then checks the order.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -277,6 +308,10 @@ pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: Store
 
 /// A transferred run can be skipped, whether it holds or left its position in the order of its ordering key. No later run starts
 /// early because of the skip.
+///
+/// The method is [`skip`](crate::store::RunLedger::skip).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_is_transferred_can_be_skipped<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -324,6 +359,11 @@ fn three(runs: Vec<RunRef>) -> Result<[RunRef; 3], Broken> {
 }
 
 /// A transfer with a lost lease fails and changes nothing.
+///
+/// The error of [`transfer`](crate::store::RunLedger::transfer) is
+/// [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_lost_lease_transfers_nothing<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -342,6 +382,11 @@ pub async fn a_lost_lease_transfers_nothing<S: StoreUnderTest>(subject: &S) -> R
 }
 
 /// A run that was skipped because its executor did not match the trigger can be redone. No other skipped run can.
+///
+/// The reason is [`RunEnd::UNMATCHED`](crate::store::RunEnd::UNMATCHED), and the method is
+/// [`redo`](crate::store::RunLedger::redo).
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -364,6 +409,11 @@ pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: StoreUnderTest
 }
 
 /// A worker is listed with its last record, and with the times of its first and its last record.
+///
+/// The methods are [`record_worker`](crate::store::RunLedger::record_worker) and
+/// [`workers`](crate::store::RunLedger::workers).
+///
+/// Not checked for a store without a ledger.
 pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -418,6 +468,13 @@ pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), 
 }
 
 /// A tenant cannot see the workers of another tenant, and cannot accept the other tenant's transferred runs.
+///
+/// The key of a record is the tenant and the worker ID.
+///
+/// Not checked for a store without a ledger or several tenants.
+///
+/// Checked only in part without
+/// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
 pub async fn workers_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;

@@ -12,6 +12,14 @@ use crate::store::{
 use serde_json::json;
 
 /// A suspended run has no lease and is not due, and its row has the condition for which it waits.
+///
+/// [`claim`](crate::store::RunLedger::claim) answers
+/// [`Claim::Suspended`](crate::store::Claim::Suspended), and [`Run::wake`](crate::store::Run::wake)
+/// has the condition.
+///
+/// Not checked for a store without a ledger.
+///
+/// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -50,6 +58,13 @@ pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(),
 }
 
 /// A suspended run is woken once. It continues with its state and the breadcrumb that woke it, and its row still has its writes.
+///
+/// A second [`resume`](crate::store::RunLedger::resume) is
+/// [`StoreError::WrongState`](crate::store::StoreError::WrongState).
+///
+/// Not checked for a store without a ledger.
+///
+/// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
 pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -94,6 +109,11 @@ pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> 
 }
 
 /// Of several concurrent calls that wake a suspended run, one succeeds.
+///
+/// Each worker that sees the answer calls [`resume`](crate::store::RunLedger::resume), so such
+/// races are normal.
+///
+/// Not checked for a store without a ledger.
 pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -130,6 +150,11 @@ pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> R
 }
 
 /// A retry of a woken run still has the breadcrumb that woke the run, even after the run saved its progress.
+///
+/// [`save`](crate::store::RunLedger::save) replaces [`Saved::state`](crate::store::Saved::state)
+/// and retains [`Saved::with`](crate::store::Saved::with).
+///
+/// Not checked for a store without a ledger.
 pub async fn what_woke_a_run_stays_with_it<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -151,6 +176,11 @@ pub async fn what_woke_a_run_stays_with_it<S: StoreUnderTest>(subject: &S) -> Re
 }
 
 /// A suspended run is due when its time limit is reached, without a breadcrumb that woke it.
+///
+/// The time is [`Wake::until`](crate::store::Wake::until).
+/// [`claim_next`](crate::store::RunLedger::claim_next) then claims the run.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_wait_ends_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -193,6 +223,10 @@ pub async fn a_wait_ends_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(
 }
 
 /// A run that was woken can be suspended again, with another condition.
+///
+/// An agent that asks several questions is suspended several times.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -220,6 +254,12 @@ pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), 
 
 /// The ledger rejects a suspension whose wake condition is empty or invalid. The run is still running, and the caller still has the
 /// run's lease.
+///
+/// The errors are [`StoreError::EmptyWake`](crate::store::StoreError::EmptyWake) and
+/// [`StoreError::InvalidQuery`](crate::store::StoreError::InvalidQuery). Call
+/// [`Wake::check`](crate::store::Wake::check) before the commit.
+///
+/// Not checked for a store without a ledger.
 pub async fn a_wait_without_end_is_refused<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -9,6 +9,13 @@ use serde_json::json;
 
 /// A created breadcrumb has an ID, version 1, a time and its author. Reads and searches return the whole breadcrumb, including its
 /// LLM hints.
+///
+/// A field that the store loses is missing in the input of each executor. The operations are
+/// [`commit`](crate::store::BreadcrumbStore::commit), [`get`](crate::store::BreadcrumbStore::get)
+/// and [`search`](crate::store::BreadcrumbStore::search).
+///
+/// Checked only in part without
+/// [`Capabilities::chosen_author`](crate::store::Capabilities::chosen_author).
 pub async fn a_created_breadcrumb_is_read_back_whole<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -43,6 +50,11 @@ pub async fn a_created_breadcrumb_is_read_back_whole<S: StoreUnderTest>(
 
 /// An update creates the next version of a breadcrumb, with its own time and author. The time and the author of the creation do
 /// not change.
+///
+/// Each version can trigger executors, so a store must neither reuse nor skip a version number.
+///
+/// Checked only in part without
+/// [`Capabilities::chosen_author`](crate::store::Capabilities::chosen_author).
 pub async fn an_update_makes_the_next_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -79,6 +91,9 @@ pub async fn an_update_makes_the_next_version<S: StoreUnderTest>(
 }
 
 /// A patch replaces the breadcrumb fields that it names and retains all others.
+///
+/// [`Breadcrumb::patched`](crate::Breadcrumb::patched) computes the new version, so a store can
+/// call it.
 pub async fn a_patch_keeps_what_it_does_not_name<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -104,6 +119,9 @@ pub async fn a_patch_keeps_what_it_does_not_name<S: StoreUnderTest>(
 }
 
 /// **Optimistic.** An update of a breadcrumb from another version than the current one is a conflict and changes nothing.
+///
+/// The error is [`StoreError::Conflict`](crate::store::StoreError::Conflict) with the expected and
+/// the found version.
 pub async fn optimistic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let first = store.create(note("a")).await?;
@@ -132,6 +150,12 @@ pub async fn optimistic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 /// Of many concurrent updates from one breadcrumb version, one succeeds and the others are conflicts. Without
 /// [`Capabilities::exclusive_updates`](crate::store::Capabilities::exclusive_updates), at least one succeeds. In both cases there
 /// is one new version.
+///
+/// Compare the version and write in one step, for example under a lock or with a condition in the
+/// statement.
+///
+/// Checked only in part without
+/// [`Capabilities::exclusive_updates`](crate::store::Capabilities::exclusive_updates).
 pub async fn racing_updates_let_one_through<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
@@ -158,6 +182,8 @@ pub async fn racing_updates_let_one_through<S: StoreUnderTest>(subject: &S) -> R
 }
 
 /// Each write of a commit sees the earlier writes of the same commit.
+///
+/// A commit can create, update and delete one breadcrumb. Its versions then follow one another.
 pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -192,6 +218,9 @@ pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: StoreUnderT
 }
 
 /// A commit returns the written versions, one for each write, in order. Later reads return the same versions.
+///
+/// The caller uses [`Committed::written`](crate::store::Committed::written) for further updates,
+/// without a read.
 pub async fn a_commit_tells_what_it_wrote_in_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -220,6 +249,9 @@ pub async fn a_commit_tells_what_it_wrote_in_order<S: StoreUnderTest>(
 }
 
 /// A commit has at most 1,000 writes.
+///
+/// A larger commit is [`StoreError::TooManyWrites`](crate::store::StoreError::TooManyWrites), see
+/// [`Commit::MAX_WRITES`](crate::store::Commit::MAX_WRITES).
 pub async fn a_commit_takes_a_thousand_writes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -241,6 +273,13 @@ pub async fn a_commit_takes_a_thousand_writes<S: StoreUnderTest>(
 
 /// A deleted breadcrumb is not found by reads and searches. A store with tombstones returns its last version, with the next
 /// version number.
+///
+/// The error is [`StoreError::NotFound`](crate::store::StoreError::NotFound), with the tombstone if
+/// the store retains it.
+///
+/// Checked only in part without
+/// [`Capabilities::tombstones`](crate::store::Capabilities::tombstones) or
+/// [`Capabilities::chosen_author`](crate::store::Capabilities::chosen_author).
 pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
@@ -291,6 +330,9 @@ pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Res
 }
 
 /// A breadcrumb that never existed is not found, and has no tombstone.
+///
+/// Reads, updates and deletions fail with
+/// [`StoreError::NotFound`](crate::store::StoreError::NotFound).
 pub async fn what_was_never_there_is_not_found<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -308,6 +350,8 @@ pub async fn what_was_never_there_is_not_found<S: StoreUnderTest>(
 }
 
 /// **Shared.** A clone of a store handle is another handle on the same data.
+///
+/// A store in memory therefore clones a pointer, not its data.
 pub async fn shared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let clone = store.clone();
