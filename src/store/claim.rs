@@ -107,6 +107,25 @@ impl Lease {
 ///
 /// A worker executes the run of the [`lease`](Self::lease), continues from [`state`](Self::state),
 /// and ends the run in a commit.
+///
+/// ```
+/// use universal_executor::store::{Claim, RunRef};
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+/// let run = RunRef::new("pricing", order.id, order.version);
+/// let Claim::Granted(claimed) = store.claim(&run, None).await? else {
+///     return Err("another worker has the run".into());
+/// };
+/// assert_eq!((claimed.attempt, claimed.is_own), (1, false));
+/// assert!(claimed.state.is_none(), "no attempt has saved progress");
+/// assert_eq!(claimed.lineage.hops, 0, "no run wrote the trigger");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claimed {
@@ -185,6 +204,29 @@ pub struct Enqueued {
 ///     Claim::Running { until } => assert_eq!(until, claimed.lease.until),
 ///     other => return Err(format!("unexpected: {other:?}").into()),
 /// }
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+///
+/// A run that waits for an earlier run with its ordering key is not granted either:
+///
+/// ```
+/// use universal_executor::store::{Claim, RunRef};
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let mut runs = Vec::new();
+/// for _ in 0..2 {
+///     let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+///     let run = RunRef::new("pricing", order.id, order.version);
+///     runs.push(run.ordered_by(Some("customer:7")));
+/// }
+/// store.enqueue(runs.iter().cloned().map(Into::into).collect()).await?;
+///
+/// assert!(matches!(store.claim(&runs[1], None).await?, Claim::Running { .. }));
+/// assert!(matches!(store.claim(&runs[0], None).await?, Claim::Granted(_)));
 /// # Ok::<(), universal_executor::BoxError>(())
 /// # })?;
 /// # Ok::<(), universal_executor::BoxError>(())

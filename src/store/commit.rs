@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Input of [`BreadcrumbStore::commit`](super::BreadcrumbStore::commit): writes, and optionally the end of a run.
 ///
-/// A commit without an end belongs to no run: convert a list of writes with [`Commit::from`]. A
+/// A commit without an end belongs to no run: convert a list of writes with `Commit::from`. A
 /// runtime creates the commits with an end.
 /// [`BreadcrumbStore::commit`](super::BreadcrumbStore::commit) has an example of the first kind,
 /// and [`RunEnd`] of the second.
@@ -134,6 +134,8 @@ pub enum RunEnd {
     Superseded,
     /// The run is not over: its attempt continues after this commit. The ledger records the writes as the work of this run, and
     /// the lease fences them.
+    ///
+    /// An agent writes this way before its run ends. The lease stays valid for the next commit.
     Continues,
 }
 

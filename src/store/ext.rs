@@ -46,6 +46,27 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
     ///
     /// # Cancel safety
     /// If the future is dropped, the breadcrumb may have been created.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let message = NewBreadcrumb::new("user.message.v1")
+    ///     .tag("session:1")
+    ///     .created_by("ann")
+    ///     .context(json!({"message": "hello"}));
+    /// let message = store.create(message).await?;
+    ///
+    /// assert_eq!(message.version, 1);
+    /// assert_eq!(message.created_at, message.updated_at);
+    /// assert_eq!(message.context["message"], "hello");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     fn create(
         &self,
         new: NewBreadcrumb,
@@ -114,6 +135,23 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
     /// # Cancel safety
     /// If the future is dropped, the breadcrumb may have been deleted. A repeated deletion is then
     /// [`StoreError::NotFound`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::StoreError;
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let note = store.create(NewBreadcrumb::new("note.v1")).await?;
+    /// store.delete(note.id).await?;
+    ///
+    /// let again = store.delete(note.id).await;
+    /// assert!(matches!(again, Err(StoreError::NotFound { .. })));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     fn delete(&self, id: BreadcrumbId) -> impl Future<Output = Result<(), StoreError>> + Send {
         async move { only(self, Write::Delete { id, by: None }).await.map(drop) }
     }
@@ -124,6 +162,24 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
     ///
     /// # Errors
     /// See [`BreadcrumbStore::search`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// assert!(store.latest("note.v1").await?.is_none());
+    ///
+    /// let first = store.create(NewBreadcrumb::new("note.v1")).await?;
+    /// store.create(NewBreadcrumb::new("note.v1")).await?;
+    /// store.update(first.id, 1, Patch::new().title("changed")).await?;
+    /// let latest = store.latest("note.v1").await?.ok_or("no note")?;
+    /// assert_eq!(latest.id, first.id, "the last update counts");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     fn latest(
         &self,
         schema_name: &str,
@@ -139,6 +195,23 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
     ///
     /// # Errors
     /// See [`BreadcrumbStore::search`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// for title in ["a", "b", "c"] {
+    ///     store.create(NewBreadcrumb::new("note.v1").title(title)).await?;
+    /// }
+    /// let notes = store.recent("note.v1", 2).await?;
+    /// let titles: Vec<_> = notes.iter().map(|note| &*note.title).collect();
+    /// assert_eq!(titles, ["c", "b"]);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     fn recent(
         &self,
         schema_name: &str,

@@ -165,6 +165,24 @@ pub trait RunLedger: Send + Sync {
     /// # Errors
     /// The errors of [`enqueue`](Self::enqueue). If the rows were added and the claim failed, [`Enqueued::claimed`] has the
     /// error.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{ClaimId, ExecutorLimits, RunRef};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let runs = vec![RunRef::new("pricing", order.id, order.version).into()];
+    /// let of = [ExecutorLimits::new("pricing", 8)];
+    ///
+    /// let enqueued = store.enqueue_and_claim(runs, 8, &of, ClaimId::unique()).await?;
+    /// assert_eq!(enqueued.claimed?.len(), 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn enqueue_and_claim(
         &self,
         runs: Vec<NewRun>,
@@ -203,6 +221,30 @@ pub trait RunLedger: Send + Sync {
     ///
     /// # Cancel safety
     /// If the future is dropped, the leases may have been extended. Repeat the call.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{Claim, RunRef};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    /// let Claim::Granted(claimed) = store.claim(&run, None).await? else {
+    ///     return Err("another worker has the run".into());
+    /// };
+    /// let leases = [claimed.lease];
+    /// assert!(store.heartbeat(&leases).await?.is_empty());
+    ///
+    /// store.cancel(&run).await?; // by an operator
+    /// let lost = store.heartbeat(&leases).await?;
+    /// assert_eq!(lost.len(), 1);
+    /// assert_eq!(lost[0].run, run);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError>;
 
     /// Releases a run after a failed attempt, and makes it due again at `at`.
@@ -270,6 +312,31 @@ pub trait RunLedger: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use universal_executor::store::{Claim, KeyPosition, RunRef};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    /// let Claim::Granted(claimed) = store.claim(&run, None).await? else {
+    ///     return Err("another worker has the run".into());
+    /// };
+    /// let until = claimed.lease.until;
+    /// store.transfer(claimed.lease, "v2", until, KeyPosition::Held).await?;
+    ///
+    /// // A worker with this version accepts the run, and can then claim it.
+    /// let versions = [(Arc::from("pricing"), Arc::from("v2"))];
+    /// assert_eq!(store.accept_transfers(&versions).await?, 1);
+    /// assert_eq!(store.accept_transfers(&versions).await?, 0);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn transfer(
         &self,
         lease: Lease,
@@ -333,6 +400,23 @@ pub trait RunLedger: Send + Sync {
     ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use universal_executor::{MemoryStore, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let pricing: Arc<str> = "pricing".into();
+    /// store.save_positions(&[(Arc::clone(&pricing), vec![1, 2])]).await?;
+    ///
+    /// let found = store.positions(&[pricing, "unknown".into()]).await?;
+    /// assert_eq!(found, [Some(vec![1, 2]), None]);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
 
     /// Saves the progress of a running run, from which its next attempt continues.
@@ -395,6 +479,29 @@ pub trait RunLedger: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::WrongState`] if the run is in another state, [`StoreError::UnknownRun`] if the ledger does not have the run.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{RunRef, RunState, StoreError};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    /// assert!(matches!(store.redo(&run).await, Err(StoreError::UnknownRun { .. })));
+    ///
+    /// store.enqueue(vec![run.clone().into()]).await?;
+    /// let ready = store.redo(&run).await;
+    /// assert!(matches!(ready, Err(StoreError::WrongState { state: RunState::Ready, .. })));
+    ///
+    /// // A cancelled run is a failed run.
+    /// store.cancel(&run).await?;
+    /// store.redo(&run).await?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError>;
 
     /// Cancels a run that is not over. The run ends as failed, with the code [`CANCELLED`](super::RunEnd::CANCELLED) and without
@@ -544,6 +651,24 @@ pub trait RunLedger: Send + Sync {
     ///
     /// # Cancel safety
     /// If the future is dropped, the breadcrumb may have been created. Call the method again with the same request.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{NewRequest, StoreError};
+    /// use universal_executor::{MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = NewBreadcrumb::new("order.v1");
+    /// let changed = order.clone().title("changed");
+    /// store.request(NewRequest::new("pricing", "order-17", order)).await?;
+    ///
+    /// let conflict = store.request(NewRequest::new("pricing", "order-17", changed)).await;
+    /// assert!(matches!(conflict, Err(StoreError::KeyConflict { .. })));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn request(&self, request: NewRequest) -> Result<Requested, StoreError>;
 
     /// Lists the ledger rows of the runs that a filter selects, in the order in which they are due. Rows that are due at the same

@@ -162,6 +162,14 @@ impl Wake {
     ///
     /// Use it for reminders and for pauses that are longer than a retry delay. No breadcrumb wakes
     /// the run.
+    ///
+    /// ```
+    /// use universal_executor::Wake;
+    /// use universal_executor::model::Timestamp;
+    ///
+    /// let wake = Wake::at(Timestamp::from_micros(1_795_000_000_000_000));
+    /// assert!(wake.selectors.is_empty() && wake.check().is_ok());
+    /// ```
     #[must_use]
     pub fn at(time: Timestamp) -> Self {
         Self {
@@ -176,6 +184,15 @@ impl Wake {
     /// # Errors
     /// [`StoreError::InvalidQuery`] for the first selector that cannot be evaluated, [`StoreError::EmptyWake`] without a selector
     /// and a time.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::StoreError;
+    /// use universal_executor::{Selector, Wake};
+    ///
+    /// let invalid = Wake::on(Selector::schema("release.v1").matching("$.[", "eq", 1));
+    /// assert!(matches!(invalid.check(), Err(StoreError::InvalidQuery(_))));
+    /// ```
     pub fn check(&self) -> Result<(), StoreError> {
         for selector in &self.selectors {
             selector.check().map_err(StoreError::InvalidQuery)?;

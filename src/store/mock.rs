@@ -68,6 +68,22 @@ use __mock_MockExpectations_BreadcrumbStore::{__capabilities, __identity};
 ///
 /// It dereferences to the expectations of the crate `mockall`. A call without a fitting expectation
 /// panics, except for the identity and the capabilities.
+///
+/// ```
+/// use universal_executor::BreadcrumbStoreExt;
+/// use universal_executor::store::mock::MockBreadcrumbStore;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let mut store = MockBreadcrumbStore::new();
+/// store.expect_search().times(1).returning(|query| {
+///     assert_eq!(query.limit, 1);
+///     Ok(Vec::new())
+/// });
+/// assert!(store.latest("note.v1").await?.is_none());
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub struct MockBreadcrumbStore {
     expectations: MockExpectations,
     identity: Option<StoreId>,

@@ -495,6 +495,8 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// Sets whether a read returns the result of every earlier commit.
+    ///
+    /// Defaults to `false`. A store that reads from a replica must not set it.
     #[must_use]
     pub const fn reads_own_writes(mut self, yes: bool) -> Self {
         self.reads_own_writes = yes;
@@ -502,6 +504,8 @@ impl Capabilities {
     }
 
     /// Sets whether the last version of a deleted breadcrumb can be read as a tombstone.
+    ///
+    /// Defaults to `false`.
     #[must_use]
     pub const fn tombstones(mut self, yes: bool) -> Self {
         self.tombstones = yes;
@@ -509,6 +513,9 @@ impl Capabilities {
     }
 
     /// Sets whether the store supports [`BreadcrumbStore::vector_search`].
+    ///
+    /// Defaults to `false`. Set also [`scores`](Self::scores()) and
+    /// [`embeds_updates`](Self::embeds_updates()) if they apply.
     #[must_use]
     pub const fn vector_search(mut self, yes: bool) -> Self {
         self.vector_search = yes;
@@ -516,6 +523,8 @@ impl Capabilities {
     }
 
     /// Sets whether the writer chooses the author of a breadcrumb version.
+    ///
+    /// Defaults to `false`.
     #[must_use]
     pub const fn chosen_author(mut self, yes: bool) -> Self {
         self.chosen_author = yes;
@@ -523,6 +532,9 @@ impl Capabilities {
     }
 
     /// Sets whether the ledger records which run wrote each breadcrumb version.
+    ///
+    /// Defaults to `false`. Needs a ledger in the same backend, which records the run of each
+    /// write.
     #[must_use]
     pub const fn lineage(mut self, yes: bool) -> Self {
         self.lineage = yes;
@@ -530,6 +542,8 @@ impl Capabilities {
     }
 
     /// Sets whether a commit of several writes is visible in full or not at all.
+    ///
+    /// Defaults to `false`. Needs a transaction, or an equivalent, in the backend.
     #[must_use]
     pub const fn atomic(mut self, yes: bool) -> Self {
         self.atomic = yes;
@@ -537,6 +551,8 @@ impl Capabilities {
     }
 
     /// Sets whether a commit stores its writes and the end of a run in one step.
+    ///
+    /// Defaults to `false`. Needs the breadcrumbs and the ledger in one transaction.
     #[must_use]
     pub const fn atomic_ends(mut self, yes: bool) -> Self {
         self.atomic_ends = yes;
@@ -544,6 +560,8 @@ impl Capabilities {
     }
 
     /// Sets whether one of several concurrent updates from one breadcrumb version succeeds and the others are conflicts.
+    ///
+    /// Defaults to `false`.
     #[must_use]
     pub const fn exclusive_updates(mut self, yes: bool) -> Self {
         self.exclusive_updates = yes;
@@ -551,6 +569,8 @@ impl Capabilities {
     }
 
     /// Sets whether vector search finds an updated breadcrumb by its current text.
+    ///
+    /// Defaults to `false`.
     #[must_use]
     pub const fn embeds_updates(mut self, yes: bool) -> Self {
         self.embeds_updates = yes;
@@ -558,6 +578,8 @@ impl Capabilities {
     }
 
     /// Sets whether vector search omits the fields that the `llm_hints` of a breadcrumb exclude.
+    ///
+    /// Defaults to `false`.
     #[must_use]
     pub const fn embeds_hinted(mut self, yes: bool) -> Self {
         self.embeds_hinted = yes;
@@ -565,6 +587,8 @@ impl Capabilities {
     }
 
     /// Sets whether a tenant of the store can have any name.
+    ///
+    /// Defaults to `false`.
     #[must_use]
     pub const fn named_tenants(mut self, yes: bool) -> Self {
         self.named_tenants = yes;
@@ -572,6 +596,8 @@ impl Capabilities {
     }
 
     /// Sets whether vector search returns a score for each breadcrumb.
+    ///
+    /// Defaults to `false`.
     #[must_use]
     pub const fn scores(mut self, yes: bool) -> Self {
         self.scores = yes;
@@ -579,6 +605,8 @@ impl Capabilities {
     }
 
     /// Sets whether the store reads any page of a long list in about the same time, so that the runtime catches up oldest first.
+    ///
+    /// Defaults to `false`.
     #[must_use]
     pub const fn oldest_first(mut self, yes: bool) -> Self {
         self.oldest_first = yes;
@@ -586,6 +614,8 @@ impl Capabilities {
     }
 
     /// Sets whether the ledger creates one breadcrumb for each key of a [request](RunLedger::request).
+    ///
+    /// Defaults to `false`.
     #[must_use]
     pub const fn keyed_requests(mut self, yes: bool) -> Self {
         self.keyed_requests = yes;
@@ -593,6 +623,8 @@ impl Capabilities {
     }
 
     /// Sets whether the store recognises earlier responses of a run without a ledger.
+    ///
+    /// Defaults to `false`. It is for stores without a ledger.
     #[must_use]
     pub const fn run_keys(mut self, yes: bool) -> Self {
         self.run_keys = yes;

@@ -92,6 +92,27 @@ impl Query {
     ///
     /// The limit selects the newest breadcrumbs in each order. With [`Order::OldestFirst`], the
     /// result has the same breadcrumbs in reverse.
+    ///
+    /// ```
+    /// use universal_executor::model::Order;
+    /// use universal_executor::store::Query;
+    /// use universal_executor::{
+    ///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// for title in ["first", "second", "third"] {
+    ///     store.create(NewBreadcrumb::new("note.v1").title(title)).await?;
+    /// }
+    /// let query = Query::new(Selector::schema("note.v1")).limit(2).order(Order::OldestFirst);
+    /// let found = store.search(&query).await?;
+    /// let titles: Vec<_> = found.iter().map(|note| &*note.title).collect();
+    /// assert_eq!(titles, ["second", "third"], "the newest two, in reverse");
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
@@ -121,6 +142,24 @@ impl Query {
     /// Selects only breadcrumbs that were updated after a time.
     ///
     /// The time itself is excluded. All times are from the store's clock.
+    ///
+    /// ```
+    /// use universal_executor::store::Query;
+    /// use universal_executor::{
+    ///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let first = store.create(NewBreadcrumb::new("note.v1")).await?;
+    /// let second = store.create(NewBreadcrumb::new("note.v1")).await?;
+    ///
+    /// let later = Query::new(Selector::schema("note.v1")).after(first.updated_at);
+    /// assert_eq!(store.search(&later).await?, [second]);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn after(mut self, time: Timestamp) -> Self {
         self.after = Some(time);

@@ -59,6 +59,14 @@ impl RunQuery {
     }
 
     /// Returns a query for the failed runs of the tenant.
+    ///
+    /// ```
+    /// use universal_executor::store::{RunQuery, RunState};
+    ///
+    /// let timeouts = RunQuery::failed().executor("pricing").code("timeout").limit(20);
+    /// assert_eq!(timeouts.states, [RunState::Failed]);
+    /// assert_eq!(timeouts.page_size(), 20);
+    /// ```
     #[must_use]
     pub fn failed() -> Self {
         Self::all().state(RunState::Failed)
@@ -90,6 +98,8 @@ impl RunQuery {
     }
 
     /// Restricts the query to runs that were added at a time or later.
+    ///
+    /// The time is by the store's clock, and inclusive.
     #[must_use]
     pub fn added_from(mut self, time: Timestamp) -> Self {
         self.added_from = Some(time);
@@ -97,6 +107,9 @@ impl RunQuery {
     }
 
     /// Restricts the query to runs that were added before a time.
+    ///
+    /// The time is by the store's clock, and exclusive. With [`added_from`](Self::added_from()), it
+    /// selects an interval, such as the last day.
     #[must_use]
     pub fn added_before(mut self, time: Timestamp) -> Self {
         self.added_before = Some(time);
@@ -213,6 +226,21 @@ pub struct RunPage {
 impl RunPage {
     /// Creates a page from runs with their positions in the ledger, newest first. `runs` has up to
     /// [`page_size`](RunQuery::page_size) runs, and one more if this page is not the last one.
+    ///
+    /// ```
+    /// use universal_executor::BreadcrumbId;
+    /// use universal_executor::model::Timestamp;
+    /// use universal_executor::store::{Run, RunPage, RunQuery, RunRef, RunState};
+    ///
+    /// let run = |version| {
+    ///     let run = RunRef::new("pricing", BreadcrumbId::NIL, version);
+    ///     Run::new(run, RunState::Ready, Timestamp::UNIX_EPOCH)
+    /// };
+    /// // A ledger reads one row more than the page has, to learn whether there is another page.
+    /// let page = RunPage::new(vec![(7, run(2)), (6, run(1))], &RunQuery::all().limit(1));
+    /// assert_eq!(page.runs.len(), 1);
+    /// assert_eq!(page.next.map(|next| next.as_u64()), Some(7));
+    /// ```
     #[must_use]
     pub fn new(mut runs: Vec<(u64, Run)>, query: &RunQuery) -> Self {
         let size = query.page_size();

@@ -89,6 +89,18 @@ impl WorkerRecord {
 /// A version of an executor. Versions with equal subscriptions count as the same version, even if their code differs.
 ///
 /// So a deploy that changes only code creates no new version, and no run is transferred for it.
+///
+/// ```
+/// use universal_executor::store::ExecutorVersion;
+/// use universal_executor::{Subscription, Subscriptions};
+///
+/// let old = Subscriptions::new([Subscription::trigger("order.v1")])?;
+/// let new = Subscriptions::new([Subscription::trigger("order.v2")])?;
+/// let [old, new] = [old, new].map(|of| ExecutorVersion::new("pricing", &of));
+/// assert_ne!(old.version(), new.version());
+/// assert_eq!(&*old.version().executor, "pricing");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ExecutorVersion {

@@ -76,8 +76,8 @@ pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
 /// The page queries from the first to the last page return each unchanged run exactly once. Other runs can be added, claimed and
 /// redone between the pages.
 ///
-/// [`RunCursor`](crate::store::RunCursor) is the sequence number of the last row of a page, so an
-/// offset is not enough.
+/// An offset is not enough, because runs are added between the pages. Use a sequence number of the
+/// rows as [`RunCursor`](crate::store::RunCursor).
 ///
 /// Not checked for a store without a ledger.
 pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
@@ -160,7 +160,7 @@ pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result
 /// A transferred run that left the order of its ordering key is listed before all other runs. This ends when a worker accepts the
 /// run or the run ends.
 ///
-/// Its row has a sequence number above all others until it is accepted.
+/// In the stores of this crate, its row has a sequence number above all others until it is accepted.
 ///
 /// Not checked for a store without a ledger.
 pub async fn a_run_that_left_its_position_is_on_the_first_page<S: StoreUnderTest>(

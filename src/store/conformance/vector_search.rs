@@ -62,8 +62,8 @@ impl WordCounts {
 /// In a vector search, a breadcrumb with the text of the query comes first, and each result has a score if the store's
 /// capabilities declare scores.
 ///
-/// The suite embeds with [`WordCounts`](crate::store::conformance::WordCounts), so configure the
-/// store under test with it.
+/// Configure the store under test with [`WordCounts`](crate::store::conformance::WordCounts), which
+/// needs no model.
 ///
 /// Not checked for a store without
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).

@@ -331,7 +331,7 @@ pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Res
 
 /// A breadcrumb that never existed is not found, and has no tombstone.
 ///
-/// Reads, updates and deletions fail with
+/// Reads and deletions fail with
 /// [`StoreError::NotFound`](crate::store::StoreError::NotFound).
 pub async fn what_was_never_there_is_not_found<S: StoreUnderTest>(
     subject: &S,

@@ -89,6 +89,24 @@ pub enum Fault {
 /// Source of an error that a [`Faulty`] store or event source injected.
 ///
 /// Find it in the source of an error, to distinguish injected errors from real ones.
+///
+/// ```
+/// use std::error::Error;
+/// use universal_executor::store::{Fault, Faulty, Injected, Moment, Operation};
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let store = Faulty::new(MemoryStore::default(), |operation, moment| match (operation, moment) {
+///     (Operation::Commit, Moment::Before) => Fault::Fail,
+///     _ => Fault::None,
+/// });
+/// let error = store.create(NewBreadcrumb::new("note.v1")).await.unwrap_err();
+/// let injected = error.source().and_then(|cause| cause.downcast_ref::<Injected>());
+/// assert_eq!(injected.map(|one| one.operation), Some(Operation::Commit));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a fault was injected {} {operation}", moment.name())]
 #[non_exhaustive]

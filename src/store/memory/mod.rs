@@ -259,6 +259,31 @@ impl MemoryStore {
     /// [`Runtime::on`](crate::Runtime::on) uses this source, so most programs do not call the
     /// method. Use it to subscribe outside of a runtime, or with
     /// [`Runtime::on_source`](crate::Runtime::on_source).
+    ///
+    /// # Examples
+    /// ```
+    /// use futures::StreamExt;
+    /// use universal_executor::source::StartAt;
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, EventKind, EventSource, MemoryStore, NewBreadcrumb,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let note = store.create(NewBreadcrumb::new("note.v1")).await?;
+    /// store.delete(note.id).await?;
+    ///
+    /// // The store retains the events of both commits.
+    /// let mut events = store.events().subscribe(StartAt::Beginning).await?;
+    /// for kind in [EventKind::Created, EventKind::Deleted] {
+    ///     let delivery = events.next().await.ok_or("the stream ended")??;
+    ///     assert_eq!(delivery.event.effective_kind(), kind);
+    ///     delivery.ack().await?;
+    /// }
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn events(&self) -> impl EventSource + use<> {
         MemoryEvents {

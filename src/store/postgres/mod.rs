@@ -178,6 +178,18 @@ impl PostgresStore {
     /// Returns a handle on the same store for another tenant. A tenant needs no registration.
     ///
     /// The handle shares the connections of this one. The name can be any string.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use universal_executor::{BoxError, BreadcrumbStoreExt, NewBreadcrumb, PostgresStore};
+    ///
+    /// # async fn example(store: PostgresStore) -> Result<(), BoxError> {
+    /// let acme = store.in_tenant("acme");
+    /// acme.create(NewBreadcrumb::new("note.v1")).await?;
+    /// assert!(store.latest("note.v1").await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
         let named = Named::new(tenant, self.database.recent.of(tenant));
@@ -204,6 +216,23 @@ impl PostgresStore {
     ///
     /// Use it for a consumer that must see each event across restarts, such as an export.
     /// Acknowledge each delivery with [`Delivery::ack`](crate::Delivery::ack).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use futures::StreamExt;
+    /// use universal_executor::source::StartAt;
+    /// use universal_executor::{BoxError, EventSource, PostgresStore};
+    ///
+    /// # async fn example(store: PostgresStore) -> Result<(), BoxError> {
+    /// let mut events = store.events_of("export").subscribe(StartAt::Beginning).await?;
+    /// while let Some(delivery) = events.next().await {
+    ///     let delivery = delivery?;
+    ///     println!("{} v{}", delivery.event.breadcrumb_id, delivery.event.version);
+    ///     delivery.ack().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn events_of(&self, consumer: &str) -> impl EventSource + use<> {
         self.source(Some(consumer.into()))
@@ -249,6 +278,10 @@ impl PostgresStore {
     /// # Errors
     /// [`StoreError::Embedding`] if the embedder fails, [`StoreError::Unavailable`] if the server does not answer. Vectors that were
     /// stored before the failure remain.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the vectors that were stored until then remain. The next use of
+    /// the tenant embeds the rest in the background.
     pub async fn embedded(&self) -> Result<usize, StoreError> {
         match &self.keeper {
             Some(keeper) => keeper.embedded(self).await,
@@ -274,6 +307,22 @@ impl PostgresStore {
     ///
     /// # Cancel safety
     /// Dropping the future closes its connection. The server may complete the index, or leave an invalid one, which the next call replaces.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use universal_executor::store::embedding::{Embedder, EmbeddingConfig};
+    /// use universal_executor::{BoxError, PostgresStore};
+    ///
+    /// # async fn example(embedder: impl Embedder) -> Result<(), BoxError> {
+    /// let store = PostgresStore::builder("postgres://db.internal/agents?sslmode=verify-full")
+    ///     .embeddings(EmbeddingConfig::new(embedder))
+    ///     .connect()
+    ///     .await?;
+    /// store.embedded().await?;
+    /// store.index_vectors().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn index_vectors(&self) -> Result<(), StoreError> {
         let (config, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
         let dimensions = config.config.dimensions();

@@ -146,6 +146,21 @@ impl RcrtStore {
     ///
     /// Pass it to [`Runtime::on_source`](crate::Runtime::on_source). A store of this type has no
     /// source that [`Runtime::on`](crate::Runtime::on) could use.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use universal_executor::{BoxError, MemoryStore, RcrtStore, Runtime, WithLedger};
+    ///
+    /// # async fn example() -> Result<(), BoxError> {
+    /// let owner = "00000000-0000-0000-0000-000000000001";
+    /// let server = RcrtStore::builder("http://localhost:8080", owner).build()?;
+    /// let events = server.events();
+    /// let store = WithLedger::new(server, MemoryStore::default().in_tenant(owner));
+    /// let builder = Runtime::on_source(&store, events);
+    /// # drop(builder);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn events(&self) -> SseSource {
         self.events.clone()

@@ -270,6 +270,21 @@ impl SqliteBuilder {
     /// embedder creates the vectors again.
     ///
     /// Use this once, to change the model, or after the display hints in a schema definition have changed.
+    ///
+    /// ```no_run
+    /// use universal_executor::store::embedding::{Embedder, EmbeddingConfig};
+    /// use universal_executor::{BoxError, SqliteStore};
+    ///
+    /// # async fn example(new_model: impl Embedder) -> Result<(), BoxError> {
+    /// let store = SqliteStore::builder("agents.db")
+    ///     .embeddings(EmbeddingConfig::new(new_model))
+    ///     .forget_vectors() // remove this line after the first start
+    ///     .open()
+    ///     .await?;
+    /// # drop(store);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn forget_vectors(mut self) -> Self {
         self.settings.forgets_vectors = true;

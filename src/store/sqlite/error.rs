@@ -21,9 +21,11 @@ use std::time::Duration;
 /// ```
 /// use universal_executor::SqliteStore;
 /// use universal_executor::error::Retry;
+/// use universal_executor::store::SqliteError;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// let error = SqliteStore::open("/no/such/folder/agents.db").await.unwrap_err();
+/// let error = SqliteStore::open(":memory:").await.unwrap_err();
+/// assert!(matches!(error, SqliteError::NotAFile { .. }));
 /// assert_eq!(error.retry(), Retry::Never);
 /// # Ok::<(), universal_executor::BoxError>(())
 /// # })?;

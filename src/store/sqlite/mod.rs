@@ -167,6 +167,27 @@ impl SqliteStore {
     /// Returns a handle on the same store for another tenant. A tenant needs no registration.
     ///
     /// The handle shares the connections and threads of this one. The name can be any string.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
+    ///
+    /// # let folder = std::env::temp_dir().join(format!("ux-doc-tenant-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let path = folder.join("agents.db");
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = SqliteStore::open(&path).await?;
+    /// let acme = store.in_tenant("acme");
+    /// acme.create(NewBreadcrumb::new("note.v1")).await?;
+    ///
+    /// assert_eq!((store.tenant(), acme.tenant()), ("default", "acme"));
+    /// assert!(store.latest("note.v1").await?.is_none());
+    /// # drop((store, acme));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
         Self::handle(Arc::clone(&self.opened), tenant.into())
@@ -193,6 +214,23 @@ impl SqliteStore {
     ///
     /// Use it for a consumer that must see each event across restarts, such as an export.
     /// Acknowledge each delivery with [`Delivery::ack`](crate::Delivery::ack).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use futures::StreamExt;
+    /// use universal_executor::source::StartAt;
+    /// use universal_executor::{BoxError, EventSource, SqliteStore};
+    ///
+    /// # async fn example(store: SqliteStore) -> Result<(), BoxError> {
+    /// let mut events = store.events_of("export").subscribe(StartAt::Beginning).await?;
+    /// while let Some(delivery) = events.next().await {
+    ///     let delivery = delivery?;
+    ///     println!("{} v{}", delivery.event.breadcrumb_id, delivery.event.version);
+    ///     delivery.ack().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn events_of(&self, consumer: &str) -> impl EventSource + use<> {
         self.source(Some(consumer.into()))
@@ -242,6 +280,30 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError::Embedding`] if the embedder fails, [`StoreError::Unavailable`] if the file cannot be used now. Vectors that were
     /// stored before the failure remain.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the vectors that were stored until then remain. The next use of
+    /// the tenant embeds the rest in the background.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use universal_executor::store::embedding::{Embedder, EmbeddingConfig};
+    /// use universal_executor::store::{Query, VectorQuery};
+    /// use universal_executor::{BoxError, BreadcrumbStore, Selector, SqliteStore};
+    ///
+    /// # async fn example(embedder: impl Embedder) -> Result<(), BoxError> {
+    /// let config = EmbeddingConfig::new(embedder);
+    /// let store = SqliteStore::builder("agents.db").embeddings(config).open().await?;
+    /// let rejected = store.embedded().await?;
+    /// println!("{rejected} breadcrumbs have no vector");
+    ///
+    /// let notes = Query::new(Selector::schema("note.v1")).limit(3);
+    /// for found in store.vector_search(&VectorQuery::new(notes, "delivery times")).await? {
+    ///     println!("{:?} {}", found.score, found.breadcrumb.title);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn embedded(&self) -> Result<usize, StoreError> {
         match &self.keeper {
             Some(keeper) => keeper.embedded(self).await,
@@ -261,6 +323,26 @@ impl SqliteStore {
     ///
     /// # Cancel safety
     /// If the future is dropped, the handle is dropped too, and only the wait ends.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
+    ///
+    /// # let folder = std::env::temp_dir().join(format!("ux-doc-close-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let path = folder.join("agents.db");
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = SqliteStore::open(&path).await?;
+    /// let clone = store.clone();
+    /// clone.create(NewBreadcrumb::new("note.v1")).await?;
+    ///
+    /// drop(clone); // `close` would wait for it
+    /// store.close().await;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     pub async fn close(self) {
         let closed = self.opened.closed();
         drop(self);

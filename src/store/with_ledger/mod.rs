@@ -109,6 +109,29 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     /// Bind both handles to the same tenant. The second store can be small, for example a
     /// [`MemoryStore`](super::MemoryStore) for tests or a `SqliteStore` in production. Its ledger
     /// must be shared by all workers of the first store.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{RunRef, RunState};
+    /// use universal_executor::{
+    ///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger, WithLedger,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let (service, runs) = (MemoryStore::default(), MemoryStore::default());
+    /// let store = WithLedger::new(service.in_tenant("acme"), runs.in_tenant("acme"));
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let ledger = store.ledger().ok_or("no ledger")?;
+    /// ledger.enqueue(vec![RunRef::new("pricing", order.id, order.version).into()]).await?;
+    ///
+    /// // The breadcrumb is in the first store, and the run in the second one.
+    /// let rows = runs.in_tenant("acme").runs(&Default::default()).await?;
+    /// assert_eq!((rows.len(), rows[0].state), (1, RunState::Ready));
+    /// assert!(!store.capabilities().lineage);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn new(store: S, ledger_store: L) -> Self {
         let (tenant, of_ledger) = (store.tenant(), ledger_store.tenant());
