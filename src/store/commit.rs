@@ -135,7 +135,8 @@ pub enum RunEnd {
     /// The run is not over: its attempt continues after this commit. The ledger records the writes as the work of this run, and
     /// the lease fences them.
     ///
-    /// An agent writes this way before its run ends. The lease stays valid for the next commit.
+    /// A runtime commits the breadcrumbs that an executor writes during an attempt this way. The lease
+    /// stays valid for the next commit.
     Continues,
 }
 

@@ -190,7 +190,7 @@ impl Wake {
     /// use universal_executor::store::StoreError;
     /// use universal_executor::{Selector, Wake};
     ///
-    /// let invalid = Wake::on(Selector::schema("release.v1").matching("$.[", "eq", 1));
+    /// let invalid = Wake::on(Selector::schema("release.v1").matching("$.a", "equals", 1));
     /// assert!(matches!(invalid.check(), Err(StoreError::InvalidQuery(_))));
     /// ```
     pub fn check(&self) -> Result<(), StoreError> {

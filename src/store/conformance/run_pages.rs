@@ -160,7 +160,7 @@ pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result
 /// A transferred run that left the order of its ordering key is listed before all other runs. This ends when a worker accepts the
 /// run or the run ends.
 ///
-/// In the stores of this crate, its row has a sequence number above all others until it is accepted.
+/// In the stores of this crate, its row has a sequence number above all others until then.
 ///
 /// Not checked for a store without a ledger.
 pub async fn a_run_that_left_its_position_is_on_the_first_page<S: StoreUnderTest>(
