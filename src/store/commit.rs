@@ -45,8 +45,7 @@ impl From<Vec<Write>> for Commit {
 /// use universal_executor::store::Write;
 ///
 /// let write: Write = serde_json::from_value(json!({"create": {"schema_name": "note.v1"}}))?;
-/// let Write::Create(note) = &write else { return Err("not a creation".into()) };
-/// assert_eq!(note.schema_name.as_deref(), Some("note.v1"));
+/// assert_eq!(write, Write::Create(universal_executor::NewBreadcrumb::new("note.v1")));
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -45,7 +45,7 @@
 //! # Types to start with
 //! - [`StoreUnderTest`]: implement it for a test type that creates empty stores.
 //! - [`store_conformance!`](crate::store_conformance): creates the tests.
-//! - [`unchecked`]: returns the promises that the suite cannot check, for a test that fails if
+//! - [`unchecked()`]: returns the promises that the suite cannot check, for a test that fails if
 //!   there are more than you expect.
 //! - [`run`]: runs one promise outside of the macro.
 //! - [`WordCounts`]: an embedder for tests of vector search.
