@@ -298,6 +298,31 @@ pub trait RunLedger: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{Claim, RunRef, StoreError};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    /// for _ in 0..3 {
+    ///     let Claim::Granted(claimed) = store.claim(&run, None).await? else {
+    ///         return Err("another worker has the run".into());
+    ///     };
+    ///     assert_eq!(claimed.attempt, 1, "a release uses no attempt");
+    ///     store.release(claimed.lease.clone()).await?;
+    ///
+    ///     // The lease is lost now.
+    ///     let again = store.release(claimed.lease).await;
+    ///     assert!(matches!(again, Err(StoreError::LeaseLost { .. })));
+    /// }
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn release(&self, lease: Lease) -> Result<(), StoreError>;
 
     /// Releases a run so that another version of its executor can claim it. The other version matches the trigger. The attempt
@@ -427,6 +452,32 @@ pub trait RunLedger: Send + Sync {
     /// # Errors
     /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
     /// [`StoreError::Rejected`] if the state is nested too deeply or too large.
+    ///
+    /// # Examples
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::store::{Claim, RunRef};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    /// let Claim::Granted(first) = store.claim(&run, None).await? else {
+    ///     return Err("another worker has the run".into());
+    /// };
+    /// store.save(&first.lease, json!({"page": 1}).into()).await?;
+    /// store.save(&first.lease, json!({"page": 2}).into()).await?;
+    /// store.release(first.lease).await?;
+    ///
+    /// let Claim::Granted(next) = store.claim(&run, None).await? else {
+    ///     return Err("another worker has the run".into());
+    /// };
+    /// assert_eq!(next.state.ok_or("no state")?.state["page"], 2);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError>;
 
     /// Wakes a suspended run with the breadcrumb that it waited for.
@@ -576,6 +627,29 @@ pub trait RunLedger: Send + Sync {
     /// # Errors
     /// [`StoreError::WrongState`] if the run does not wait for another version of its executor, [`StoreError::UnknownRun`] if the
     /// ledger does not have the run.
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::store::{Claim, KeyPosition, RunRef, RunState};
+    /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let order = store.create(NewBreadcrumb::new("order.v1")).await?;
+    /// let run = RunRef::new("pricing", order.id, order.version);
+    /// let Claim::Granted(claimed) = store.claim(&run, None).await? else {
+    ///     return Err("another worker has the run".into());
+    /// };
+    /// let until = claimed.lease.until;
+    /// store.transfer(claimed.lease, "v2", until, KeyPosition::Held).await?;
+    /// store.skip(&run).await?;
+    ///
+    /// let claim = store.claim(&run, None).await?;
+    /// assert!(matches!(claim, Claim::Done { state: RunState::Skipped, .. }));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError>;
 
     /// Pauses an executor, so that no worker claims its runs. A claim that starts after this call has returned claims no run of

@@ -1,8 +1,8 @@
 //! Storage of breadcrumbs, and the ledger of runs.
 //!
-//! Use this module when a program reads or writes breadcrumbs outside of an executor, when it
-//! inspects the ledger of runs, or when you implement a store. A program that only sends requests
-//! and manages runs uses [`Client`](crate::Client) instead.
+//! Use this module when a program reads or writes breadcrumbs outside of an executor, or inspects
+//! the ledger of runs. Use it also to implement a store. A program that only sends requests and
+//! manages runs uses [`Client`](crate::Client) instead.
 //!
 //! Executors read and write breadcrumbs through [`BreadcrumbStore`]. A [`RunLedger`] has one row for each run, with its state,
 //! attempts and lease. It prevents duplicate responses when an event is delivered twice, when several workers receive it, or when

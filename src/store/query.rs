@@ -123,6 +123,16 @@ impl Query {
     ///
     /// Several calls add several tags, and a breadcrumb must have all of them. Use it to restrict
     /// the selector of a subscription to one session or customer.
+    ///
+    /// ```
+    /// use universal_executor::store::Query;
+    /// use universal_executor::{Breadcrumb, NewBreadcrumb, Selector};
+    ///
+    /// let query = Query::new(Selector::any()).scope_tag("customer:7").scope_tag("open");
+    /// let open: Breadcrumb = NewBreadcrumb::new("order.v1").tags(["customer:7", "open"]).into();
+    /// let closed: Breadcrumb = NewBreadcrumb::new("order.v1").tag("customer:7").into();
+    /// assert!(query.selects(&open) && !query.selects(&closed));
+    /// ```
     #[must_use]
     pub fn scope_tag(mut self, tag: impl Into<String>) -> Self {
         self.scope_tags.push(tag.into());
@@ -133,6 +143,24 @@ impl Query {
     /// and ID of another breadcrumb.
     ///
     /// Pass [`Breadcrumb::order_key`] of the last breadcrumb of a page to read the next page.
+    ///
+    /// ```
+    /// use universal_executor::store::Query;
+    /// use universal_executor::{
+    ///     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let store = MemoryStore::default();
+    /// let first = store.create(NewBreadcrumb::new("note.v1")).await?;
+    /// let second = store.create(NewBreadcrumb::new("note.v1")).await?;
+    ///
+    /// let older = Query::new(Selector::schema("note.v1")).before(second.order_key());
+    /// assert_eq!(store.search(&older).await?, [first]);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
     #[must_use]
     pub fn before(mut self, key: (Timestamp, u64, BreadcrumbId)) -> Self {
         self.before = Some(key);

@@ -147,6 +147,25 @@ impl RcrtBuilder {
     }
 
     /// Sets the source of the API token for the RCRT server.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use universal_executor::source::BearerToken;
+    /// use universal_executor::{BoxError, RcrtStore, Secret};
+    ///
+    /// # async fn fetch_token() -> Result<String, BoxError> { Ok(String::new()) }
+    /// # fn example() -> Result<(), BoxError> {
+    /// // The function is called again shortly before the token expires, and after a refusal.
+    /// let token = BearerToken::asked(|| async {
+    ///     let token = Secret::new(fetch_token().await?);
+    ///     Ok((token, Some(Duration::from_secs(3_600))))
+    /// });
+    /// let owner = "00000000-0000-0000-0000-000000000001";
+    /// let store = RcrtStore::builder("http://localhost:8080", owner).token_from(token).build()?;
+    /// # drop(store);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn token_from(mut self, token: BearerToken) -> Self {
         self.token = Wanted::Given(token);
         self
