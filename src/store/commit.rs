@@ -42,10 +42,14 @@ impl From<Vec<Write>> for Commit {
 ///
 /// ```
 /// use serde_json::json;
+/// use universal_executor::NewBreadcrumb;
 /// use universal_executor::store::Write;
 ///
-/// let write: Write = serde_json::from_value(json!({"create": {"schema_name": "note.v1"}}))?;
-/// assert_eq!(write, Write::Create(universal_executor::NewBreadcrumb::new("note.v1")));
+/// let write: Write = serde_json::from_value(json!({
+///     "create": {"schema_name": "note.v1", "context": {"text": "a"}},
+/// }))?;
+/// let note = NewBreadcrumb::new("note.v1").context(json!({"text": "a"}));
+/// assert_eq!(write, Write::Create(note));
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -134,8 +138,8 @@ pub enum RunEnd {
     /// The run is not over: its attempt continues after this commit. The ledger records the writes as the work of this run, and
     /// the lease fences them.
     ///
-    /// A runtime commits the breadcrumbs that an executor writes during an attempt this way. The lease
-    /// stays valid for the next commit.
+    /// A runtime commits the breadcrumbs that an executor writes during an attempt this way. The
+    /// lease stays valid for the next commit.
     Continues,
 }
 

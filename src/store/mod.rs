@@ -440,8 +440,8 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
 ///   `vector_search`, `scores`, `embeds_updates` and `embeds_hinted`. With a limit of 0 tombstones,
 ///   also `tombstones`.
 /// - `RcrtStore`: all except `reads_own_writes`, `vector_search` and `run_keys`.
-/// - [`WithLedger`]: `lineage`, `atomic_ends` and `keyed_requests`, with a ledger also `run_keys`, and
-///   each ability that its first store lacks.
+/// - [`WithLedger`]: `lineage`, `atomic_ends` and `keyed_requests`, with a ledger also `run_keys`,
+///   and each ability that its first store lacks.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -301,8 +301,8 @@ impl MemoryStore {
     /// [`StoreError::Embedding`] if the embedder fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the vectors that were stored until then remain. The next use of the
-    /// tenant embeds the rest in the background.
+    /// If the future is dropped, the vectors that were stored until then remain. The next use of
+    /// the tenant embeds the rest in the background.
     pub async fn embedded(&self) -> Result<usize, StoreError> {
         match &self.keeper {
             Some(keeper) => keeper.embedded(self).await,
