@@ -158,7 +158,7 @@ impl RcrtBuilder {
     /// // The function is called again shortly before the token expires, and after a refusal.
     /// let token = BearerToken::asked(|| async {
     ///     let token = Secret::new(fetch_token().await?);
-    ///     Ok((token, Some(Duration::from_secs(3_600))))
+    ///     Ok::<_, BoxError>((token, Some(Duration::from_secs(3_600))))
     /// });
     /// let owner = "00000000-0000-0000-0000-000000000001";
     /// let store = RcrtStore::builder("http://localhost:8080", owner).token_from(token).build()?;
