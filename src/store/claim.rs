@@ -173,7 +173,7 @@ impl Claimed {
 
 /// Answer of [`enqueue_and_claim`](super::RunLedger::enqueue_and_claim), after the runs were added to the ledger.
 ///
-/// If the claim failed, the runs are in the ledger all the same: claim them later, and do not
+/// If the claim failed, the runs are still in the ledger: claim them later, and do not
 /// enqueue them again.
 #[derive(Debug)]
 pub struct Enqueued {

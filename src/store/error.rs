@@ -118,7 +118,7 @@ pub enum StoreError {
     },
     /// A rule of the executor, the ledger or the store forbids the operation.
     ///
-    /// The reason says what to do, for example which role a token needs.
+    /// The reason describes the permitted alternative, for example which role a token needs.
     #[error("{reason}")]
     Forbidden {
         /// The reason why the operation is forbidden, and the permitted alternative.

@@ -483,7 +483,7 @@ pub trait RunLedger: Send + Sync {
     /// Wakes a suspended run with the breadcrumb that it waited for.
     ///
     /// A runtime does this for each breadcrumb that matches the [`Wake`](super::Wake) of a
-    /// suspended run. A program calls it to continue a run by hand. The run is due at once.
+    /// suspended run. A program calls it to continue a run manually. The run is due at once.
     ///
     /// # Errors
     /// [`StoreError::WrongState`] if the run is not suspended, [`StoreError::UnknownRun`] if the ledger does not have the run.

@@ -35,7 +35,7 @@ use uuid::Uuid;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Use it in tests of executors and of your own store wrappers. For simple plans with counters, use
+/// Use it in tests of executors and of store wrappers. For simple plans with counters, use
 /// `testing::Faults` (feature `testing`).
 ///
 /// # Stores

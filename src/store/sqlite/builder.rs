@@ -296,7 +296,7 @@ impl SqliteBuilder {
     ///
     /// SQLite can create the files `-wal` and `-shm` in the folder, which must be writable unless another process has the file open.
     ///
-    /// Use it for reports and inspections beside a running service:
+    /// Use it for reports and inspections while a service runs:
     ///
     /// ```
     /// use universal_executor::store::StoreError;
