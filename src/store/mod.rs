@@ -46,7 +46,7 @@
 //! | list, cancel and redo runs | [`RunQuery`], [`RunFilter`], [`RunLedger`] |
 //! | create a breadcrumb once for each idempotency key | [`NewRequest`], [`RunLedger::request`] |
 //! | react to an error | [`StoreError`], [`StoreError::retry`] |
-//! | measure calls | [`Instrumented`], [`metrics`](self::metrics) |
+//! | measure calls | [`Instrumented`], [`metrics`] |
 //! | implement a store | [`BreadcrumbStore`], [`StoreWithEvents`], the feature `conformance` |
 
 mod answered;

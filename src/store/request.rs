@@ -7,7 +7,8 @@ use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A breadcrumb for one executor, with an idempotency key that makes a repeated request safe. See
+/// A breadcrumb for one executor, with an idempotency key that makes a repeated request safe. Pass it to
+/// [`RunLedger::request`](super::RunLedger::request).
 ///
 /// ```
 /// use universal_executor::store::{NewRequest, Requested, RunRef};
