@@ -179,7 +179,7 @@ fn remedy(error: &StoreError) -> &'static str {
         true => {
             "; no worker has received its trigger, or the store has deleted the row of the run: see Client::explain"
         }
-        false => "",
+        false => "; see the cause",
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
 
         let error = ClientError::of_store(format!("read breadcrumb {id}"), source);
 
-        let expected = format!("cannot read breadcrumb {id}");
+        let expected = format!("cannot read breadcrumb {id}; see the cause");
         assert_eq!(error.to_string(), expected);
         let expected = format!("{expected}: breadcrumb {id} does not exist");
         assert_eq!(Chain(&error).to_string(), expected);

@@ -71,7 +71,7 @@ pub enum ReplyError {
     /// Without a `state`, no worker has received the trigger: start a worker, or check the executor
     /// ID. With a `question`, answer it with [`Questions`](super::Questions).
     #[error(
-        "{run} has not ended within {after:?}; the run {}",
+        "{run} has not ended within {after:?}; the run {}; wait again, or cancel the request",
         describe(*state, question.is_some())
     )]
     TimedOut {

@@ -136,7 +136,7 @@ pub enum DefinitionProblem {
     /// The limit of a subscription's fetch is 0 or higher than [`DefinitionOptions::max_limit`].
     ///
     /// The maximum is 1,000 by default.
-    #[error("the fetch limit {value} is not between 1 and {most}")]
+    #[error("the fetch limit {value} is out of range; set a limit from 1 to {most}")]
     Limit {
         /// The limit of the fetch in the definition.
         value: usize,

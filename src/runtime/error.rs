@@ -180,7 +180,7 @@ pub enum RuntimeError {
     ///
     /// For a command, the source is often [`StoreError::UnknownRun`] or [`StoreError::WrongState`],
     /// which a retry cannot change.
-    #[error("cannot {operation}")]
+    #[error("cannot {operation}; see the cause")]
     Store {
         /// The command that failed, for example `redo the run`.
         operation: &'static str,

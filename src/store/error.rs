@@ -138,7 +138,7 @@ pub enum StoreError {
     ///
     /// The maximum is [`Breadcrumb::MAX_TAGS`]. The commit wrote nothing.
     #[error(
-        "the breadcrumb in write {write} of the commit has {count} tags where at most {limit} are allowed"
+        "the breadcrumb in write {write} of the commit has {count} tags where at most {limit} are allowed; remove some tags"
     )]
     TooManyTags {
         /// The index of the write in the commit.
@@ -152,7 +152,7 @@ pub enum StoreError {
     ///
     /// The maximum is [`Breadcrumb::MAX_TAG_BYTES`]. The commit wrote nothing.
     #[error(
-        "the breadcrumb in write {write} of the commit has a tag of {size} bytes where at most {limit} are allowed"
+        "the breadcrumb in write {write} of the commit has a tag of {size} bytes where at most {limit} are allowed; use a shorter tag"
     )]
     TagTooLong {
         /// The index of the write in the commit.
@@ -166,7 +166,7 @@ pub enum StoreError {
     ///
     /// The maximum is [`Breadcrumb::MAX_SCHEMA_BYTES`]. The commit wrote nothing.
     #[error(
-        "the breadcrumb in write {write} of the commit has a schema name of {size} bytes where at most {limit} are allowed"
+        "the breadcrumb in write {write} of the commit has a schema name of {size} bytes where at most {limit} are allowed; use a shorter name"
     )]
     SchemaTooLong {
         /// The index of the write in the commit.
@@ -195,7 +195,7 @@ pub enum StoreError {
     /// The maximum is [`NewRequest::MAX_KEY_BYTES`](super::NewRequest::MAX_KEY_BYTES). Use a hash
     /// of a longer key.
     #[error(
-        "the key of a request for executor {executor:?} has {size} bytes where 1 to {limit} are allowed"
+        "the key of a request for executor {executor:?} has {size} bytes; use 1 to {limit} bytes"
     )]
     InvalidKey {
         /// The ID of the executor that the request names.

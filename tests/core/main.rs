@@ -21,6 +21,7 @@ mod layers;
 mod limits;
 mod log_lines;
 mod main_job;
+mod messages;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod mock_store;

@@ -50,12 +50,16 @@ pub enum ModelError {
     /// The model failed, cannot be reached, or sent an incomplete answer.
     ///
     /// The run is retried with backoff. If the error persists, check the URL and the server.
-    #[error("the model is unavailable: it failed, cannot be reached, or sent an incomplete answer")]
+    #[error(
+        "the model is unavailable: the provider failed, cannot be reached, or sent an incomplete answer; see the cause"
+    )]
     Unavailable(#[source] BoxError),
     /// The model did not connect, answer or continue its answer within the timeout.
     ///
     /// The run is retried with backoff. If the error persists, raise the timeouts of the model.
-    #[error("timed out while waiting for the model to {to}")]
+    #[error(
+        "timed out while waiting for the model to {to}; retry, or raise the timeouts of the model client"
+    )]
     TimedOut {
         /// The operation of the model that took too long, one of `connect`, `answer` or `continue`.
         to: &'static str,

@@ -73,7 +73,10 @@ pub enum AnswerError {
         allowed: Vec<String>,
     },
     /// The deadline for the person's answer has passed. Changed arguments of a tool call can have an earlier deadline.
-    #[error("question {:?} expired at {at}", excerpt(id, 80))]
+    #[error(
+        "question {:?} expired at {at}, so the answer has no effect; ask the executor again for a new question",
+        excerpt(id, 80)
+    )]
     Expired {
         /// ID of the expired question.
         id: String,
@@ -123,9 +126,9 @@ fn closed(by: Option<&str>, at: Option<Timestamp>, run: Option<RunState>) -> Str
     match (by, at, run) {
         (_, _, Some(RunState::Suspended)) => "the run waits for something else".to_owned(),
         (Some(by), Some(at), _) => format!("{} answered it at {at}", excerpt(by, 80)),
-        (_, Some(at), _) => format!("it was answered at {at}"),
+        (_, Some(at), _) => format!("an earlier answer was accepted at {at}"),
         (_, None, Some(state)) => format!("the run that asked is {state}"),
-        (_, None, None) => "it was answered".to_owned(),
+        (_, None, None) => "an earlier answer was accepted".to_owned(),
     }
 }
 

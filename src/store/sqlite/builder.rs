@@ -366,6 +366,8 @@ impl SqliteBuilder {
             self.settings.embeddings = None;
             self.settings.forgets_vectors = false;
         }
-        SqliteStore::start(self.path, self.settings).await
+        let path = self.path.clone();
+        let opened = SqliteStore::start(self.path, self.settings).await;
+        opened.map_err(|error| error.at(&path))
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
             reason: "the name is not a file path; use MemoryStore for a store in memory",
         });
     }
-    std::path::absolute(path).map_err(|error| SqliteError::CannotOpen(error.into()))
+    std::path::absolute(path).map_err(|error| SqliteError::cannot_open(path, error))
 }
 
 /// Creates a missing SQLite file, unless the store is read-only. Returns the path without symbolic links, which SQLite also resolves before
@@ -79,7 +79,7 @@ pub(super) fn prepare(path: &Path, settings: &DatabaseSettings) -> Result<PathBu
         return Ok(path.to_owned());
     }
     path.canonicalize()
-        .map_err(|error| SqliteError::CannotOpen(error.into()))
+        .map_err(|error| SqliteError::cannot_open(path, error))
 }
 
 /// Rejects the path of a folder, a device or a pipe for the SQLite file. SQLite reports every other reason why a file cannot be used.
@@ -105,7 +105,7 @@ fn create(path: &Path) -> Result<(), SqliteError> {
     match options.open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(SqliteError::CannotOpen(error.into())),
+        Err(error) => Err(SqliteError::cannot_open(path, error)),
     }
 }
 
@@ -154,7 +154,10 @@ fn use_wal(connection: &Connection, timeout: Duration) -> Result<(), OpenFault> 
         });
         match mode {
             Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
-            Ok(mode) => return Err(SqliteError::NoWal { mode }.into()),
+            Ok(mode) => {
+                let path = connection.path().unwrap_or_default().into();
+                return Err(SqliteError::NoWal { path, mode }.into());
+            }
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
                     && begun.elapsed() < timeout =>

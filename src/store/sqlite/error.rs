@@ -5,7 +5,7 @@ use crate::store::StoreError;
 use crate::store::embedding::EmbedError;
 use rusqlite::ErrorCode;
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,9 +36,11 @@ use std::time::Duration;
 pub enum SqliteError {
     /// A newer version of this crate migrated the SQLite file: update this program. Nothing was changed.
     #[error(
-        "the SQLite file has schema version {found}, and this program supports versions up to {known}; update this program"
+        "the SQLite database at {path:?} has schema version {found}, and this program supports versions up to {known}; update this program"
     )]
     NewerSchema {
+        /// Path of the SQLite database file.
+        path: PathBuf,
         /// Schema version of the SQLite file.
         found: i64,
         /// Newest schema version of a SQLite file that this crate supports.
@@ -46,9 +48,14 @@ pub enum SqliteError {
     },
     /// The file is not a SQLite database of this crate, or is damaged: use another file, or restore a backup.
     #[error(
-        "the file is not a SQLite database of this crate, or is damaged; use another file, or restore a backup"
+        "the file {path:?} is not a SQLite database of this crate, or is damaged; use another file, or restore a backup"
     )]
-    NotADatabase(#[source] BoxError),
+    NotADatabase {
+        /// Path of the file that is not a database of this crate.
+        path: PathBuf,
+        /// Error of SQLite, or the name of the missing table.
+        source: BoxError,
+    },
     /// The path of the SQLite database does not name a file. Use a file path, or `MemoryStore` for a store in memory.
     #[error("cannot open the SQLite database at {path:?}: {reason}")]
     NotAFile {
@@ -59,8 +66,15 @@ pub enum SqliteError {
     },
     /// The folder of the SQLite file does not exist, or the permissions of the file do not allow reading and writing. The source is the
     /// system's error.
-    #[error("cannot open the SQLite database; check the folder and the permissions of the file")]
-    CannotOpen(#[source] BoxError),
+    #[error(
+        "cannot open the SQLite database at {path:?}; check the folder and the permissions of the file"
+    )]
+    CannotOpen {
+        /// Path of the SQLite database file.
+        path: PathBuf,
+        /// Error of SQLite or of the system.
+        source: BoxError,
+    },
     /// An older version of this crate wrote the SQLite file, and a [read-only](super::SqliteBuilder::read_only) store does not migrate it.
     /// Open the file for writing once.
     #[error(
@@ -117,9 +131,11 @@ pub enum SqliteError {
     /// The file system of the SQLite file does not support the shared memory that SQLite's WAL mode needs. Most network
     /// file systems do not support such memory. Use a local disk.
     #[error(
-        "the SQLite database cannot use WAL mode, only mode {mode:?}; move the file to a local disk"
+        "the SQLite database at {path:?} cannot use WAL mode, only mode {mode:?}; move the file to a local disk"
     )]
     NoWal {
+        /// Path of the SQLite database file.
+        path: PathBuf,
         /// Journal mode that SQLite offers for the file instead of WAL mode.
         mode: String,
     },
@@ -170,9 +186,9 @@ impl SqliteError {
             | Self::ReadOnly { .. }
             | Self::FileLost { .. }
             | Self::Damaged { .. }
-            | Self::NotADatabase(_)
+            | Self::NotADatabase { .. }
             | Self::NotAFile { .. }
-            | Self::CannotOpen(_)
+            | Self::CannotOpen { .. }
             | Self::NoWal { .. } => Retry::Never,
         }
     }
@@ -193,10 +209,13 @@ impl SqliteError {
         match error.sqlite_error_code() {
             // SQLite reports tables that do not match the statements of this crate as `Unknown`.
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) => {
-                Self::NotADatabase(source(error))
+                Self::NotADatabase {
+                    path: PathBuf::new(),
+                    source: source(error),
+                }
             }
             Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
-                Self::CannotOpen(source(error))
+                Self::cannot_open(Path::new(""), source(error))
             }
             Some(_) if is_disk_full(&error) => Self::disk_full(source(error)),
             Some(_) | None => Self::Unavailable {
@@ -204,6 +223,24 @@ impl SqliteError {
                 source: source(error),
             },
         }
+    }
+
+    /// Returns the error for a file that the system or SQLite cannot open.
+    pub(super) fn cannot_open(path: &Path, source: impl Into<BoxError>) -> Self {
+        Self::CannotOpen {
+            path: path.to_owned(),
+            source: source.into(),
+        }
+    }
+
+    /// Adds the path of the file to an error that was converted from an error of SQLite, which has no path.
+    pub(super) fn at(mut self, file: &Path) -> Self {
+        if let Self::CannotOpen { path, .. } | Self::NotADatabase { path, .. } = &mut self
+            && path.as_os_str().is_empty()
+        {
+            file.clone_into(path);
+        }
+        self
     }
 
     fn disk_full(source: BoxError) -> Self {

@@ -64,7 +64,7 @@ impl Guard {
         for file in &files {
             let found = file
                 .metadata()
-                .map_err(|error| SqliteError::CannotOpen(error.into()))?;
+                .map_err(|error| SqliteError::cannot_open(file, error))?;
             if file == path {
                 state.length = found.len();
             }

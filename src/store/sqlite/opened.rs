@@ -108,7 +108,7 @@ async fn begin_vectors(database: &Database, settings: &Settings) -> Result<(), S
             retry_after,
             source: error.into(),
         },
-        Retry::Never => SqliteError::CannotOpen(error.into()),
+        Retry::Never => SqliteError::cannot_open(&database.path, error),
     })?;
     Ok(begun?)
 }

@@ -69,7 +69,7 @@ fn find_or_open(
     }
     let found = path
         .metadata()
-        .map_err(|error| SqliteError::CannotOpen(error.into()))?;
+        .map_err(|error| SqliteError::cannot_open(&path, error))?;
     let slot = OPEN.slot(Key {
         path: path.clone(),
         file: guard::identity(&found),

@@ -2,7 +2,7 @@
 
 use super::error::{OpenFault, SqliteError};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// SQL migrations of the store's tables, each to the next version. The version of a file is the number of applied migrations.
 const MIGRATIONS: &[&str] = &[
@@ -198,15 +198,20 @@ pub(super) fn check(connection: &Connection) -> Result<i64, OpenFault> {
             .unwrap_or(0),
         false => match has_table(connection, "ux_tenants")? {
             true => {
-                let reason = "table ux_schema_version is missing, and table ux_tenants exists";
-                return Err(SqliteError::NotADatabase(reason.into()).into());
+                let source = "table ux_schema_version is missing, and table ux_tenants exists";
+                return Err(SqliteError::NotADatabase {
+                    path: path_of(connection),
+                    source: source.into(),
+                }
+                .into());
             }
             false => 0,
         },
     };
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     if found > known {
-        return Err(SqliteError::NewerSchema { found, known }.into());
+        let path = path_of(connection);
+        return Err(SqliteError::NewerSchema { path, found, known }.into());
     }
     Ok(found)
 }
@@ -216,7 +221,10 @@ pub(super) fn must_be_current(connection: &Connection, path: &Path) -> Result<()
     let found = check(connection)?;
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     let error = match found {
-        0 => SqliteError::NotADatabase("table ux_schema_version is missing".into()),
+        0 => SqliteError::NotADatabase {
+            path: path.to_owned(),
+            source: "table ux_schema_version is missing".into(),
+        },
         found if found < known => SqliteError::OlderSchema {
             path: path.to_owned(),
             found,
@@ -225,6 +233,11 @@ pub(super) fn must_be_current(connection: &Connection, path: &Path) -> Result<()
         _ => return Ok(()),
     };
     Err(error.into())
+}
+
+/// Returns the path of a connection's SQLite file, which is empty for a database in memory.
+fn path_of(connection: &Connection) -> PathBuf {
+    connection.path().unwrap_or_default().into()
 }
 
 fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {

@@ -132,6 +132,7 @@ impl Writer {
         let Err(error) = schema::check(connection).map_err(SqliteError::from) else {
             return Ok(turn);
         };
+        let error = error.at(connection.path().unwrap_or_default().as_ref());
         // If the rollback fails, the next transaction cannot begin and reports the cause.
         drop(connection.execute_batch("ROLLBACK"));
         Err(match error.retry() {

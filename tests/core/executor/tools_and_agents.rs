@@ -1087,7 +1087,7 @@ async fn a_model_that_stays_unavailable_is_answered_as_an_error_in_the_end() {
     let answer = only(&store, "agent.response.v1").await;
     assert_eq!(
         answer.context["message"],
-        "the model is unavailable: it failed, cannot be reached, or sent an incomplete answer"
+        "the model is unavailable: the provider failed, cannot be reached, or sent an incomplete answer; see the cause"
     );
 }
 

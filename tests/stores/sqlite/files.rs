@@ -98,7 +98,8 @@ async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
             refused,
             SqliteError::NewerSchema {
                 found: 99,
-                known: 14
+                known: 14,
+                ..
             }
         ),
         "{refused:?}"
@@ -119,7 +120,7 @@ async fn a_file_that_is_not_a_database_is_refused_and_unchanged() {
     let refused = SqliteStore::open(folder.file()).await.unwrap_err();
 
     assert!(
-        matches!(refused, SqliteError::NotADatabase(_)),
+        matches!(refused, SqliteError::NotADatabase { .. }),
         "{refused:?}"
     );
     assert_eq!(refused.retry(), Retry::Never);
@@ -137,7 +138,7 @@ async fn a_damaged_file_is_refused() {
     let refused = SqliteStore::open(folder.file()).await.unwrap_err();
 
     assert!(
-        matches!(refused, SqliteError::NotADatabase(_)),
+        matches!(refused, SqliteError::NotADatabase { .. }),
         "{refused:?}"
     );
     assert!(fs::read(folder.file()).unwrap() == bytes);
@@ -151,7 +152,10 @@ async fn a_folder_that_does_not_exist_is_refused() {
         .await
         .unwrap_err();
 
-    assert!(matches!(refused, SqliteError::CannotOpen(_)), "{refused:?}");
+    assert!(
+        matches!(refused, SqliteError::CannotOpen { .. }),
+        "{refused:?}"
+    );
     assert_eq!(refused.retry(), Retry::Never);
 }
 

@@ -52,7 +52,10 @@ async fn a_read_only_store_sees_the_commits_of_another_process_before_they_are_i
 async fn a_read_only_store_neither_migrates_nor_creates_a_file() {
     let folder = Folder::new();
     let missing = quick(&folder.file()).read_only().open().await.unwrap_err();
-    assert!(matches!(missing, SqliteError::CannotOpen(_)), "{missing:?}");
+    assert!(
+        matches!(missing, SqliteError::CannotOpen { .. }),
+        "{missing:?}"
+    );
     assert!(!folder.file().exists());
 
     quick(&folder.file()).open().await.unwrap().close().await;
@@ -83,7 +86,7 @@ async fn a_database_without_tables_of_the_crate_is_not_read() {
     let refused = quick(&folder.file()).read_only().open().await.unwrap_err();
 
     assert!(
-        matches!(refused, SqliteError::NotADatabase(_)),
+        matches!(refused, SqliteError::NotADatabase { .. }),
         "{refused:?}"
     );
 }

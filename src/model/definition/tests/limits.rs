@@ -8,9 +8,9 @@ fn the_cap_of_limits_is_configurable() {
     assert!(Subscriptions::from_json_with(&of(5_000), &options).is_ok());
     let error = Subscriptions::from_json_with(&of(5_001), &options).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .ends_with("fetch.limit: the fetch limit 5001 is not between 1 and 5000"),
+        error.to_string().ends_with(
+            "fetch.limit: the fetch limit 5001 is out of range; set a limit from 1 to 5000"
+        ),
         "{error}"
     );
     let lower = DefinitionOptions::default().max_limit(20);

@@ -320,27 +320,27 @@ fn a_limit_of_0_or_over_the_cap_is_refused() {
     assert_refused(&[
         (
             page(&json!({"fetch": {"method": "recent", "limit": 0}})),
-            r#"subscription 1 ("page"): fetch.limit: the fetch limit 0 is not between 1 and 1000"#,
+            r#"subscription 1 ("page"): fetch.limit: the fetch limit 0 is out of range; set a limit from 1 to 1000"#,
         ),
         (
             page(&json!({"fetch": "recent", "limit": 1_001})),
-            r#"subscription 1 ("page"): fetch.limit: the fetch limit 1001 is not between 1 and 1000"#,
+            r#"subscription 1 ("page"): fetch.limit: the fetch limit 1001 is out of range; set a limit from 1 to 1000"#,
         ),
         (
             page(&json!({"fetch": {"method": "vector", "nn": 0}})),
-            r#"subscription 1 ("page"): fetch.nn: the fetch limit 0 is not between 1 and 1000"#,
+            r#"subscription 1 ("page"): fetch.nn: the fetch limit 0 is out of range; set a limit from 1 to 1000"#,
         ),
         (
             page(&json!({"fetch": {"method": "latest", "limit": 0}})),
-            r#"subscription 1 ("page"): fetch.limit: the fetch limit 0 is not between 1 and 1000"#,
+            r#"subscription 1 ("page"): fetch.limit: the fetch limit 0 is out of range; set a limit from 1 to 1000"#,
         ),
         (
             page(&json!({"fetch": {"method": "recent", "limit": u64::MAX}})),
-            r#"subscription 1 ("page"): fetch.limit: the fetch limit 18446744073709551615 is not between 1 and 1000"#,
+            r#"subscription 1 ("page"): fetch.limit: the fetch limit 18446744073709551615 is out of range; set a limit from 1 to 1000"#,
         ),
         (
             request(&json!({"limit": 0})),
-            "subscription 1: fetch.limit: the fetch limit 0 is not between 1 and 1000",
+            "subscription 1: fetch.limit: the fetch limit 0 is out of range; set a limit from 1 to 1000",
         ),
     ]);
     assert_eq!(
@@ -401,11 +401,11 @@ fn subscriptions_built_in_code_are_checked_like_a_definition() {
         ),
         (
             Subscription::context("a.v1").recent(0),
-            "subscription 0: fetch.limit: the fetch limit 0 is not",
+            "subscription 0: fetch.limit: the fetch limit 0 is out of range",
         ),
         (
             Subscription::context("a.v1").vector(1_001),
-            "subscription 0: fetch.nn: the fetch limit 1001 is not",
+            "subscription 0: fetch.nn: the fetch limit 1001 is out of range",
         ),
         (
             Subscription::context("*"),
