@@ -5,8 +5,7 @@ use serde_json::json;
 use universal_executor::executor::check;
 use universal_executor::model::DefinitionOptions;
 use universal_executor::{
-    BreadcrumbStoreExt as _, MemoryStore, NewBreadcrumb, Profile, Response, Subscription,
-    Subscriptions, executor,
+    BreadcrumbStoreExt as _, MemoryStore, NewBreadcrumb, Profile, Response, Subscriptions, executor,
 };
 
 #[test]

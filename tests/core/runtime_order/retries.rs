@@ -261,10 +261,8 @@ async fn runs_that_lost_workers_are_logged_once_per_claim_and_suspect_runs_one_p
         let lines = logs[log].lines().filter(|line| line.contains(part));
         lines.map(str::to_owned).collect()
     };
-    let (taken_over, alone) = (
-        "runs restart",
-        "a run restarts alone, because it may have crashed its workers",
-    );
+    let taken_over = "runs restart";
+    let alone = "a run restarts alone, because it may have crashed its workers";
     assert_eq!(lines(0, taken_over), Vec::<String>::new());
     let together = lines(1, taken_over);
     let [together] = &*together else {
