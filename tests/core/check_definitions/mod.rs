@@ -112,7 +112,7 @@ async fn an_error_has_file_line_column_and_path() {
         &[
             "limit.json:7:119: ",
             &format!("{selectors}[1].fetch.limit"),
-            "0 is not between",
+            "0 is out of range",
         ],
         &["not-json.json:1:", "duplicate key \"name\""],
         &[
