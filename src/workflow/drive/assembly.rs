@@ -1,6 +1,6 @@
 use super::assembly_error::{AssemblyError, not_registered, unknown};
 use super::event::StepEventKind;
-use super::heard::{Heard, Listener};
+use super::model_tap::{Heard, Listener};
 use super::{Conversations, guard};
 use crate::agent::compaction::Compactor;
 use crate::agent::guardrail::Guardrails;

@@ -1,12 +1,12 @@
 //! One attempt at a run of a flow: starts due steps, waits for the first outcome or answer, and reports it to the interpreter.
 
-use super::ended::timed_out;
+use super::checkpoint::{Kept, Looked, Saver};
 use super::event::Emitter;
-use super::kept::{Kept, Looked, Saver};
-use super::leave::Leaving;
-use super::marks::Lines;
 use super::next_check::NextCheck;
+use super::outcome::timed_out;
 use super::step::{Step, Worked};
+use super::step_breadcrumbs::Lines;
+use super::yielding::Leaving;
 use super::{Assembly, Conversations, Driven, RunOptions};
 use crate::classes::verdict;
 use crate::clock::within;

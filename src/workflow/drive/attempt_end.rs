@@ -2,8 +2,8 @@
 
 use super::Driven;
 use super::attempt::Drive;
-use super::ended::code_of;
-use super::leave::{Leave, SIBLINGS};
+use super::outcome::code_of;
+use super::yielding::{Leave, SIBLINGS};
 use crate::classes::verdict;
 use crate::error::{BoxError, Verdict};
 use crate::model::Timestamp;

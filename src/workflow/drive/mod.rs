@@ -1,45 +1,45 @@
 //! Driver of flows: executes the steps that the interpreter returns, and reports their outcomes to it.
 
 mod agent;
+mod agent_run;
 mod approvals;
-mod asked;
 mod assembly;
 mod assembly_error;
 mod attempt;
 mod attempt_end;
+mod checkpoint;
 mod control;
 mod conversations;
-mod ended;
 mod event;
-mod former;
 mod guard;
-mod heard;
-mod kept;
-mod leave;
-mod look;
-mod marks;
 mod model;
+mod model_tap;
 mod next_check;
-mod order;
-mod room;
+mod outcome;
+mod pinned_definitions;
+mod poll;
+mod run_options;
 mod saving;
+mod size_limits;
 mod step;
+mod step_breadcrumbs;
 mod wait_matches;
 mod waiting;
+mod yielding;
 
 pub use assembly::Assembly;
 pub use assembly_error::AssemblyError;
+pub use checkpoint::FlowStateError;
 pub use control::Control;
 pub(crate) use conversations::{Answered, Conversations};
 pub use event::{EventSink, StepEvent, StepEventKind};
-pub use kept::FlowStateError;
-pub use order::{Driven, RunOptions};
+pub use run_options::{Driven, RunOptions};
 
 use super::FlowRun;
 use crate::error::{BoxError, permanent};
 use crate::executor::ExecutionContext;
 use attempt::Drive;
-use kept::Saved;
+use checkpoint::Saved;
 use std::sync::Arc;
 
 /// Schema of the breadcrumbs with the events of a flow run.

@@ -1,8 +1,8 @@
 //! Executes model steps: one request to the model, and a second one if the answer does not match the requested output.
 
-use super::ended::{bad_output, failed_with};
 use super::event::StepEventKind;
-use super::heard::Listener;
+use super::model_tap::Listener;
+use super::outcome::{bad_output, failed_with};
 use super::step::Step;
 use crate::agent::guardrail::Denied;
 use crate::agent::{ChatMessage, ChatModel as _, ChatRequest, Output, ResponseSchema};

@@ -1,7 +1,7 @@
 //! Saves the state of a flow run, and stores its events.
 
 use super::attempt::Drive;
-use super::leave::SIBLINGS;
+use super::yielding::SIBLINGS;
 use super::{Driven, PROGRESS};
 use crate::classes::verdict;
 use crate::error::{BoxError, Chain, Verdict, permanent};

@@ -1,9 +1,9 @@
 //! Executes one step of a flow run: a future that ends with an outcome or a wait.
 
-use super::ended::{failed_with, of_answer, of_error};
+use super::checkpoint::{Agents, Saver};
 use super::event::Emitter;
-use super::kept::{Agents, Saver};
-use super::marks::{Mark, Marks};
+use super::outcome::{failed_with, of_answer, of_error};
+use super::step_breadcrumbs::{Mark, Marks};
 use super::waiting::{Awaited, Wait};
 use super::{Assembly, Conversations};
 use crate::error::BoxError;

@@ -1,7 +1,7 @@
 //! Size limit of the saved state of a flow run. If the state is too large or nests too deep, a step fails, and not the run.
 
 use super::attempt::Drive;
-use super::kept::{FlowStateError, Kept, Saving};
+use super::checkpoint::{FlowStateError, Kept, Saving};
 use crate::error::{BoxError, permanent};
 use crate::model::{Json, JsonError};
 use crate::workflow::{StepOutcome, StepPath};

@@ -2,9 +2,9 @@
 
 use super::attempt::Drive;
 use super::control::Control;
-use super::ended::{of_error, timed_out};
-use super::marks::Mark;
 use super::next_check::until_lost;
+use super::outcome::{of_error, timed_out};
+use super::step_breadcrumbs::Mark;
 use super::waiting::{Awaited, Wait, tool_of};
 use crate::classes::decided;
 use crate::error::{BoxError, Chain, Verdict};

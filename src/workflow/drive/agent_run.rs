@@ -4,12 +4,12 @@
 //! workflow, the request is not written: the other agent runs here, and its answer is passed to the caller in the form of the
 //! response. An agent therefore behaves the same in a flow and on its own, and one mechanism saves its state.
 
+use super::checkpoint::{AtWork, Keeper};
 use super::conversations::Answered;
-use super::ended::{failed_after, failed_with, refused};
-use super::heard::Listener;
-use super::kept::{AtWork, Keeper};
-use super::leave::all_end;
+use super::model_tap::Listener;
+use super::outcome::{failed_after, failed_with, refused};
 use super::step::{Step, Worked};
+use super::yielding::all_end;
 use crate::agent::{AgentExecutor, session_in};
 use crate::error::{BoxError, permanent};
 use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor as _};

@@ -1,8 +1,8 @@
 //! Saved state of a flow run: the progress of the flow, and the driver's state of the steps in flight.
 
 use super::event::StepEventKind;
-use super::heard::Listener;
-use super::marks::{Lines, Marks};
+use super::model_tap::Listener;
+use super::step_breadcrumbs::{Lines, Marks};
 use super::waiting::Wait;
 use crate::agent::compaction::Compactor;
 use crate::executor::{ContextError, KeepState};

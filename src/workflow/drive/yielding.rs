@@ -1,6 +1,6 @@
 //! Decides when an attempt at a flow run ends before the flow does. No further step begins then, and running steps have time to end.
 
-use super::ended::code_of;
+use super::outcome::code_of;
 use crate::classes::verdict;
 use crate::clock::within;
 use crate::error::{BoxError, Verdict};
