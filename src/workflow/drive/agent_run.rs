@@ -4,7 +4,7 @@
 //! workflow, the request is not written: the other agent runs here, and its answer is passed to the caller in the form of the
 //! response. An agent therefore behaves the same in a flow and on its own, and one mechanism saves its state.
 
-use super::checkpoint::{AtWork, Keeper};
+use super::checkpoint::{AgentState, AgentStateSaver};
 use super::conversations::Answered;
 use super::model_tap::Listener;
 use super::outcome::{failed_after, failed_with, refused};
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Result of the work of an agent in a step: an answer, a failure or a wait.
-enum Came {
+enum AgentOutcome {
     /// The agent answered. The value is the context of the agent's response breadcrumb.
     Answer(Json),
     Failed(StepOutcome),
@@ -36,7 +36,7 @@ enum Came {
 impl Step<'_> {
     /// Runs the agent of a step until it answers or waits.
     pub(super) async fn agent(&self, agent: &str, input: &Json) -> Result<Worked, BoxError> {
-        let at_work = AtWork {
+        let at_work = AgentState {
             agent: agent.to_owned(),
             input: input.clone(),
             state: None,
@@ -46,9 +46,9 @@ impl Step<'_> {
         self.agents.add("", at_work);
         let path = self.ready.path.clone();
         Ok(match self.work_of_agent(String::new(), path).await? {
-            Came::Answer(answer) => Worked::Told(result_of(&answer)),
-            Came::Failed(outcome) => Worked::Told(outcome),
-            Came::Waits(wake) => {
+            AgentOutcome::Answer(answer) => Worked::Told(result_of(&answer)),
+            AgentOutcome::Failed(outcome) => Worked::Told(outcome),
+            AgentOutcome::Waits(wake) => {
                 let question = question_in(&wake.selectors);
                 let ticket = question.map_or_else(|| self.ticket("agent"), str::to_owned);
                 Worked::Asleep { ticket, wake }
@@ -60,10 +60,14 @@ impl Step<'_> {
     ///
     /// The function recurses for each agent that an agent calls. These calls form no cycles, so the depth is at most the number of
     /// agents.
-    fn work_of_agent(&self, key: String, path: StepPath) -> BoxFuture<'_, Result<Came, BoxError>> {
+    fn work_of_agent(
+        &self,
+        key: String,
+        path: StepPath,
+    ) -> BoxFuture<'_, Result<AgentOutcome, BoxError>> {
         async move {
             let Some(at_work) = self.agents.get(&key) else {
-                return Ok(Came::Failed(StepOutcome::failure(
+                return Ok(AgentOutcome::Failed(StepOutcome::failure(
                     "misfit",
                     "the saved state of the step has no such agent",
                 )));
@@ -79,7 +83,7 @@ impl Step<'_> {
                 .assembly
                 .agent(&at_work.agent, Some(by), talk, compactor);
             let agent = agent.map_err(permanent)?;
-            let keeper: Arc<dyn KeepState> = Arc::new(Keeper {
+            let keeper: Arc<dyn KeepState> = Arc::new(AgentStateSaver {
                 agents: self.agents.clone(),
                 key: key.clone(),
                 saver: self.saver.clone(),
@@ -101,12 +105,12 @@ impl Step<'_> {
                         Err(error) if talk.is_some_and(|talk| talk.is_over(&error)) => {
                             return Err(error);
                         }
-                        Err(error) => return failed_with(error).map(Came::Failed),
+                        Err(error) => return failed_with(error).map(AgentOutcome::Failed),
                     },
                 };
                 let mut wake = match self.keep_turn(&key, &path, suspension, fed).await? {
                     Ok(wake) => wake,
-                    Err(failed) => return Ok(Came::Failed(failed)),
+                    Err(failed) => return Ok(AgentOutcome::Failed(failed)),
                 };
                 let asked = self.agents.asked_by(&key);
                 let came = asked.iter().map(|child| self.work_of_asked(child, &path));
@@ -117,7 +121,7 @@ impl Step<'_> {
                 // The agent receives one answer at a time, because a run continues with one breadcrumb.
                 with = asked.iter().find_map(|child| self.response_of(child));
                 if with.is_none() {
-                    return Ok(Came::Waits(wake));
+                    return Ok(AgentOutcome::Waits(wake));
                 }
             }
         }
@@ -221,13 +225,13 @@ impl Step<'_> {
 
     /// Returns the ID and the content of an agent's request to another agent of this workflow. Returns `None` if the agent's new breadcrumb
     /// is not such a request.
-    fn request_of(&self, new: &NewBreadcrumb, by: &str) -> Option<(String, AtWork)> {
+    fn request_of(&self, new: &NewBreadcrumb, by: &str) -> Option<(String, AgentState)> {
         if new.schema_name.as_deref() != Some(agents::REQUEST) {
             return None;
         }
         let agent = new.context.text("agent")?;
         let known = self.assembly.workflow().agents.contains_key(agent);
-        let asked = AtWork {
+        let asked = AgentState {
             agent: agent.to_owned(),
             input: new
                 .context
@@ -254,11 +258,11 @@ impl Step<'_> {
         };
         let path = StepPath::new(format!("{path}/{}", at_work.agent));
         let answer = match self.work_of_agent(key.to_owned(), path).await? {
-            Came::Answer(answer) => answer,
-            Came::Failed(outcome) => {
+            AgentOutcome::Answer(answer) => answer,
+            AgentOutcome::Failed(outcome) => {
                 json!({"status": "error", "message": message(&outcome)}).into()
             }
-            Came::Waits(wake) => return Ok(Some(wake)),
+            AgentOutcome::Waits(wake) => return Ok(Some(wake)),
         };
         self.agents.set_answer(key, answer);
         for asked in self.agents.asked_by(key) {
@@ -289,7 +293,7 @@ impl Step<'_> {
     }
 
     /// Returns the trigger of an agent in a step: a request breadcrumb with the agent's input.
-    fn asked(&self, at_work: &AtWork) -> Breadcrumb {
+    fn asked(&self, at_work: &AgentState) -> Breadcrumb {
         let mut context = json!({"agent": at_work.agent});
         if let Value::Object(fields) = &mut context {
             let field = if at_work.input.is_string() {
@@ -311,14 +315,14 @@ impl Step<'_> {
         trigger: &Breadcrumb,
         (key, path, asked): (&str, &StepPath, &Json),
         output: Json,
-    ) -> Result<Came, BoxError> {
+    ) -> Result<AgentOutcome, BoxError> {
         if let Err(error) = self.remember(key, path, asked, &output).await {
-            return refused(error).map(Came::Failed);
+            return refused(error).map(AgentOutcome::Failed);
         }
         if agent.definition().capabilities.is_some() {
             let response = match agent.respond(trigger, (*output).clone()).await {
                 Ok(response) => response,
-                Err(error) => return failed_after(error).map(Came::Failed),
+                Err(error) => return failed_after(error).map(AgentOutcome::Failed),
             };
             for (at, write) in response.into_writes().into_iter().enumerate() {
                 match write {
@@ -327,14 +331,14 @@ impl Step<'_> {
                     {
                         let emitted = self.emit(new, &format!("{key} {at}")).await;
                         if let Err(error) = emitted {
-                            return refused(error).map(Came::Failed);
+                            return refused(error).map(AgentOutcome::Failed);
                         }
                     }
                     Write::Create(_) | Write::Update { .. } | Write::Delete { .. } => {}
                 }
             }
         }
-        Ok(Came::Answer(output))
+        Ok(AgentOutcome::Answer(output))
     }
 
     /// Returns the idempotency key of an agent in a step. The key is the same in each attempt, because all attempts continue one

@@ -1,6 +1,6 @@
 use super::assembly_error::{AssemblyError, not_registered, unknown};
 use super::event::StepEventKind;
-use super::model_tap::{Heard, Listener};
+use super::model_tap::{Listener, TappedModel};
 use super::{Conversations, guard};
 use crate::agent::compaction::Compactor;
 use crate::agent::guardrail::Guardrails;
@@ -225,16 +225,21 @@ impl Assembly {
 
     /// Returns the chat model for a step, by its name in the section `models`. `None` if the name is unknown, or refers to a provider. Only
     /// agents can use providers.
-    pub(super) fn model(&self, name: &str, by: Option<Listener>) -> Option<Heard> {
+    pub(super) fn model(&self, name: &str, by: Option<Listener>) -> Option<TappedModel> {
         match self.models.get(name)? {
             Registered::Model(model) => Some(self.heard(Arc::clone(model), Some(name), by)),
             Registered::Provider(_) => None,
         }
     }
 
-    fn heard(&self, model: Arc<dyn ChatModel>, name: Option<&str>, by: Option<Listener>) -> Heard {
+    fn heard(
+        &self,
+        model: Arc<dyn ChatModel>,
+        name: Option<&str>,
+        by: Option<Listener>,
+    ) -> TappedModel {
         let spec = name.and_then(|name| self.workflow.models.get(name));
-        Heard {
+        TappedModel {
             model,
             spec: spec.cloned(),
             by: by.filter(|by| by.emitter.is_heard()),

@@ -1,12 +1,12 @@
 //! One attempt at a run of a flow: starts due steps, waits for the first outcome or answer, and reports it to the interpreter.
 
-use super::checkpoint::{Kept, Looked, Saver};
+use super::checkpoint::{PollProgress, Saver, StepCheckpoint};
 use super::event::Emitter;
 use super::next_check::NextCheck;
 use super::outcome::timed_out;
 use super::step::{Step, Worked};
-use super::step_breadcrumbs::Lines;
-use super::yielding::Leaving;
+use super::step_breadcrumbs::EndedBreadcrumbs;
+use super::yielding::EarlyEnd;
 use super::{Assembly, Conversations, Driven, RunOptions};
 use crate::classes::verdict;
 use crate::clock::within;
@@ -45,7 +45,7 @@ pub(super) struct Drive<'d> {
     /// Tasks of the run's steps in flight, including waiting steps.
     pub(super) ready: BTreeMap<StepPath, Arc<Ready>>,
     /// Saved driver state of the run's steps in flight.
-    pub(super) kept: BTreeMap<StepPath, Kept>,
+    pub(super) kept: BTreeMap<StepPath, StepCheckpoint>,
     /// Steps to start or to continue in this attempt at the flow run.
     pub(super) queue: VecDeque<StepPath>,
     pub(super) running: FuturesUnordered<BoxFuture<'d, Done>>,
@@ -64,7 +64,7 @@ pub(super) struct Drive<'d> {
     pub(super) unheard: Vec<oneshot::Sender<()>>,
     /// Paths of the steps that started after the last save of the run. Each path has the driver state of its step from before the start.
     /// The futures of these steps are not polled before the next save.
-    pub(super) unsaved: Vec<(StepPath, Kept)>,
+    pub(super) unsaved: Vec<(StepPath, StepCheckpoint)>,
     pub(super) stores_progress: bool,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
     /// Text of the user's chat message that the flow run processes, or `None` if the input is not from a user.
@@ -72,11 +72,11 @@ pub(super) struct Drive<'d> {
     /// Events of the run that are not stored as breadcrumbs yet.
     pub(super) untold: Vec<FlowEvent>,
     /// Progress of the polls for answers and control orders to the run, from which the next poll continues.
-    pub(super) looked: Looked,
+    pub(super) looked: PollProgress,
     /// Breadcrumbs of the run's ended steps: the steps wrote or received these breadcrumbs.
-    pub(super) lines: Lines,
+    pub(super) lines: EndedBreadcrumbs,
     pub(super) next_check: NextCheck,
-    pub(super) leaving: Leaving,
+    pub(super) leaving: EarlyEnd,
 }
 
 impl<'d> Drive<'d> {
@@ -97,7 +97,7 @@ impl<'d> Drive<'d> {
         let key = context.idempotency_key();
         let emitter = Arc::new(Emitter::new(key, parent.as_deref(), events));
         let (asks, saves) = mpsc::channel(MOST_AT_ONCE);
-        let looked = Looked {
+        let looked = PollProgress {
             refused: HashSet::new(),
             since: context.trigger().updated_at,
             control: None,
@@ -125,9 +125,9 @@ impl<'d> Drive<'d> {
             user_message,
             untold: Vec::new(),
             looked,
-            lines: Lines::default(),
+            lines: EndedBreadcrumbs::default(),
             next_check: NextCheck::new(),
-            leaving: Leaving::new(context),
+            leaving: EarlyEnd::new(context),
         }
     }
 
@@ -441,7 +441,7 @@ impl<'d> Drive<'d> {
 
     /// Removes the driver state of an ended step. Records the breadcrumbs that the step wrote or received in `lines`, for later `wait_for`
     /// steps.
-    fn forget(&mut self, path: &StepPath) -> Option<Kept> {
+    fn forget(&mut self, path: &StepPath) -> Option<StepCheckpoint> {
         let kept = self.kept.remove(path);
         if let Some(kept) = &kept {
             self.lines.add(path, &kept.marks);
@@ -450,12 +450,12 @@ impl<'d> Drive<'d> {
         kept
     }
 
-    fn unbegun(&self, ready: &Ready) -> Kept {
+    fn unbegun(&self, ready: &Ready) -> StepCheckpoint {
         let is_delayed = !ready.after.is_zero();
-        let mut kept = Kept {
+        let mut kept = StepCheckpoint {
             attempt: ready.attempt,
             due: is_delayed.then(|| self.context.now() + ready.after),
-            ..Kept::default()
+            ..StepCheckpoint::default()
         };
         if let Some(before) = self.kept.get(&ready.path) {
             kept.agents = before.agents.clone();

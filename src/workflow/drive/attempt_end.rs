@@ -3,7 +3,7 @@
 use super::Driven;
 use super::attempt::Drive;
 use super::outcome::code_of;
-use super::yielding::{Leave, SIBLINGS};
+use super::yielding::{EndReason, SIBLINGS};
 use crate::classes::verdict;
 use crate::error::{BoxError, Verdict};
 use crate::model::Timestamp;
@@ -34,17 +34,19 @@ impl Drive<'_> {
     pub(super) fn broke(&mut self, error: BoxError) -> Result<(), BoxError> {
         match (verdict(error.as_ref()), &self.leaving.how) {
             (Verdict::Permanent, _) => Err(error),
-            (Verdict::Transient(_) | Verdict::RateLimited(_), Some(Leave::Fails { .. })) => Ok(()),
+            (Verdict::Transient(_) | Verdict::RateLimited(_), Some(EndReason::Fails { .. })) => {
+                Ok(())
+            }
             (
                 Verdict::Transient(_) | Verdict::RateLimited(_),
-                Some(Leave::Yields { .. }) | None,
+                Some(EndReason::Yields { .. }) | None,
             ) => {
                 tracing::debug!(
                     code = code_of(&error),
                     "a step of a flow run failed with a transient error; the run will be retried"
                 );
                 let until = Instant::now() + SIBLINGS;
-                self.leaving.how = Some(Leave::Fails { error, until });
+                self.leaving.how = Some(EndReason::Fails { error, until });
                 Ok(())
             }
         }
@@ -53,8 +55,8 @@ impl Drive<'_> {
     /// Returns `true` if the attempt failed and the grace period of its running steps is over. The driver then stops these steps.
     pub(super) fn has_waited_enough(&self) -> bool {
         match &self.leaving.how {
-            Some(Leave::Fails { until, .. }) => Instant::now() >= *until,
-            Some(Leave::Yields { .. }) | None => false,
+            Some(EndReason::Fails { until, .. }) => Instant::now() >= *until,
+            Some(EndReason::Yields { .. }) | None => false,
         }
     }
 
@@ -79,9 +81,9 @@ impl Drive<'_> {
 
     /// Ends the attempt at the flow run. Returns `None` if the state was too large or too deep to save, so that a step failed and the run
     /// continues.
-    pub(super) async fn end(&mut self, leave: Leave) -> Result<Option<Driven>, BoxError> {
+    pub(super) async fn end(&mut self, leave: EndReason) -> Result<Option<Driven>, BoxError> {
         match leave {
-            Leave::Yields { .. } => {
+            EndReason::Yields { .. } => {
                 // A step that failed because the state is too large can end the run.
                 let (state, false) = self.state().await? else {
                     return Ok(None);
@@ -90,7 +92,7 @@ impl Drive<'_> {
                 let wake = Wake::at(self.context.now());
                 Ok(Some(Driven::Suspended { wake, state }))
             }
-            Leave::Fails { error, .. } => Err(error),
+            EndReason::Fails { error, .. } => Err(error),
         }
     }
 }

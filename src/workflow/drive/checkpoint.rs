@@ -2,7 +2,7 @@
 
 use super::event::StepEventKind;
 use super::model_tap::Listener;
-use super::step_breadcrumbs::{Lines, Marks};
+use super::step_breadcrumbs::{EndedBreadcrumbs, StepBreadcrumbs};
 use super::waiting::Wait;
 use crate::agent::compaction::Compactor;
 use crate::executor::{ContextError, KeepState};
@@ -18,26 +18,26 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Saved state of a flow run, as it is read when the run continues.
 #[derive(Debug, Deserialize)]
-pub(super) struct Saved {
+pub(super) struct SavedCheckpoint {
     pub(super) progress: Progress,
-    pub(super) steps: BTreeMap<StepPath, Kept>,
-    pub(super) looked: Looked,
+    pub(super) steps: BTreeMap<StepPath, StepCheckpoint>,
+    pub(super) looked: PollProgress,
     #[serde(default)]
-    pub(super) lines: Lines,
+    pub(super) lines: EndedBreadcrumbs,
 }
 
 /// Saved state of a flow run, as it is written when the run is saved.
 #[derive(Debug, Serialize)]
-pub(super) struct Saving<'s> {
+pub(super) struct RunCheckpoint<'s> {
     pub(super) progress: &'s Progress,
-    pub(super) steps: &'s BTreeMap<StepPath, Kept>,
-    pub(super) looked: &'s Looked,
-    pub(super) lines: &'s Lines,
+    pub(super) steps: &'s BTreeMap<StepPath, StepCheckpoint>,
+    pub(super) looked: &'s PollProgress,
+    pub(super) lines: &'s EndedBreadcrumbs,
 }
 
 /// Progress of a flow run's polls for answers and control orders, from which the next poll continues.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Looked {
+pub(super) struct PollProgress {
     /// Time up to which answers and control orders have been read.
     pub(super) since: Timestamp,
     /// Order key of the last control order that was applied to the run.
@@ -49,7 +49,7 @@ pub(super) struct Looked {
 
 /// State that the driver saves for a step in flight.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Kept {
+pub(super) struct StepCheckpoint {
     pub(super) attempt: u32,
     /// Time before which the step does not begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,8 +73,8 @@ pub(super) struct Kept {
     pub(super) wait: Option<Wait>,
     #[serde(default, skip_serializing_if = "Agents::is_empty")]
     pub(super) agents: Agents,
-    #[serde(default, skip_serializing_if = "Marks::is_empty")]
-    pub(super) marks: Marks,
+    #[serde(default, skip_serializing_if = "StepBreadcrumbs::is_empty")]
+    pub(super) marks: StepBreadcrumbs,
 }
 
 #[expect(
@@ -88,11 +88,11 @@ const fn is_zero(number: &u32) -> bool {
 /// Agents that work on a step, by key. The key is empty for the agent of the step, and is the request ID for an agent that another agent
 /// called. Shared between the driver, which saves them, and the running step.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Agents(Arc<Mutex<BTreeMap<String, AtWork>>>);
+pub(super) struct Agents(Arc<Mutex<BTreeMap<String, AgentState>>>);
 
 /// State of an agent that works on a step.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub(super) struct AtWork {
+pub(super) struct AgentState {
     pub(super) agent: String,
     pub(super) input: Json,
     /// Saved state of the agent, or `None` before its first save.
@@ -106,7 +106,7 @@ pub(super) struct AtWork {
     pub(super) answer: Option<Json>,
 }
 
-impl Kept {
+impl StepCheckpoint {
     /// Returns the size in bytes of the values of the step's agents. The saved state of the step has at least this size.
     pub(super) fn least_size(&self) -> usize {
         let agents = self.agents.all();
@@ -133,7 +133,7 @@ impl Kept {
 }
 
 impl Agents {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, AtWork>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, AgentState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,12 +141,12 @@ impl Agents {
         self.all().is_empty()
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<AtWork> {
+    pub(super) fn get(&self, key: &str) -> Option<AgentState> {
         self.all().get(key).cloned()
     }
 
     /// Adds an agent that works on the step, unless the key exists.
-    pub(super) fn add(&self, key: impl Into<String>, agent: AtWork) {
+    pub(super) fn add(&self, key: impl Into<String>, agent: AgentState) {
         self.all().entry(key.into()).or_insert(agent);
     }
 
@@ -217,7 +217,7 @@ impl Saver {
 
 /// Saves the state of an agent that works on a step, as part of the run's state.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct AgentStateSaver {
     pub(super) agents: Agents,
     pub(super) key: String,
     pub(super) saver: Saver,
@@ -226,7 +226,7 @@ pub(super) struct Keeper {
 }
 
 #[async_trait]
-impl KeepState for Keeper {
+impl KeepState for AgentStateSaver {
     async fn keep(&self, state: Json) -> Result<(), ContextError> {
         self.agents.set_state(&self.key, state);
         self.saver.save().await?;

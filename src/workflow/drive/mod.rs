@@ -39,7 +39,7 @@ use super::FlowRun;
 use crate::error::{BoxError, permanent};
 use crate::executor::ExecutionContext;
 use attempt::Drive;
-use checkpoint::Saved;
+use checkpoint::SavedCheckpoint;
 use std::sync::Arc;
 
 /// Schema of the breadcrumbs with the events of a flow run.
@@ -71,7 +71,7 @@ impl Assembly {
             return self.begin(context, options).await;
         };
         let unreadable = |error| permanent(FlowStateError::Unreadable(error));
-        let saved: Saved = resumed.state.parse().map_err(unreadable)?;
+        let saved: SavedCheckpoint = resumed.state.parse().map_err(unreadable)?;
         if saved.progress.definition() == self.workflow().hash() {
             return self.go_on(context, options, saved).await;
         }
@@ -105,7 +105,7 @@ impl Assembly {
         &self,
         context: &ExecutionContext,
         options: RunOptions,
-        saved: Saved,
+        saved: SavedCheckpoint,
     ) -> Result<Driven, BoxError> {
         let run = match FlowRun::restore(Arc::clone(self.workflow()), saved.progress) {
             Ok(run) => run.in_strides(STRIDE),

@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use std::sync::Arc;
 
 /// A model that applies the settings in `models` to requests, and reports requests and answers to a listener.
-pub(super) struct Heard {
+pub(super) struct TappedModel {
     pub(super) model: Arc<dyn ChatModel>,
     /// Settings of the model in the section `models`, or `None` for the default model of the services.
     pub(super) spec: Option<ModelSpec>,
@@ -52,7 +52,7 @@ impl Listener {
     }
 }
 
-impl Heard {
+impl TappedModel {
     fn request(&self, request: &ChatRequest) -> ChatRequest {
         let mut request = request.clone();
         let Some(spec) = &self.spec else {
@@ -68,7 +68,7 @@ impl Heard {
 }
 
 #[async_trait]
-impl ChatModel for Heard {
+impl ChatModel for TappedModel {
     async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
         let request = self.request(request);
         let Some(by) = &self.by else {

@@ -4,7 +4,7 @@ use super::attempt::Drive;
 use super::control::Control;
 use super::next_check::until_lost;
 use super::outcome::{of_error, timed_out};
-use super::step_breadcrumbs::Mark;
+use super::step_breadcrumbs::StepBreadcrumb;
 use super::waiting::{Awaited, Wait, tool_of};
 use crate::classes::decided;
 use crate::error::{BoxError, Chain, Verdict};
@@ -143,7 +143,7 @@ impl Drive<'_> {
                 let shown = self.shown(&heard, answer, task).await?;
                 let schema = answer.schema_name.as_deref().unwrap_or_default();
                 if let (Answer::Success(_), Some(kept)) = (&whole, self.kept.get(path)) {
-                    let mark = Mark::given(answer.updated_at);
+                    let mark = StepBreadcrumb::received(answer.updated_at);
                     kept.marks.add(schema, answer.id, mark);
                 }
                 self.checked(task, &whole, shown)

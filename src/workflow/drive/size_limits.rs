@@ -1,13 +1,13 @@
 //! Size limit of the saved state of a flow run. If the state is too large or nests too deep, a step fails, and not the run.
 
 use super::attempt::Drive;
-use super::checkpoint::{FlowStateError, Kept, Saving};
+use super::checkpoint::{FlowStateError, RunCheckpoint, StepCheckpoint};
 use crate::error::{BoxError, permanent};
 use crate::model::{Json, JsonError};
 use crate::workflow::{StepOutcome, StepPath};
 
 /// Result of the check of a flow run's state against the limits of a saved state.
-enum Room {
+enum SizeCheck {
     Fits(Json),
     /// The state of the run is too large: it has at least this number of bytes.
     TooLarge(usize),
@@ -27,19 +27,19 @@ impl Drive<'_> {
         let (mut has_failed, mut was_paused) = (false, false);
         loop {
             match self.room()? {
-                Room::Fits(state) if !was_paused || self.finished.is_some() => {
+                SizeCheck::Fits(state) if !was_paused || self.finished.is_some() => {
                     return Ok((state, has_failed));
                 }
-                Room::Fits(_) => {
+                SizeCheck::Fits(_) => {
                     was_paused = false;
                     let next = self.run.pause();
                     self.apply(next);
                     continue;
                 }
-                Room::TooDeep(path) => {
+                SizeCheck::TooDeep(path) => {
                     self.give_up(&path, StepOutcome::failure("too_large", TOO_DEEP));
                 }
-                Room::TooLarge(size) => was_paused |= self.make_room(size)?,
+                SizeCheck::TooLarge(size) => was_paused |= self.make_room(size)?,
             }
             has_failed = true;
             // Many steps may have to fail before the rest fits.
@@ -49,19 +49,19 @@ impl Drive<'_> {
 
     /// Returns the state of the run if it fits into the limits of a saved state. The state is serialised only if the sizes of its values
     /// allow it.
-    fn room(&self) -> Result<Room, BoxError> {
+    fn room(&self) -> Result<SizeCheck, BoxError> {
         let size = self.least_size();
         if size > Json::MAX_BYTES {
-            return Ok(Room::TooLarge(size));
+            return Ok(SizeCheck::TooLarge(size));
         }
         let text = self.state_text()?;
         let size = text.len();
         if size > Json::MAX_BYTES {
-            return Ok(Room::TooLarge(size));
+            return Ok(SizeCheck::TooLarge(size));
         }
         Ok(match Json::from_text(text) {
-            Ok(state) => Room::Fits(state),
-            Err(error) => Room::TooDeep(self.too_deep().ok_or(error)?),
+            Ok(state) => SizeCheck::Fits(state),
+            Err(error) => SizeCheck::TooDeep(self.too_deep().ok_or(error)?),
         })
     }
 
@@ -108,7 +108,7 @@ impl Drive<'_> {
     }
 
     fn state_text(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&Saving {
+        serde_json::to_string(&RunCheckpoint {
             progress: self.run.progress(),
             steps: &self.kept,
             looked: &self.looked,
@@ -151,7 +151,7 @@ impl Drive<'_> {
     /// measures the state again.
     fn largest(&self, excess: usize) -> Vec<(usize, StepPath)> {
         let parts = self.ready.keys().map(|path| {
-            let kept = self.kept.get(path).map_or(0, Kept::least_size);
+            let kept = self.kept.get(path).map_or(0, StepCheckpoint::least_size);
             (kept + self.run.progress().part_of(path), path)
         });
         let mut parts: Vec<_> = parts.collect();

@@ -3,7 +3,7 @@
 use super::checkpoint::{Agents, Saver};
 use super::event::Emitter;
 use super::outcome::{failed_with, of_answer, of_error};
-use super::step_breadcrumbs::{Mark, Marks};
+use super::step_breadcrumbs::{StepBreadcrumb, StepBreadcrumbs};
 use super::waiting::{Awaited, Wait};
 use super::{Assembly, Conversations};
 use crate::error::BoxError;
@@ -41,7 +41,7 @@ pub(super) struct Step<'d> {
     pub(super) until: Option<Timestamp>,
     pub(super) agents: Agents,
     /// Breadcrumbs that the step writes.
-    pub(super) marks: Marks,
+    pub(super) marks: StepBreadcrumbs,
     pub(super) saver: Saver,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
     /// Text of the user's chat message that the flow run processes, or `None` if the input is not from a user.
@@ -295,8 +295,11 @@ impl Step<'_> {
                 store.create(new).await?
             }
         };
-        self.marks
-            .add(&schema, written.id, Mark::own(written.created_at));
+        self.marks.add(
+            &schema,
+            written.id,
+            StepBreadcrumb::written(written.created_at),
+        );
         Ok(written.created_at)
     }
 

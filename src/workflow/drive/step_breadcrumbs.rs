@@ -14,7 +14,7 @@ const MOST: usize = 32;
 
 /// A breadcrumb that a step wrote or received as an answer.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(super) struct Mark {
+pub(super) struct StepBreadcrumb {
     /// Update time of the breadcrumb when the step wrote or received it.
     at: Timestamp,
     /// Time when a step wrote the breadcrumb, or `None` if no step wrote it. Breadcrumbs up to this time do not answer later steps, even if
@@ -23,29 +23,29 @@ pub(super) struct Mark {
     own: Option<Timestamp>,
 }
 
-impl Mark {
-    pub(super) const fn own(at: Timestamp) -> Self {
+impl StepBreadcrumb {
+    pub(super) const fn written(at: Timestamp) -> Self {
         let own = Some(at);
         Self { at, own }
     }
 
-    pub(super) const fn given(at: Timestamp) -> Self {
+    pub(super) const fn received(at: Timestamp) -> Self {
         Self { at, own: None }
     }
 }
 
 /// Breadcrumbs of one schema that the steps of a run wrote or received. They decide which breadcrumbs can answer later `wait_for` steps.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-struct Known {
+struct SchemaBreadcrumbs {
     /// Time after which breadcrumbs of the schema can answer a `wait_for` step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    marks: BTreeMap<BreadcrumbId, Mark>,
+    marks: BTreeMap<BreadcrumbId, StepBreadcrumb>,
 }
 
-impl Known {
-    fn add(&mut self, id: BreadcrumbId, mark: Mark) {
+impl SchemaBreadcrumbs {
+    fn add(&mut self, id: BreadcrumbId, mark: StepBreadcrumb) {
         let known = self.marks.entry(id).or_insert(mark);
         (known.at, known.own) = (known.at.max(mark.at), known.own.max(mark.own));
         while self.marks.len() > MOST
@@ -64,13 +64,13 @@ impl Known {
     }
 }
 
-type Schemas = BTreeMap<String, Known>;
+type Schemas = BTreeMap<String, SchemaBreadcrumbs>;
 
 /// Breadcrumbs that a step wrote or received, by schema. Shared between the driver, which saves them, and the running step.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Marks(Arc<Mutex<Schemas>>);
+pub(super) struct StepBreadcrumbs(Arc<Mutex<Schemas>>);
 
-impl Marks {
+impl StepBreadcrumbs {
     fn all(&self) -> MutexGuard<'_, Schemas> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,7 +79,7 @@ impl Marks {
         self.all().is_empty()
     }
 
-    pub(super) fn add(&self, schema: &str, id: BreadcrumbId, mark: Mark) {
+    pub(super) fn add(&self, schema: &str, id: BreadcrumbId, mark: StepBreadcrumb) {
         self.all()
             .entry(schema.to_owned())
             .or_default()
@@ -87,13 +87,13 @@ impl Marks {
     }
 }
 
-impl Serialize for Marks {
+impl Serialize for StepBreadcrumbs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.all().serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Marks {
+impl<'de> Deserialize<'de> for StepBreadcrumbs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let all = Schemas::deserialize(deserializer)?;
         Ok(Self(Arc::new(Mutex::new(all))))
@@ -103,11 +103,11 @@ impl<'de> Deserialize<'de> for Marks {
 /// Breadcrumbs of the ended steps of a flow run: the steps wrote or received these breadcrumbs. Each breadcrumb is listed at the path of
 /// the innermost enclosing step that is still in flight.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Lines(BTreeMap<StepPath, Schemas>);
+pub(super) struct EndedBreadcrumbs(BTreeMap<StepPath, Schemas>);
 
-impl Lines {
+impl EndedBreadcrumbs {
     /// Records the breadcrumbs that an ended step wrote or received.
-    pub(super) fn add(&mut self, path: &StepPath, marks: &Marks) {
+    pub(super) fn add(&mut self, path: &StepPath, marks: &StepBreadcrumbs) {
         let marks = std::mem::take(&mut *marks.all());
         for (schema, known) in marks {
             self.merge(path, schema, known);
@@ -132,9 +132,9 @@ impl Lines {
 
     /// Sets the time after which breadcrumbs of a schema can answer `wait_for` steps, for all steps of the run.
     pub(super) fn begin_after(&mut self, at: Timestamp, schema: String) {
-        let known = Known {
+        let known = SchemaBreadcrumbs {
             since: Some(at),
-            ..Known::default()
+            ..SchemaBreadcrumbs::default()
         };
         self.merge(&StepPath::new(""), schema, known);
     }
@@ -159,7 +159,7 @@ impl Lines {
         of: Option<&str>,
         found: &mut Vec<Arc<Breadcrumb>>,
     ) {
-        let Known { marks, .. } = self.known(progress, path, of);
+        let SchemaBreadcrumbs { marks, .. } = self.known(progress, path, of);
         let own = found.iter().filter_map(|found| marks.get(&found.id)?.own);
         let own = own.max();
         found.retain(|found| {
@@ -169,18 +169,18 @@ impl Lines {
         });
     }
 
-    fn merge(&mut self, path: &StepPath, schema: String, known: Known) {
+    fn merge(&mut self, path: &StepPath, schema: String, known: SchemaBreadcrumbs) {
         let schemas = self.0.entry(path.clone()).or_default();
         schemas.entry(schema).or_default().merge(known);
     }
 
     /// Returns the breadcrumbs that the earlier steps in the sequence of this step wrote or received, with the schema `of` or with any
     /// schema. Excludes the breadcrumbs of steps that run side by side with this step.
-    fn known(&self, progress: &Progress, path: &StepPath, of: Option<&str>) -> Known {
+    fn known(&self, progress: &Progress, path: &StepPath, of: Option<&str>) -> SchemaBreadcrumbs {
         let around = progress.around(path).filter(|(_, is_line)| *is_line);
         let line = around.map(|(outer, _)| outer);
         let line = line.chain([path.clone(), StepPath::new("")]);
-        let mut known = Known::default();
+        let mut known = SchemaBreadcrumbs::default();
         for schemas in line.filter_map(|path| self.0.get(&path)) {
             let of_schema = schemas
                 .iter()
@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn only_the_newest_marks_are_retained_and_older_breadcrumbs_no_longer_count() {
-        let mut known = Known::default();
+        let mut known = SchemaBreadcrumbs::default();
         for number in 1..=40_u8 {
             let id = format!("00000000-0000-4000-8000-0000000000{number:02}");
             let at = Timestamp::from_micros(i64::from(number));
-            known.add(id.parse().unwrap(), Mark::given(at));
+            known.add(id.parse().unwrap(), StepBreadcrumb::received(at));
         }
 
         assert_eq!(known.marks.len(), MOST);

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 pub(super) const SIBLINGS: Duration = Duration::from_secs(60);
 
 /// Reason why an attempt at a flow run ends before the flow does.
-pub(super) enum Leave {
+pub(super) enum EndReason {
     /// The attempt yields: the run is suspended and due at once. The suspension restarts the run's attempt count and time limit. If steps
     /// are still running at `until`, the attempt continues.
     Yields { until: Option<Instant> },
@@ -25,22 +25,22 @@ pub(super) enum Leave {
 }
 
 /// State for the decision whether an attempt at a flow run ends before the flow does.
-pub(super) struct Leaving {
+pub(super) struct EarlyEnd {
     /// If `true`, a step has ended in this attempt at the flow run.
     pub(super) came_further: bool,
     /// If `true`, the store has saved the state of the run in this attempt.
     pub(super) is_durable: bool,
     /// Time limits of the attempt, or `None` if the flow runs outside of an executor's run.
-    time: Option<Time>,
+    time: Option<AttemptTimes>,
     /// Reason to end the attempt, or `None` if the attempt continues. With a reason, no further step begins, and the attempt ends once no
     /// step is running.
-    pub(super) how: Option<Leave>,
+    pub(super) how: Option<EndReason>,
 }
 
 /// Times at which an attempt at a flow run can yield or starts no more steps. The time until the attempt's deadline is divided into five
 /// parts. After the first fifth the attempt yields as soon as no step is running, so a step that begins alone has the other four fifths.
 /// After the fourth fifth no step begins.
-struct Time {
+struct AttemptTimes {
     fifth: Duration,
     /// Time from which the attempt can yield to the next one.
     early: Timestamp,
@@ -50,7 +50,7 @@ struct Time {
     late: Timestamp,
 }
 
-impl Time {
+impl AttemptTimes {
     fn new(context: &ExecutionContext, deadline: Timestamp) -> Self {
         let now = context.now();
         let fifth = deadline.since(now) / 5;
@@ -68,14 +68,14 @@ impl Time {
     }
 }
 
-impl Leaving {
+impl EarlyEnd {
     /// Creates the state of an attempt at a flow run that starts now, for the decision when the attempt ends.
     pub(super) fn new(context: &ExecutionContext) -> Self {
         let time = context.deadline();
         Self {
             came_further: false,
             is_durable: false,
-            time: time.map(|deadline| Time::new(context, deadline)),
+            time: time.map(|deadline| AttemptTimes::new(context, deadline)),
             how: None,
         }
     }
@@ -83,17 +83,17 @@ impl Leaving {
     /// Waits until the grace period of the running steps expires. Never returns if the attempt has no grace period.
     pub(super) async fn patience(&self) {
         match &self.how {
-            Some(Leave::Fails { until, .. } | Leave::Yields { until: Some(until) }) => {
+            Some(EndReason::Fails { until, .. } | EndReason::Yields { until: Some(until) }) => {
                 sleep_until(*until).await;
             }
-            Some(Leave::Yields { until: None }) | None => std::future::pending().await,
+            Some(EndReason::Yields { until: None }) | None => std::future::pending().await,
         }
     }
 
     /// Lets steps begin again if a running step takes so long that the attempt cannot yield. A fifth of the time later, the attempt
     /// tries to yield again.
     pub(super) fn goes_on_after_all(&mut self, now: Timestamp) {
-        if let Some(Leave::Yields { until: Some(until) }) = &self.how
+        if let Some(EndReason::Yields { until: Some(until) }) = &self.how
             && Instant::now() >= *until
         {
             self.how = None;
@@ -103,21 +103,21 @@ impl Leaving {
         }
     }
 
-    /// Returns [`Leave::Yields`] if the attempt ends now and another attempt continues the run. Lost workers and long flows thus do not use
+    /// Returns [`EndReason::Yields`] if the attempt ends now and another attempt continues the run. Lost workers and long flows thus do not use
     /// up the run's attempts and time.
     ///
     /// An attempt yields only after a step has ended in it. A run that always loses its worker at the same step therefore exhausts its
     /// attempts.
-    pub(super) fn makes_way(&self, now: Timestamp, is_at_work: bool) -> Option<Leave> {
+    pub(super) fn makes_way(&self, now: Timestamp, is_at_work: bool) -> Option<EndReason> {
         let time = self.time.as_ref()?;
         if !self.came_further || !self.is_durable || now < time.early {
             return None;
         }
         if !is_at_work || now >= time.late {
-            return Some(Leave::Yields { until: None });
+            return Some(EndReason::Yields { until: None });
         }
         let until = Some(Instant::now() + time.fifth / 4);
-        (now >= time.waits).then_some(Leave::Yields { until })
+        (now >= time.waits).then_some(EndReason::Yields { until })
     }
 }
 
