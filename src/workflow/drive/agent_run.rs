@@ -36,16 +36,16 @@ enum AgentOutcome {
 impl Step<'_> {
     /// Runs the agent of a step until it answers or waits.
     pub(super) async fn agent(&self, agent: &str, input: &Json) -> Result<Worked, BoxError> {
-        let at_work = AgentState {
+        let agent_state = AgentState {
             agent: agent.to_owned(),
             input: input.clone(),
             state: None,
             asked_by: None,
             answer: None,
         };
-        self.agents.add("", at_work);
+        self.agents.add("", agent_state);
         let path = self.ready.path.clone();
-        Ok(match self.work_of_agent(String::new(), path).await? {
+        Ok(match self.run_agent(String::new(), path).await? {
             AgentOutcome::Answer(answer) => Worked::Told(result_of(&answer)),
             AgentOutcome::Failed(outcome) => Worked::Told(outcome),
             AgentOutcome::Waits(wake) => {
@@ -60,66 +60,73 @@ impl Step<'_> {
     ///
     /// The function recurses for each agent that an agent calls. These calls form no cycles, so the depth is at most the number of
     /// agents.
-    fn work_of_agent(
+    fn run_agent(
         &self,
         key: String,
         path: StepPath,
     ) -> BoxFuture<'_, Result<AgentOutcome, BoxError>> {
         async move {
-            let Some(at_work) = self.agents.get(&key) else {
+            let Some(agent_state) = self.agents.get(&key) else {
                 return Ok(AgentOutcome::Failed(StepOutcome::failure(
                     "misfit",
                     "the saved state of the step has no such agent",
                 )));
             };
-            let talk = self.conversations.as_deref();
-            let by = Listener {
+            let conversations = self.conversations.as_deref();
+            let listener = Listener {
                 emitter: Arc::clone(&self.emitter),
                 path: path.clone(),
             };
-            let compactor = self.assembly.compactor(Some(by.clone()));
-            let told = compactor.clone().map(|compactor| (compactor, by.clone()));
-            let agent = self
-                .assembly
-                .agent(&at_work.agent, Some(by), talk, compactor);
+            let compactor = self.assembly.compactor(Some(listener.clone()));
+            let compaction = compactor
+                .clone()
+                .map(|compactor| (compactor, listener.clone()));
+            let agent =
+                self.assembly
+                    .agent(&agent_state.agent, Some(listener), conversations, compactor);
             let agent = agent.map_err(permanent)?;
             let keeper: Arc<dyn KeepState> = Arc::new(AgentStateSaver {
                 agents: self.agents.clone(),
                 key: key.clone(),
                 saver: self.saver.clone(),
-                told,
+                compaction,
             });
-            let trigger = Arc::new(self.asked(&at_work));
-            let for_user = key.is_empty() && self.is_users(&at_work.input);
+            let trigger = Arc::new(self.trigger_for(&agent_state));
+            let for_user = key.is_empty() && self.is_user_message(&agent_state.input);
             let mut with = None;
             loop {
                 let (fed, answer): (Option<String>, _) = with.take().unzip();
                 let turn = self.turn(&agent, &trigger, &key, &keeper, answer, for_user);
                 let suspension = match turn.await {
                     Ok(output) => {
-                        let of = (&*key, &path, &at_work.input);
-                        return self.answered(&agent, &trigger, of, output.into()).await;
+                        let of = (&*key, &path, &agent_state.input);
+                        return self.finish_agent(&agent, &trigger, of, output.into()).await;
                     }
                     Err(error) => match error.downcast::<Suspension>() {
                         Ok(suspension) => *suspension,
-                        Err(error) if talk.is_some_and(|talk| talk.is_over(&error)) => {
+                        Err(error)
+                            if conversations
+                                .is_some_and(|conversations| conversations.is_over(&error)) =>
+                        {
                             return Err(error);
                         }
                         Err(error) => return failed_with(error).map(AgentOutcome::Failed),
                     },
                 };
-                let mut wake = match self.keep_turn(&key, &path, suspension, fed).await? {
+                let mut wake = match self.save_turn(&key, &path, suspension, fed).await? {
                     Ok(wake) => wake,
                     Err(failed) => return Ok(AgentOutcome::Failed(failed)),
                 };
-                let asked = self.agents.asked_by(&key);
-                let came = asked.iter().map(|child| self.work_of_asked(child, &path));
-                for came in all_end(came).await?.into_iter().flatten() {
-                    wake.selectors.extend(came.selectors);
-                    wake.until = wake.until.into_iter().chain(came.until).min();
+                let called = self.agents.called_by(&key);
+                let runs = called
+                    .iter()
+                    .map(|child| self.run_called_agent(child, &path));
+                for wake_of_called in all_end(runs).await?.into_iter().flatten() {
+                    wake.selectors.extend(wake_of_called.selectors);
+                    wake.until = wake.until.into_iter().chain(wake_of_called.until).min();
                 }
                 // The agent receives one answer at a time, because a run continues with one breadcrumb.
-                with = asked.iter().find_map(|child| self.response_of(child));
+                with = called.iter().find_map(|child| self.response_of(child));
                 if with.is_none() {
                     return Ok(AgentOutcome::Waits(wake));
                 }
@@ -129,17 +136,20 @@ impl Step<'_> {
     }
 
     /// Passes the answer of an agent to the store of the agents' conversations, if the run has one.
-    async fn remember(
+    async fn save_conversation(
         &self,
         key: &str,
         path: &StepPath,
         asked: &Json,
         answer: &Json,
     ) -> Result<(), BoxError> {
-        let Some(talk) = self.conversations.as_deref() else {
+        let Some(conversations) = self.conversations.as_deref() else {
             return Ok(());
         };
-        let state = self.agents.get(key).and_then(|at_work| at_work.state);
+        let state = self
+            .agents
+            .get(key)
+            .and_then(|agent_state| agent_state.state);
         let session = state.as_ref().and_then(session_in);
         let answered = Answered {
             request: key,
@@ -147,7 +157,7 @@ impl Step<'_> {
             answer,
             session: session.as_ref(),
         };
-        talk.answered(path, answered).await
+        conversations.answered(path, answered).await
     }
 
     /// Continues an agent from its saved state. `with` is the response of another agent that this agent called, if there is one.
@@ -160,7 +170,10 @@ impl Step<'_> {
         with: Option<Arc<Breadcrumb>>,
         for_user: bool,
     ) -> Result<Value, BoxError> {
-        let state = self.agents.get(key).and_then(|at_work| at_work.state);
+        let state = self
+            .agents
+            .get(key)
+            .and_then(|agent_state| agent_state.state);
         let resumed = state.map(|state| Resumed { state, with });
         let inner = Inner {
             key: self.key_of(key),
@@ -179,7 +192,7 @@ impl Step<'_> {
     /// the save receives the answer again, and an agent ignores an answer that it has processed.
     ///
     /// Returns the outcome of the step as the inner error if the store refuses a request.
-    async fn keep_turn(
+    async fn save_turn(
         &self,
         key: &str,
         path: &StepPath,
@@ -190,7 +203,7 @@ impl Step<'_> {
         for write in response.into_writes() {
             let Write::Create(new) = write else { continue };
             match self.request_of(&new, key) {
-                Some((id, asked)) => self.agents.add(id, asked),
+                Some((id, called)) => self.agents.add(id, called),
                 None => {
                     let tag = new
                         .tags
@@ -211,7 +224,7 @@ impl Step<'_> {
         self.saver.save().await?;
         let own: Vec<_> = self
             .agents
-            .asked_by(key)
+            .called_by(key)
             .iter()
             .map(|id| answers_to(id, agents::RESPONSE))
             .collect();
@@ -225,13 +238,13 @@ impl Step<'_> {
 
     /// Returns the ID and the content of an agent's request to another agent of this workflow. Returns `None` if the agent's new breadcrumb
     /// is not such a request.
-    fn request_of(&self, new: &NewBreadcrumb, by: &str) -> Option<(String, AgentState)> {
+    fn request_of(&self, new: &NewBreadcrumb, caller: &str) -> Option<(String, AgentState)> {
         if new.schema_name.as_deref() != Some(agents::REQUEST) {
             return None;
         }
         let agent = new.context.text("agent")?;
         let known = self.assembly.workflow().agents.contains_key(agent);
-        let asked = AgentState {
+        let called = AgentState {
             agent: agent.to_owned(),
             input: new
                 .context
@@ -240,24 +253,24 @@ impl Step<'_> {
                 .unwrap_or_default()
                 .into(),
             state: None,
-            asked_by: Some(by.to_owned()),
+            asked_by: Some(caller.to_owned()),
             answer: None,
         };
-        known.then(|| Some((new.context.text("requestId")?.to_owned(), asked)))?
+        known.then(|| Some((new.context.text("requestId")?.to_owned(), called)))?
     }
 
     /// Runs an agent that another agent of the step called, if the called agent has not answered yet. Returns the wake condition of the
     /// called agent if the called agent waits.
-    async fn work_of_asked(&self, key: &str, path: &StepPath) -> Result<Option<Wake>, BoxError> {
-        let Some(at_work) = self
+    async fn run_called_agent(&self, key: &str, path: &StepPath) -> Result<Option<Wake>, BoxError> {
+        let Some(agent_state) = self
             .agents
             .get(key)
-            .filter(|at_work| at_work.answer.is_none())
+            .filter(|agent_state| agent_state.answer.is_none())
         else {
             return Ok(None);
         };
-        let path = StepPath::new(format!("{path}/{}", at_work.agent));
-        let answer = match self.work_of_agent(key.to_owned(), path).await? {
+        let path = StepPath::new(format!("{path}/{}", agent_state.agent));
+        let answer = match self.run_agent(key.to_owned(), path).await? {
             AgentOutcome::Answer(answer) => answer,
             AgentOutcome::Failed(outcome) => {
                 json!({"status": "error", "message": message(&outcome)}).into()
@@ -265,8 +278,8 @@ impl Step<'_> {
             AgentOutcome::Waits(wake) => return Ok(Some(wake)),
         };
         self.agents.set_answer(key, answer);
-        for asked in self.agents.asked_by(key) {
-            self.agents.remove(&asked);
+        for called in self.agents.called_by(key) {
+            self.agents.remove(&called);
         }
         self.saver.save().await?;
         Ok(None)
@@ -274,10 +287,10 @@ impl Step<'_> {
 
     /// Returns the answer of a called agent in the form of its response breadcrumb, if there is an answer.
     fn response_of(&self, key: &str) -> Option<(String, Arc<Breadcrumb>)> {
-        let at_work = self.agents.get(key)?;
-        let mut context = at_work.answer?.into_value();
+        let agent_state = self.agents.get(key)?;
+        let mut context = agent_state.answer?.into_value();
         if let Value::Object(fields) = &mut context {
-            fields.insert("creator".to_owned(), json!({"agent_id": at_work.agent}));
+            fields.insert("creator".to_owned(), json!({"agent_id": agent_state.agent}));
         }
         let response = NewBreadcrumb::new(AgentExecutor::RESPONSE)
             .tag(request_tag(key))
@@ -287,36 +300,36 @@ impl Step<'_> {
     }
 
     /// Returns `true` if the input of a step is the text of the user's message.
-    pub(super) fn is_users(&self, input: &Json) -> bool {
+    pub(super) fn is_user_message(&self, input: &Json) -> bool {
         let words = (input.as_str(), self.user_message.as_deref());
         matches!(words, (Some(input), Some(message)) if input == message)
     }
 
     /// Returns the trigger of an agent in a step: a request breadcrumb with the agent's input.
-    fn asked(&self, at_work: &AgentState) -> Breadcrumb {
-        let mut context = json!({"agent": at_work.agent});
+    fn trigger_for(&self, agent_state: &AgentState) -> Breadcrumb {
+        let mut context = json!({"agent": agent_state.agent});
         if let Value::Object(fields) = &mut context {
-            let field = if at_work.input.is_string() {
+            let field = if agent_state.input.is_string() {
                 "prompt"
             } else {
                 "input"
             };
-            fields.insert(field.to_owned(), (*at_work.input).clone());
+            fields.insert(field.to_owned(), (*agent_state.input).clone());
         }
         let trigger = self.context.trigger();
-        let asked = NewBreadcrumb::new(agents::REQUEST).context(context);
-        asked.first_version(trigger.id, trigger.updated_at)
+        let request = NewBreadcrumb::new(agents::REQUEST).context(context);
+        request.first_version(trigger.id, trigger.updated_at)
     }
 
     /// Saves the output of an agent in the run's conversation store. Writes the breadcrumbs in the output, but not the response breadcrumb.
-    async fn answered(
+    async fn finish_agent(
         &self,
         agent: &AgentExecutor,
         trigger: &Breadcrumb,
         (key, path, asked): (&str, &StepPath, &Json),
         output: Json,
     ) -> Result<AgentOutcome, BoxError> {
-        if let Err(error) = self.remember(key, path, asked, &output).await {
+        if let Err(error) = self.save_conversation(key, path, asked, &output).await {
             return refused(error).map(AgentOutcome::Failed);
         }
         if agent.definition().capabilities.is_some() {

@@ -164,8 +164,8 @@ impl Assembly {
     pub(super) fn agent(
         &self,
         name: &str,
-        by: Option<Listener>,
-        talk: Option<&dyn Conversations>,
+        listener: Option<Listener>,
+        conversations: Option<&dyn Conversations>,
         compactor: Option<Arc<Compactor>>,
     ) -> Result<AgentExecutor, AssemblyError> {
         let all = &self.workflow.agents;
@@ -174,16 +174,16 @@ impl Assembly {
             name: name.to_owned(),
             source: Box::new(source),
         };
-        let mut provider = self.provider(name, spec, by.clone(), compactor)?;
-        if let (Some(talk), Some(by)) = (talk, &by) {
-            provider = talk.around(&by.path, spec.history, provider);
+        let mut provider = self.provider(name, spec, listener.clone(), compactor)?;
+        if let (Some(conversations), Some(listener)) = (conversations, &listener) {
+            provider = conversations.around(&listener.path, spec.history, provider);
         }
         let agent = self.builder(name, spec, provider);
         let agent = agent.bind_shared(Arc::clone(&self.store));
         let agent = agent.map_err(refused)?;
-        Ok(match by {
+        Ok(match listener {
             None => agent,
-            Some(by) => agent.observed_by(move |_, effect| observe(&by, effect)),
+            Some(listener) => agent.observed_by(move |_, effect| observe(&listener, effect)),
         })
     }
 
@@ -202,7 +202,7 @@ impl Assembly {
         match found {
             Registered::Model(model) => {
                 let model = Arc::clone(model);
-                Some(Arc::new(self.heard(
+                Some(Arc::new(self.tapped_model(
                     model,
                     compaction.model.as_deref(),
                     None,
@@ -212,37 +212,41 @@ impl Assembly {
         }
     }
 
-    /// Returns the compactor of an agent's conversation, or `None` without a compaction policy. `by` receives the cost of summaries.
-    pub(super) fn compactor(&self, by: Option<Listener>) -> Option<Arc<Compactor>> {
+    /// Returns the compactor of an agent's conversation, or `None` without a compaction policy. `listener` receives the cost of summaries.
+    pub(super) fn compactor(&self, listener: Option<Listener>) -> Option<Arc<Compactor>> {
         let policy = self.workflow.policies.compaction.as_ref()?;
         let model = match policy.method {
             CompactionMethod::Truncate => None,
             CompactionMethod::Summarise => Some(self.summariser()?),
         };
         let compactor = Compactor::new(policy.at_tokens, policy.keep, model);
-        Some(Arc::new(compactor.heard_by(by.map(Listener::of_cost))))
+        Some(Arc::new(
+            compactor.heard_by(listener.map(Listener::of_cost)),
+        ))
     }
 
     /// Returns the chat model for a step, by its name in the section `models`. `None` if the name is unknown, or refers to a provider. Only
     /// agents can use providers.
-    pub(super) fn model(&self, name: &str, by: Option<Listener>) -> Option<TappedModel> {
+    pub(super) fn model(&self, name: &str, listener: Option<Listener>) -> Option<TappedModel> {
         match self.models.get(name)? {
-            Registered::Model(model) => Some(self.heard(Arc::clone(model), Some(name), by)),
+            Registered::Model(model) => {
+                Some(self.tapped_model(Arc::clone(model), Some(name), listener))
+            }
             Registered::Provider(_) => None,
         }
     }
 
-    fn heard(
+    fn tapped_model(
         &self,
         model: Arc<dyn ChatModel>,
         name: Option<&str>,
-        by: Option<Listener>,
+        listener: Option<Listener>,
     ) -> TappedModel {
         let spec = name.and_then(|name| self.workflow.models.get(name));
         TappedModel {
             model,
             spec: spec.cloned(),
-            by: by.filter(|by| by.emitter.is_heard()),
+            listener: listener.filter(|listener| listener.emitter.has_sink()),
         }
     }
 
@@ -250,7 +254,7 @@ impl Assembly {
         &self,
         name: &str,
         spec: &AgentSpec,
-        by: Option<Listener>,
+        listener: Option<Listener>,
         compactor: Option<Arc<Compactor>>,
     ) -> Result<Arc<dyn Provider>, AssemblyError> {
         let found = match &spec.model {
@@ -264,7 +268,7 @@ impl Assembly {
         Ok(match found {
             Registered::Provider(provider) => Arc::clone(provider),
             Registered::Model(model) => {
-                let model = self.heard(Arc::clone(model), spec.model.as_deref(), by);
+                let model = self.tapped_model(Arc::clone(model), spec.model.as_deref(), listener);
                 Arc::new(ApiProvider::new(Arc::new(model)).shortened_by(compactor))
             }
         })
@@ -417,15 +421,15 @@ fn models(
 }
 
 /// Reports effects of an agent's state machine as events of the flow run.
-fn observe(by: &Listener, effect: &Effect) {
+fn observe(listener: &Listener, effect: &Effect) {
     match effect {
-        Effect::Execute(call) => by.tell(StepEventKind::ToolCalled {
+        Effect::Execute(call) => listener.report(StepEventKind::ToolCalled {
             call: call.id.to_string(),
             tool: excerpt(&call.tool, 80).into_owned(),
         }),
         Effect::Deliver(results) => {
             for result in results {
-                by.tell(StepEventKind::ToolAnswered {
+                listener.report(StepEventKind::ToolAnswered {
                     call: result.call_id.to_string(),
                     is_error: matches!(result.answer, Answer::Error { .. }),
                 });

@@ -424,7 +424,7 @@ impl<'d> Drive<'d> {
             self.queue.push_back(path);
         }
         for event in &next.events {
-            self.emitter.tell_flow(event);
+            self.emitter.send_flow_event(event);
         }
         if self.stores_progress {
             self.untold.extend(next.events);

@@ -176,12 +176,12 @@ impl Agents {
     }
 
     /// Returns the keys of the agents that an agent has called.
-    pub(super) fn asked_by(&self, key: &str) -> Vec<String> {
+    pub(super) fn called_by(&self, key: &str) -> Vec<String> {
         let all = self.all();
-        let asked = all
+        let called = all
             .iter()
             .filter(|(_, agent)| agent.asked_by.as_deref() == Some(key));
-        asked.map(|(key, _)| key.clone()).collect()
+        called.map(|(key, _)| key.clone()).collect()
     }
 }
 
@@ -209,8 +209,8 @@ impl Saver {
             operation: "save",
             reason: "the run has ended",
         };
-        let (told, saved) = oneshot::channel();
-        self.0.send(told).await.map_err(|_| over())?;
+        let (sender, saved) = oneshot::channel();
+        self.0.send(sender).await.map_err(|_| over())?;
         saved.await.map_err(|_| over())
     }
 }
@@ -222,7 +222,7 @@ pub(super) struct AgentStateSaver {
     pub(super) key: String,
     pub(super) saver: Saver,
     /// Compactor of the agent's conversation, and the listener to which a compaction is reported once it is saved.
-    pub(super) told: Option<(Arc<Compactor>, Listener)>,
+    pub(super) compaction: Option<(Arc<Compactor>, Listener)>,
 }
 
 #[async_trait]
@@ -230,10 +230,10 @@ impl KeepState for AgentStateSaver {
     async fn keep(&self, state: Json) -> Result<(), ContextError> {
         self.agents.set_state(&self.key, state);
         self.saver.save().await?;
-        if let Some((compactor, by)) = &self.told
+        if let Some((compactor, listener)) = &self.compaction
             && let Some(shortened) = compactor.take_untold()
         {
-            by.tell(StepEventKind::Compacted {
+            listener.report(StepEventKind::Compacted {
                 left_out: shortened.left_out,
                 summed_up: shortened.summed_up,
             });

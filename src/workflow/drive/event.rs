@@ -115,11 +115,11 @@ impl Emitter {
     }
 
     /// Returns `true` if the run has a receiver of its events.
-    pub(super) fn is_heard(&self) -> bool {
+    pub(super) fn has_sink(&self) -> bool {
         self.sink.is_some()
     }
 
-    pub(super) fn tell(&self, path: &StepPath, kind: StepEventKind) {
+    pub(super) fn send(&self, path: &StepPath, kind: StepEventKind) {
         let Some(sink) = &self.sink else { return };
         let sequence = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         sink(StepEvent {
@@ -131,15 +131,15 @@ impl Emitter {
         });
     }
 
-    pub(super) fn tell_flow(&self, event: &FlowEvent) {
+    pub(super) fn send_flow_event(&self, event: &FlowEvent) {
         let FlowEvent {
             sequence,
             path,
             kind,
         } = event;
-        if self.is_heard() {
+        if self.has_sink() {
             let (sequence, kind) = (*sequence, kind.clone());
-            self.tell(path, StepEventKind::Flow { sequence, kind });
+            self.send(path, StepEventKind::Flow { sequence, kind });
         }
     }
 }

@@ -23,11 +23,11 @@ impl Step<'_> {
         output: Option<&str>,
     ) -> Result<StepOutcome, BoxError> {
         let workflow = self.assembly.workflow();
-        let by = Listener {
+        let listener = Listener {
             emitter: Arc::clone(&self.emitter),
             path: self.ready.path.clone(),
         };
-        let Some(model) = self.assembly.model(name, Some(by.clone())) else {
+        let Some(model) = self.assembly.model(name, Some(listener.clone())) else {
             return Ok(StepOutcome::failure(
                 "unknown_model",
                 "the workflow has no such model",
@@ -48,11 +48,11 @@ impl Step<'_> {
             request.temperature = spec.and_then(|spec| spec.temperature);
             request.response_schema =
                 output.map(|output| ResponseSchema::new("answer", output.schema.clone()).lenient());
-            let said = match model.chat(&request).await {
+            let answer = match model.chat(&request).await {
                 Ok(response) => response.text().into_owned(),
                 Err(error) => return failed_with(error.into()),
             };
-            let problem = match self.examine(&said, output).await {
+            let problem = match self.examine(&answer, output).await {
                 Ok(result) => return Ok(StepOutcome::success(result)),
                 Err(Objection::Denied(denied)) => {
                     return Ok(StepOutcome::failure("denied", denied.to_string()));
@@ -60,12 +60,12 @@ impl Step<'_> {
                 Err(Objection::Mend(problem)) => problem,
             };
             if repairs == 0 {
-                return Ok(bad_output(&problem, &said));
+                return Ok(bad_output(&problem, &answer));
             }
-            by.tell(StepEventKind::Repaired {
+            listener.report(StepEventKind::Repaired {
                 problem: problem.clone(),
             });
-            messages.push(ChatMessage::assistant(said));
+            messages.push(ChatMessage::assistant(answer));
             messages.push(ChatMessage::user(format!(
                 "That is not the output that was asked for: {problem}. Answer again."
             )));
@@ -77,8 +77,8 @@ impl Step<'_> {
     }
 
     /// Checks the answer of a model with the guardrails and the output schema, and returns the result of the step.
-    async fn examine(&self, said: &str, output: Option<&Output>) -> Result<Value, Objection> {
-        let text = match self.assembly.guardrails.output(said.to_owned()).await {
+    async fn examine(&self, answer: &str, output: Option<&Output>) -> Result<Value, Objection> {
+        let text = match self.assembly.guardrails.output(answer.to_owned()).await {
             Ok(text) => text,
             Err(denied) if denied.try_again => return Err(Objection::Mend(denied.reason)),
             Err(denied) => return Err(Objection::Denied(denied)),
@@ -118,7 +118,7 @@ impl Step<'_> {
         let text = match input {
             ModelInput::Text(parts) => with_line(instruction(parts), schema),
             ModelInput::Data(value) => match value.as_str() {
-                Some(words) if self.is_users(value) => {
+                Some(words) if self.is_user_message(value) => {
                     instructions.extend(schema);
                     words.to_owned()
                 }

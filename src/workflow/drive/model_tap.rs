@@ -15,7 +15,7 @@ pub(super) struct TappedModel {
     /// Settings of the model in the section `models`, or `None` for the default model of the services.
     pub(super) spec: Option<ModelSpec>,
     /// Receiver of the events of the model's requests and answers, or `None` if the run has no receiver.
-    pub(super) by: Option<Listener>,
+    pub(super) listener: Option<Listener>,
 }
 
 /// Reports the events of a step, or of an agent in a step, with their path.
@@ -26,23 +26,23 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn tell(&self, kind: StepEventKind) {
-        self.emitter.tell(&self.path, kind);
+    pub(super) fn report(&self, kind: StepEventKind) {
+        self.emitter.send(&self.path, kind);
     }
 
     /// Returns a callback for the token usage of conversation summaries. It reports a request and its usage, but no text, because a summary
     /// is not an answer of the step.
     pub(super) fn of_cost(self) -> HearCost {
         Arc::new(move |usage| {
-            self.tell(StepEventKind::Asked);
-            self.tell(StepEventKind::Usage(usage));
+            self.report(StepEventKind::Asked);
+            self.report(StepEventKind::Usage(usage));
         })
     }
 
-    fn hear(&self, event: &ChatEvent) {
+    fn report_chat_event(&self, event: &ChatEvent) {
         match event {
-            ChatEvent::Text(text) => self.tell(StepEventKind::Text(text.clone())),
-            ChatEvent::Usage(usage) => self.tell(StepEventKind::Usage(*usage)),
+            ChatEvent::Text(text) => self.report(StepEventKind::Text(text.clone())),
+            ChatEvent::Usage(usage) => self.report(StepEventKind::Usage(*usage)),
             // The call itself is an event when it starts. Reasoning is not part of the answer.
             ChatEvent::ToolCall(_)
             | ChatEvent::Reasoning(_)
@@ -71,17 +71,17 @@ impl TappedModel {
 impl ChatModel for TappedModel {
     async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
         let request = self.request(request);
-        let Some(by) = &self.by else {
+        let Some(listener) = &self.listener else {
             return self.model.chat(&request).await;
         };
-        by.tell(StepEventKind::Asked);
+        listener.report(StepEventKind::Asked);
         let events = self.model.stream(&request).await?;
-        let heard = events.inspect(|event| {
+        let tapped = events.inspect(|event| {
             if let Ok(event) = event {
-                by.hear(event);
+                listener.report_chat_event(event);
             }
         });
-        ChatResponse::collect(heard).await
+        ChatResponse::collect(tapped).await
     }
 
     async fn stream(

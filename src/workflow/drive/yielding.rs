@@ -103,8 +103,8 @@ impl EarlyEnd {
         }
     }
 
-    /// Returns [`EndReason::Yields`] if the attempt ends now and another attempt continues the run. Lost workers and long flows thus do not use
-    /// up the run's attempts and time.
+    /// Returns [`EndReason::Yields`] if the attempt ends now and another attempt continues the run. Lost workers and long flows thus do not
+    /// use up the run's attempts and time.
     ///
     /// An attempt yields only after a step has ended in it. A run that always loses its worker at the same step therefore exhausts its
     /// attempts.
