@@ -120,8 +120,8 @@ impl Drive<'_> {
                 definition,
                 ..
             },
-            Some(kept),
-        ) = (on, self.kept.get_mut(path))
+            Some(checkpoint),
+        ) = (on, self.checkpoints.get_mut(path))
         else {
             return;
         };
@@ -134,12 +134,12 @@ impl Drive<'_> {
             }
             // Input that equals the input in the question is not a change.
             if digest != *asked {
-                kept.changed = Some(input);
+                checkpoint.changed = Some(input);
             }
         }
         // Only the call itself, and not the question, can have effects.
-        kept.approvals = kept.approvals.saturating_add(1);
-        (kept.approved, kept.wait, kept.begun) = (Some(approved), None, false);
+        checkpoint.approvals = checkpoint.approvals.saturating_add(1);
+        (checkpoint.approved, checkpoint.wait, checkpoint.begun) = (Some(approved), None, false);
         self.queue.push_back(path.clone());
         self.is_saved = false;
     }

@@ -45,13 +45,13 @@ pub(super) struct Drive<'d> {
     /// Tasks of the run's steps in flight, including waiting steps.
     pub(super) ready: BTreeMap<StepPath, Arc<Ready>>,
     /// Saved driver state of the run's steps in flight.
-    pub(super) kept: BTreeMap<StepPath, StepCheckpoint>,
+    pub(super) checkpoints: BTreeMap<StepPath, StepCheckpoint>,
     /// Steps to start or to continue in this attempt at the flow run.
     pub(super) queue: VecDeque<StepPath>,
     pub(super) running: FuturesUnordered<BoxFuture<'d, Done>>,
     pub(super) aborts: BTreeMap<StepPath, AbortHandle>,
     /// Conditions that wake the suspended agents of steps, by the path of the step.
-    pub(super) asleep: BTreeMap<StepPath, Wake>,
+    pub(super) waiting_agents: BTreeMap<StepPath, Wake>,
     /// Handle with which running steps request that the run's state is saved.
     pub(super) saver: Saver,
     /// Requests of running steps to save the run's state, each with the sender that reports the save.
@@ -59,9 +59,9 @@ pub(super) struct Drive<'d> {
     /// If `true`, the current state of the run is saved.
     pub(super) is_saved: bool,
     /// If `true`, a step other than an agent step has ended since the last save of the run.
-    pub(super) has_unkept: bool,
+    pub(super) has_unsaved_outcome: bool,
     /// Senders that report the next save of the run to the steps that requested it.
-    pub(super) unheard: Vec<oneshot::Sender<()>>,
+    pub(super) save_waiters: Vec<oneshot::Sender<()>>,
     /// Paths of the steps that started after the last save of the run. Each path has the driver state of its step from before the start.
     /// The futures of these steps are not polled before the next save.
     pub(super) unsaved: Vec<(StepPath, StepCheckpoint)>,
@@ -70,13 +70,13 @@ pub(super) struct Drive<'d> {
     /// Text of the user's chat message that the flow run processes, or `None` if the input is not from a user.
     pub(super) user_message: Option<Arc<str>>,
     /// Events of the run that are not stored as breadcrumbs yet.
-    pub(super) untold: Vec<FlowEvent>,
+    pub(super) unstored_events: Vec<FlowEvent>,
     /// Progress of the polls for answers and control orders to the run, from which the next poll continues.
-    pub(super) looked: PollProgress,
+    pub(super) poll_progress: PollProgress,
     /// Breadcrumbs of the run's ended steps: the steps wrote or received these breadcrumbs.
-    pub(super) lines: EndedBreadcrumbs,
+    pub(super) ended_breadcrumbs: EndedBreadcrumbs,
     pub(super) next_check: NextCheck,
-    pub(super) leaving: EarlyEnd,
+    pub(super) early_end: EarlyEnd,
 }
 
 impl<'d> Drive<'d> {
@@ -97,7 +97,7 @@ impl<'d> Drive<'d> {
         let key = context.idempotency_key();
         let emitter = Arc::new(Emitter::new(key, parent.as_deref(), events));
         let (asks, saves) = mpsc::channel(MOST_AT_ONCE);
-        let looked = PollProgress {
+        let poll_progress = PollProgress {
             refused: HashSet::new(),
             since: context.trigger().updated_at,
             control: None,
@@ -109,39 +109,40 @@ impl<'d> Drive<'d> {
             finished: run.progress().finished().cloned(),
             run,
             ready: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
             queue: VecDeque::new(),
             running: FuturesUnordered::new(),
             aborts: BTreeMap::new(),
-            asleep: BTreeMap::new(),
+            waiting_agents: BTreeMap::new(),
             saver: Saver(asks),
             saves,
             is_saved: false,
-            has_unkept: false,
-            unheard: Vec::new(),
+            has_unsaved_outcome: false,
+            save_waiters: Vec::new(),
             unsaved: Vec::new(),
             stores_progress,
             conversations,
             user_message,
-            untold: Vec::new(),
-            looked,
-            lines: EndedBreadcrumbs::default(),
+            unstored_events: Vec::new(),
+            poll_progress,
+            ended_breadcrumbs: EndedBreadcrumbs::default(),
             next_check: NextCheck::new(),
-            leaving: EarlyEnd::new(context),
+            early_end: EarlyEnd::new(context),
         }
     }
 
     /// Restores the steps that were in flight when the run was saved.
     pub(super) fn take_up(&mut self) {
         for ready in self.run.outstanding().into_iter().chain(self.run.waiting()) {
-            let kept = self.kept.get(&ready.path);
-            let kept = kept.filter(|kept| kept.attempt == ready.attempt);
+            let checkpoint = self.checkpoints.get(&ready.path);
+            let checkpoint = checkpoint.filter(|checkpoint| checkpoint.attempt == ready.attempt);
             // A suspended agent has no `wait`. Its step is queued, because the agent itself checks whether it can continue.
-            if kept.is_none_or(|kept| kept.wait.is_none()) {
+            if checkpoint.is_none_or(|checkpoint| checkpoint.wait.is_none()) {
                 self.queue.push_back(ready.path.clone());
             }
-            if kept.is_none() {
-                self.kept.insert(ready.path.clone(), self.unbegun(&ready));
+            if checkpoint.is_none() {
+                self.checkpoints
+                    .insert(ready.path.clone(), self.unbegun(&ready));
             }
             self.ready.insert(ready.path.clone(), Arc::new(ready));
         }
@@ -163,7 +164,7 @@ impl<'d> Drive<'d> {
             if let Some(finish) = self.finished.take() {
                 // The commit of the response can fail, and its retry must not repeat the last step. An agent step needs no save: a
                 // retry takes the answer from the agent's saved conversation, and passes it to `conversations` again.
-                if self.has_unkept
+                if self.has_unsaved_outcome
                     && let Err(error) = self.save().await
                 {
                     tracing::debug!(error = %Chain(&*error), "cannot save the final state of a flow run; a retry repeats its last step");
@@ -180,7 +181,7 @@ impl<'d> Drive<'d> {
                 self.go_on().await?;
                 continue;
             }
-            if let Some(leave) = self.leaving.how.take() {
+            if let Some(leave) = self.early_end.how.take() {
                 match self.end(leave).await? {
                     Some(driven) => return Ok(driven),
                     None => continue,
@@ -223,12 +224,15 @@ impl<'d> Drive<'d> {
     /// is paused, only steps that started before the pause can continue.
     fn begin_what_is_due(&mut self) {
         let now = self.context.now();
-        self.leaving.goes_on_after_all(now);
+        self.early_end.goes_on_after_all(now);
         let mut later = VecDeque::new();
         while self.running.len() < MOST_AT_ONCE
             && let Some(path) = self.queue.pop_front()
         {
-            let due = self.kept.get(&path).and_then(|kept| kept.due);
+            let due = self
+                .checkpoints
+                .get(&path)
+                .and_then(|checkpoint| checkpoint.due);
             let is_due = !self.is_held(&path) && due.is_none_or(|due| due <= now);
             match is_due && !self.is_leaving(now) {
                 true => self.begin(&path, now),
@@ -240,7 +244,10 @@ impl<'d> Drive<'d> {
 
     /// Returns `true` if a step has to wait because the run is paused. A step that has begun continues.
     pub(super) fn is_held(&self, path: &StepPath) -> bool {
-        let has_begun = self.kept.get(path).is_some_and(|kept| kept.begun);
+        let has_begun = self
+            .checkpoints
+            .get(path)
+            .is_some_and(|checkpoint| checkpoint.begun);
         self.run.progress().is_paused() && !has_begun
     }
 
@@ -248,31 +255,35 @@ impl<'d> Drive<'d> {
         let Some(since) = self.ready.get(path).map(|ready| self.since(ready)) else {
             return;
         };
-        let (Some(ready), Some(kept)) = (self.ready.get(path), self.kept.get_mut(path)) else {
+        let (Some(ready), Some(checkpoint)) =
+            (self.ready.get(path), self.checkpoints.get_mut(path))
+        else {
             return;
         };
-        self.unsaved.push((path.clone(), kept.clone()));
-        let again = std::mem::replace(&mut kept.begun, true);
-        kept.until = kept.until.or(ready.timeout.map(|timeout| now + timeout));
+        self.unsaved.push((path.clone(), checkpoint.clone()));
+        let again = std::mem::replace(&mut checkpoint.begun, true);
+        checkpoint.until = checkpoint
+            .until
+            .or(ready.timeout.map(|timeout| now + timeout));
         let step = Step {
             assembly: self.assembly,
             context: self.context,
             emitter: Arc::clone(&self.emitter),
             ready: Arc::clone(ready),
             again,
-            approved: kept.approved.clone(),
-            changed: kept.changed.clone(),
-            approvals: kept.approvals,
+            approved: checkpoint.approved.clone(),
+            changed: checkpoint.changed.clone(),
+            approvals: checkpoint.approvals,
             since,
-            until: kept.until,
-            agents: kept.agents.clone(),
-            marks: kept.marks.clone(),
+            until: checkpoint.until,
+            agents: checkpoint.agents.clone(),
+            breadcrumbs: checkpoint.marks.clone(),
             saver: self.saver.clone(),
             conversations: self.conversations.clone(),
             user_message: self.user_message.clone(),
         };
         let span = tracing::debug_span!("step", path = path.as_str(), attempt = ready.attempt);
-        let left = kept.until.map(|until| until.since(now));
+        let left = checkpoint.until.map(|until| until.since(now));
         let (assembly, ready, path) = (self.assembly, Arc::clone(ready), path.clone());
         let at = path.clone();
         let work = async move {
@@ -296,7 +307,7 @@ impl<'d> Drive<'d> {
     async fn go_on(&mut self) -> Result<(), BoxError> {
         self.save_or_leave().await?;
         // With the maximum number of running steps, a due step has to wait for the end of another step.
-        let delay = match self.running.len() < MOST_AT_ONCE && self.leaving.how.is_none() {
+        let delay = match self.running.len() < MOST_AT_ONCE && self.early_end.how.is_none() {
             true => self.delay(),
             false => None,
         };
@@ -310,7 +321,7 @@ impl<'d> Drive<'d> {
             biased;
             Some(asks) = self.saves.recv() => self.save_for(asks).await,
             Some(done) = self.running.next() => self.take(done),
-            () = self.leaving.patience() => Ok(()),
+            () = self.early_end.patience() => Ok(()),
             () = self.next_check.due() => Box::pin(self.look_meanwhile()).await,
             () = due => Box::pin(self.look_meanwhile()).await,
         }
@@ -338,14 +349,14 @@ impl<'d> Drive<'d> {
             Ok(Worked::Told(outcome)) => self.tell(&path, outcome),
             Ok(Worked::Waits(wait)) => {
                 let ticket = wait.ticket.clone();
-                if let Some(kept) = self.kept.get_mut(&path) {
-                    kept.wait = Some(wait);
+                if let Some(checkpoint) = self.checkpoints.get_mut(&path) {
+                    checkpoint.wait = Some(wait);
                 }
                 self.next_check.soon();
                 self.suspended(&path, ticket);
             }
             Ok(Worked::Asleep { ticket, wake }) => {
-                self.asleep.insert(path.clone(), wake);
+                self.waiting_agents.insert(path.clone(), wake);
                 self.next_check.soon();
                 self.suspended(&path, ticket);
             }
@@ -379,9 +390,9 @@ impl<'d> Drive<'d> {
         let Some(ready) = self.ready.remove(path) else {
             return;
         };
-        let kept = self.forget(path);
-        self.leaving.came_further = true;
-        self.has_unkept |= !matches!(ready.task, StepTask::Agent { .. });
+        let checkpoint = self.forget(path);
+        self.early_end.came_further = true;
+        self.has_unsaved_outcome |= !matches!(ready.task, StepTask::Agent { .. });
         let next = match (outcome, self.ticket(path)) {
             (StepOutcome::Succeeded(result), Some(ticket)) => self.run.resume(&ticket, result),
             (outcome, _) => self.run.tell(path, ready.attempt, outcome),
@@ -390,9 +401,10 @@ impl<'d> Drive<'d> {
             matches!(event.kind, FlowEventKind::Retried { .. }) && event.path == *path
         };
         if next.events.iter().any(is_retried)
-            && let Some(kept) = kept
+            && let Some(checkpoint) = checkpoint
         {
-            self.kept.insert(path.clone(), kept.for_another_attempt());
+            self.checkpoints
+                .insert(path.clone(), checkpoint.for_another_attempt());
         }
         self.apply(next);
     }
@@ -409,17 +421,17 @@ impl<'d> Drive<'d> {
             self.queue.retain(|queued| *queued != path);
         }
         for event in &next.events {
-            // A step that waits for a retry is only in `kept`.
+            // A step that waits for a retry is only in `checkpoints`.
             if matches!(
                 event.kind,
                 FlowEventKind::Failed(_) | FlowEventKind::Cancelled
             ) {
-                self.kept.remove(&event.path);
+                self.checkpoints.remove(&event.path);
             }
         }
         for ready in next.ready {
             let path = ready.path.clone();
-            self.kept.insert(path.clone(), self.unbegun(&ready));
+            self.checkpoints.insert(path.clone(), self.unbegun(&ready));
             self.ready.insert(path.clone(), Arc::new(ready));
             self.queue.push_back(path);
         }
@@ -427,7 +439,7 @@ impl<'d> Drive<'d> {
             self.emitter.send_flow_event(event);
         }
         if self.stores_progress {
-            self.untold.extend(next.events);
+            self.unstored_events.extend(next.events);
         }
         if let Some(anomaly) = next.anomaly {
             tracing::debug!(
@@ -435,32 +447,32 @@ impl<'d> Drive<'d> {
                 "the flow interpreter ignored a step report that does not match the state of the flow run"
             );
         }
-        self.lines.fold(self.run.progress());
+        self.ended_breadcrumbs.fold(self.run.progress());
         self.finished = self.finished.take().or(next.finished);
     }
 
-    /// Removes the driver state of an ended step. Records the breadcrumbs that the step wrote or received in `lines`, for later `wait_for`
+    /// Removes the driver state of an ended step. Records the breadcrumbs that the step wrote or received in `ended_breadcrumbs`, for later `wait_for`
     /// steps.
     fn forget(&mut self, path: &StepPath) -> Option<StepCheckpoint> {
-        let kept = self.kept.remove(path);
-        if let Some(kept) = &kept {
-            self.lines.add(path, &kept.marks);
+        let checkpoint = self.checkpoints.remove(path);
+        if let Some(checkpoint) = &checkpoint {
+            self.ended_breadcrumbs.add(path, &checkpoint.marks);
         }
-        self.asleep.remove(path);
-        kept
+        self.waiting_agents.remove(path);
+        checkpoint
     }
 
     fn unbegun(&self, ready: &Ready) -> StepCheckpoint {
         let is_delayed = !ready.after.is_zero();
-        let mut kept = StepCheckpoint {
+        let mut checkpoint = StepCheckpoint {
             attempt: ready.attempt,
             due: is_delayed.then(|| self.context.now() + ready.after),
             ..StepCheckpoint::default()
         };
-        if let Some(before) = self.kept.get(&ready.path) {
-            kept.agents = before.agents.clone();
+        if let Some(before) = self.checkpoints.get(&ready.path) {
+            checkpoint.agents = before.agents.clone();
         }
-        kept
+        checkpoint
     }
 
     /// Returns the time until the next delayed step is due, or `None` if no step is delayed. Ignores steps that wait because the run is
@@ -471,7 +483,7 @@ impl<'d> Drive<'d> {
             .queue
             .iter()
             .filter(|path| !self.is_held(path))
-            .filter_map(|path| self.kept.get(path)?.due);
+            .filter_map(|path| self.checkpoints.get(path)?.due);
         // The delay is at least the resolution of the store's clock, so that the loop does not spin.
         dues.min()
             .map(|due| due.since(now).max(Duration::from_millis(1)))

@@ -14,16 +14,16 @@ impl Drive<'_> {
     /// Returns `true` if this attempt is about to end, so that no further step starts. The check can decide that the attempt
     /// yields to the next one.
     pub(super) fn is_leaving(&mut self, now: Timestamp) -> bool {
-        if self.leaving.how.is_none() {
+        if self.early_end.how.is_none() {
             let is_at_work = !self.running.is_empty();
-            self.leaving.how = self.leaving.makes_way(now, is_at_work);
-            if self.leaving.how.is_some() {
+            self.early_end.how = self.early_end.makes_way(now, is_at_work);
+            if self.early_end.how.is_some() {
                 tracing::debug!(
                     "an attempt at a flow run ends early, so that the next attempt has its full time; no further step starts"
                 );
             }
         }
-        self.leaving.how.is_some()
+        self.early_end.how.is_some()
     }
 
     /// Handles a store or run error in the work of a step. After a transient error, the attempt ends once the other running steps have
@@ -32,7 +32,7 @@ impl Drive<'_> {
     /// # Errors
     /// The error itself if it is permanent.
     pub(super) fn broke(&mut self, error: BoxError) -> Result<(), BoxError> {
-        match (verdict(error.as_ref()), &self.leaving.how) {
+        match (verdict(error.as_ref()), &self.early_end.how) {
             (Verdict::Permanent, _) => Err(error),
             (Verdict::Transient(_) | Verdict::RateLimited(_), Some(EndReason::Fails { .. })) => {
                 Ok(())
@@ -46,7 +46,7 @@ impl Drive<'_> {
                     "a step of a flow run failed with a transient error; the run will be retried"
                 );
                 let until = Instant::now() + SIBLINGS;
-                self.leaving.how = Some(EndReason::Fails { error, until });
+                self.early_end.how = Some(EndReason::Fails { error, until });
                 Ok(())
             }
         }
@@ -54,7 +54,7 @@ impl Drive<'_> {
 
     /// Returns `true` if the attempt failed and the grace period of its running steps is over. The driver then stops these steps.
     pub(super) fn has_waited_enough(&self) -> bool {
-        match &self.leaving.how {
+        match &self.early_end.how {
             Some(EndReason::Fails { until, .. }) => Instant::now() >= *until,
             Some(EndReason::Yields { .. }) | None => false,
         }
@@ -73,7 +73,7 @@ impl Drive<'_> {
             if let Some(abort) = self.aborts.remove(&path) {
                 abort.abort();
             }
-            self.kept.insert(path.clone(), before);
+            self.checkpoints.insert(path.clone(), before);
             self.queue.push_back(path);
         }
         self.broke(error)

@@ -112,7 +112,11 @@ impl Assembly {
             Err(refused) => return Ok(Driven::Refused(refused)),
         };
         let mut drive = Drive::new(self, context, options, run);
-        (drive.kept, drive.looked, drive.lines) = (saved.steps, saved.looked, saved.lines);
+        (
+            drive.checkpoints,
+            drive.poll_progress,
+            drive.ended_breadcrumbs,
+        ) = (saved.steps, saved.looked, saved.lines);
         drive.take_up();
         Box::pin(drive.look()).await?;
         drive.run().await

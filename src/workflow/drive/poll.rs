@@ -26,9 +26,9 @@ impl Drive<'_> {
         self.next_check.follow(self.announced());
         let mut any = false;
         loop {
-            let before = self.looked.since;
+            let before = self.poll_progress.since;
             any |= self.look_once().await?;
-            if self.looked.since == before {
+            if self.poll_progress.since == before {
                 return Ok(any);
             }
         }
@@ -67,12 +67,15 @@ impl Drive<'_> {
 
     async fn look_once(&mut self) -> Result<bool, BoxError> {
         let mut any = self.hear_orders().await?;
-        let waiting = self.kept.iter().filter(|(_, kept)| kept.wait.is_some());
+        let waiting = self
+            .checkpoints
+            .iter()
+            .filter(|(_, checkpoint)| checkpoint.wait.is_some());
         let waiting: Vec<StepPath> = waiting.map(|(path, _)| path.clone()).collect();
         for path in waiting {
             any |= self.hear_answer(&path).await?;
         }
-        for path in self.asleep.keys().cloned().collect::<Vec<_>>() {
+        for path in self.waiting_agents.keys().cloned().collect::<Vec<_>>() {
             any |= self.wake_agent(&path).await?;
         }
         Ok(any)
@@ -80,7 +83,7 @@ impl Drive<'_> {
 
     async fn hear_orders(&mut self) -> Result<bool, BoxError> {
         let trigger = self.context.trigger().id;
-        let done = self.looked.control;
+        let done = self.poll_progress.control;
         let since = done.map_or(self.context.trigger().updated_at, |(at, ..)| at);
         let mut any = false;
         for order in self
@@ -90,7 +93,7 @@ impl Drive<'_> {
             if done.is_some_and(|done| order.order_key() <= done) {
                 continue;
             }
-            self.looked.control = Some(order.order_key());
+            self.poll_progress.control = Some(order.order_key());
             let Some(control) = Control::read(&order) else {
                 continue;
             };
@@ -107,7 +110,10 @@ impl Drive<'_> {
 
     /// Ends the wait of a step if an answer has arrived or the wait has expired. Returns `true` if the wait ended.
     async fn hear_answer(&mut self, path: &StepPath) -> Result<bool, BoxError> {
-        let wait = self.kept.get(path).and_then(|kept| kept.wait.clone());
+        let wait = self
+            .checkpoints
+            .get(path)
+            .and_then(|checkpoint| checkpoint.wait.clone());
         let (Some(wait), Some(ready)) = (wait, self.ready.get(path).cloned()) else {
             return Ok(false);
         };
@@ -142,9 +148,10 @@ impl Drive<'_> {
             Some((Reply::Answer(whole), answer)) => {
                 let shown = self.shown(&heard, answer, task).await?;
                 let schema = answer.schema_name.as_deref().unwrap_or_default();
-                if let (Answer::Success(_), Some(kept)) = (&whole, self.kept.get(path)) {
+                if let (Answer::Success(_), Some(checkpoint)) = (&whole, self.checkpoints.get(path))
+                {
                     let mark = StepBreadcrumb::received(answer.updated_at);
-                    kept.marks.add(schema, answer.id, mark);
+                    checkpoint.marks.add(schema, answer.id, mark);
                 }
                 self.checked(task, &whole, shown)
             }
@@ -173,13 +180,13 @@ impl Drive<'_> {
             return Ok(true);
         };
         let version = (found.id, found.version);
-        if self.looked.refused.contains(&version) {
+        if self.poll_progress.refused.contains(&version) {
             return Ok(false);
         }
         let store = &*self.assembly.store;
         let counts = human::questions::accepts(self.context, found, asked, store).await?;
-        if !counts && self.looked.refused.len() < MOST_REFUSED {
-            self.looked.refused.insert(version);
+        if !counts && self.poll_progress.refused.len() < MOST_REFUSED {
+            self.poll_progress.refused.insert(version);
         }
         Ok(counts)
     }
@@ -259,18 +266,21 @@ impl Drive<'_> {
     /// Queues the step of a suspended agent if an awaited breadcrumb has arrived or the wait has expired. The agent itself reads the
     /// breadcrumbs.
     async fn wake_agent(&mut self, path: &StepPath) -> Result<bool, BoxError> {
-        let Some(wake) = self.asleep.get(path) else {
+        let Some(wake) = self.waiting_agents.get(path) else {
             return Ok(false);
         };
         let since = wake.since.unwrap_or(self.context.trigger().updated_at);
-        let own = self.kept.get(path).and_then(|kept| kept.until);
+        let own = self
+            .checkpoints
+            .get(path)
+            .and_then(|checkpoint| checkpoint.until);
         let mut untils = wake.until.into_iter().chain(own);
         let mut is_woken = untils.any(|until| until <= self.context.now());
         for selector in wake.selectors.clone() {
             is_woken |= !self.newer(selector, since, true).await?.is_empty();
         }
         if is_woken {
-            self.asleep.remove(path);
+            self.waiting_agents.remove(path);
             self.queue.push_back(path.clone());
         }
         Ok(is_woken)
@@ -299,37 +309,46 @@ impl Drive<'_> {
         }
         found.reverse();
         let newest = found.last().map(|newest| newest.updated_at);
-        self.looked.since = self.looked.since.max(newest.unwrap_or(self.looked.since));
+        self.poll_progress.since = self
+            .poll_progress
+            .since
+            .max(newest.unwrap_or(self.poll_progress.since));
         Ok(found)
     }
 
     /// Returns the waits of the run's steps in flight, with the tasks of the steps.
     fn waits(&self) -> impl Iterator<Item = (&Wait, &StepTask)> {
-        self.kept.iter().filter_map(|(path, kept)| {
+        self.checkpoints.iter().filter_map(|(path, checkpoint)| {
             let ready = self.ready.get(path)?;
-            Some((kept.wait.as_ref()?, &ready.task))
+            Some((checkpoint.wait.as_ref()?, &ready.task))
         })
     }
 
     /// Returns the times at which the waits of steps and agents expire.
     fn ends(&self) -> impl Iterator<Item = Timestamp> {
-        let asleep = self.asleep.iter().flat_map(|(path, asleep)| {
-            let own = self.kept.get(path).and_then(|kept| kept.until);
-            asleep.until.into_iter().chain(own)
+        let agents = self.waiting_agents.iter().flat_map(|(path, wake)| {
+            let own = self
+                .checkpoints
+                .get(path)
+                .and_then(|checkpoint| checkpoint.until);
+            wake.until.into_iter().chain(own)
         });
-        self.waits().map(|(wait, _)| wait.until).chain(asleep)
+        self.waits().map(|(wait, _)| wait.until).chain(agents)
     }
 
     /// Returns the condition that wakes the flow run: all its waits together.
     pub(super) fn wake(&self) -> Wake {
         let control = Control::selector(self.context.trigger().id);
-        let mut wake = Wake::on(control).since(self.looked.since);
+        let mut wake = Wake::on(control).since(self.poll_progress.since);
         let selectors = self.waits().filter_map(|(wait, task)| wait.selector(task));
         wake.selectors.extend(selectors);
-        let asleep = self.asleep.values().flat_map(|asleep| &asleep.selectors);
-        wake.selectors.extend(asleep.cloned());
+        let of_agents = self
+            .waiting_agents
+            .values()
+            .flat_map(|agent| &agent.selectors);
+        wake.selectors.extend(of_agents.cloned());
         let dues = self.queue.iter().filter(|path| !self.is_held(path));
-        let dues = dues.filter_map(|path| self.kept.get(path)?.due);
+        let dues = dues.filter_map(|path| self.checkpoints.get(path)?.due);
         wake.until = self.ends().chain(dues).min();
         wake
     }

@@ -23,9 +23,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 impl Drive<'_> {
     /// Saves the state of the run for all steps that requested a save.
     pub(super) async fn save_for(&mut self, first: oneshot::Sender<()>) -> Result<(), BoxError> {
-        self.unheard.push(first);
+        self.save_waiters.push(first);
         while let Ok(more) = self.saves.try_recv() {
-            self.unheard.push(more);
+            self.save_waiters.push(more);
         }
         self.is_saved = false;
         self.save_or_leave().await
@@ -40,7 +40,7 @@ impl Drive<'_> {
         self.tell_progress().await?;
         match self.context.save(state).await {
             Ok(()) => {
-                self.leaving.is_durable = true;
+                self.early_end.is_durable = true;
                 self.assembly.keep_definition().await;
             }
             // On a store without a ledger nothing is saved, and a retry starts from the beginning.
@@ -48,9 +48,9 @@ impl Drive<'_> {
             Err(error) => return Err(error.into()),
         }
         self.is_saved = true;
-        self.has_unkept = false;
+        self.has_unsaved_outcome = false;
         self.unsaved.clear();
-        for told in self.unheard.drain(..) {
+        for told in self.save_waiters.drain(..) {
             let is_heard = told.send(()).is_ok();
             tracing::trace!(is_heard, "saved a run at the request of a step");
         }
@@ -84,7 +84,7 @@ impl Drive<'_> {
 
     /// Stores the new events of the run as breadcrumbs, if its options require it.
     pub(super) async fn tell_progress(&mut self) -> Result<(), BoxError> {
-        while let Some(events) = self.untold.chunks(TOLD_AT_ONCE).next() {
+        while let Some(events) = self.unstored_events.chunks(TOLD_AT_ONCE).next() {
             let told = events.len();
             let run = self.context.trigger().id;
             let progress = NewBreadcrumb::new(PROGRESS)
@@ -93,7 +93,7 @@ impl Drive<'_> {
                 .context(json!({"run": run, "events": events}));
             let store = Arc::clone(&self.assembly.store);
             self.context.bound_store(store).create(progress).await?;
-            self.untold.drain(..told);
+            self.unstored_events.drain(..told);
         }
         Ok(())
     }

@@ -110,9 +110,9 @@ impl Drive<'_> {
     fn state_text(&self) -> serde_json::Result<String> {
         serde_json::to_string(&RunCheckpoint {
             progress: self.run.progress(),
-            steps: &self.kept,
-            looked: &self.looked,
-            lines: &self.lines,
+            steps: &self.checkpoints,
+            looked: &self.poll_progress,
+            lines: &self.ended_breadcrumbs,
         })
     }
 
@@ -129,10 +129,12 @@ impl Drive<'_> {
     /// the state.
     fn too_deep(&self) -> Option<StepPath> {
         let is_too_deep = |path: &&StepPath| {
-            let kept = self.kept.get(*path).map(serde_json::to_string);
-            let Some(Ok(kept)) = kept else { return false };
+            let checkpoint = self.checkpoints.get(*path).map(serde_json::to_string);
+            let Some(Ok(checkpoint)) = checkpoint else {
+                return false;
+            };
             matches!(
-                Json::from_text(format!("[[{kept}]]")),
+                Json::from_text(format!("[[{checkpoint}]]")),
                 Err(JsonError::TooDeep)
             )
         };
@@ -141,9 +143,10 @@ impl Drive<'_> {
 
     /// Returns a lower bound of the size of the run's state in bytes, from the sizes of its values.
     fn least_size(&self) -> usize {
-        let kept = self.kept.iter();
-        let kept = kept.map(|(path, kept)| path.as_str().len().saturating_add(kept.least_size()));
-        kept.fold(self.run.progress().least_size(), usize::saturating_add)
+        let steps = self.checkpoints.iter();
+        let sizes = steps
+            .map(|(path, checkpoint)| path.as_str().len().saturating_add(checkpoint.least_size()));
+        sizes.fold(self.run.progress().least_size(), usize::saturating_add)
     }
 
     /// Returns the steps in flight with the largest parts of the run's state, and the sizes of these parts. Together, the parts have at
@@ -151,8 +154,11 @@ impl Drive<'_> {
     /// measures the state again.
     fn largest(&self, excess: usize) -> Vec<(usize, StepPath)> {
         let parts = self.ready.keys().map(|path| {
-            let kept = self.kept.get(path).map_or(0, StepCheckpoint::least_size);
-            (kept + self.run.progress().part_of(path), path)
+            let size = self
+                .checkpoints
+                .get(path)
+                .map_or(0, StepCheckpoint::least_size);
+            (size + self.run.progress().part_of(path), path)
         });
         let mut parts: Vec<_> = parts.collect();
         parts.sort_unstable_by(|one, other| other.cmp(one));

@@ -41,7 +41,7 @@ pub(super) struct Step<'d> {
     pub(super) until: Option<Timestamp>,
     pub(super) agents: Agents,
     /// Breadcrumbs that the step writes.
-    pub(super) marks: StepBreadcrumbs,
+    pub(super) breadcrumbs: StepBreadcrumbs,
     pub(super) saver: Saver,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
     /// Text of the user's chat message that the flow run processes, or `None` if the input is not from a user.
@@ -295,7 +295,7 @@ impl Step<'_> {
                 store.create(new).await?
             }
         };
-        self.marks.add(
+        self.breadcrumbs.add(
             &schema,
             written.id,
             StepBreadcrumb::written(written.created_at),

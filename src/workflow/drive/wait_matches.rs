@@ -16,7 +16,7 @@ impl Drive<'_> {
             return trigger;
         };
         let (progress, of) = (self.run.progress(), event.schema_name());
-        let since = self.lines.since(progress, &ready.path, of);
+        let since = self.ended_breadcrumbs.since(progress, &ready.path, of);
         since.unwrap_or(trigger)
     }
 
@@ -28,7 +28,7 @@ impl Drive<'_> {
     ) -> Vec<Arc<Breadcrumb>> {
         if let StepTask::WaitFor { event } = &ready.task {
             let (progress, of) = (self.run.progress(), event.schema_name());
-            self.lines
+            self.ended_breadcrumbs
                 .retain_unused(progress, &ready.path, of, &mut found);
         }
         found
@@ -46,8 +46,8 @@ impl Drive<'_> {
             let found = self.assembly.store.search(&query).await?;
             let newest = found.first().map(|newest| newest.updated_at);
             let at = newest.unwrap_or(Timestamp::from_micros(0));
-            self.looked.since = self.looked.since.min(at);
-            self.lines.begin_after(at, schema);
+            self.poll_progress.since = self.poll_progress.since.min(at);
+            self.ended_breadcrumbs.begin_after(at, schema);
         }
         Ok(())
     }
