@@ -8,8 +8,8 @@ use super::checkpoint::{AgentState, AgentStateSaver};
 use super::conversations::Answered;
 use super::model_tap::Listener;
 use super::outcome::{failed_after, failed_with, refused};
-use super::step::{Step, Worked};
-use super::yielding::all_end;
+use super::step::{Step, StepResult};
+use super::yielding::wait_for_all;
 use crate::agent::{AgentExecutor, session_in};
 use crate::error::{BoxError, permanent};
 use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor as _};
@@ -35,7 +35,7 @@ enum AgentOutcome {
 
 impl Step<'_> {
     /// Runs the agent of a step until it answers or waits.
-    pub(super) async fn agent(&self, agent: &str, input: &Json) -> Result<Worked, BoxError> {
+    pub(super) async fn agent(&self, agent: &str, input: &Json) -> Result<StepResult, BoxError> {
         let agent_state = AgentState {
             agent: agent.to_owned(),
             input: input.clone(),
@@ -46,12 +46,12 @@ impl Step<'_> {
         self.agents.add("", agent_state);
         let path = self.ready.path.clone();
         Ok(match self.run_agent(String::new(), path).await? {
-            AgentOutcome::Answer(answer) => Worked::Told(result_of(&answer)),
-            AgentOutcome::Failed(outcome) => Worked::Told(outcome),
+            AgentOutcome::Answer(answer) => StepResult::Ended(result_of(&answer)),
+            AgentOutcome::Failed(outcome) => StepResult::Ended(outcome),
             AgentOutcome::Waits(wake) => {
                 let question = question_in(&wake.selectors);
                 let ticket = question.map_or_else(|| self.ticket("agent"), str::to_owned);
-                Worked::Asleep { ticket, wake }
+                StepResult::AgentsWait { ticket, wake }
             }
         })
     }
@@ -121,7 +121,7 @@ impl Step<'_> {
                 let runs = called
                     .iter()
                     .map(|child| self.run_called_agent(child, &path));
-                for wake_of_called in all_end(runs).await?.into_iter().flatten() {
+                for wake_of_called in wait_for_all(runs).await?.into_iter().flatten() {
                     wake.selectors.extend(wake_of_called.selectors);
                     wake.until = wake.until.into_iter().chain(wake_of_called.until).min();
                 }

@@ -3,7 +3,7 @@
 
 use super::Assembly;
 use super::attempt::Drive;
-use super::step::{Step, Worked};
+use super::step::{Step, StepResult};
 use super::waiting::{Awaited, Wait, tool_of};
 use crate::error::BoxError;
 use crate::machine::MachineCall;
@@ -44,7 +44,7 @@ impl Step<'_> {
         input: &Json,
         digest: String,
         needed: NeededApproval,
-    ) -> Result<Worked, BoxError> {
+    ) -> Result<StepResult, BoxError> {
         let assembly = self.assembly;
         let registered = assembly.tools.registered(tool);
         let NeededApproval { people, expires_in } = needed;

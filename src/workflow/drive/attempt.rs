@@ -4,7 +4,7 @@ use super::checkpoint::{PollProgress, Saver, StepCheckpoint};
 use super::event::Emitter;
 use super::next_check::NextCheck;
 use super::outcome::timed_out;
-use super::step::{Step, Worked};
+use super::step::{Step, StepResult};
 use super::step_breadcrumbs::EndedBreadcrumbs;
 use super::yielding::EarlyEnd;
 use super::{Assembly, Conversations, Driven, RunOptions};
@@ -30,10 +30,10 @@ use tracing::Instrument as _;
 const MOST_AT_ONCE: usize = 32;
 
 /// Longest delay for which an idle flow run sleeps within its attempt. For a longer delay the run is suspended.
-const SHORT: Duration = Duration::from_secs(5);
+const MAX_IDLE_SLEEP: Duration = Duration::from_secs(5);
 
 /// Result of a step's work, or `None` if the step was aborted.
-type Done = Option<(StepPath, Result<Worked, BoxError>)>;
+type Done = Option<(StepPath, Result<StepResult, BoxError>)>;
 
 /// State of one attempt at a flow run.
 pub(super) struct Drive<'d> {
@@ -96,7 +96,7 @@ impl<'d> Drive<'d> {
         } = options;
         let key = context.idempotency_key();
         let emitter = Arc::new(Emitter::new(key, parent.as_deref(), events));
-        let (asks, saves) = mpsc::channel(MOST_AT_ONCE);
+        let (save_requests, saves) = mpsc::channel(MOST_AT_ONCE);
         let poll_progress = PollProgress {
             refused: HashSet::new(),
             since: context.trigger().updated_at,
@@ -114,7 +114,7 @@ impl<'d> Drive<'d> {
             running: FuturesUnordered::new(),
             aborts: BTreeMap::new(),
             waiting_agents: BTreeMap::new(),
-            saver: Saver(asks),
+            saver: Saver(save_requests),
             saves,
             is_saved: false,
             has_unsaved_outcome: false,
@@ -132,7 +132,7 @@ impl<'d> Drive<'d> {
     }
 
     /// Restores the steps that were in flight when the run was saved.
-    pub(super) fn take_up(&mut self) {
+    pub(super) fn restore_steps(&mut self) {
         for ready in self.run.outstanding().into_iter().chain(self.run.waiting()) {
             let checkpoint = self.checkpoints.get(&ready.path);
             let checkpoint = checkpoint.filter(|checkpoint| checkpoint.attempt == ready.attempt);
@@ -142,7 +142,7 @@ impl<'d> Drive<'d> {
             }
             if checkpoint.is_none() {
                 self.checkpoints
-                    .insert(ready.path.clone(), self.unbegun(&ready));
+                    .insert(ready.path.clone(), self.new_checkpoint(&ready));
             }
             self.ready.insert(ready.path.clone(), Arc::new(ready));
         }
@@ -154,7 +154,7 @@ impl<'d> Drive<'d> {
         if let Err(error) = &driven
             && verdict(error.as_ref()) != Verdict::Permanent
         {
-            self.save_at_last().await;
+            self.save_after_failure().await;
         }
         driven
     }
@@ -169,40 +169,40 @@ impl<'d> Drive<'d> {
                 {
                     tracing::debug!(error = %Chain(&*error), "cannot save the final state of a flow run; a retry repeats its last step");
                 }
-                self.tell_progress().await?;
+                self.store_events().await?;
                 return Ok(Driven::Finished(finish));
             }
             if self.run.goes_on() {
                 self.stride().await?;
                 continue;
             }
-            self.begin_what_is_due();
-            if !self.running.is_empty() && !self.has_waited_enough() {
-                self.go_on().await?;
+            self.start_due_steps();
+            if !self.running.is_empty() && !self.is_grace_period_over() {
+                self.handle_next_event().await?;
                 continue;
             }
-            if let Some(leave) = self.early_end.how.take() {
-                match self.end(leave).await? {
+            if let Some(reason) = self.early_end.reason.take() {
+                match self.end(reason).await? {
                     Some(driven) => return Ok(driven),
                     None => continue,
                 }
             }
-            if Box::pin(self.look()).await? {
+            if Box::pin(self.poll()).await? {
                 continue;
             }
             match self.delay() {
-                Some(delay) if delay <= SHORT => {
+                Some(delay) if delay <= MAX_IDLE_SLEEP => {
                     self.save().await?;
                     tokio::time::sleep(delay).await;
                     // A control order that arrived during the delay applies before further steps begin.
-                    Box::pin(self.look()).await?;
+                    Box::pin(self.poll()).await?;
                 }
                 Some(_) | None => {
                     // A step that failed because the state is too large can let other steps begin, or end the run.
                     let (state, false) = self.state().await? else {
                         continue;
                     };
-                    self.tell_progress().await?;
+                    self.store_events().await?;
                     return self.suspend(state);
                 }
             }
@@ -213,7 +213,7 @@ impl<'d> Drive<'d> {
     async fn stride(&mut self) -> Result<(), BoxError> {
         tokio::task::yield_now().await;
         if self.next_check.is_due() {
-            Box::pin(self.look_meanwhile()).await?;
+            Box::pin(self.poll_while_running()).await?;
         }
         let next = self.run.go_on();
         self.apply(next);
@@ -222,9 +222,9 @@ impl<'d> Drive<'d> {
 
     /// Starts the due steps in the queue, unless the attempt is about to end. At most [`MOST_AT_ONCE`] steps run at a time. While the run
     /// is paused, only steps that started before the pause can continue.
-    fn begin_what_is_due(&mut self) {
+    fn start_due_steps(&mut self) {
         let now = self.context.now();
-        self.early_end.goes_on_after_all(now);
+        self.early_end.cancel_expired_yield(now);
         let mut later = VecDeque::new();
         while self.running.len() < MOST_AT_ONCE
             && let Some(path) = self.queue.pop_front()
@@ -233,9 +233,9 @@ impl<'d> Drive<'d> {
                 .checkpoints
                 .get(&path)
                 .and_then(|checkpoint| checkpoint.due);
-            let is_due = !self.is_held(&path) && due.is_none_or(|due| due <= now);
-            match is_due && !self.is_leaving(now) {
-                true => self.begin(&path, now),
+            let is_due = !self.is_blocked_by_pause(&path) && due.is_none_or(|due| due <= now);
+            match is_due && !self.is_ending(now) {
+                true => self.start_step(&path, now),
                 false => later.push_back(path),
             }
         }
@@ -243,7 +243,7 @@ impl<'d> Drive<'d> {
     }
 
     /// Returns `true` if a step has to wait because the run is paused. A step that has begun continues.
-    pub(super) fn is_held(&self, path: &StepPath) -> bool {
+    pub(super) fn is_blocked_by_pause(&self, path: &StepPath) -> bool {
         let has_begun = self
             .checkpoints
             .get(path)
@@ -251,7 +251,7 @@ impl<'d> Drive<'d> {
         self.run.progress().is_paused() && !has_begun
     }
 
-    fn begin(&mut self, path: &StepPath, now: Timestamp) {
+    fn start_step(&mut self, path: &StepPath, now: Timestamp) {
         let Some(since) = self.ready.get(path).map(|ready| self.since(ready)) else {
             return;
         };
@@ -283,18 +283,18 @@ impl<'d> Drive<'d> {
             user_message: self.user_message.clone(),
         };
         let span = tracing::debug_span!("step", path = path.as_str(), attempt = ready.attempt);
-        let left = checkpoint.until.map(|until| until.since(now));
+        let remaining = checkpoint.until.map(|until| until.since(now));
         let (assembly, ready, path) = (self.assembly, Arc::clone(ready), path.clone());
         let at = path.clone();
         let work = async move {
-            let worked = match left {
+            let result = match remaining {
                 None => step.work().await,
-                Some(left) => match within(left, step.work()).await {
-                    Some(worked) => worked,
-                    None => Ok(Worked::Told(timed_out(&ready.task, assembly))),
+                Some(remaining) => match within(remaining, step.work()).await {
+                    Some(result) => result,
+                    None => Ok(StepResult::Ended(timed_out(&ready.task, assembly))),
                 },
             };
-            (at, worked)
+            (at, result)
         };
         let (work, abort) = abortable(work.instrument(span));
         self.aborts.insert(path, abort);
@@ -304,10 +304,10 @@ impl<'d> Drive<'d> {
 
     /// Saves the state of the run, then handles the first of these events: a save request, a result of a step, a time limit, or the next
     /// poll.
-    async fn go_on(&mut self) -> Result<(), BoxError> {
-        self.save_or_leave().await?;
+    async fn handle_next_event(&mut self) -> Result<(), BoxError> {
+        self.save_or_end().await?;
         // With the maximum number of running steps, a due step has to wait for the end of another step.
-        let delay = match self.running.len() < MOST_AT_ONCE && self.early_end.how.is_none() {
+        let delay = match self.running.len() < MOST_AT_ONCE && self.early_end.reason.is_none() {
             true => self.delay(),
             false => None,
         };
@@ -319,52 +319,52 @@ impl<'d> Drive<'d> {
         };
         tokio::select! {
             biased;
-            Some(asks) = self.saves.recv() => self.save_for(asks).await,
-            Some(done) = self.running.next() => self.take(done),
-            () = self.early_end.patience() => Ok(()),
-            () = self.next_check.due() => Box::pin(self.look_meanwhile()).await,
-            () = due => Box::pin(self.look_meanwhile()).await,
+            Some(first) = self.saves.recv() => self.save_for(first).await,
+            Some(done) = self.running.next() => self.handle_results(done),
+            () = self.early_end.grace_period() => Ok(()),
+            () = self.next_check.due() => Box::pin(self.poll_while_running()).await,
+            () = due => Box::pin(self.poll_while_running()).await,
         }
     }
 
     /// Handles the result of a step, and the results of all other steps that have ended by now, so that one save covers them.
-    fn take(&mut self, done: Done) -> Result<(), BoxError> {
-        self.take_one(done)?;
+    fn handle_results(&mut self, done: Done) -> Result<(), BoxError> {
+        self.handle_result(done)?;
         while let Some(Some(done)) = self.running.next().now_or_never() {
-            self.take_one(done)?;
+            self.handle_result(done)?;
         }
         Ok(())
     }
 
-    fn take_one(&mut self, done: Done) -> Result<(), BoxError> {
-        let Some((path, worked)) = done else {
+    fn handle_result(&mut self, done: Done) -> Result<(), BoxError> {
+        let Some((path, result)) = done else {
             return Ok(());
         };
         self.aborts.remove(&path);
         if !self.ready.contains_key(&path) {
             return Ok(());
         }
-        match worked {
-            Err(error) => return self.broke(error),
-            Ok(Worked::Told(outcome)) => self.tell(&path, outcome),
-            Ok(Worked::Waits(wait)) => {
+        match result {
+            Err(error) => return self.handle_step_error(error),
+            Ok(StepResult::Ended(outcome)) => self.report_outcome(&path, outcome),
+            Ok(StepResult::Waits(wait)) => {
                 let ticket = wait.ticket.clone();
                 if let Some(checkpoint) = self.checkpoints.get_mut(&path) {
                     checkpoint.wait = Some(wait);
                 }
                 self.next_check.soon();
-                self.suspended(&path, ticket);
+                self.report_suspended(&path, ticket);
             }
-            Ok(Worked::Asleep { ticket, wake }) => {
+            Ok(StepResult::AgentsWait { ticket, wake }) => {
                 self.waiting_agents.insert(path.clone(), wake);
                 self.next_check.soon();
-                self.suspended(&path, ticket);
+                self.report_suspended(&path, ticket);
             }
         }
         Ok(())
     }
 
-    fn suspended(&mut self, path: &StepPath, ticket: String) {
+    fn report_suspended(&mut self, path: &StepPath, ticket: String) {
         self.is_saved = false;
         // An agent can be suspended again with the same ticket.
         if self.ticket(path).as_ref() == Some(&ticket) {
@@ -386,12 +386,12 @@ impl<'d> Drive<'d> {
     }
 
     /// Reports the outcome of a step to the interpreter.
-    pub(super) fn tell(&mut self, path: &StepPath, outcome: StepOutcome) {
+    pub(super) fn report_outcome(&mut self, path: &StepPath, outcome: StepOutcome) {
         let Some(ready) = self.ready.remove(path) else {
             return;
         };
-        let checkpoint = self.forget(path);
-        self.early_end.came_further = true;
+        let checkpoint = self.remove_checkpoint(path);
+        self.early_end.has_progressed = true;
         self.has_unsaved_outcome |= !matches!(ready.task, StepTask::Agent { .. });
         let next = match (outcome, self.ticket(path)) {
             (StepOutcome::Succeeded(result), Some(ticket)) => self.run.resume(&ticket, result),
@@ -417,7 +417,7 @@ impl<'d> Drive<'d> {
                 abort.abort();
             }
             self.ready.remove(&path);
-            self.forget(&path);
+            self.remove_checkpoint(&path);
             self.queue.retain(|queued| *queued != path);
         }
         for event in &next.events {
@@ -431,7 +431,8 @@ impl<'d> Drive<'d> {
         }
         for ready in next.ready {
             let path = ready.path.clone();
-            self.checkpoints.insert(path.clone(), self.unbegun(&ready));
+            self.checkpoints
+                .insert(path.clone(), self.new_checkpoint(&ready));
             self.ready.insert(path.clone(), Arc::new(ready));
             self.queue.push_back(path);
         }
@@ -451,9 +452,9 @@ impl<'d> Drive<'d> {
         self.finished = self.finished.take().or(next.finished);
     }
 
-    /// Removes the driver state of an ended step. Records the breadcrumbs that the step wrote or received in `ended_breadcrumbs`, for later `wait_for`
-    /// steps.
-    fn forget(&mut self, path: &StepPath) -> Option<StepCheckpoint> {
+    /// Removes the driver state of an ended step. Records the breadcrumbs that the step wrote or received in `ended_breadcrumbs`, for later
+    /// `wait_for` steps.
+    fn remove_checkpoint(&mut self, path: &StepPath) -> Option<StepCheckpoint> {
         let checkpoint = self.checkpoints.remove(path);
         if let Some(checkpoint) = &checkpoint {
             self.ended_breadcrumbs.add(path, &checkpoint.marks);
@@ -462,7 +463,7 @@ impl<'d> Drive<'d> {
         checkpoint
     }
 
-    fn unbegun(&self, ready: &Ready) -> StepCheckpoint {
+    fn new_checkpoint(&self, ready: &Ready) -> StepCheckpoint {
         let is_delayed = !ready.after.is_zero();
         let mut checkpoint = StepCheckpoint {
             attempt: ready.attempt,
@@ -479,13 +480,14 @@ impl<'d> Drive<'d> {
     /// paused.
     fn delay(&self) -> Option<Duration> {
         let now = self.context.now();
-        let dues = self
+        let due_times = self
             .queue
             .iter()
-            .filter(|path| !self.is_held(path))
+            .filter(|path| !self.is_blocked_by_pause(path))
             .filter_map(|path| self.checkpoints.get(path)?.due);
         // The delay is at least the resolution of the store's clock, so that the loop does not spin.
-        dues.min()
+        due_times
+            .min()
             .map(|due| due.since(now).max(Duration::from_millis(1)))
     }
 }

@@ -3,7 +3,7 @@
 use super::Driven;
 use super::attempt::Drive;
 use super::outcome::code_of;
-use super::yielding::{EndReason, SIBLINGS};
+use super::yielding::{EndReason, GRACE_PERIOD};
 use crate::classes::verdict;
 use crate::error::{BoxError, Verdict};
 use crate::model::Timestamp;
@@ -13,26 +13,26 @@ use tokio::time::Instant;
 impl Drive<'_> {
     /// Returns `true` if this attempt is about to end, so that no further step starts. The check can decide that the attempt
     /// yields to the next one.
-    pub(super) fn is_leaving(&mut self, now: Timestamp) -> bool {
-        if self.early_end.how.is_none() {
-            let is_at_work = !self.running.is_empty();
-            self.early_end.how = self.early_end.makes_way(now, is_at_work);
-            if self.early_end.how.is_some() {
+    pub(super) fn is_ending(&mut self, now: Timestamp) -> bool {
+        if self.early_end.reason.is_none() {
+            let has_running_steps = !self.running.is_empty();
+            self.early_end.reason = self.early_end.reason_to_yield(now, has_running_steps);
+            if self.early_end.reason.is_some() {
                 tracing::debug!(
                     "an attempt at a flow run ends early, so that the next attempt has its full time; no further step starts"
                 );
             }
         }
-        self.early_end.how.is_some()
+        self.early_end.reason.is_some()
     }
 
     /// Handles a store or run error in the work of a step. After a transient error, the attempt ends once the other running steps have
-    /// ended, so that their outcomes are saved. The other steps have at most [`SIBLINGS`] to end.
+    /// ended, so that their outcomes are saved. The other steps have at most [`GRACE_PERIOD`] to end.
     ///
     /// # Errors
     /// The error itself if it is permanent.
-    pub(super) fn broke(&mut self, error: BoxError) -> Result<(), BoxError> {
-        match (verdict(error.as_ref()), &self.early_end.how) {
+    pub(super) fn handle_step_error(&mut self, error: BoxError) -> Result<(), BoxError> {
+        match (verdict(error.as_ref()), &self.early_end.reason) {
             (Verdict::Permanent, _) => Err(error),
             (Verdict::Transient(_) | Verdict::RateLimited(_), Some(EndReason::Fails { .. })) => {
                 Ok(())
@@ -45,16 +45,16 @@ impl Drive<'_> {
                     code = code_of(&error),
                     "a step of a flow run failed with a transient error; the run will be retried"
                 );
-                let until = Instant::now() + SIBLINGS;
-                self.early_end.how = Some(EndReason::Fails { error, until });
+                let until = Instant::now() + GRACE_PERIOD;
+                self.early_end.reason = Some(EndReason::Fails { error, until });
                 Ok(())
             }
         }
     }
 
     /// Returns `true` if the attempt failed and the grace period of its running steps is over. The driver then stops these steps.
-    pub(super) fn has_waited_enough(&self) -> bool {
-        match &self.early_end.how {
+    pub(super) fn is_grace_period_over(&self) -> bool {
+        match &self.early_end.reason {
             Some(EndReason::Fails { until, .. }) => Instant::now() >= *until,
             Some(EndReason::Yields { .. }) | None => false,
         }
@@ -62,7 +62,7 @@ impl Drive<'_> {
 
     /// Saves the progress of the flow run. If the store fails, the steps that were about to start go back to the queue, and the attempt
     /// ends.
-    pub(super) async fn save_or_leave(&mut self) -> Result<(), BoxError> {
+    pub(super) async fn save_or_end(&mut self) -> Result<(), BoxError> {
         let Err(error) = self.save().await else {
             return Ok(());
         };
@@ -76,19 +76,19 @@ impl Drive<'_> {
             self.checkpoints.insert(path.clone(), before);
             self.queue.push_back(path);
         }
-        self.broke(error)
+        self.handle_step_error(error)
     }
 
     /// Ends the attempt at the flow run. Returns `None` if the state was too large or too deep to save, so that a step failed and the run
     /// continues.
-    pub(super) async fn end(&mut self, leave: EndReason) -> Result<Option<Driven>, BoxError> {
-        match leave {
+    pub(super) async fn end(&mut self, reason: EndReason) -> Result<Option<Driven>, BoxError> {
+        match reason {
             EndReason::Yields { .. } => {
                 // A step that failed because the state is too large can end the run.
                 let (state, false) = self.state().await? else {
                     return Ok(None);
                 };
-                self.tell_progress().await?;
+                self.store_events().await?;
                 let wake = Wake::at(self.context.now());
                 Ok(Some(Driven::Suspended { wake, state }))
             }

@@ -97,7 +97,7 @@ impl Assembly {
         Box::pin(drive.mark_existing()).await?;
         drive.apply(next);
         // A control order can exist before the run begins.
-        Box::pin(drive.look()).await?;
+        Box::pin(drive.poll()).await?;
         drive.run().await
     }
 
@@ -117,8 +117,8 @@ impl Assembly {
             drive.poll_progress,
             drive.ended_breadcrumbs,
         ) = (saved.steps, saved.looked, saved.lines);
-        drive.take_up();
-        Box::pin(drive.look()).await?;
+        drive.restore_steps();
+        Box::pin(drive.poll()).await?;
         drive.run().await
     }
 }

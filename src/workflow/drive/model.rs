@@ -57,7 +57,7 @@ impl Step<'_> {
                 Err(Objection::Denied(denied)) => {
                     return Ok(StepOutcome::failure("denied", denied.to_string()));
                 }
-                Err(Objection::Mend(problem)) => problem,
+                Err(Objection::Repair(problem)) => problem,
             };
             if repairs == 0 {
                 return Ok(bad_output(&problem, &answer));
@@ -80,14 +80,14 @@ impl Step<'_> {
     async fn examine(&self, answer: &str, output: Option<&Output>) -> Result<Value, Objection> {
         let text = match self.assembly.guardrails.output(answer.to_owned()).await {
             Ok(text) => text,
-            Err(denied) if denied.try_again => return Err(Objection::Mend(denied.reason)),
+            Err(denied) if denied.try_again => return Err(Objection::Repair(denied.reason)),
             Err(denied) => return Err(Objection::Denied(denied)),
         };
         match output {
             None => Ok(text.into()),
             Some(output) => {
                 let read = output.read(&text);
-                read.map(Json::into_value).map_err(Objection::Mend)
+                read.map(Json::into_value).map_err(Objection::Repair)
             }
         }
     }
@@ -98,7 +98,7 @@ enum Objection {
     /// A guardrail denies the answer of the model.
     Denied(Denied),
     /// The answer has this problem, and the model can correct the answer.
-    Mend(String),
+    Repair(String),
 }
 
 impl Step<'_> {

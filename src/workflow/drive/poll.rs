@@ -20,14 +20,14 @@ use std::sync::Arc;
 impl Drive<'_> {
     /// Polls for answers and control orders, and applies them, until a poll finds no new ones. The repeated polls find breadcrumbs that
     /// arrived during an earlier poll. Returns `true` if anything was applied.
-    pub(super) async fn look(&mut self) -> Result<bool, BoxError> {
+    pub(super) async fn poll(&mut self) -> Result<bool, BoxError> {
         // The notification is registered before the store is read, so that no breadcrumb is missed in between.
         self.next_check.reset();
         self.next_check.follow(self.announced());
         let mut any = false;
         loop {
             let before = self.poll_progress.since;
-            any |= self.look_once().await?;
+            any |= self.poll_once().await?;
             if self.poll_progress.since == before {
                 return Ok(any);
             }
@@ -36,8 +36,8 @@ impl Drive<'_> {
 
     /// Polls the store for answers and control orders while steps are running. A transient store error does not stop them, because the next
     /// poll reads everything that this one did not.
-    pub(super) async fn look_meanwhile(&mut self) -> Result<(), BoxError> {
-        let Err(error) = self.look().await else {
+    pub(super) async fn poll_while_running(&mut self) -> Result<(), BoxError> {
+        let Err(error) = self.poll().await else {
             return Ok(());
         };
         match decided(error.as_ref()) {
@@ -65,15 +65,15 @@ impl Drive<'_> {
             .announced(store, &self.wake().selectors, until_lost(left))
     }
 
-    async fn look_once(&mut self) -> Result<bool, BoxError> {
-        let mut any = self.hear_orders().await?;
+    async fn poll_once(&mut self) -> Result<bool, BoxError> {
+        let mut any = self.apply_control_orders().await?;
         let waiting = self
             .checkpoints
             .iter()
             .filter(|(_, checkpoint)| checkpoint.wait.is_some());
         let waiting: Vec<StepPath> = waiting.map(|(path, _)| path.clone()).collect();
         for path in waiting {
-            any |= self.hear_answer(&path).await?;
+            any |= self.apply_answer(&path).await?;
         }
         for path in self.waiting_agents.keys().cloned().collect::<Vec<_>>() {
             any |= self.wake_agent(&path).await?;
@@ -81,7 +81,7 @@ impl Drive<'_> {
         Ok(any)
     }
 
-    async fn hear_orders(&mut self) -> Result<bool, BoxError> {
+    async fn apply_control_orders(&mut self) -> Result<bool, BoxError> {
         let trigger = self.context.trigger().id;
         let done = self.poll_progress.control;
         let since = done.map_or(self.context.trigger().updated_at, |(at, ..)| at);
@@ -109,7 +109,7 @@ impl Drive<'_> {
     }
 
     /// Ends the wait of a step if an answer has arrived or the wait has expired. Returns `true` if the wait ended.
-    async fn hear_answer(&mut self, path: &StepPath) -> Result<bool, BoxError> {
+    async fn apply_answer(&mut self, path: &StepPath) -> Result<bool, BoxError> {
         let wait = self
             .checkpoints
             .get(path)
@@ -123,10 +123,10 @@ impl Drive<'_> {
             None => Vec::new(),
         };
         let found = self.may_answer(&ready, found);
-        let heard = self.as_heard(&wait, task);
+        let wait_by_store_clock = self.with_store_deadline(&wait, task);
         let mut counted = None;
         for found in &found {
-            if let Some(reply) = heard.reply(found, &found.context, task)
+            if let Some(reply) = wait_by_store_clock.reply(found, &found.context, task)
                 && self.fits(&reply, task)
                 && self.may_change(&wait, &reply, found, task)
                 && self.counts(wait.pending(task), found).await?
@@ -146,7 +146,7 @@ impl Drive<'_> {
                 of_error(withheld, None)
             }
             Some((Reply::Answer(whole), answer)) => {
-                let shown = self.shown(&heard, answer, task).await?;
+                let shown = self.shown(&wait_by_store_clock, answer, task).await?;
                 let schema = answer.schema_name.as_deref().unwrap_or_default();
                 if let (Answer::Success(_), Some(checkpoint)) = (&whole, self.checkpoints.get(path))
                 {
@@ -163,7 +163,7 @@ impl Drive<'_> {
             },
             None => return Ok(false),
         };
-        self.tell(path, outcome);
+        self.report_outcome(path, outcome);
         Ok(true)
     }
 
@@ -193,7 +193,7 @@ impl Drive<'_> {
 
     /// Returns a copy of a step's wait whose end is a time of the store's clock. Outside of a run, a wait for an event or for a tool has no
     /// end by the store's clock, because the wait ends by the machine's clock.
-    fn as_heard(&self, wait: &Wait, task: &StepTask) -> Wait {
+    fn with_store_deadline(&self, wait: &Wait, task: &StepTask) -> Wait {
         let is_run = self.context.correlation_id().is_some();
         let of_person = |pending: Pending<'_>| pending.asked().of_person;
         let until = match is_run || wait.pending(task).is_some_and(of_person) {
@@ -347,9 +347,12 @@ impl Drive<'_> {
             .values()
             .flat_map(|agent| &agent.selectors);
         wake.selectors.extend(of_agents.cloned());
-        let dues = self.queue.iter().filter(|path| !self.is_held(path));
-        let dues = dues.filter_map(|path| self.checkpoints.get(path)?.due);
-        wake.until = self.ends().chain(dues).min();
+        let due_times = self
+            .queue
+            .iter()
+            .filter(|path| !self.is_blocked_by_pause(path));
+        let due_times = due_times.filter_map(|path| self.checkpoints.get(path)?.due);
+        wake.until = self.ends().chain(due_times).min();
         wake
     }
 }

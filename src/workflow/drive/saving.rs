@@ -1,7 +1,7 @@
 //! Saves the state of a flow run, and stores its events.
 
 use super::attempt::Drive;
-use super::yielding::SIBLINGS;
+use super::yielding::GRACE_PERIOD;
 use super::{Driven, PROGRESS};
 use crate::classes::verdict;
 use crate::error::{BoxError, Chain, Verdict, permanent};
@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// Maximum number of events of a flow run in one progress breadcrumb.
-const TOLD_AT_ONCE: usize = 100;
+const EVENTS_PER_BREADCRUMB: usize = 100;
 
 /// Delay before the first retry of a failed save of a flow run at the end of an attempt. Each further delay is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(250);
 
 impl Drive<'_> {
     /// Saves the state of the run for all steps that requested a save.
@@ -28,7 +28,7 @@ impl Drive<'_> {
             self.save_waiters.push(more);
         }
         self.is_saved = false;
-        self.save_or_leave().await
+        self.save_or_end().await
     }
 
     /// Saves the state of the flow run, unless the current state is saved.
@@ -37,7 +37,7 @@ impl Drive<'_> {
             return Ok(());
         }
         let (state, _) = self.state().await?;
-        self.tell_progress().await?;
+        self.store_events().await?;
         match self.context.save(state).await {
             Ok(()) => {
                 self.early_end.is_durable = true;
@@ -50,27 +50,27 @@ impl Drive<'_> {
         self.is_saved = true;
         self.has_unsaved_outcome = false;
         self.unsaved.clear();
-        for told in self.save_waiters.drain(..) {
-            let is_heard = told.send(()).is_ok();
+        for waiter in self.save_waiters.drain(..) {
+            let is_heard = waiter.send(()).is_ok();
             tracing::trace!(is_heard, "saved a run at the request of a step");
         }
         Ok(())
     }
 
     /// Saves the outcomes of the steps in an attempt at a flow run that has failed. Retries with exponential backoff for at most
-    /// [`SIBLINGS`], within the time of the attempt.
-    pub(super) async fn save_at_last(&mut self) {
-        let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
+    /// [`GRACE_PERIOD`], within the time of the attempt.
+    pub(super) async fn save_after_failure(&mut self) {
+        let (started, mut delay) = (Instant::now(), FIRST_RETRY_DELAY);
         while let Err(error) = self.save().await {
-            let asked = match verdict(error.as_ref()) {
+            let requested = match verdict(error.as_ref()) {
                 Verdict::Transient(after) | Verdict::RateLimited(after) => Some(after),
                 Verdict::Permanent => None,
             };
-            let next = asked.map(|after| pause.max(after));
+            let next = requested.map(|after| delay.max(after));
             let has_time = |next: &Duration| {
                 let now = self.context.now();
                 let ends = self.context.deadline();
-                begun.elapsed() + *next < SIBLINGS
+                started.elapsed() + *next < GRACE_PERIOD
                     && ends.is_none_or(|ends| *next < ends.since(now))
             };
             let Some(next) = next.filter(has_time) else {
@@ -78,14 +78,14 @@ impl Drive<'_> {
                 return;
             };
             tokio::time::sleep(next).await;
-            pause = pause.saturating_mul(2);
+            delay = delay.saturating_mul(2);
         }
     }
 
     /// Stores the new events of the run as breadcrumbs, if its options require it.
-    pub(super) async fn tell_progress(&mut self) -> Result<(), BoxError> {
-        while let Some(events) = self.unstored_events.chunks(TOLD_AT_ONCE).next() {
-            let told = events.len();
+    pub(super) async fn store_events(&mut self) -> Result<(), BoxError> {
+        while let Some(events) = self.unstored_events.chunks(EVENTS_PER_BREADCRUMB).next() {
+            let stored = events.len();
             let run = self.context.trigger().id;
             let progress = NewBreadcrumb::new(PROGRESS)
                 .title("Workflow Progress")
@@ -93,7 +93,7 @@ impl Drive<'_> {
                 .context(json!({"run": run, "events": events}));
             let store = Arc::clone(&self.assembly.store);
             self.context.bound_store(store).create(progress).await?;
-            self.unstored_events.drain(..told);
+            self.unstored_events.drain(..stored);
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ impl Drive<'_> {
     pub(super) async fn state(&mut self) -> Result<(Json, bool), BoxError> {
         let (mut has_failed, mut was_paused) = (false, false);
         loop {
-            match self.room()? {
+            match self.check_size()? {
                 SizeCheck::Fits(state) if !was_paused || self.finished.is_some() => {
                     return Ok((state, has_failed));
                 }
@@ -39,7 +39,7 @@ impl Drive<'_> {
                 SizeCheck::TooDeep(path) => {
                     self.give_up(&path, StepOutcome::failure("too_large", TOO_DEEP));
                 }
-                SizeCheck::TooLarge(size) => was_paused |= self.make_room(size)?,
+                SizeCheck::TooLarge(size) => was_paused |= self.reduce_state(size)?,
             }
             has_failed = true;
             // Many steps may have to fail before the rest fits.
@@ -49,7 +49,7 @@ impl Drive<'_> {
 
     /// Returns the state of the run if it fits into the limits of a saved state. The state is serialised only if the sizes of its values
     /// allow it.
-    fn room(&self) -> Result<SizeCheck, BoxError> {
+    fn check_size(&self) -> Result<SizeCheck, BoxError> {
         let size = self.least_size();
         if size > Json::MAX_BYTES {
             return Ok(SizeCheck::TooLarge(size));
@@ -70,7 +70,7 @@ impl Drive<'_> {
     ///
     /// # Errors
     /// Returns [`FlowStateError::TooLarge`] if no step is left that can fail or begin.
-    fn make_room(&mut self, size: usize) -> Result<bool, BoxError> {
+    fn reduce_state(&mut self, size: usize) -> Result<bool, BoxError> {
         let limit = Json::MAX_BYTES;
         let largest = self.largest(size.saturating_sub(limit));
         if !largest.is_empty() {
@@ -122,7 +122,7 @@ impl Drive<'_> {
             abort.abort();
         }
         self.queue.retain(|queued| queued != path);
-        self.tell(path, outcome);
+        self.report_outcome(path, outcome);
     }
 
     /// Returns a step in flight whose part of the run's state is nested too deeply to be saved. This part is two levels below the top of

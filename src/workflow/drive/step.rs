@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Time for which a step without a timeout waits for people and events.
-pub(super) const PATIENCE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(super) const DEFAULT_WAIT_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A running step of a flow run, with the data that its work needs.
 pub(super) struct Step<'d> {
@@ -49,13 +49,13 @@ pub(super) struct Step<'d> {
 }
 
 /// Result of the work on a step of a flow run: an outcome or a wait.
-pub(super) enum Worked {
+pub(super) enum StepResult {
     /// The step ended with this outcome.
-    Told(StepOutcome),
+    Ended(StepOutcome),
     /// The step waits for a breadcrumb, such as an answer or an event.
     Waits(Wait),
     /// The agents of the step wait for breadcrumbs, which `wake` selects.
-    Asleep { ticket: String, wake: Wake },
+    AgentsWait { ticket: String, wake: Wake },
 }
 
 impl Step<'_> {
@@ -63,7 +63,7 @@ impl Step<'_> {
     ///
     /// # Errors
     /// Returns errors of the store and the run. A failure of the step itself is an outcome.
-    pub(super) async fn work(self) -> Result<Worked, BoxError> {
+    pub(super) async fn work(self) -> Result<StepResult, BoxError> {
         match &self.ready.task {
             StepTask::Agent { agent, input } => self.agent(agent, input).await,
             StepTask::Tool { tool, input } => self.tool(tool, input.clone()).await,
@@ -74,11 +74,16 @@ impl Step<'_> {
                 output,
             } => {
                 let asked = self.model(model, prompt.as_deref(), input, output.as_deref());
-                asked.await.map(Worked::Told)
+                asked.await.map(StepResult::Ended)
             }
             StepTask::WaitFor { .. } => {
                 let now = self.context.now();
-                Ok(self.wait("event", Awaited::Event, (self.since, now), PATIENCE))
+                Ok(self.wait(
+                    "event",
+                    Awaited::Event,
+                    (self.since, now),
+                    DEFAULT_WAIT_TIMEOUT,
+                ))
             }
             StepTask::Ask {
                 question,
@@ -94,22 +99,22 @@ impl Step<'_> {
                 self.ask_person("question", on, fields, None).await
             }
             StepTask::Emit { breadcrumb } => match self.emit(breadcrumb.clone(), "").await {
-                Ok(_) => Ok(Worked::Told(StepOutcome::success(Value::Null))),
-                Err(error) => failed_with(error).map(Worked::Told),
+                Ok(_) => Ok(StepResult::Ended(StepOutcome::success(Value::Null))),
+                Err(error) => failed_with(error).map(StepResult::Ended),
             },
         }
     }
 
-    async fn tool(&self, name: &str, input: Json) -> Result<Worked, BoxError> {
+    async fn tool(&self, name: &str, input: Json) -> Result<StepResult, BoxError> {
         let assembly = self.assembly;
         let input = self.changed.clone().unwrap_or(input);
         let input = match assembly.guardrails.tool_call(name, input).await {
             Ok(input) => input,
-            Err(answer) => return Ok(Worked::Told(of_error(answer, None))),
+            Err(answer) => return Ok(StepResult::Ended(of_error(answer, None))),
         };
         let Some(settings) = assembly.tools.get(name).map(Tool::settings) else {
             let failure = StepOutcome::failure("unknown_tool", "the workflow has no such tool");
-            return Ok(Worked::Told(failure));
+            return Ok(StepResult::Ended(failure));
         };
         let digest = assembly.digest_of(name, &input);
         let is_approved = self.approved.as_ref() == Some(&digest);
@@ -121,7 +126,7 @@ impl Step<'_> {
             return self.request_tool(name, input, settings.timeout).await;
         }
         if self.again && !settings.retry.may_be_made_again() {
-            return Ok(Worked::Told(of_error(tool::unknown_outcome(), None)));
+            return Ok(StepResult::Ended(of_error(tool::unknown_outcome(), None)));
         }
         self.call(name, input, settings, is_approved).await
     }
@@ -132,7 +137,7 @@ impl Step<'_> {
         input: Json,
         settings: &ToolSettings,
         is_approved: bool,
-    ) -> Result<Worked, BoxError> {
+    ) -> Result<StepResult, BoxError> {
         let Assembly {
             tools,
             store,
@@ -150,7 +155,7 @@ impl Step<'_> {
         match outcome {
             ToolOutcome::Answered(answer) => {
                 let answer = guardrails.tool_result(name, answer).await;
-                Ok(Worked::Told(of_answer(answer, settings)))
+                Ok(StepResult::Ended(of_answer(answer, settings)))
             }
             ToolOutcome::Deferred(Deferral::Other { kind, payload }) if kind == "question" => {
                 let asked = human::question_of_tool(&payload);
@@ -165,7 +170,10 @@ impl Step<'_> {
                 Deferral::Handoff { .. } | Deferral::PlannerOutput(_) | Deferral::Other { .. },
             ) => {
                 let message = "the tool deferred its result, which only agents support; use the tool in an agent";
-                Ok(Worked::Told(StepOutcome::failure("cannot_defer", message)))
+                Ok(StepResult::Ended(StepOutcome::failure(
+                    "cannot_defer",
+                    message,
+                )))
             }
         }
     }
@@ -175,9 +183,9 @@ impl Step<'_> {
         name: &str,
         input: Json,
         time: Duration,
-    ) -> Result<Worked, BoxError> {
+    ) -> Result<StepResult, BoxError> {
         if let Err(answer) = self.assembly.tools.check_input(name, &input) {
-            return Ok(Worked::Told(of_error(answer, None)));
+            return Ok(StepResult::Ended(of_error(answer, None)));
         }
         let ticket = self.ticket("tool");
         let by = self.assembly.workflow().name.as_deref();
@@ -185,7 +193,7 @@ impl Step<'_> {
         let asked = self.post(request, &request_tag(&ticket)).await;
         match asked {
             Ok(at) => Ok(self.wait("tool", Awaited::Tool, (at, at), time)),
-            Err(error) => failed_with(error).map(Worked::Told),
+            Err(error) => failed_with(error).map(StepResult::Ended),
         }
     }
 
@@ -212,7 +220,7 @@ impl Step<'_> {
         on: Awaited,
         fields: Value,
         expires_in: Option<Duration>,
-    ) -> Result<Worked, BoxError> {
+    ) -> Result<StepResult, BoxError> {
         let of_fields = human::fingerprint_of_question(&fields);
         let ticket = self.ticket(&format!("{what} {of_fields}"));
         let until = self.end_of_question(self.context.now(), expires_in);
@@ -224,7 +232,7 @@ impl Step<'_> {
             .unwrap_or("workflow");
         let request = human::request(fields, &ticket, by, until);
         match self.post(request, &request_tag(&ticket)).await {
-            Ok(at) => Ok(Worked::Waits(Wait {
+            Ok(at) => Ok(StepResult::Waits(Wait {
                 ticket,
                 since: at,
                 until: match self.context.correlation_id() {
@@ -235,7 +243,7 @@ impl Step<'_> {
                 },
                 on,
             })),
-            Err(error) => failed_with(error).map(Worked::Told),
+            Err(error) => failed_with(error).map(StepResult::Ended),
         }
     }
 
@@ -243,7 +251,7 @@ impl Step<'_> {
     fn end_of_question(&self, asked: Timestamp, expires_in: Option<Duration>) -> Timestamp {
         let expires = expires_in.map(|time| asked + time);
         let ends = self.until.into_iter().chain(expires).min();
-        ends.unwrap_or(asked + PATIENCE)
+        ends.unwrap_or(asked + DEFAULT_WAIT_TIMEOUT)
     }
 
     /// Creates the wait of the step for breadcrumbs after `since`. The wait ends with the timeout of the step, or `lasts` after `begins`.
@@ -253,8 +261,8 @@ impl Step<'_> {
         on: Awaited,
         (since, begins): (Timestamp, Timestamp),
         lasts: Duration,
-    ) -> Worked {
-        Worked::Waits(Wait {
+    ) -> StepResult {
+        StepResult::Waits(Wait {
             ticket: self.ticket(what),
             since,
             until: self.until.unwrap_or(begins + lasts),

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// Maximum time for the other running steps to end after a store error in one step. Also the maximum time for a failed attempt to save its
 /// outcomes.
-pub(super) const SIBLINGS: Duration = Duration::from_secs(60);
+pub(super) const GRACE_PERIOD: Duration = Duration::from_secs(60);
 
 /// Reason why an attempt at a flow run ends before the flow does.
 pub(super) enum EndReason {
@@ -27,14 +27,14 @@ pub(super) enum EndReason {
 /// State for the decision whether an attempt at a flow run ends before the flow does.
 pub(super) struct EarlyEnd {
     /// If `true`, a step has ended in this attempt at the flow run.
-    pub(super) came_further: bool,
+    pub(super) has_progressed: bool,
     /// If `true`, the store has saved the state of the run in this attempt.
     pub(super) is_durable: bool,
     /// Time limits of the attempt, or `None` if the flow runs outside of an executor's run.
     time: Option<AttemptTimes>,
     /// Reason to end the attempt, or `None` if the attempt continues. With a reason, no further step begins, and the attempt ends once no
     /// step is running.
-    pub(super) how: Option<EndReason>,
+    pub(super) reason: Option<EndReason>,
 }
 
 /// Times at which an attempt at a flow run can yield or starts no more steps. The time until the attempt's deadline is divided into five
@@ -43,27 +43,27 @@ pub(super) struct EarlyEnd {
 struct AttemptTimes {
     fifth: Duration,
     /// Time from which the attempt can yield to the next one.
-    early: Timestamp,
+    first_yield: Timestamp,
     /// Time from which no step begins until the attempt yields, or until the attempt gives up waiting for its running steps.
-    waits: Timestamp,
+    next_yield: Timestamp,
     /// Time from which no further step begins in the attempt.
-    late: Timestamp,
+    last_start: Timestamp,
 }
 
 impl AttemptTimes {
     fn new(context: &ExecutionContext, deadline: Timestamp) -> Self {
         let now = context.now();
         let fifth = deadline.since(now) / 5;
-        let early = match context.attempt() > 1 {
+        let first_yield = match context.attempt() > 1 {
             // The run has lost a worker or failed before, so it yields as early as possible.
             true => now,
             false => now + fifth,
         };
         Self {
             fifth,
-            early,
-            waits: early,
-            late: now + fifth * 4,
+            first_yield,
+            next_yield: first_yield,
+            last_start: now + fifth * 4,
         }
     }
 }
@@ -73,16 +73,16 @@ impl EarlyEnd {
     pub(super) fn new(context: &ExecutionContext) -> Self {
         let time = context.deadline();
         Self {
-            came_further: false,
+            has_progressed: false,
             is_durable: false,
             time: time.map(|deadline| AttemptTimes::new(context, deadline)),
-            how: None,
+            reason: None,
         }
     }
 
     /// Waits until the grace period of the running steps expires. Never returns if the attempt has no grace period.
-    pub(super) async fn patience(&self) {
-        match &self.how {
+    pub(super) async fn grace_period(&self) {
+        match &self.reason {
             Some(EndReason::Fails { until, .. } | EndReason::Yields { until: Some(until) }) => {
                 sleep_until(*until).await;
             }
@@ -92,13 +92,13 @@ impl EarlyEnd {
 
     /// Lets steps begin again if a running step takes so long that the attempt cannot yield. A fifth of the time later, the attempt
     /// tries to yield again.
-    pub(super) fn goes_on_after_all(&mut self, now: Timestamp) {
-        if let Some(EndReason::Yields { until: Some(until) }) = &self.how
+    pub(super) fn cancel_expired_yield(&mut self, now: Timestamp) {
+        if let Some(EndReason::Yields { until: Some(until) }) = &self.reason
             && Instant::now() >= *until
         {
-            self.how = None;
+            self.reason = None;
             if let Some(time) = &mut self.time {
-                time.waits = now + time.fifth;
+                time.next_yield = now + time.fifth;
             }
         }
     }
@@ -108,25 +108,29 @@ impl EarlyEnd {
     ///
     /// An attempt yields only after a step has ended in it. A run that always loses its worker at the same step therefore exhausts its
     /// attempts.
-    pub(super) fn makes_way(&self, now: Timestamp, is_at_work: bool) -> Option<EndReason> {
+    pub(super) fn reason_to_yield(
+        &self,
+        now: Timestamp,
+        has_running_steps: bool,
+    ) -> Option<EndReason> {
         let time = self.time.as_ref()?;
-        if !self.came_further || !self.is_durable || now < time.early {
+        if !self.has_progressed || !self.is_durable || now < time.first_yield {
             return None;
         }
-        if !is_at_work || now >= time.late {
+        if !has_running_steps || now >= time.last_start {
             return Some(EndReason::Yields { until: None });
         }
         let until = Some(Instant::now() + time.fifth / 4);
-        (now >= time.waits).then_some(EndReason::Yields { until })
+        (now >= time.next_yield).then_some(EndReason::Yields { until })
     }
 }
 
-/// Waits for the futures of all called agents and returns their results. After a transient error, the other futures have [`SIBLINGS`] to
-/// end, so that their outcomes are saved.
+/// Waits for the futures of all called agents and returns their results. After a transient error, the other futures have
+/// [`GRACE_PERIOD`] to end, so that their outcomes are saved.
 ///
 /// # Errors
 /// Returns the first error.
-pub(super) async fn all_end<T>(
+pub(super) async fn wait_for_all<T>(
     work: impl IntoIterator<Item = impl Future<Output = Result<T, BoxError>>>,
 ) -> Result<Vec<T>, BoxError> {
     let mut work: FuturesUnordered<_> = work.into_iter().collect();
@@ -140,7 +144,7 @@ pub(super) async fn all_end<T>(
     };
     if verdict(error.as_ref()) != Verdict::Permanent {
         let others = work.for_each(|_| std::future::ready(()));
-        let has_ended = within(SIBLINGS, others).await.is_some();
+        let has_ended = within(GRACE_PERIOD, others).await.is_some();
         let code = code_of(&error);
         tracing::debug!(
             code,
