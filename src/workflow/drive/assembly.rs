@@ -69,7 +69,7 @@ pub struct Assembly {
     /// Registered services, for runs that began with another definition of the workflow.
     pub(super) services: Services,
     /// If `true`, the workflow's definition is saved in the store, or the store refuses it permanently.
-    pub(super) is_kept: AtomicBool,
+    pub(super) is_definition_saved: AtomicBool,
 }
 
 impl Assembly {
@@ -98,7 +98,7 @@ impl Assembly {
             default_model: services.default_registered().cloned(),
             writes: BTreeSet::new(),
             services: services.clone(),
-            is_kept: AtomicBool::new(false),
+            is_definition_saved: AtomicBool::new(false),
             workflow,
             store,
         };

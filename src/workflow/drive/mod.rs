@@ -73,10 +73,10 @@ impl Assembly {
         let unreadable = |error| permanent(FlowStateError::Unreadable(error));
         let saved: SavedCheckpoint = resumed.state.parse().map_err(unreadable)?;
         if saved.progress.definition() == self.workflow().hash() {
-            return self.go_on(context, options, saved).await;
+            return self.resume(context, options, saved).await;
         }
-        match self.former(&saved.progress).await? {
-            Ok(former) => former.go_on(context, options, saved).await,
+        match self.with_pinned_definition(&saved.progress).await? {
+            Ok(pinned) => pinned.resume(context, options, saved).await,
             Err(refused) => Ok(Driven::Refused(refused)),
         }
     }
@@ -101,7 +101,7 @@ impl Assembly {
         drive.run().await
     }
 
-    async fn go_on(
+    async fn resume(
         &self,
         context: &ExecutionContext,
         options: RunOptions,

@@ -41,7 +41,7 @@ impl Drive<'_> {
         match self.context.save(state).await {
             Ok(()) => {
                 self.early_end.is_durable = true;
-                self.assembly.keep_definition().await;
+                self.assembly.save_definition().await;
             }
             // On a store without a ledger nothing is saved, and a retry starts from the beginning.
             Err(ContextError::Unsupported { .. }) => {}

@@ -114,8 +114,8 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/store/schema_hints.rs AT_ONCE",
             "src/store/sqlite/search.rs MOST",
             "src/tool/catalog.rs MOST",
-            "src/workflow/drive/pinned_definitions.rs AT_ONCE",
-            "src/workflow/drive/pinned_definitions.rs MOST_LOOKS",
+            "src/workflow/drive/pinned_definitions.rs MAX_PAGE_SIZE",
+            "src/workflow/drive/pinned_definitions.rs MAX_QUERIES",
         ],
     ),
     (
