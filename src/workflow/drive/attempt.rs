@@ -172,7 +172,7 @@ impl<'d> Drive<'d> {
                 self.store_events().await?;
                 return Ok(Driven::Finished(finish));
             }
-            if self.run.goes_on() {
+            if self.run.has_more_steps() {
                 self.stride().await?;
                 continue;
             }
@@ -215,7 +215,7 @@ impl<'d> Drive<'d> {
         if self.next_check.is_due() {
             Box::pin(self.poll_while_running()).await?;
         }
-        let next = self.run.go_on();
+        let next = self.run.start_more_steps();
         self.apply(next);
         Ok(())
     }

@@ -85,8 +85,8 @@ impl Drive<'_> {
             }
             return Ok(false);
         }
-        if self.run.goes_on() {
-            let next = self.run.go_on();
+        if self.run.has_more_steps() {
+            let next = self.run.start_more_steps();
             self.apply(next);
             return Ok(false);
         }

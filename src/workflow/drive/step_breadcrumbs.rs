@@ -117,7 +117,7 @@ impl EndedBreadcrumbs {
     /// Moves the breadcrumbs of ended steps to the innermost enclosing step that is in flight. The later steps inside the enclosing step
     /// use these breadcrumbs.
     pub(super) fn fold(&mut self, progress: &Progress) {
-        let over = |path: &&StepPath| !path.as_str().is_empty() && !progress.is_under_way(path);
+        let over = |path: &&StepPath| !path.as_str().is_empty() && !progress.is_in_flight(path);
         let over: Vec<StepPath> = self.0.keys().filter(over).cloned().collect();
         for path in over {
             let marks = self.0.remove(&path).unwrap_or_default();

@@ -195,7 +195,7 @@ impl<'r> Walk<'r> {
                 Err(failure) => failure,
             }),
             Handler::Steps(_) => {
-                if let Err(failure) = self.held.check(result.size()) {
+                if let Err(failure) = self.total_size.check(result.size()) {
                     return Walked::failed(failure);
                 }
                 let node = Node::Escalated {

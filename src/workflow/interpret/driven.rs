@@ -58,9 +58,9 @@ impl Walk<'_> {
         let again = matches!(leaf.phase, Phase::Due { again: true });
         // The input of a step that is handed out again was counted the first time.
         if !again {
-            self.held.check(bytes).map_err(Walked::failed)?;
-            self.held.add(bytes);
-            self.held
+            self.total_size.check(bytes).map_err(Walked::failed)?;
+            self.total_size.add(bytes);
+            self.total_size
                 .remove(std::mem::replace(&mut leaf.input_bytes, bytes));
         }
         leaf.phase = Phase::Doing;

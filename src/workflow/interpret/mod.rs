@@ -3,13 +3,13 @@
 mod budget;
 mod control;
 mod driven;
-mod fan;
-mod held;
+mod fan_out;
 mod nodes;
 mod path;
 mod progress;
 mod protocol;
 mod scope;
+mod total_size;
 mod walk;
 
 pub use path::StepPath;
@@ -63,7 +63,7 @@ pub struct FlowRun {
     /// Maximum number of steps that begin in one state transition of the run.
     stride: u64,
     /// If `true`, further steps can begin, because the last state transition stopped at its maximum number of started steps.
-    goes_on: bool,
+    is_incomplete: bool,
 }
 
 /// Error of a flow run that cannot begin or continue.
@@ -158,8 +158,8 @@ impl FlowRun {
         Self::begin_in_strides(u64::MAX, workflow, flow, run, input)
     }
 
-    /// Begins a run like [`begin`](Self::begin), but starts at most `stride` steps per state transition. [`go_on`](Self::go_on) starts
-    /// further steps.
+    /// Begins a run like [`begin`](Self::begin), but starts at most `stride` steps per state transition.
+    /// [`start_more_steps`](Self::start_more_steps) starts further steps.
     pub(super) fn begin_in_strides(
         stride: u64,
         workflow: Arc<Workflow>,
@@ -198,14 +198,14 @@ impl FlowRun {
             patterns: 0,
             nodes: BTreeMap::from([(root.clone(), node)]),
         };
-        let mut begun = Self {
+        let mut run = Self {
             workflow,
             progress,
             stride,
-            goes_on: false,
+            is_incomplete: false,
         };
-        let next = begun.walk(|walk| walk.event(&root, FlowEventKind::Started));
-        Ok((begun, next))
+        let next = run.walk(|walk| walk.event(&root, FlowEventKind::Started));
+        Ok((run, next))
     }
 
     /// Restores a run of a flow from its saved progress.
@@ -226,27 +226,27 @@ impl FlowRun {
             workflow,
             progress,
             stride: u64::MAX,
-            goes_on: false,
+            is_incomplete: false,
         })
     }
 
-    /// Sets the maximum number of steps that begin in one state transition of the run. [`go_on`](Self::go_on) then also starts steps that
-    /// could already begin when the run was saved.
+    /// Sets the maximum number of steps that begin in one state transition of the run.
+    /// [`start_more_steps`](Self::start_more_steps) then also starts steps that could already begin when the run was saved.
     pub(super) fn in_strides(self, stride: u64) -> Self {
         Self {
             stride,
-            goes_on: true,
+            is_incomplete: true,
             ..self
         }
     }
 
     /// Returns `true` if further steps can begin, because the last state transition stopped at its maximum number of started steps.
-    pub(super) fn goes_on(&self) -> bool {
-        self.goes_on && self.progress.finished.is_none()
+    pub(super) fn has_more_steps(&self) -> bool {
+        self.is_incomplete && self.progress.finished.is_none()
     }
 
     /// Starts further steps after a state transition that stopped at the maximum number of started steps.
-    pub(super) fn go_on(&mut self) -> Next {
+    pub(super) fn start_more_steps(&mut self) -> Next {
         self.walk(|_| {})
     }
 
@@ -267,13 +267,13 @@ impl FlowRun {
     /// A report for a step or attempt that is not in flight changes nothing and returns an [anomaly](Next::anomaly).
     #[must_use = "the driver has to carry out the returned actions"]
     pub fn tell(&mut self, path: &StepPath, attempt: u32, outcome: StepOutcome) -> Next {
-        let leaf = match self.leaf_under_way(path) {
+        let leaf = match self.running_leaf(path) {
             Ok(leaf) => leaf,
-            Err(anomaly) => return odd(anomaly),
+            Err(anomaly) => return ignored(anomaly),
         };
         if leaf.attempt != attempt {
             let path = path.clone();
-            return odd(FlowAnomaly::StaleAttempt { path, attempt });
+            return ignored(FlowAnomaly::StaleAttempt { path, attempt });
         }
         let StepOutcome::Suspended { ticket } = outcome else {
             leaf.phase = Phase::Told(outcome);
@@ -311,18 +311,18 @@ impl FlowRun {
     #[must_use = "the driver has to carry out the returned actions"]
     pub fn resume(&mut self, ticket: &str, answer: impl Into<Json>) -> Next {
         if self.progress.finished.is_some() {
-            return odd(FlowAnomaly::AfterEnd);
+            return ignored(FlowAnomaly::AfterEnd);
         }
         let mut suspended = self.progress.suspended();
         let found = suspended.find(|(_, waiting)| *waiting == ticket);
         let Some(path) = found.map(|(path, _)| path.clone()) else {
             let ticket = excerpt(ticket, 80).into_owned();
-            return odd(FlowAnomaly::UnknownTicket { ticket });
+            return ignored(FlowAnomaly::UnknownTicket { ticket });
         };
         drop(suspended);
-        match self.leaf_under_way(&path) {
+        match self.running_leaf(&path) {
             Ok(leaf) => leaf.phase = Phase::Told(StepOutcome::Succeeded(answer.into())),
-            Err(anomaly) => return odd(anomaly),
+            Err(anomaly) => return ignored(anomaly),
         }
         let ticket = ticket.to_owned();
         self.walk(|walk| walk.event(&path, FlowEventKind::Resumed { ticket }))
@@ -368,7 +368,7 @@ impl FlowRun {
     #[must_use = "the driver has to carry out the returned actions"]
     pub fn cancel(&mut self) -> Next {
         if self.progress.finished.is_some() {
-            return odd(FlowAnomaly::AfterEnd);
+            return ignored(FlowAnomaly::AfterEnd);
         }
         let root = self.root();
         let mut walk = Walk::new(&self.workflow, &mut self.progress);
@@ -387,22 +387,22 @@ impl FlowRun {
     /// failure with [`tell`](Self::tell), so that the flow can handle it.
     #[must_use]
     pub fn outstanding(&self) -> Vec<Ready> {
-        self.handed_out(|phase| *phase == Phase::Doing)
+        self.steps_in_phase(|phase| *phase == Phase::Doing)
     }
 
     /// Returns the suspended steps of the run. [`again`](Ready::again) is `true` in each of them. The run does not change.
     #[must_use]
     pub fn waiting(&self) -> Vec<Ready> {
-        self.handed_out(|phase| matches!(phase, Phase::Suspended { .. }))
+        self.steps_in_phase(|phase| matches!(phase, Phase::Suspended { .. }))
     }
 
-    fn handed_out(&self, which: impl Fn(&Phase) -> bool) -> Vec<Ready> {
+    fn steps_in_phase(&self, is_selected: impl Fn(&Phase) -> bool) -> Vec<Ready> {
         let mut progress = self.progress.clone();
         // In a paused copy, no other steps begin.
         progress.paused = true;
         for node in progress.nodes.values_mut() {
             if let Node::Leaf(leaf) = node
-                && which(&leaf.phase)
+                && is_selected(&leaf.phase)
             {
                 leaf.phase = Phase::Due { again: true };
             }
@@ -416,7 +416,7 @@ impl FlowRun {
         StepPath::new(self.progress.flow.as_str())
     }
 
-    fn leaf_under_way(&mut self, path: &StepPath) -> Result<&mut Leaf, FlowAnomaly> {
+    fn running_leaf(&mut self, path: &StepPath) -> Result<&mut Leaf, FlowAnomaly> {
         if self.progress.finished.is_some() {
             return Err(FlowAnomaly::AfterEnd);
         }
@@ -431,21 +431,21 @@ impl FlowRun {
         let taken = suspended.any(|(other, waiting)| waiting == ticket && other != path);
         drop(suspended);
         if taken {
-            return odd(FlowAnomaly::TicketInUse { ticket });
+            return ignored(FlowAnomaly::TicketInUse { ticket });
         }
-        match self.leaf_under_way(path) {
+        match self.running_leaf(path) {
             Ok(leaf) => {
                 let ticket = ticket.clone();
                 leaf.phase = Phase::Suspended { ticket };
             }
-            Err(anomaly) => return odd(anomaly),
+            Err(anomaly) => return ignored(anomaly),
         }
         self.walk(|walk| walk.event(path, FlowEventKind::Suspended { ticket }))
     }
 
     fn set_paused(&mut self, paused: bool, kind: FlowEventKind) -> Next {
         if self.progress.finished.is_some() {
-            return odd(FlowAnomaly::AfterEnd);
+            return ignored(FlowAnomaly::AfterEnd);
         }
         if self.progress.paused == paused {
             return Next::default();
@@ -459,13 +459,13 @@ impl FlowRun {
         let mut walk = Walk::in_stride(&self.workflow, &mut self.progress, self.stride);
         first(&mut walk);
         walk.run();
-        self.goes_on = walk.left_out;
+        self.is_incomplete = walk.is_incomplete;
         walk.next
     }
 }
 
 /// Returns the result of a call that the run ignored, with the reason.
-fn odd(anomaly: FlowAnomaly) -> Next {
+fn ignored(anomaly: FlowAnomaly) -> Next {
     Next {
         anomaly: Some(anomaly),
         ..Next::default()

@@ -7,19 +7,19 @@ use super::walk::{End, Walk, Walked};
 
 impl Walk<'_> {
     /// Returns `true` if no step of the run may start now: the run is paused, or this interpreter call has used up its work budget.
-    pub(super) fn is_held(&mut self) -> bool {
+    pub(super) fn is_start_blocked(&mut self) -> bool {
         if self.progress.paused {
             return true;
         }
         let is_over = self.work.is_over();
-        self.left_out |= is_over;
+        self.is_incomplete |= is_over;
         is_over
     }
 
     /// Starts a step of the run. If no step may start now, the walk through the run stops here. The run fails with `too_many_steps` if this
     /// step exceeds the limit of steps.
     pub(super) fn begin(&mut self, path: &StepPath, node: Option<Node>) -> Result<(), Walked> {
-        if self.is_held() {
+        if self.is_start_blocked() {
             return Err(Walked::Open);
         }
         self.work.begin();
@@ -40,14 +40,15 @@ impl Walk<'_> {
 
     /// Adds the state of a step in flight, or replaces the state at its path.
     pub(super) fn insert(&mut self, path: &StepPath, node: Node) {
-        self.held.add(node.bytes());
+        self.total_size.add(node.bytes());
         let before = self.progress.nodes.insert(path.clone(), node);
-        self.held.remove(before.as_ref().map_or(0, Node::bytes));
+        self.total_size
+            .remove(before.as_ref().map_or(0, Node::bytes));
     }
 
     fn remove(&mut self, path: &StepPath) -> Option<Node> {
         let node = self.progress.nodes.remove(path)?;
-        self.held.remove(node.bytes());
+        self.total_size.remove(node.bytes());
         Some(node)
     }
 

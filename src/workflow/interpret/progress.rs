@@ -90,7 +90,7 @@ impl Progress {
     }
 
     /// Returns `true` if the step at a path is in flight.
-    pub(in crate::workflow) fn is_under_way(&self, path: &StepPath) -> bool {
+    pub(in crate::workflow) fn is_in_flight(&self, path: &StepPath) -> bool {
         self.nodes.contains_key(path)
     }
 

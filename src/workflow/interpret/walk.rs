@@ -4,11 +4,11 @@
 //! position in each list of steps.
 
 use super::budget::WorkBudget;
-use super::held::Held;
 use super::path::StepPath;
 use super::progress::{BodyState, Cursor, Node, Produced, Progress};
 use super::protocol::{Finish, Next, StepFailure};
 use super::scope::Scope;
+use super::total_size::TotalSize;
 use crate::model::Json;
 use crate::workflow::ast::{Block, Body, Doing, Flow, Step, Work};
 use crate::workflow::expression::{Expression, Unresolved};
@@ -23,9 +23,9 @@ pub(super) struct Walk<'r> {
     /// Work budget of this interpreter call. Searches and regular expressions in the variable scopes use the same budget.
     pub(super) work: Rc<WorkBudget>,
     /// If `true`, a step of the run did not begin because the work budget is used up.
-    pub(super) left_out: bool,
+    pub(super) is_incomplete: bool,
     /// Total size of all values of the flow run.
-    pub(super) held: Held,
+    pub(super) total_size: TotalSize,
 }
 
 /// State of a step after a walk through the run: in flight, or ended.
@@ -87,14 +87,14 @@ impl<'r> Walk<'r> {
         stride: u64,
     ) -> Self {
         let patterns = progress.patterns;
-        let held = Held::new(progress.bytes(), workflow.policies.limits.total_bytes);
+        let total_size = TotalSize::new(progress.bytes(), workflow.policies.limits.total_bytes);
         Self {
             workflow,
             progress,
             next: Next::default(),
             work: Rc::new(WorkBudget::new(stride, patterns)),
-            left_out: false,
-            held,
+            is_incomplete: false,
+            total_size,
         }
     }
 
@@ -106,7 +106,7 @@ impl<'r> Walk<'r> {
         self.walk();
         self.progress.patterns = self.work.compiled();
         debug_assert_eq!(
-            self.held.bytes(),
+            self.total_size.bytes(),
             self.progress.bytes(),
             "the running total differs from the size of the values"
         );
@@ -181,7 +181,7 @@ impl<'r> Walk<'r> {
             };
             let Some(step) = block.0.get(cursor.at) else {
                 let value = mem::take(&mut cursor.value);
-                self.held.remove(value.bytes());
+                self.total_size.remove(value.bytes());
                 return Walked::Ended(End::Produced(value));
             };
             let produced = match self.step(step, &base.child(&step.segment), scope) {
@@ -190,7 +190,7 @@ impl<'r> Walk<'r> {
             };
             if let Some(name) = &step.into {
                 let value = produced.clone().into_json();
-                self.held.set(&mut scope.vars, name, value);
+                self.total_size.set(&mut scope.vars, name, value);
             }
             let Some(cursor) = self.cursor(node) else {
                 return self.misfit(node);
@@ -200,9 +200,9 @@ impl<'r> Walk<'r> {
                 Produced::Nothing => {}
                 Produced::Value(value) => {
                     let before = mem::replace(&mut cursor.value, Produced::Value(value.clone()));
-                    self.held.remove(before.bytes());
-                    self.held.add(value.size());
-                    self.held.set(&mut scope.vars, "last", value);
+                    self.total_size.remove(before.bytes());
+                    self.total_size.add(value.size());
+                    self.total_size.set(&mut scope.vars, "last", value);
                 }
             }
         }
@@ -251,7 +251,7 @@ impl<'r> Walk<'r> {
         match walked {
             Walked::Open => Walked::Open,
             Walked::Ended(end) => {
-                let end = self.within_room(end).of(path);
+                let end = self.within_total_size(end).of(path);
                 self.close(path, &end);
                 Walked::Ended(end)
             }
@@ -259,9 +259,9 @@ impl<'r> Walk<'r> {
     }
 
     /// Returns the end of a step, or a failure if the result would exceed the size limit for all values of the run together.
-    fn within_room(&self, end: End) -> End {
+    fn within_total_size(&self, end: End) -> End {
         match end {
-            End::Produced(Produced::Value(value)) => match self.held.check(value.size()) {
+            End::Produced(Produced::Value(value)) => match self.total_size.check(value.size()) {
                 Ok(()) => End::Produced(Produced::Value(value)),
                 Err(failure) => End::Failed(failure),
             },
@@ -319,7 +319,9 @@ impl<'r> Walk<'r> {
                 let message = format!("the input does not match the schema of the flow: {reason}");
                 Walked::failed(StepFailure::new("bad_input", message))
             })?;
-            self.held.check(input.size()).map_err(Walked::failed)?;
+            self.total_size
+                .check(input.size())
+                .map_err(Walked::failed)?;
             self.insert(path, Node::of_flow(flow, input));
         }
         let walked = self.flow(flow, path, &path.child(name));
@@ -341,11 +343,11 @@ impl<'r> Walk<'r> {
             let value = self.value(value, scope).map_err(Walked::failed)?;
             // Each value is counted before the next one is built.
             bytes = bytes.saturating_add(value.size());
-            self.held.check(bytes).map_err(Walked::failed)?;
+            self.total_size.check(bytes).map_err(Walked::failed)?;
             values.push((name, value));
         }
         for (name, value) in values {
-            self.held.set(&mut scope.vars, name, value);
+            self.total_size.set(&mut scope.vars, name, value);
         }
         Ok(Walked::Ended(End::Produced(Produced::Nothing)))
     }

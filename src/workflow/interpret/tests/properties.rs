@@ -42,8 +42,8 @@ fn events_in_strides(workflow: &Arc<Workflow>, chances: &[Chance], stride: u64) 
         if run.progress().finished().is_some() {
             return events;
         }
-        came = run.go_on();
-        if came == Next::default() && !run.goes_on() {
+        came = run.start_more_steps();
+        if came == Next::default() && !run.has_more_steps() {
             let next = player.choose(chances.next());
             came = next.expect("no step is in flight").to(&mut run);
         }

@@ -6,12 +6,12 @@ use crate::model::Json;
 ///
 /// A value counts each time that the saved state contains it. Copies share memory only until a restart, so counting them once would let
 /// the outcome of a run depend on restarts.
-pub(super) struct Held {
+pub(super) struct TotalSize {
     bytes: usize,
     limit: usize,
 }
 
-impl Held {
+impl TotalSize {
     pub(super) fn new(bytes: usize, limit: usize) -> Self {
         Self { bytes, limit }
     }

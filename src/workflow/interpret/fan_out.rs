@@ -14,12 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 /// The parts of a step that run side by side: the branches of a `parallel` step, or the items of a `for_each` step.
-enum Fan<'r> {
+enum FanOut<'r> {
     Branches(&'r [Branch]),
     Items { each: &'r ForEach, list: Json },
 }
 
-impl<'r> Fan<'r> {
+impl<'r> FanOut<'r> {
     fn count(&self) -> usize {
         match self {
             Self::Branches(branches) => branches.len(),
@@ -57,8 +57,8 @@ impl<'r> Walk<'r> {
         path: &StepPath,
         scope: &Scope<'_>,
     ) -> Result<Walked, Walked> {
-        self.enter(path, none_begun())?;
-        Ok(self.fan(&Fan::Branches(branches), join, path, scope))
+        self.enter(path, new_fan_out())?;
+        Ok(self.fan_out(&FanOut::Branches(branches), join, path, scope))
     }
 
     pub(super) fn for_each(
@@ -67,7 +67,7 @@ impl<'r> Walk<'r> {
         path: &StepPath,
         scope: &Scope<'_>,
     ) -> Result<Walked, Walked> {
-        self.enter(path, none_begun())?;
+        self.enter(path, new_fan_out())?;
         // Outer variables do not change while the items run, so each walk computes the same list.
         let list = self.value(&each.list, scope).map_err(Walked::failed)?;
         let Some(items) = list.as_array() else {
@@ -82,40 +82,46 @@ impl<'r> Walk<'r> {
             );
             return Err(Walked::failed(StepFailure::new("too_many_items", message)));
         }
-        Ok(self.fan(&Fan::Items { each, list }, each.join, path, scope))
+        Ok(self.fan_out(&FanOut::Items { each, list }, each.join, path, scope))
     }
 
-    fn fan(&mut self, fan: &Fan<'r>, join: Join, path: &StepPath, scope: &Scope<'_>) -> Walked {
-        let Some((begun, settled)) = self.fan_state(path) else {
+    fn fan_out(
+        &mut self,
+        fan_out: &FanOut<'r>,
+        join: Join,
+        path: &StepPath,
+        scope: &Scope<'_>,
+    ) -> Walked {
+        let Some((begun, settled)) = self.fan_out_state(path) else {
             return self.misfit(path);
         };
-        let begun = 0..fan.count().min(*begun);
+        let begun = 0..fan_out.count().min(*begun);
         let open: Vec<usize> = begun.filter(|at| !settled.contains_key(at)).collect();
         for at in open {
-            if let Some(end) = self.branch(fan, join, at, path, scope) {
+            if let Some(end) = self.branch(fan_out, join, at, path, scope) {
                 return Walked::Ended(end);
             }
         }
         loop {
-            let Some((begun, settled)) = self.fan_state(path) else {
+            let Some((begun, settled)) = self.fan_out_state(path) else {
                 return self.misfit(path);
             };
-            let under_way = begun.saturating_sub(settled.len());
+            let in_flight = begun.saturating_sub(settled.len());
             let at = *begun;
-            if at >= fan.count() || under_way >= fan.at_once() || self.is_held() {
+            if at >= fan_out.count() || in_flight >= fan_out.at_once() || self.is_start_blocked() {
                 break;
             }
-            if let Some((begun, _)) = self.fan_state(path) {
+            if let Some((begun, _)) = self.fan_out_state(path) {
                 *begun += 1;
             }
-            if let Some(end) = self.branch(fan, join, at, path, scope) {
+            if let Some(end) = self.branch(fan_out, join, at, path, scope) {
                 return Walked::Ended(end);
             }
         }
-        self.joined(fan.count(), path)
+        self.joined(fan_out.count(), path)
     }
 
-    fn fan_state(
+    fn fan_out_state(
         &mut self,
         path: &StepPath,
     ) -> Option<(&mut usize, &mut BTreeMap<usize, Settled>)> {
@@ -135,14 +141,14 @@ impl<'r> Walk<'r> {
     /// branch decides it.
     fn branch(
         &mut self,
-        fan: &Fan<'r>,
+        fan_out: &FanOut<'r>,
         join: Join,
         at: usize,
         path: &StepPath,
         scope: &Scope<'_>,
     ) -> Option<End> {
-        let key = fan.path(path, at)?;
-        let end = match self.within(fan, at, &key, scope) {
+        let key = fan_out.path(path, at)?;
+        let end = match self.within(fan_out, at, &key, scope) {
             Ok(Walked::Open) | Err(Walked::Open) => return None,
             Ok(Walked::Ended(end)) | Err(Walked::Ended(end)) => end.of(&key),
         };
@@ -154,8 +160,8 @@ impl<'r> Walk<'r> {
             | (end @ End::Failed(_), Join::FailFast) => return Some(end),
         };
         let most = self.workflow.policies.limits.value_bytes;
-        self.held.add(end.bytes());
-        let (_, settled) = self.fan_state(path)?;
+        self.total_size.add(end.bytes());
+        let (_, settled) = self.fan_out_state(path)?;
         settled.insert(at, end);
         // The results become one value, so the step fails as soon as they are too large together.
         let bytes = settled.values().map(Settled::bytes);
@@ -165,17 +171,17 @@ impl<'r> Walk<'r> {
 
     fn within(
         &mut self,
-        fan: &Fan<'r>,
+        fan_out: &FanOut<'r>,
         at: usize,
         key: &StepPath,
         scope: &Scope<'_>,
     ) -> Result<Walked, Walked> {
-        let Some(body) = fan.body(at) else {
+        let Some(body) = fan_out.body(at) else {
             return Err(self.misfit(key));
         };
         if !self.progress.nodes.contains_key(key) {
             self.begin(key, None)?;
-            let vars = self.own_input(fan, at, scope).map_err(Walked::failed)?;
+            let vars = self.own_input(fan_out, at, scope).map_err(Walked::failed)?;
             let cursor = Cursor::default();
             self.insert(key, Node::Branch { vars, cursor });
         }
@@ -183,7 +189,7 @@ impl<'r> Walk<'r> {
             return Err(self.misfit(key));
         };
         let mut inner = Scope::of_branch(mem::take(vars), scope);
-        if let Fan::Items { each, list } = fan {
+        if let FanOut::Items { each, list } = fan_out {
             let item = list.get(at).cloned().unwrap_or_default();
             inner.push(&each.item, item);
             inner.push("index", json!(at));
@@ -195,16 +201,21 @@ impl<'r> Walk<'r> {
         Ok(walked)
     }
 
-    fn own_input(&self, fan: &Fan<'r>, at: usize, scope: &Scope<'_>) -> Result<Vars, StepFailure> {
-        let input = match fan {
-            Fan::Branches(branches) => branches.get(at).and_then(|one| one.input.as_ref()),
-            Fan::Items { .. } => None,
+    fn own_input(
+        &self,
+        fan_out: &FanOut<'r>,
+        at: usize,
+        scope: &Scope<'_>,
+    ) -> Result<Vars, StepFailure> {
+        let input = match fan_out {
+            FanOut::Branches(branches) => branches.get(at).and_then(|one| one.input.as_ref()),
+            FanOut::Items { .. } => None,
         };
         let Some(input) = input else {
             return Ok(Vars::new());
         };
         let input = self.value(input, scope)?;
-        self.held.check(input.size())?;
+        self.total_size.check(input.size())?;
         Ok(Vars::from([("input".to_owned(), input)]))
     }
 
@@ -212,7 +223,7 @@ impl<'r> Walk<'r> {
     /// order, or fails with the first failure in this order.
     fn joined(&mut self, count: usize, path: &StepPath) -> Walked {
         let most = self.workflow.policies.limits.value_bytes;
-        let Some((_, settled)) = self.fan_state(path) else {
+        let Some((_, settled)) = self.fan_out_state(path) else {
             return self.misfit(path);
         };
         if settled.len() < count {
@@ -220,7 +231,7 @@ impl<'r> Walk<'r> {
         }
         let settled = mem::take(settled);
         let bytes = settled.values().map(Settled::bytes);
-        self.held.remove(bytes.fold(0, usize::saturating_add));
+        self.total_size.remove(bytes.fold(0, usize::saturating_add));
         let mut results = Vec::new();
         for settled in settled.into_values() {
             match settled {
@@ -245,7 +256,7 @@ impl<'r> Walk<'r> {
             .iter()
             .map(|node| base.child(&node.step.segment));
         let paths: Vec<StepPath> = paths.collect();
-        let mut under_way = paths.iter().filter(|path| has_begun(self, path)).count();
+        let mut in_flight = paths.iter().filter(|path| has_begun(self, path)).count();
         let Some(mut settled) = self.graph_state(path).map(mem::take) else {
             return self.misfit(path);
         };
@@ -253,18 +264,21 @@ impl<'r> Walk<'r> {
         loop {
             let before = settled.len();
             for (at, (node, path)) in graph.nodes.iter().zip(&paths).enumerate() {
-                let begun = has_begun(self, path);
-                let due = node.depends_on.iter().all(|on| settled.contains(on));
-                if settled.contains(&at) || !due || (!begun && under_way >= graph.at_once) {
+                let was_started = has_begun(self, path);
+                let is_due = node.depends_on.iter().all(|on| settled.contains(on));
+                if settled.contains(&at) || !is_due || (!was_started && in_flight >= graph.at_once)
+                {
                     continue;
                 }
                 let walked = self.step(&node.step, path, scope);
-                under_way = under_way + usize::from(has_begun(self, path)) - usize::from(begun);
+                in_flight =
+                    in_flight + usize::from(has_begun(self, path)) - usize::from(was_started);
                 match walked {
                     Walked::Open => {}
                     Walked::Ended(End::Produced(produced)) => {
                         let value = produced.into_json();
-                        self.held.set(&mut scope.vars, &node.step.segment, value);
+                        self.total_size
+                            .set(&mut scope.vars, &node.step.segment, value);
                         settled.insert(at);
                     }
                     Walked::Ended(end) => return Walked::Ended(end),
@@ -326,7 +340,7 @@ impl<'r> Walk<'r> {
     }
 }
 
-fn none_begun() -> Node {
+fn new_fan_out() -> Node {
     Node::Fan {
         begun: 0,
         settled: BTreeMap::new(),
