@@ -78,9 +78,7 @@ impl Step<'_> {
                 path: path.clone(),
             };
             let compactor = self.assembly.compactor(Some(listener.clone()));
-            let compaction = compactor
-                .clone()
-                .map(|compactor| (compactor, listener.clone()));
+            let compaction = compactor.clone().map(|own| (own, listener.clone()));
             let agent =
                 self.assembly
                     .agent(&agent_state.agent, Some(listener), conversations, compactor);
@@ -104,10 +102,7 @@ impl Step<'_> {
                     }
                     Err(error) => match error.downcast::<Suspension>() {
                         Ok(suspension) => *suspension,
-                        Err(error)
-                            if conversations
-                                .is_some_and(|conversations| conversations.is_over(&error)) =>
-                        {
+                        Err(error) if conversations.is_some_and(|all| all.is_over(&error)) => {
                             return Err(error);
                         }
                         Err(error) => return failed_with(error).map(AgentOutcome::Failed),
@@ -118,9 +113,7 @@ impl Step<'_> {
                     Err(failed) => return Ok(AgentOutcome::Failed(failed)),
                 };
                 let called = self.agents.called_by(&key);
-                let runs = called
-                    .iter()
-                    .map(|child| self.run_called_agent(child, &path));
+                let runs = called.iter().map(|child| self.run_callee(child, &path));
                 for wake_of_called in wait_for_all(runs).await?.into_iter().flatten() {
                     wake.selectors.extend(wake_of_called.selectors);
                     wake.until = wake.until.into_iter().chain(wake_of_called.until).min();
@@ -261,7 +254,7 @@ impl Step<'_> {
 
     /// Runs an agent that another agent of the step called, if the called agent has not answered yet. Returns the wake condition of the
     /// called agent if the called agent waits.
-    async fn run_called_agent(&self, key: &str, path: &StepPath) -> Result<Option<Wake>, BoxError> {
+    async fn run_callee(&self, key: &str, path: &StepPath) -> Result<Option<Wake>, BoxError> {
         let Some(agent_state) = self
             .agents
             .get(key)
