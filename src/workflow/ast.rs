@@ -58,7 +58,7 @@ pub(super) struct Step {
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     /// Work that the driver executes, such as the call of an agent or a tool.
-    Do(Box<Doing>),
+    Do(Box<DriverTask>),
     Flow {
         flow: String,
         input: Expression,
@@ -91,7 +91,7 @@ pub(super) enum Work {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Doing {
+pub(super) struct DriverTask {
     pub(super) task: TaskForm,
     pub(super) retry: StepRetry,
     pub(super) timeout: Option<Duration>,

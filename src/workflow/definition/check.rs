@@ -135,7 +135,7 @@ impl Names<'_> {
         let all = self.workflow;
         let place = &step.place;
         match &step.work {
-            Work::Do(doing) => self.task(&doing.task, place)?,
+            Work::Do(driver_task) => self.task(&driver_task.task, place)?,
             Work::Flow { flow, .. } => self.find("flow", &all.flows, flow, place.field("flow"))?,
             Work::Parallel { .. }
             | Work::ForEach(_)
@@ -331,13 +331,13 @@ fn runs(flow: &Flow) -> BTreeMap<String, usize> {
     found
 }
 
-fn each_step(flow: &Flow, mut tell: impl FnMut(&Step, usize)) {
+fn each_step(flow: &Flow, mut visit: impl FnMut(&Step, usize)) {
     let mut open: Vec<(&Step, usize)> = match &flow.body {
         Body::Steps(block) => block.0.iter().map(|step| (step, 1)).collect(),
         Body::Graph(graph) => graph.nodes.iter().map(|node| (&node.step, 1)).collect(),
     };
     while let Some((step, depth)) = open.pop() {
-        tell(step, depth);
+        visit(step, depth);
         for block in step.blocks() {
             open.extend(block.0.iter().map(|step| (step, depth + 1)));
         }

@@ -83,7 +83,7 @@ fn dependencies(
     let mut used = |name: &str| depends_on.extend(ids.get(name));
     match &step.work {
         Work::Flow { input, .. } => input.each_variable(&mut used),
-        Work::Do(doing) => match &doing.task {
+        Work::Do(driver_task) => match &driver_task.task {
             TaskForm::Agent { input, .. }
             | TaskForm::Tool { input, .. }
             | TaskForm::Model { input, .. } => input.each_variable(&mut used),

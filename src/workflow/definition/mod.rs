@@ -343,8 +343,8 @@ impl Workflow {
         }
         let mut tasks = Vec::new();
         while let Some(step) = open.pop() {
-            if let Work::Do(doing) = &step.work {
-                tasks.push(&doing.task);
+            if let Work::Do(driver_task) = &step.work {
+                tasks.push(&driver_task.task);
             }
             open.extend(step.blocks().into_iter().flat_map(|block| &block.0));
         }

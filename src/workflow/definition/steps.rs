@@ -2,7 +2,7 @@
 
 use super::breadcrumbs::{emit, wait_for};
 use crate::model::DefinitionPath;
-use crate::workflow::ast::{Block, Doing, Escalation, Handler, Step, TaskForm, Work};
+use crate::workflow::ast::{Block, DriverTask, Escalation, Handler, Step, TaskForm, Work};
 use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::expression::{Expression, Test};
 use crate::workflow::policies::{Policies, StepRetry};
@@ -162,7 +162,7 @@ impl<'p> Compiler<'p> {
     /// Creates the [`Work`] for the task of an agent, tool or model step. The retry and timeout of the step default to the workflow's
     /// policies.
     fn run(&self, task: TaskForm, driven: &Driven) -> Work {
-        doing(task, self.policies.retry, self.policies.timeout, driven)
+        driver_work(task, self.policies.retry, self.policies.timeout, driven)
     }
 
     fn escalation(&mut self, written: &Written<'_>) -> Result<Escalation, WorkflowLoadError> {
@@ -196,11 +196,16 @@ pub(super) fn steps<'v>(
 
 /// Creates the [`Work`] for the task of a `wait_for`, `ask` or `emit` step. The workflow's policies do not apply to such a step.
 fn exchange(task: TaskForm, driven: &Driven) -> Work {
-    doing(task, StepRetry::default(), None, driven)
+    driver_work(task, StepRetry::default(), None, driven)
 }
 
-fn doing(task: TaskForm, retry: StepRetry, timeout: Option<Duration>, driven: &Driven) -> Work {
-    Work::Do(Box::new(Doing {
+fn driver_work(
+    task: TaskForm,
+    retry: StepRetry,
+    timeout: Option<Duration>,
+    driven: &Driven,
+) -> Work {
+    Work::Do(Box::new(DriverTask {
         task,
         retry: driven.retry.unwrap_or(retry),
         timeout: driven.timeout.or(timeout),

@@ -82,7 +82,7 @@ impl Checker<'_> {
     fn step(&mut self, step: &Step) -> Result<(), WorkflowLoadError> {
         let place = &step.place;
         match &step.work {
-            Work::Do(doing) => self.task(&doing.task, place)?,
+            Work::Do(driver_task) => self.task(&driver_task.task, place)?,
             Work::Flow { input, .. } => self.expression(input, &place.field("input"))?,
             Work::Parallel { branches, .. } => {
                 for branch in branches {
@@ -201,11 +201,11 @@ impl Checker<'_> {
         expression: &Expression,
         place: &DefinitionPath,
     ) -> Result<(), WorkflowLoadError> {
-        self.all_known(place, |tell| expression.each_variable(tell))
+        self.all_known(place, |visit| expression.each_variable(visit))
     }
 
     fn test(&self, test: &Test, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
-        self.all_known(place, |tell| test.each_variable(tell))
+        self.all_known(place, |visit| test.each_variable(visit))
     }
 
     fn all_known(

@@ -169,11 +169,11 @@ impl Expression {
             Self::Literal(json) => json.clone(),
             Self::Reference(reference) => reference.resolve(variables)?,
             Self::Text(_) | Self::List(_) | Self::Object(_) => {
-                let mut room = Room { left: most, most };
-                self.build(variables, &mut room)?.into()
+                let mut remaining = RemainingSize { bytes: most, most };
+                self.build(variables, &mut remaining)?.into()
             }
         };
-        kept(json, most)
+        flow_value(json, most)
     }
 
     /// Returns the input of a model step: the text of the definition, separate from the values of its variables. Both together
@@ -186,8 +186,8 @@ impl Expression {
         let text = match self {
             Self::Literal(json) => json.as_str().map(str::to_owned),
             Self::Text(parts) => {
-                let mut room = Room { left: most, most };
-                return text::parts(parts, variables, &mut room).map(ModelInput::Text);
+                let mut remaining = RemainingSize { bytes: most, most };
+                return text::parts(parts, variables, &mut remaining).map(ModelInput::Text);
             }
             Self::Reference(_) | Self::List(_) | Self::Object(_) => None,
         };
@@ -198,24 +198,28 @@ impl Expression {
         })
     }
 
-    fn build(&self, variables: &dyn Variables, room: &mut Room) -> Result<Value, Unresolved> {
+    fn build(
+        &self,
+        variables: &dyn Variables,
+        remaining: &mut RemainingSize,
+    ) -> Result<Value, Unresolved> {
         Ok(match self {
-            Self::Literal(json) => room.copy(json)?,
+            Self::Literal(json) => remaining.copy(json)?,
             Self::Reference(reference) => {
                 let value = reference.resolve(variables)?;
-                room.copy(&value)?
+                remaining.copy(&value)?
             }
-            Self::Text(parts) => Value::String(text::render(parts, variables, room)?),
+            Self::Text(parts) => Value::String(text::render(parts, variables, remaining)?),
             Self::List(items) => items
                 .iter()
-                .map(|item| item.build(variables, room))
+                .map(|item| item.build(variables, remaining))
                 .collect::<Result<Vec<_>, _>>()?
                 .into(),
             Self::Object(fields) => {
                 let fields = fields.iter();
                 let fields = fields.map(|(name, field)| {
-                    room.take(name.len())?;
-                    Ok((name.clone(), field.build(variables, room)?))
+                    remaining.take(name.len())?;
+                    Ok((name.clone(), field.build(variables, remaining)?))
                 });
                 Value::Object(fields.collect::<Result<_, Unresolved>>()?)
             }
@@ -223,22 +227,22 @@ impl Expression {
     }
 
     /// Calls a function with the name of each variable in the expression.
-    pub(super) fn each_variable(&self, tell: &mut dyn FnMut(&str)) {
+    pub(super) fn each_variable(&self, visit: &mut dyn FnMut(&str)) {
         match self {
             Self::Literal(_) => {}
-            Self::Reference(reference) => tell(reference.variable()),
-            Self::Text(parts) => text::each_variable(parts, tell),
-            Self::List(items) => items.iter().for_each(|item| item.each_variable(tell)),
+            Self::Reference(reference) => visit(reference.variable()),
+            Self::Text(parts) => text::each_variable(parts, visit),
+            Self::List(items) => items.iter().for_each(|item| item.each_variable(visit)),
             Self::Object(fields) => {
                 let fields = fields.iter();
-                fields.for_each(|(_, field)| field.each_variable(tell));
+                fields.for_each(|(_, field)| field.each_variable(visit));
             }
         }
     }
 }
 
 /// Returns a value if it can be a value of a flow: at most `most` bytes, and no deeper than [`DEPTH`].
-pub(super) fn kept(json: Json, most: usize) -> Result<Json, Unresolved> {
+pub(super) fn flow_value(json: Json, most: usize) -> Result<Json, Unresolved> {
     match size_within(&json, DEPTH) {
         Ok(size) if size <= most => Ok(json),
         Ok(_) | Err(_) => Err(Unresolved::TooLarge(most)),
@@ -246,16 +250,16 @@ pub(super) fn kept(json: Json, most: usize) -> Result<Json, Unresolved> {
 }
 
 /// The number of bytes that can still be copied into a value of an expression that is being built.
-struct Room {
-    left: usize,
+struct RemainingSize {
+    bytes: usize,
     most: usize,
 }
 
-impl Room {
+impl RemainingSize {
     fn take(&mut self, bytes: usize) -> Result<(), Unresolved> {
-        match self.left.checked_sub(bytes) {
-            Some(left) => {
-                self.left = left;
+        match self.bytes.checked_sub(bytes) {
+            Some(bytes_left) => {
+                self.bytes = bytes_left;
                 Ok(())
             }
             None => Err(Unresolved::TooLarge(self.most)),

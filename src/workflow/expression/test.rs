@@ -106,16 +106,16 @@ impl Test {
     }
 
     /// Calls a function with the name of each variable in the condition.
-    pub(in crate::workflow) fn each_variable(&self, tell: &mut dyn FnMut(&str)) {
+    pub(in crate::workflow) fn each_variable(&self, visit: &mut dyn FnMut(&str)) {
         match self {
             Self::All(tests) | Self::Any(tests) => {
-                tests.iter().for_each(|test| test.each_variable(tell));
+                tests.iter().for_each(|test| test.each_variable(visit));
             }
-            Self::Not(test) => test.each_variable(tell),
+            Self::Not(test) => test.each_variable(visit),
             Self::Holds(one) => {
-                tell(&one.variable);
+                visit(&one.variable);
                 if let Some(value) = &one.value {
-                    value.each_variable(tell);
+                    value.each_variable(visit);
                 }
             }
         }

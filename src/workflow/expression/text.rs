@@ -1,7 +1,7 @@
 //! Parses and renders strings of workflow definitions with `${path}` references. `$${` is a literal `${`.
 
 use super::reference::Reference;
-use super::{Room, Unresolved, Variables};
+use super::{RemainingSize, Unresolved, Variables};
 use crate::error::excerpt;
 use crate::model::DefinitionPath;
 use crate::workflow::error::{LoadProblem, WorkflowLoadError};
@@ -86,7 +86,7 @@ fn end(text: &str) -> Option<usize> {
 pub(super) fn render(
     parts: &[Part],
     variables: &dyn Variables,
-    room: &mut Room,
+    remaining: &mut RemainingSize,
 ) -> Result<String, Unresolved> {
     let mut text = String::new();
     for part in parts {
@@ -98,7 +98,7 @@ pub(super) fn render(
                 push(&mut text, &value);
             }
         }
-        room.take(text.len() - before)?;
+        remaining.take(text.len() - before)?;
     }
     Ok(text)
 }
@@ -107,17 +107,17 @@ pub(super) fn render(
 pub(super) fn parts(
     parts: &[Part],
     variables: &dyn Variables,
-    room: &mut Room,
+    remaining: &mut RemainingSize,
 ) -> Result<Vec<TextPart>, Unresolved> {
     let parts = parts.iter().map(|part| {
         Ok(match part {
             Part::Text(text) => {
-                room.take(text.len())?;
+                remaining.take(text.len())?;
                 TextPart::Text(text.clone())
             }
             Part::Reference(reference) => {
                 let value = reference.resolve(variables)?;
-                room.take_value(&value)?;
+                remaining.take_value(&value)?;
                 TextPart::Value {
                     source: reference.source().to_owned(),
                     value,
@@ -139,11 +139,11 @@ fn push(text: &mut String, value: &Value) {
     }
 }
 
-pub(super) fn each_variable(parts: &[Part], tell: &mut dyn FnMut(&str)) {
+pub(super) fn each_variable(parts: &[Part], visit: &mut dyn FnMut(&str)) {
     for part in parts {
         match part {
             Part::Text(_) => {}
-            Part::Reference(reference) => tell(reference.variable()),
+            Part::Reference(reference) => visit(reference.variable()),
         }
     }
 }

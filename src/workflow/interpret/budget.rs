@@ -18,7 +18,7 @@ const PATTERN_STEPS: usize = 16;
 pub(super) struct WorkBudget {
     /// Number of steps of the run that can still begin in this call. A large value, a search and a regular expression count as several
     /// steps.
-    left: Cell<u64>,
+    steps: Cell<u64>,
     /// Number of search steps that the JSONPaths of the current step can still take.
     searches: Cell<usize>,
     /// Number of regular expressions that the run has compiled.
@@ -26,21 +26,21 @@ pub(super) struct WorkBudget {
 }
 
 impl WorkBudget {
-    pub(super) fn new(left: u64, patterns: u64) -> Self {
+    pub(super) fn new(steps: u64, patterns: u64) -> Self {
         Self {
-            left: Cell::new(left),
+            steps: Cell::new(steps),
             searches: Cell::new(MAX_SEARCH_STEPS),
             patterns: Cell::new(patterns),
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.left.get() == 0
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.steps.get() == 0
     }
 
     /// Charges the work budget for the start of a step.
     pub(super) fn begin(&self) {
-        self.spend(1);
+        self.charge(1);
     }
 
     /// Resets the number of search steps that JSONPaths can take, for the next step of the flow.
@@ -50,7 +50,7 @@ impl WorkBudget {
 
     /// Charges the work budget for a value that a step builds, by the size of the value in bytes.
     pub(super) fn build(&self, bytes: usize) {
-        self.spend(bytes / STEP_BYTES);
+        self.charge(bytes / STEP_BYTES);
     }
 
     /// Charges the work budget for the search of a value by a JSONPath.
@@ -58,12 +58,12 @@ impl WorkBudget {
     /// # Errors
     /// Returns [`Unresolved::Searches`] if the JSONPaths of the step take too many search steps.
     pub(super) fn search(&self, path: &Path, value: &Value) -> Result<(), Unresolved> {
-        let left = self.searches.get();
-        let Some(steps) = path.search_steps(value, left) else {
+        let remaining = self.searches.get();
+        let Some(steps) = path.search_steps(value, remaining) else {
             return Err(Unresolved::Searches(MAX_SEARCH_STEPS));
         };
-        self.searches.set(left - steps);
-        self.spend(steps / STEP_SEARCHES);
+        self.searches.set(remaining - steps);
+        self.charge(steps / STEP_SEARCHES);
         Ok(())
     }
 
@@ -77,7 +77,7 @@ impl WorkBudget {
             return Err(Unresolved::Patterns(MAX_PATTERNS));
         }
         self.patterns.set(patterns);
-        self.spend(PATTERN_STEPS);
+        self.charge(PATTERN_STEPS);
         Ok(())
     }
 
@@ -86,8 +86,8 @@ impl WorkBudget {
         self.patterns.get()
     }
 
-    fn spend(&self, steps: usize) {
+    fn charge(&self, steps: usize) {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
-        self.left.set(self.left.get().saturating_sub(steps));
+        self.steps.set(self.steps.get().saturating_sub(steps));
     }
 }

@@ -7,9 +7,9 @@ use super::scope::Scope;
 use super::walk::{End, Walk, Walked, text, unresolved};
 use crate::error::excerpt;
 use crate::model::{Json, NewBreadcrumb};
-use crate::workflow::ast::{Doing, TaskForm};
+use crate::workflow::ast::{DriverTask, TaskForm};
 use crate::workflow::event_form::texts;
-use crate::workflow::expression::{Expression, Unresolved, kept};
+use crate::workflow::expression::{Expression, Unresolved, flow_value};
 use serde_json::Value;
 use std::cell::Cell;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const MESSAGE_BYTES: usize = 4_096;
 impl Walk<'_> {
     pub(super) fn driven(
         &mut self,
-        doing: &Doing,
+        driver_task: &DriverTask,
         path: &StepPath,
         scope: &Scope<'_>,
     ) -> Result<Walked, Walked> {
@@ -37,21 +37,23 @@ impl Walk<'_> {
         match &leaf.phase {
             Phase::Doing | Phase::Suspended { .. } => Ok(Walked::Open),
             Phase::Due { again } if self.progress.paused && !again => Ok(Walked::Open),
-            Phase::Due { .. } => self.hand_out(doing, path, scope),
+            Phase::Due { .. } => self.hand_to_driver(driver_task, path, scope),
             Phase::Told(outcome) => {
                 let outcome = outcome.clone();
-                self.ended(doing, path, outcome, scope)
+                self.ended(driver_task, path, outcome, scope)
             }
         }
     }
 
-    fn hand_out(
+    fn hand_to_driver(
         &mut self,
-        doing: &Doing,
+        driver_task: &DriverTask,
         path: &StepPath,
         scope: &Scope<'_>,
     ) -> Result<Walked, Walked> {
-        let (task, bytes) = self.task(&doing.task, scope).map_err(Walked::failed)?;
+        let (task, bytes) = self
+            .task(&driver_task.task, scope)
+            .map_err(Walked::failed)?;
         let Some(Node::Leaf(leaf)) = self.progress.nodes.get_mut(path) else {
             return Err(self.misfit(path));
         };
@@ -70,7 +72,7 @@ impl Walk<'_> {
             attempt: leaf.attempt,
             again,
             after: leaf.after,
-            timeout: doing.timeout,
+            timeout: driver_task.timeout,
             task,
         });
         Ok(Walked::Open)
@@ -78,13 +80,13 @@ impl Walk<'_> {
 
     fn ended(
         &mut self,
-        doing: &Doing,
+        driver_task: &DriverTask,
         path: &StepPath,
         outcome: StepOutcome,
         scope: &Scope<'_>,
     ) -> Result<Walked, Walked> {
         let (failure, retry) = match outcome {
-            StepOutcome::Succeeded(value) => return Ok(self.result(&doing.task, &value)),
+            StepOutcome::Succeeded(value) => return Ok(self.result(&driver_task.task, &value)),
             StepOutcome::Failed { failure, retry } => (failure, retry),
             StepOutcome::TimedOut => (
                 StepFailure::new("timed_out", "the step took longer than its timeout"),
@@ -102,12 +104,12 @@ impl Walk<'_> {
             return Err(self.misfit(path));
         };
         let after = match retry {
-            MayRetry::After(after) if leaf.attempt < doing.retry.attempts => after,
+            MayRetry::After(after) if leaf.attempt < driver_task.retry.attempts => after,
             MayRetry::After(_) | MayRetry::Never | MayRetry::Elsewhere => {
                 return Ok(Walked::failed(failure));
             }
         };
-        let after = doing.retry.delay(leaf.attempt).max(after);
+        let after = driver_task.retry.delay(leaf.attempt).max(after);
         *leaf = Leaf {
             attempt: leaf.attempt + 1,
             after,
@@ -123,7 +125,7 @@ impl Walk<'_> {
         if self.progress.paused {
             return Ok(Walked::Open);
         }
-        self.hand_out(doing, path, scope)
+        self.hand_to_driver(driver_task, path, scope)
     }
 
     fn result(&self, task: &TaskForm, value: &Json) -> Walked {
@@ -138,8 +140,8 @@ impl Walk<'_> {
         let most = self.workflow.policies.limits.value_bytes;
         // The canonical form is the form that a store returns, so the value is the same before and after a restart.
         let canonical = value.canonical(most).ok();
-        let kept = canonical.and_then(|value| kept(value, most).ok());
-        match kept {
+        let value = canonical.and_then(|value| flow_value(value, most).ok());
+        match value {
             Some(value) => Walked::produced(value),
             None => {
                 let message = format!("the result is larger than {most} bytes or nests too deep");

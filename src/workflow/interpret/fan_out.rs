@@ -7,7 +7,7 @@ use super::scope::Scope;
 use super::walk::{End, Walk, Walked, unresolved};
 use crate::model::Json;
 use crate::workflow::ast::{Block, Branch, ForEach, Graph};
-use crate::workflow::expression::{Unresolved, kept};
+use crate::workflow::expression::{Unresolved, flow_value};
 use crate::workflow::syntax::Join;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -239,7 +239,7 @@ impl<'r> Walk<'r> {
                 Settled::Failed(failure) => return Walked::failed(failure),
             }
         }
-        let results = kept(Value::Array(results).into(), most);
+        let results = flow_value(Value::Array(results).into(), most);
         Walked::of(results.map_err(|error| unresolved(&error)))
     }
 
@@ -336,7 +336,7 @@ impl<'r> Walk<'r> {
             .map(|id| (id.to_owned(), result(id).into_value()));
         let all = Value::Object(all.collect::<Map<_, _>>());
         let most = self.workflow.policies.limits.value_bytes;
-        Walked::of(kept(all.into(), most).map_err(|error| unresolved(&error)))
+        Walked::of(flow_value(all.into(), most).map_err(|error| unresolved(&error)))
     }
 }
 

@@ -177,7 +177,7 @@ impl FlowRun {
         let most = workflow.policies.limits.value_bytes;
         let input: Json = input.into();
         let input = input.canonical(most).ok();
-        let input = input.and_then(|input| super::expression::kept(input, most).ok());
+        let input = input.and_then(|input| super::expression::flow_value(input, most).ok());
         let input = input.ok_or(RunError::InputTooLarge { most })?;
         workflow
             .check(found.input.as_deref(), &input)

@@ -11,9 +11,9 @@ impl Walk<'_> {
         if self.progress.paused {
             return true;
         }
-        let is_over = self.work.is_over();
-        self.is_incomplete |= is_over;
-        is_over
+        let is_exhausted = self.work.is_exhausted();
+        self.is_incomplete |= is_exhausted;
+        is_exhausted
     }
 
     /// Starts a step of the run. If no step may start now, the walk through the run stops here. The run fails with `too_many_steps` if this

@@ -10,7 +10,7 @@ use super::protocol::{Finish, Next, StepFailure};
 use super::scope::Scope;
 use super::total_size::TotalSize;
 use crate::model::Json;
-use crate::workflow::ast::{Block, Body, Doing, Flow, Step, Work};
+use crate::workflow::ast::{Block, Body, DriverTask, Flow, Step, Work};
 use crate::workflow::expression::{Expression, Unresolved};
 use crate::workflow::{ModelInput, Workflow};
 use std::mem;
@@ -274,7 +274,7 @@ impl<'r> Walk<'r> {
 
     fn work(&mut self, work: &'r Work, path: &StepPath, scope: &mut Scope<'_>) -> Walked {
         let walked = match work {
-            Work::Do(doing) => return self.leaf(doing, path, scope),
+            Work::Do(driver_task) => return self.leaf(driver_task, path, scope),
             Work::Flow { flow, input } => self.sub_flow(flow, input, path, scope),
             Work::Parallel { branches, join } => self.parallel(branches, *join, path, scope),
             Work::ForEach(each) => self.for_each(each, path, scope),
@@ -383,8 +383,8 @@ impl<'r> Walk<'r> {
     }
 
     /// Advances a step that the driver executes.
-    fn leaf(&mut self, doing: &'r Doing, path: &StepPath, scope: &Scope<'_>) -> Walked {
-        match self.driven(doing, path, scope) {
+    fn leaf(&mut self, driver_task: &'r DriverTask, path: &StepPath, scope: &Scope<'_>) -> Walked {
+        match self.driven(driver_task, path, scope) {
             Ok(walked) | Err(walked) => walked,
         }
     }
