@@ -111,7 +111,10 @@ pub struct Compaction {
     )]
     pub at_tokens: u64,
     /// Number of the last messages of a conversation that stay unchanged. Defaults to 10.
-    #[serde(default = "keep", deserialize_with = "whole::<1, 10_000, _, _>")]
+    #[serde(
+        default = "default_keep",
+        deserialize_with = "whole::<1, 10_000, _, _>"
+    )]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     pub keep: u64,
     /// Name in `models` of the model that writes summaries. Only for the method `summarise`.
@@ -193,6 +196,6 @@ fn retry<'de, D: Deserializer<'de>>(deserializer: D) -> Result<StepRetry, D::Err
     Retry::deserialize(deserializer).map(StepRetry::from)
 }
 
-const fn keep() -> u64 {
+const fn default_keep() -> u64 {
     10
 }

@@ -1,6 +1,6 @@
 //! Checks between the parts of a workflow definition: unknown names, cycles, depth, and warnings.
 
-use super::{Instruction, Workflow, circle, variables};
+use super::{Instruction, Workflow, cycle, variables};
 use crate::model::DefinitionPath;
 use crate::workflow::ast::{Block, Body, Flow, Step, TaskForm, Work};
 use crate::workflow::error::{LoadProblem, Oddity, WorkflowLoadError, WorkflowWarning};
@@ -26,7 +26,7 @@ pub(super) fn check(workflow: &Workflow) -> Result<Vec<WorkflowWarning>, Workflo
     names.agents()?;
     names.flows()?;
     names.policies()?;
-    refuse_circles(workflow)?;
+    refuse_cycles(workflow)?;
     refuse_depth(workflow)?;
     names.unused();
     Ok(names.warnings)
@@ -119,13 +119,13 @@ impl Names<'_> {
     }
 
     fn block(&mut self, block: &Block) -> Result<(), WorkflowLoadError> {
-        let mut left = false;
+        let mut has_ended = false;
         for step in &block.0 {
-            if left {
+            if has_ended {
                 let warning = WorkflowWarning::new(step.place.clone(), Oddity::Unreachable);
                 self.warnings.push(warning);
             }
-            left = leaves(step);
+            has_ended = always_ends(step);
             self.step(step)?;
         }
         Ok(())
@@ -228,15 +228,15 @@ impl Names<'_> {
 }
 
 /// Returns `true` if a step always ends its list of steps, so that no later step runs.
-fn leaves(step: &Step) -> bool {
-    let last_leaves = |block: &Block| block.0.last().is_some_and(leaves);
+fn always_ends(step: &Step) -> bool {
+    let last_always_ends = |block: &Block| block.0.last().is_some_and(always_ends);
     match &step.work {
         Work::Return(_) | Work::Fail { .. } => true,
         Work::Choose { arms, .. } => {
             let otherwise = arms.last().is_some_and(|arm| arm.test.is_none());
-            otherwise && arms.iter().all(|arm| last_leaves(&arm.body))
+            otherwise && arms.iter().all(|arm| last_always_ends(&arm.body))
         }
-        Work::Try { on_failure, body } => last_leaves(body) && last_leaves(on_failure),
+        Work::Try { on_failure, body } => last_always_ends(body) && last_always_ends(on_failure),
         Work::Do(_)
         | Work::Flow { .. }
         | Work::Parallel { .. }
@@ -246,18 +246,18 @@ fn leaves(step: &Step) -> bool {
     }
 }
 
-fn refuse_circles(workflow: &Workflow) -> Result<(), WorkflowLoadError> {
+fn refuse_cycles(workflow: &Workflow) -> Result<(), WorkflowLoadError> {
     let agents: Vec<&str> = workflow.agents.keys().map(String::as_str).collect();
     let edges = workflow.agents.values();
     let edges: Vec<_> = edges
         .map(|agent| positions(agent.delegate.iter().chain(&agent.uses), &agents))
         .collect();
-    refuse_circle("agents", &agents, &edges)?;
+    refuse_cycle("agents", &agents, &edges)?;
     refuse_chain(&agents, &edges)?;
     let flows: Vec<&str> = workflow.flows.keys().map(String::as_str).collect();
     let edges = workflow.flows.values().map(runs);
     let edges: Vec<_> = edges.map(|runs| positions(runs.keys(), &flows)).collect();
-    refuse_circle("flows", &flows, &edges)
+    refuse_cycle("flows", &flows, &edges)
 }
 
 fn positions<'n>(names: impl Iterator<Item = &'n String>, all: &[&str]) -> Vec<usize> {
@@ -271,15 +271,15 @@ fn positions<'n>(names: impl Iterator<Item = &'n String>, all: &[&str]) -> Vec<u
 ///
 /// # Errors
 /// Returns [`LoadProblem::Cycle`].
-fn refuse_circle(
+fn refuse_cycle(
     what: &'static str,
     all: &[&str],
     edges: &[Vec<usize>],
 ) -> Result<(), WorkflowLoadError> {
-    let Some(circle) = circle::find(edges) else {
+    let Some(cycle) = cycle::find(edges) else {
         return Ok(());
     };
-    let names = circle::names(&circle, |at| all.get(at).copied());
+    let names = cycle::names(&cycle, |at| all.get(at).copied());
     let mut place = DefinitionPath::default().field(what);
     if let Some(first) = names.first() {
         place = place.field(first);
@@ -290,7 +290,7 @@ fn refuse_circle(
     ))
 }
 
-/// Refuses a chain of more than [`CHAIN`] agents that call or delegate to each other. The parameters are those of [`refuse_circle`]. Each
+/// Refuses a chain of more than [`CHAIN`] agents that call or delegate to each other. The parameters are those of [`refuse_cycle`]. Each
 /// round of the loop finds chains that are one agent longer, so `CHAIN` rounds are enough.
 ///
 /// # Errors

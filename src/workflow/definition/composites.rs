@@ -1,6 +1,6 @@
 //! Compiler of the steps of a workflow definition that contain other steps, such as `parallel`, `loop` and `if`.
 
-use super::steps::{Compiler, check_variable, twice};
+use super::steps::{Compiler, check_variable, duplicate_id};
 use crate::workflow::ast::{Arm, Block, Branch, ForEach, Work};
 use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::expression::{Expression, Test};
@@ -20,7 +20,7 @@ impl Compiler<'_> {
         for (at, written) in all.iter().enumerate() {
             let branch = self.branch(at, written)?;
             if !seen.insert(branch.segment.clone()) {
-                return Err(twice(&written.path, &branch.segment));
+                return Err(duplicate_id(&written.path, &branch.segment));
             }
             branches.push(branch);
         }

@@ -1,7 +1,7 @@
 //! Compiler of the flows of a workflow definition that are graphs: steps with dependencies.
 
-use super::circle;
-use super::steps::{Compiler, steps, twice};
+use super::cycle;
+use super::steps::{Compiler, duplicate_id, steps};
 use crate::model::DefinitionPath;
 use crate::workflow::ast::{Graph, GraphNode, Step, TaskForm, Work};
 use crate::workflow::error::{LoadProblem, WorkflowLoadError};
@@ -34,7 +34,7 @@ impl Compiler<'_> {
                 return Err(WorkflowLoadError::missing(place.field("id"), expected));
             }
             if ids.insert(step.segment.clone(), at).is_some() {
-                return Err(twice(&place, &step.segment));
+                return Err(duplicate_id(&place, &step.segment));
             }
             compiled.push((step, place, depends_on));
         }
@@ -47,7 +47,7 @@ impl Compiler<'_> {
             })
         });
         let written = written.collect::<Result<Vec<_>, _>>()?;
-        refuse_circle(&written)?;
+        refuse_cycle(&written)?;
         let nodes = in_order(written);
         Ok(Graph { nodes, at_once })
     }
@@ -101,17 +101,17 @@ fn dependencies(
     Ok(depends_on)
 }
 
-fn refuse_circle(written: &[Node]) -> Result<(), WorkflowLoadError> {
+fn refuse_cycle(written: &[Node]) -> Result<(), WorkflowLoadError> {
     let edges: Vec<Vec<usize>> = written
         .iter()
         .map(|step| step.depends_on.iter().copied().collect())
         .collect();
-    let Some(circle) = circle::find(&edges) else {
+    let Some(cycle) = cycle::find(&edges) else {
         return Ok(());
     };
     let name = |at: usize| written.get(at).map(|step| step.step.segment.as_str());
-    let names = circle::names(&circle, name);
-    let first = circle.first().and_then(|at| written.get(*at));
+    let names = cycle::names(&cycle, name);
+    let first = cycle.first().and_then(|at| written.get(*at));
     let place = first.map(|step| step.place.clone()).unwrap_or_default();
     let what = "steps";
     Err(WorkflowLoadError::new(

@@ -2,15 +2,15 @@
 
 mod breadcrumbs;
 mod check;
-mod circle;
 mod composites;
+mod cycle;
 mod dag;
 mod document;
 mod limits;
 mod locate;
 mod sections;
 mod steps;
-mod top;
+mod top_level;
 mod variables;
 #[cfg(feature = "yaml")]
 mod yaml;
@@ -20,7 +20,7 @@ pub(crate) use document::Document;
 pub use sections::{
     AgentPermissions, AgentSpec, History, Instruction, ModelSpec, WorkflowToolSpec,
 };
-pub(super) use top::Definition;
+pub(super) use top_level::Definition;
 
 use super::ast::{Body, Flow, Step, TaskForm, Work};
 use super::error::{LoadProblem, WorkflowLoadError, WorkflowWarning};
@@ -402,9 +402,9 @@ fn problem(error: JsonError) -> Unread {
 /// shows the position first.
 fn not_json(error: &serde_json::Error) -> Unread {
     let (line, column) = (error.line(), error.column());
-    let said = error.to_string();
+    let message = error.to_string();
     let place = format!(" at line {line} column {column}");
-    let reason = said.strip_suffix(&place).unwrap_or(&said).to_owned();
+    let reason = message.strip_suffix(&place).unwrap_or(&message).to_owned();
     let position = (line > 0).then_some(Position {
         file: None,
         line,

@@ -45,7 +45,7 @@ impl<'p> Compiler<'p> {
         for (at, written) in steps(object, field)?.into_iter().enumerate() {
             let step = self.step(at, syntax::Step::read(&written)?, &written)?;
             if !seen.insert(step.segment.clone()) {
-                return Err(twice(&written.path, &step.segment));
+                return Err(duplicate_id(&written.path, &step.segment));
             }
             compiled.push(step);
         }
@@ -212,7 +212,7 @@ fn driver_work(
     }))
 }
 
-pub(super) fn twice(place: &DefinitionPath, id: &str) -> WorkflowLoadError {
+pub(super) fn duplicate_id(place: &DefinitionPath, id: &str) -> WorkflowLoadError {
     let name = id.to_owned();
     let reason = "another step of this list has the same ID; choose another ID";
     WorkflowLoadError::new(place.field("id"), LoadProblem::Name { name, reason })
@@ -260,8 +260,8 @@ fn set(variables: &Map<String, Value>, place: &DefinitionPath) -> Result<Work, W
 }
 
 /// Compiles the input of a step of a workflow definition. Defaults to the input of the flow.
-fn input(given: Option<Value>, place: &DefinitionPath) -> Result<Expression, WorkflowLoadError> {
-    match given {
+fn input(value: Option<Value>, place: &DefinitionPath) -> Result<Expression, WorkflowLoadError> {
+    match value {
         Some(input) => Expression::compile(&input, &place.field("input")),
         None => Expression::compile(&"${input}".into(), place),
     }

@@ -54,24 +54,24 @@ pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position
 
 /// Returns the YAML parser's error message without its position and its advice on parser options. The load error shows the position itself,
 /// and users cannot set parser options.
-fn reason(said: &str, position: Option<&Position>) -> String {
-    if said.contains("budget breached: Depth") || said.contains("recursion limit exceeded") {
+fn reason(message: &str, position: Option<&Position>) -> String {
+    if message.contains("budget breached: Depth") || message.contains("recursion limit exceeded") {
         return format!("nesting deeper than {MAX_LEVELS} levels is not allowed");
     }
     let place = position.map(|at| format!(" at line {}, column {}", at.line, at.column));
-    let said = place
-        .and_then(|place| said.strip_suffix(&place))
-        .unwrap_or(said);
-    let said = said
+    let message = place
+        .and_then(|place| message.strip_suffix(&place))
+        .unwrap_or(message);
+    let message = message
         .split(", set DuplicateKeyPolicy")
         .next()
-        .unwrap_or(said);
-    let is_syntax = said.starts_with("while parsing") || said.starts_with("while scanning");
+        .unwrap_or(message);
+    let is_syntax = message.starts_with("while parsing") || message.starts_with("while scanning");
     let remedy = match is_syntax {
         true => "; check the indentation and the quotes up to this line",
         false => "",
     };
-    format!("{}{remedy}", crate::error::excerpt(said, 500))
+    format!("{}{remedy}", crate::error::excerpt(message, 500))
 }
 
 impl Document {

@@ -2,7 +2,7 @@
 
 mod budget;
 mod control;
-mod driven;
+mod driver_steps;
 mod fan_out;
 mod nodes;
 mod path;

@@ -147,17 +147,17 @@ impl<'v> Written<'v> {
     /// several of them is an error.
     pub(super) fn kind(&self, kinds: Names) -> Result<Option<&'static str>, WorkflowLoadError> {
         let object = self.object()?;
-        let given = kinds.iter().copied();
-        let mut given: Vec<_> = given.filter(|kind| object.contains_key(*kind)).collect();
+        let present = kinds.iter().copied();
+        let mut present: Vec<_> = present.filter(|kind| object.contains_key(*kind)).collect();
         // The steps of a `for_each` do not decide its kind.
-        if given.len() > 1 {
-            given.retain(|kind| *kind != "steps");
+        if present.len() > 1 {
+            present.retain(|kind| *kind != "steps");
         }
-        if let [one, other, ..] = given.as_slice() {
+        if let [one, other, ..] = present.as_slice() {
             let reason = format!("{one:?} and {other:?} are mutually exclusive; write one of them");
             return Err(WorkflowLoadError::fields(self.path.clone(), reason));
         }
-        Ok(given.first().copied())
+        Ok(present.first().copied())
     }
 
     /// Returns the error for an object whose kind is missing, such as a step without any of the fields in `kinds`.
@@ -209,10 +209,10 @@ impl<'v> Written<'v> {
             let found = found.unwrap_or(self.value);
             return WorkflowLoadError::shape(path, expected(&message), found);
         };
-        let mut given = self.value.as_object().into_iter().flat_map(Map::keys);
+        let mut present = self.value.as_object().into_iter().flat_map(Map::keys);
         let is_near =
             |name: &&String| !self.is_known(name, names) && nearest(name, [field]).is_some();
-        match given.find(is_near) {
+        match present.find(is_near) {
             Some(name) => unknown_field(path.field(name), Some(field)),
             None => WorkflowLoadError::missing(path.field(field), remedy(field)),
         }
@@ -296,13 +296,13 @@ impl<'de> Deserializer<'de> for Fields<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Self::Error> {
         self.names.set(names);
-        let is_given = |name: &str, value: &Value| {
+        let is_present = |name: &str, value: &Value| {
             names.contains(&name) && (!value.is_null() || NULL_IS_A_VALUE.contains(&name))
         };
-        let given = self.object.iter();
-        let given = given.filter(|(name, value)| is_given(name, value));
-        let given = given.map(|(name, value)| (name.as_str(), value));
-        MapDeserializer::<_, Self::Error>::new(given).deserialize_any(visitor)
+        let present = self.object.iter();
+        let present = present.filter(|(name, value)| is_present(name, value));
+        let present = present.map(|(name, value)| (name.as_str(), value));
+        MapDeserializer::<_, Self::Error>::new(present).deserialize_any(visitor)
     }
 
     forward_to_deserialize_any! {

@@ -92,7 +92,7 @@ fn each_refusal_of_policies_and_flows_does_so_too() {
 }
 
 #[test]
-fn circles_are_refused_and_named() {
+fn cycles_are_refused_and_named() {
     let mut handing_over = sound();
     handing_over["agents"]["critic"]["delegate"] = json!(["writer"]);
     let mut calling = sound();

@@ -4,38 +4,38 @@
 /// The search does not recurse, so a long chain cannot overflow the stack.
 pub(super) fn find(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
-    enum Seen {
-        Never,
-        OnTheWay,
+    enum Visit {
+        Unvisited,
+        OnPath,
         Done,
     }
-    let mut seen = vec![Seen::Never; edges.len()];
+    let mut visits = vec![Visit::Unvisited; edges.len()];
     for start in 0..edges.len() {
         // The path from `start`: each node with the number of its edges that were followed.
-        let mut way: Vec<(usize, usize)> = vec![(start, 0)];
-        while let Some((at, followed)) = way.last_mut() {
+        let mut path: Vec<(usize, usize)> = vec![(start, 0)];
+        while let Some((at, followed)) = path.last_mut() {
             let (at, edge) = (*at, *followed);
             *followed += 1;
-            if edge == 0 && seen.get(at) != Some(&Seen::Never) {
-                way.pop();
+            if edge == 0 && visits.get(at) != Some(&Visit::Unvisited) {
+                path.pop();
                 continue;
             }
-            let mark = match edges.get(at).and_then(|edges| edges.get(edge)) {
-                None => Seen::Done,
-                Some(_) => Seen::OnTheWay,
+            let visit = match edges.get(at).and_then(|edges| edges.get(edge)) {
+                None => Visit::Done,
+                Some(_) => Visit::OnPath,
             };
-            if let Some(seen) = seen.get_mut(at) {
-                *seen = mark;
+            if let Some(state) = visits.get_mut(at) {
+                *state = visit;
             }
             match edges.get(at).and_then(|edges| edges.get(edge)) {
                 None => {
-                    way.pop();
+                    path.pop();
                 }
-                Some(next) if seen.get(*next) == Some(&Seen::OnTheWay) => {
-                    let circle = way.iter().map(|(at, _)| *at);
-                    return Some(circle.skip_while(|at| at != next).collect());
+                Some(next) if visits.get(*next) == Some(&Visit::OnPath) => {
+                    let cycle = path.iter().map(|(at, _)| *at);
+                    return Some(cycle.skip_while(|at| at != next).collect());
                 }
-                Some(next) => way.push((*next, 0)),
+                Some(next) => path.push((*next, 0)),
             }
         }
     }
@@ -43,9 +43,9 @@ pub(super) fn find(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
 }
 
 /// Returns the names of the nodes on a cycle of a directed graph, for an error message. The first name is repeated at the end.
-pub(super) fn names<'n>(circle: &[usize], name: impl Fn(usize) -> Option<&'n str>) -> Vec<String> {
-    let round = circle.iter().chain(circle.first());
-    round
+pub(super) fn names<'n>(cycle: &[usize], name: impl Fn(usize) -> Option<&'n str>) -> Vec<String> {
+    let names = cycle.iter().chain(cycle.first());
+    names
         .filter_map(|at| name(*at))
         .map(str::to_owned)
         .collect()
