@@ -132,7 +132,7 @@ pub enum Bound {
     ///
     /// Select the breadcrumbs more precisely by a schema name and tags.
     #[error(
-        "the search for breadcrumbs stopped after {pages} pages, because the source does not select many of the results"
+        "the search for breadcrumbs stopped after {pages} pages, because its conditions exclude too many results; narrow the subscription by schema, tags or scope"
     )]
     Pages {
         /// The number of pages that the search read.

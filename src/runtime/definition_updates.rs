@@ -41,7 +41,7 @@ pub(super) async fn follow(
             () = sleep_until(reload) => {
                 reload = later(Instant::now(), shared.settings.reconcile);
                 if let Err(error) = keeper.load(&shared.registry).await {
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load all executor definitions from the store, will retry");
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load the executor definitions from the store, will retry");
                 }
             }
         }

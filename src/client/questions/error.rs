@@ -36,8 +36,7 @@ pub enum AnswerError {
     },
     /// Several executors have asked a question with this ID. One of the questions may show other arguments than the call of the other has.
     #[error(
-        "the question ID {:?} is ambiguous, because several executors have asked a question with this ID; delete the breadcrumb of each \
-         copied question",
+        "the question ID {:?} is ambiguous, because several executors have asked a question with this ID; delete the breadcrumbs of the questions that nobody must answer",
         excerpt(id, 80)
     )]
     Ambiguous {

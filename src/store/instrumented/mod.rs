@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let store = Instrumented::new("sessions", MemoryStore::default());
 ///
-/// // DEBUG store call ended name="sessions" tenant="default" operation="commit" outcome="ok" retryable=false took=12.3µs
+/// // DEBUG a store call ended name="sessions" tenant="default" operation="commit" outcome="ok" retryable=false took=12.3µs
 /// store.create(NewBreadcrumb::new("note.v1")).await?;
 /// # Ok::<(), universal_executor::store::StoreError>(())
 /// # })?;
@@ -177,7 +177,7 @@ impl<'o> Watch<'o> {
                     outcome,
                     retryable,
                     ?took,
-                    "store call ended"
+                    "a store call ended"
                 );
             }
             None => {
@@ -187,7 +187,7 @@ impl<'o> Watch<'o> {
                     outcome,
                     retryable,
                     ?took,
-                    "source call ended"
+                    "an event source call ended"
                 );
             }
         }

@@ -145,7 +145,7 @@ async fn join(
     let bound = match answer.await.ok()? {
         Ok(bound) => bound?,
         Err(error) => {
-            tracing::debug!(error = %Chain(&error), "cannot register the wake-up socket; the file is polled instead");
+            tracing::debug!(error = %Chain(&error), "cannot register the wake-up socket; the SQLite file is polled instead");
             return None;
         }
     };

@@ -75,7 +75,9 @@ async fn a_logged_call_contains_store_name_tenant_operation_and_duration() {
     store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
 
     let text = log.text();
-    let line = text.lines().find(|line| line.contains("store call ended"));
+    let line = text
+        .lines()
+        .find(|line| line.contains("a store call ended"));
     let line = line.unwrap_or_else(|| panic!("the expected log line is missing in {text:?}"));
     assert!(line.contains("DEBUG"), "{line}");
     for (name, value) in [

@@ -66,7 +66,7 @@ impl Sockets {
         if alive.len() >= MOST {
             tracing::debug!(
                 listeners = alive.len(),
-                "too many listeners for a wake-up socket; the file is polled instead"
+                "too many listeners for a wake-up socket; the SQLite file is polled instead"
             );
             return Ok(None);
         }
@@ -84,7 +84,7 @@ impl Sockets {
                 tracing::debug!(
                     folder = &*self.folder.to_string_lossy(),
                     error = %Chain(&error),
-                    "cannot bind the wake-up socket; the file is polled instead"
+                    "cannot bind the wake-up socket; the SQLite file is polled instead"
                 );
                 Ok(None)
             }
