@@ -48,7 +48,7 @@ pub(super) struct Step {
     /// The segment that this step adds to a step path, which identifies a step within a run. The segment is the step's ID, or its
     /// position in the list of steps.
     pub(super) segment: String,
-    pub(super) place: DefinitionPath,
+    pub(super) location: DefinitionPath,
     /// Name of the flow's variable that takes the step's result, or `None` to store no result.
     pub(super) into: Option<String>,
     pub(super) escalations: Vec<Escalation>,

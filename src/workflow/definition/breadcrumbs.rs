@@ -29,8 +29,8 @@ pub(super) fn wait_for(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError
     let expression = Expression::compile(&fields.into(), &event.path)?;
     let form = EventForm::new(expression, conditions);
     let event = form.map_err(|error| {
-        let place = event.path.field("context_match");
-        WorkflowLoadError::new(place, LoadProblem::Condition(error))
+        let location = event.path.field("context_match");
+        WorkflowLoadError::new(location, LoadProblem::Condition(error))
     })?;
     Ok(TaskForm::WaitFor { event })
 }
@@ -43,9 +43,9 @@ fn event_condition(written: &Written<'_>) -> Result<(Option<Condition>, Value), 
     let resolved = Expression::compile(&fields, &written.path)?;
     let checked = Condition::new(condition.path, condition.op, condition.value);
     if let Some(error) = checked.error() {
-        let place = written.path.field(error.field());
+        let location = written.path.field(error.field());
         let problem = LoadProblem::Condition(error.clone());
-        return Err(WorkflowLoadError::new(place, problem));
+        return Err(WorkflowLoadError::new(location, problem));
     }
     let is_fixed = matches!(&resolved, Expression::Literal(literal) if **literal == fields);
     Ok((is_fixed.then_some(checked), fields))
@@ -59,8 +59,8 @@ pub(super) fn emit(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError> {
     if let Some(context) = &emit.context
         && !(context.is_object() || context.is_string())
     {
-        let place = written.path.field("context");
-        return Err(WorkflowLoadError::shape(place, "an object", context));
+        let location = written.path.field("context");
+        return Err(WorkflowLoadError::shape(location, "an object", context));
     }
     let fields = written.fields_of::<Emit>();
     Ok(TaskForm::Emit {
@@ -69,11 +69,11 @@ pub(super) fn emit(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError> {
 }
 
 /// Refuses variables in the schema name of an `emit` or `wait_for` step. A definition thus lists all schemas that its flows read and write.
-fn check_schema_name(schema: &str, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
+fn check_schema_name(schema: &str, location: &DefinitionPath) -> Result<(), WorkflowLoadError> {
     if schema.contains("${") {
         let reason = "a schema name cannot contain variables; write the name itself";
         return Err(WorkflowLoadError::fields(
-            place.field("schema_name"),
+            location.field("schema_name"),
             reason,
         ));
     }

@@ -45,46 +45,46 @@ impl Names<'_> {
         what: &'static str,
         section: &BTreeMap<String, T>,
         name: &str,
-        place: DefinitionPath,
+        location: DefinitionPath,
     ) -> Result<(), WorkflowLoadError> {
         if section.contains_key(name) {
             self.used.insert((what, name.to_owned()));
             return Ok(());
         }
         let known = section.keys().map(String::as_str);
-        Err(WorkflowLoadError::unknown(place, what, name, known))
+        Err(WorkflowLoadError::unknown(location, what, name, known))
     }
 
     fn agents(&mut self) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
         for (name, agent) in &all.agents {
-            let place = DefinitionPath::default().field("agents").field(name);
+            let location = DefinitionPath::default().field("agents").field(name);
             if let Instruction::Prompt(prompt) = &agent.instruction {
-                let place = place.field("instruction").field("prompt");
-                self.find("prompt", &all.prompts, prompt, place)?;
+                let location = location.field("instruction").field("prompt");
+                self.find("prompt", &all.prompts, prompt, location)?;
             }
             if let Some(model) = &agent.model {
-                self.find("model", &all.models, model, place.field("model"))?;
+                self.find("model", &all.models, model, location.field("model"))?;
             }
             if let Some(schema) = &agent.output {
-                self.find("schema", &all.schemas, schema, place.field("output"))?;
+                self.find("schema", &all.schemas, schema, location.field("output"))?;
             }
             for (at, tool) in agent.tools.iter().enumerate() {
-                let place = place.field("tools").item(at);
-                self.find("tool", &all.tools, tool, place)?;
+                let location = location.field("tools").item(at);
+                self.find("tool", &all.tools, tool, location)?;
             }
             for (field, agents) in [("delegate", &agent.delegate), ("use", &agent.uses)] {
                 for (at, agent) in agents.iter().enumerate() {
-                    let place = place.field(field).item(at);
-                    self.find("agent", &all.agents, agent, place)?;
+                    let location = location.field(field).item(at);
+                    self.find("agent", &all.agents, agent, location)?;
                 }
             }
             for (at, tool) in agent.permissions.approval.iter().enumerate() {
                 if !agent.tools.contains(tool) {
-                    let place = place.field("permissions").field("approval").item(at);
+                    let location = location.field("permissions").field("approval").item(at);
                     let known = agent.tools.iter().map(String::as_str);
                     return Err(WorkflowLoadError::unknown(
-                        place,
+                        location,
                         "tool of this agent",
                         tool,
                         known,
@@ -98,10 +98,10 @@ impl Names<'_> {
     fn flows(&mut self) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
         for (name, flow) in &all.flows {
-            let place = DefinitionPath::default().field("flows").field(name);
+            let location = DefinitionPath::default().field("flows").field(name);
             for (field, schema) in [("input", &flow.input), ("output", &flow.output)] {
                 if let Some(schema) = schema {
-                    self.find("schema", &all.schemas, schema, place.field(field))?;
+                    self.find("schema", &all.schemas, schema, location.field(field))?;
                 }
             }
             match &flow.body {
@@ -122,7 +122,7 @@ impl Names<'_> {
         let mut has_ended = false;
         for step in &block.0 {
             if has_ended {
-                let warning = WorkflowWarning::new(step.place.clone(), Oddity::Unreachable);
+                let warning = WorkflowWarning::new(step.location.clone(), Oddity::Unreachable);
                 self.warnings.push(warning);
             }
             has_ended = always_ends(step);
@@ -133,10 +133,12 @@ impl Names<'_> {
 
     fn step(&mut self, step: &Step) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
-        let place = &step.place;
+        let location = &step.location;
         match &step.work {
-            Work::Do(driver_task) => self.task(&driver_task.task, place)?,
-            Work::Flow { flow, .. } => self.find("flow", &all.flows, flow, place.field("flow"))?,
+            Work::Do(driver_task) => self.task(&driver_task.task, location)?,
+            Work::Flow { flow, .. } => {
+                self.find("flow", &all.flows, flow, location.field("flow"))?
+            }
             Work::Parallel { .. }
             | Work::ForEach(_)
             | Work::Loop { .. }
@@ -151,26 +153,32 @@ impl Names<'_> {
             .try_for_each(|block| self.block(block))
     }
 
-    fn task(&mut self, task: &TaskForm, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
+    fn task(
+        &mut self,
+        task: &TaskForm,
+        location: &DefinitionPath,
+    ) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
         match task {
             TaskForm::Agent { agent, .. } => {
-                self.find("agent", &all.agents, agent, place.field("agent"))
+                self.find("agent", &all.agents, agent, location.field("agent"))
             }
-            TaskForm::Tool { tool, .. } => self.find("tool", &all.tools, tool, place.field("tool")),
+            TaskForm::Tool { tool, .. } => {
+                self.find("tool", &all.tools, tool, location.field("tool"))
+            }
             TaskForm::Model {
                 model,
                 prompt,
                 output,
                 ..
             } => {
-                self.find("model", &all.models, model, place.field("model"))?;
+                self.find("model", &all.models, model, location.field("model"))?;
                 if let Some(prompt) = prompt {
-                    self.find("prompt", &all.prompts, prompt, place.field("prompt"))?;
+                    self.find("prompt", &all.prompts, prompt, location.field("prompt"))?;
                 }
-                self.schema(output.as_deref(), place)
+                self.schema(output.as_deref(), location)
             }
-            TaskForm::Ask { output, .. } => self.schema(output.as_deref(), place),
+            TaskForm::Ask { output, .. } => self.schema(output.as_deref(), location),
             TaskForm::WaitFor { .. } | TaskForm::Emit { .. } => Ok(()),
         }
     }
@@ -178,11 +186,11 @@ impl Names<'_> {
     fn schema(
         &mut self,
         name: Option<&str>,
-        place: &DefinitionPath,
+        location: &DefinitionPath,
     ) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
         name.map_or(Ok(()), |name| {
-            self.find("schema", &all.schemas, name, place.field("output"))
+            self.find("schema", &all.schemas, name, location.field("output"))
         })
     }
 
@@ -192,10 +200,10 @@ impl Names<'_> {
         let Some(model) = compaction.and_then(|compaction| compaction.model.as_deref()) else {
             return Ok(());
         };
-        let place = DefinitionPath::default()
+        let location = DefinitionPath::default()
             .field("policies")
             .field("compaction");
-        self.find("model", &all.models, model, place.field("model"))
+        self.find("model", &all.models, model, location.field("model"))
     }
 
     /// Adds a warning for each entry of the definition to which no other part refers. Flows are entry points of runs, and so are agents
@@ -217,10 +225,10 @@ impl Names<'_> {
         for (section, what, names) in sections {
             for name in names {
                 if !self.used.contains(&(what, name.clone())) {
-                    let place = DefinitionPath::default().field(section).field(name);
+                    let location = DefinitionPath::default().field(section).field(name);
                     let name = name.clone();
                     let oddity = Oddity::Unused { what, name };
-                    self.warnings.push(WorkflowWarning::new(place, oddity));
+                    self.warnings.push(WorkflowWarning::new(location, oddity));
                 }
             }
         }
@@ -280,12 +288,12 @@ fn refuse_cycle(
         return Ok(());
     };
     let names = cycle::names(&cycle, |at| all.get(at).copied());
-    let mut place = DefinitionPath::default().field(what);
+    let mut location = DefinitionPath::default().field(what);
     if let Some(first) = names.first() {
-        place = place.field(first);
+        location = location.field(first);
     }
     Err(WorkflowLoadError::new(
-        place,
+        location,
         LoadProblem::Cycle { what, names },
     ))
 }
@@ -308,10 +316,10 @@ fn refuse_chain(all: &[&str], edges: &[Vec<usize>]) -> Result<(), WorkflowLoadEr
     let Some((name, found)) = found.find(|(_, length)| *length > CHAIN) else {
         return Ok(());
     };
-    let place = DefinitionPath::default().field("agents").field(name);
+    let location = DefinitionPath::default().field("agents").field(name);
     let (what, most) = ("agents in a chain of \"use\" and \"delegate\"", CHAIN);
     let problem = LoadProblem::TooMany { what, found, most };
-    Err(WorkflowLoadError::new(place, problem))
+    Err(WorkflowLoadError::new(location, problem))
 }
 
 /// Returns the names of the flows that a flow runs as steps.
@@ -362,10 +370,10 @@ fn refuse_depth(workflow: &Workflow) -> Result<(), WorkflowLoadError> {
             let mut deepest = below.into_iter().max().unwrap_or_default();
             each_step(flow, |_, depth| deepest = deepest.max(depth));
             if deepest > DEPTH {
-                let place = DefinitionPath::default().field("flows").field(name);
+                let location = DefinitionPath::default().field("flows").field(name);
                 let (what, found, most) = ("levels of nested steps", deepest, DEPTH);
                 let problem = LoadProblem::TooMany { what, found, most };
-                return Err(WorkflowLoadError::new(place, problem));
+                return Err(WorkflowLoadError::new(location, problem));
             }
             known.insert(name, deepest);
         }

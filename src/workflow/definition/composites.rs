@@ -59,13 +59,13 @@ impl Compiler<'_> {
         step: ForEachStep,
         written: &Written<'_>,
     ) -> Result<Work, WorkflowLoadError> {
-        let place = &written.path;
+        let location = &written.path;
         let item = step.item.unwrap_or_else(|| "item".to_owned());
         if item != "item" {
-            check_variable(&item, &place.field("item"))?;
+            check_variable(&item, &location.field("item"))?;
         }
         Ok(Work::ForEach(Box::new(ForEach {
-            list: Expression::compile(&step.for_each, &place.field("for_each"))?,
+            list: Expression::compile(&step.for_each, &location.field("for_each"))?,
             item,
             at_once: step.at_once,
             join: step.join,
@@ -109,12 +109,12 @@ impl Compiler<'_> {
     }
 
     fn case(&mut self, at: usize, written: &Written<'_>) -> Result<Arm, WorkflowLoadError> {
-        let place = &written.path;
+        let location = &written.path;
         let test = match Case::read(written)? {
-            Case::Is(case) => Test::of_variable(MATCHED, "$", "eq", Some(&case.is), place)?,
+            Case::Is(case) => Test::of_variable(MATCHED, "$", "eq", Some(&case.is), location)?,
             Case::Op(case) => {
                 let (path, value) = (case.path.as_deref().unwrap_or("$"), case.value.as_ref());
-                Test::of_variable(MATCHED, path, &case.op, value, place)?
+                Test::of_variable(MATCHED, path, &case.op, value, location)?
             }
         };
         Ok(Arm {
@@ -150,12 +150,12 @@ fn list<'v>(
 ) -> Result<Vec<Written<'v>>, WorkflowLoadError> {
     let items = object.list(field)?;
     let (what, found, most) = ("items", items.len(), BRANCHES);
-    let place = object.path.field(field);
+    let location = object.path.field(field);
     match found {
-        0 => Err(WorkflowLoadError::missing(place, expected)),
+        0 => Err(WorkflowLoadError::missing(location, expected)),
         found if found > most => {
             let problem = LoadProblem::TooMany { what, found, most };
-            Err(WorkflowLoadError::new(place, problem))
+            Err(WorkflowLoadError::new(location, problem))
         }
         _ => Ok(items),
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A compiled step of a graph, with the positions of the steps on which it depends.
 struct Node {
     step: Step,
-    place: DefinitionPath,
+    location: DefinitionPath,
     depends_on: BTreeSet<usize>,
 }
 
@@ -28,21 +28,21 @@ impl Compiler<'_> {
             let (step, depends_on) = GraphStep::read(&written)?;
             check_kind(&step, &written.path)?;
             let step = self.step(at, step, &written)?;
-            let place = written.path;
+            let location = written.path;
             if step.into.is_none() {
                 let expected = "a name that other steps can depend on";
-                return Err(WorkflowLoadError::missing(place.field("id"), expected));
+                return Err(WorkflowLoadError::missing(location.field("id"), expected));
             }
             if ids.insert(step.segment.clone(), at).is_some() {
-                return Err(duplicate_id(&place, &step.segment));
+                return Err(duplicate_id(&location, &step.segment));
             }
-            compiled.push((step, place, depends_on));
+            compiled.push((step, location, depends_on));
         }
-        let written = compiled.into_iter().map(|(step, place, depends_on)| {
-            let depends_on = dependencies(&step, &place, &depends_on, &ids)?;
+        let written = compiled.into_iter().map(|(step, location, depends_on)| {
+            let depends_on = dependencies(&step, &location, &depends_on, &ids)?;
             Ok(Node {
                 step,
-                place,
+                location,
                 depends_on,
             })
         });
@@ -54,29 +54,29 @@ impl Compiler<'_> {
 }
 
 /// Refuses a step that a graph cannot have: a graph contains only agent, tool, model and flow steps.
-fn check_kind(step: &syntax::Step, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
+fn check_kind(step: &syntax::Step, location: &DefinitionPath) -> Result<(), WorkflowLoadError> {
     use syntax::Step::{Agent, Flow, Model, Tool};
     if matches!(step, Agent(_) | Tool(_) | Model(_) | Flow(_)) {
         return Ok(());
     }
     let reason = "one of these fields is required: agent, tool, model, flow";
-    Err(WorkflowLoadError::fields(place.clone(), reason))
+    Err(WorkflowLoadError::fields(location.clone(), reason))
 }
 
 /// Returns the positions of the steps on which a step of a graph depends. These steps are listed in `depends_on`, or the step's input uses
 /// their results.
 fn dependencies(
     step: &Step,
-    place: &DefinitionPath,
+    location: &DefinitionPath,
     named: &[String],
     ids: &BTreeMap<String, usize>,
 ) -> Result<BTreeSet<usize>, WorkflowLoadError> {
     let mut depends_on = BTreeSet::new();
     for (at, name) in named.iter().enumerate() {
         let Some(position) = ids.get(name) else {
-            let place = place.field("depends_on").item(at);
+            let location = location.field("depends_on").item(at);
             let known = ids.keys().map(String::as_str);
-            return Err(WorkflowLoadError::unknown(place, "step", name, known));
+            return Err(WorkflowLoadError::unknown(location, "step", name, known));
         };
         depends_on.insert(*position);
     }
@@ -112,10 +112,10 @@ fn refuse_cycle(written: &[Node]) -> Result<(), WorkflowLoadError> {
     let name = |at: usize| written.get(at).map(|step| step.step.segment.as_str());
     let names = cycle::names(&cycle, name);
     let first = cycle.first().and_then(|at| written.get(*at));
-    let place = first.map(|step| step.place.clone()).unwrap_or_default();
+    let location = first.map(|step| step.location.clone()).unwrap_or_default();
     let what = "steps";
     Err(WorkflowLoadError::new(
-        place,
+        location,
         LoadProblem::Cycle { what, names },
     ))
 }

@@ -61,11 +61,11 @@ impl<'t> Document<'t> {
 
     /// Returns the line and column of a value in the definition's text. For a missing value, returns the position of the innermost existing
     /// value on its path.
-    pub(crate) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
+    pub(crate) fn locate(&self, location: &DefinitionPath) -> Option<Position> {
         match self {
-            Self::Json { text, .. } => Some(locate::locate(text, place)),
+            Self::Json { text, .. } => Some(locate::locate(text, location)),
             #[cfg(feature = "yaml")]
-            Self::Yaml(document) => document.locate(place),
+            Self::Yaml(document) => document.locate(location),
         }
     }
 }

@@ -4,9 +4,9 @@ use crate::model::{DefinitionPath, DefinitionPathPart, Position};
 
 /// Returns the line and column of a value in a JSON text. For a missing value, returns the position of the innermost existing value on its
 /// path.
-pub(super) fn locate(text: &str, place: &DefinitionPath) -> Position {
+pub(super) fn locate(text: &str, location: &DefinitionPath) -> Position {
     let mut at = skip_blanks(text, 0);
-    for part in place.parts() {
+    for part in location.parts() {
         match find(text, at, part) {
             Some(found) => at = found,
             None => break,
@@ -104,8 +104,8 @@ mod tests {
 
     const TEXT: &str = "{\n  \"a\\u0062\": 1, \"x\": \"}\\\"]\",\n  \"list\": [1, [2, \"ü\"],\n    {\"é\": 1, \"deep\": true}]\n}";
 
-    fn found(place: &DefinitionPath) -> (usize, usize) {
-        let position = locate(TEXT, place);
+    fn found(location: &DefinitionPath) -> (usize, usize) {
+        let position = locate(TEXT, location);
         (position.line, position.column)
     }
 
@@ -113,7 +113,7 @@ mod tests {
     fn a_value_is_found_by_line_and_column() {
         let top = DefinitionPath::default();
 
-        for (place, expected) in [
+        for (location, expected) in [
             (top.clone(), (1, 1)),
             (top.field("ab"), (2, 14)),
             (top.field("x"), (2, 22)),
@@ -121,7 +121,7 @@ mod tests {
             (top.field("list").item(1).item(1), (3, 19)),
             (top.field("list").item(2).field("deep"), (4, 22)),
         ] {
-            assert_eq!(found(&place), expected, "{place}");
+            assert_eq!(found(&location), expected, "{location}");
         }
     }
 

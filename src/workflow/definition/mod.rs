@@ -238,14 +238,14 @@ impl Workflow {
     /// # Errors
     /// Returns a [`WorkflowLoadError`] if the workflow has no agent with this name.
     pub(crate) fn with_flow_of(mut self, agent: &str) -> Result<Self, WorkflowLoadError> {
-        let place = DefinitionPath::default().field("flows").field(agent);
+        let location = DefinitionPath::default().field("flows").field(agent);
         if !self.agents.contains_key(agent) {
             let known = self.agents.keys().map(String::as_str);
-            return Err(WorkflowLoadError::unknown(place, "agent", agent, known));
+            return Err(WorkflowLoadError::unknown(location, "agent", agent, known));
         }
         let unknown = UnknownFields::new(true);
         let flow = json!({"steps": [{"agent": agent}]});
-        let flow = Written::new(&flow, place, &unknown);
+        let flow = Written::new(&flow, location, &unknown);
         let body = Compiler::new(&self.policies).block(&flow, "steps")?;
         let flow = Flow {
             description: None,
@@ -403,8 +403,11 @@ fn problem(error: JsonError) -> Unread {
 fn not_json(error: &serde_json::Error) -> Unread {
     let (line, column) = (error.line(), error.column());
     let message = error.to_string();
-    let place = format!(" at line {line} column {column}");
-    let reason = message.strip_suffix(&place).unwrap_or(&message).to_owned();
+    let location = format!(" at line {line} column {column}");
+    let reason = message
+        .strip_suffix(&location)
+        .unwrap_or(&message)
+        .to_owned();
     let position = (line > 0).then_some(Position {
         file: None,
         line,
@@ -423,11 +426,11 @@ fn check_compaction(definition: &Value, policies: &Policies) -> Result<(), Workf
     if method != Some(CompactionMethod::Truncate) || !has_model {
         return Ok(());
     }
-    let place = DefinitionPath::default()
+    let location = DefinitionPath::default()
         .field("policies")
         .field("compaction");
     let reason = "only the method \"summarise\" uses a model; remove this field";
-    Err(WorkflowLoadError::fields(place.field("model"), reason))
+    Err(WorkflowLoadError::fields(location.field("model"), reason))
 }
 
 /// Reads the section `schemas` of a workflow definition. A JSON Schema is an object, `true` or `false`.
@@ -436,8 +439,8 @@ fn schemas(schemas: BTreeMap<String, Value>) -> Result<BTreeMap<String, Json>, W
         if schema.is_object() || schema.is_boolean() {
             return Ok((name, Json::from(schema)));
         }
-        let place = DefinitionPath::default().field("schemas").field(&name);
-        Err(WorkflowLoadError::shape(place, "a JSON Schema", &schema))
+        let location = DefinitionPath::default().field("schemas").field(&name);
+        Err(WorkflowLoadError::shape(location, "a JSON Schema", &schema))
     });
     read.collect()
 }
@@ -447,9 +450,9 @@ fn checkers(
 ) -> Result<BTreeMap<String, Checker>, WorkflowLoadError> {
     let compiled = schemas.iter().map(|(name, schema)| {
         let checker = Checker::compile(schema).map_err(|reason| {
-            let place = DefinitionPath::default().field("schemas").field(name);
+            let location = DefinitionPath::default().field("schemas").field(name);
             let reason = format!("cannot compile the JSON Schema: {reason}");
-            WorkflowLoadError::fields(place, reason)
+            WorkflowLoadError::fields(location, reason)
         })?;
         Ok((name.clone(), checker))
     });

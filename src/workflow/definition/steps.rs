@@ -58,12 +58,12 @@ impl<'p> Compiler<'p> {
         step: syntax::Step,
         written: &Written<'_>,
     ) -> Result<Step, WorkflowLoadError> {
-        let place = &written.path;
-        self.count(place)?;
+        let location = &written.path;
+        self.count(location)?;
         let common: Common = written.read_some()?;
         for (field, name) in [("id", &common.id), ("as", &common.r#as)] {
             if let Some(name) = name {
-                check_variable(name, &place.field(field))?;
+                check_variable(name, &location.field(field))?;
             }
         }
         let retry = written.field("retry");
@@ -81,18 +81,18 @@ impl<'p> Compiler<'p> {
             escalations,
             into: common.r#as.or(common.id),
             segment: segment.unwrap_or_else(|| at.to_string()),
-            place: place.clone(),
+            location: location.clone(),
         })
     }
 
-    fn count(&mut self, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
+    fn count(&mut self, location: &DefinitionPath) -> Result<(), WorkflowLoadError> {
         self.steps += 1;
         if self.steps <= STEPS {
             return Ok(());
         }
         let (what, found, most) = ("steps", self.steps, STEPS);
         let problem = LoadProblem::TooMany { what, found, most };
-        Err(WorkflowLoadError::new(place.clone(), problem))
+        Err(WorkflowLoadError::new(location.clone(), problem))
     }
 
     fn work(
@@ -101,21 +101,21 @@ impl<'p> Compiler<'p> {
         driven: &Driven,
         written: &Written<'_>,
     ) -> Result<Work, WorkflowLoadError> {
-        let place = &written.path;
+        let location = &written.path;
         Ok(match step {
             syntax::Step::Agent(step) => {
-                let (agent, input) = (step.agent, input(step.input, place)?);
+                let (agent, input) = (step.agent, input(step.input, location)?);
                 self.run(TaskForm::Agent { agent, input }, driven)
             }
             syntax::Step::Tool(step) => {
-                let (tool, input) = (step.tool, input(step.input, place)?);
+                let (tool, input) = (step.tool, input(step.input, location)?);
                 self.run(TaskForm::Tool { tool, input }, driven)
             }
             syntax::Step::Model(step) => {
                 let task = TaskForm::Model {
                     model: step.model,
                     prompt: step.prompt,
-                    input: input(step.input, place)?,
+                    input: input(step.input, location)?,
                     output: step.output,
                 };
                 self.run(task, driven)
@@ -124,7 +124,7 @@ impl<'p> Compiler<'p> {
             syntax::Step::Emit(_) => exchange(emit(written)?, driven),
             syntax::Step::Ask(step) => {
                 let task = TaskForm::Ask {
-                    question: Expression::compile(&step.ask.into(), &place.field("ask"))?,
+                    question: Expression::compile(&step.ask.into(), &location.field("ask"))?,
                     of: step.of,
                     output: step.output,
                 };
@@ -132,7 +132,7 @@ impl<'p> Compiler<'p> {
             }
             syntax::Step::Flow(step) => Work::Flow {
                 flow: step.flow,
-                input: input(step.input, place)?,
+                input: input(step.input, location)?,
             },
             syntax::Step::Parallel(step) => self.parallel(step.join, written)?,
             syntax::Step::ForEach(step) => self.for_each(step, written)?,
@@ -143,18 +143,19 @@ impl<'p> Compiler<'p> {
                 body: self.block(written, "try")?,
                 on_failure: self.block(written, "on_failure")?,
             },
-            syntax::Step::Set(step) => set(&step.set, &place.field("set"))?,
-            syntax::Step::Return(step) => {
-                Work::Return(Expression::compile(&step.r#return, &place.field("return"))?)
-            }
+            syntax::Step::Set(step) => set(&step.set, &location.field("set"))?,
+            syntax::Step::Return(step) => Work::Return(Expression::compile(
+                &step.r#return,
+                &location.field("return"),
+            )?),
             syntax::Step::Fail(step) => Work::Fail {
                 code: step.code.unwrap_or_else(|| "failed".to_owned()),
-                message: Expression::compile(&step.fail.into(), &place.field("fail"))?,
+                message: Expression::compile(&step.fail.into(), &location.field("fail"))?,
             },
             syntax::Step::Steps(_) => {
                 let reason =
                     "a list of steps is allowed only in \"parallel\"; write its steps here";
-                return Err(WorkflowLoadError::fields(place.clone(), reason));
+                return Err(WorkflowLoadError::fields(location.clone(), reason));
             }
         })
     }
@@ -188,8 +189,8 @@ pub(super) fn steps<'v>(
 ) -> Result<Vec<Written<'v>>, WorkflowLoadError> {
     let steps = object.list(field)?;
     if steps.is_empty() {
-        let place = object.path.field(field);
-        return Err(WorkflowLoadError::missing(place, "a list of steps"));
+        let location = object.path.field(field);
+        return Err(WorkflowLoadError::missing(location, "a list of steps"));
     }
     Ok(steps)
 }
@@ -212,14 +213,17 @@ fn driver_work(
     }))
 }
 
-pub(super) fn duplicate_id(place: &DefinitionPath, id: &str) -> WorkflowLoadError {
+pub(super) fn duplicate_id(location: &DefinitionPath, id: &str) -> WorkflowLoadError {
     let name = id.to_owned();
     let reason = "another step of this list has the same ID; choose another ID";
-    WorkflowLoadError::new(place.field("id"), LoadProblem::Name { name, reason })
+    WorkflowLoadError::new(location.field("id"), LoadProblem::Name { name, reason })
 }
 
 /// Checks the length and characters of a variable name or step ID, and that the name is not reserved. A step ID is also a variable name.
-pub(super) fn check_variable(name: &str, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
+pub(super) fn check_variable(
+    name: &str,
+    location: &DefinitionPath,
+) -> Result<(), WorkflowLoadError> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let reason = if !starts || !name.chars().all(plain) {
@@ -233,26 +237,29 @@ pub(super) fn check_variable(name: &str, place: &DefinitionPath) -> Result<(), W
     };
     let name = crate::error::excerpt(name, 80).into_owned();
     Err(WorkflowLoadError::new(
-        place.clone(),
+        location.clone(),
         LoadProblem::Name { name, reason },
     ))
 }
 
-fn set(variables: &Map<String, Value>, place: &DefinitionPath) -> Result<Work, WorkflowLoadError> {
+fn set(
+    variables: &Map<String, Value>,
+    location: &DefinitionPath,
+) -> Result<Work, WorkflowLoadError> {
     let (found, most) = (variables.len(), VARIABLES);
     if found == 0 {
         let expected = "at least one variable";
-        return Err(WorkflowLoadError::missing(place.clone(), expected));
+        return Err(WorkflowLoadError::missing(location.clone(), expected));
     }
     if found > most {
         let what = "names";
         let problem = LoadProblem::TooMany { what, found, most };
-        return Err(WorkflowLoadError::new(place.clone(), problem));
+        return Err(WorkflowLoadError::new(location.clone(), problem));
     }
     let compiled = variables.iter().map(|(name, value)| {
-        let place = place.field(name);
-        check_variable(name, &place)?;
-        Ok((name.clone(), Expression::compile(value, &place)?))
+        let location = location.field(name);
+        check_variable(name, &location)?;
+        Ok((name.clone(), Expression::compile(value, &location)?))
     });
     Ok(Work::Set(
         compiled.collect::<Result<_, WorkflowLoadError>>()?,
@@ -260,9 +267,9 @@ fn set(variables: &Map<String, Value>, place: &DefinitionPath) -> Result<Work, W
 }
 
 /// Compiles the input of a step of a workflow definition. Defaults to the input of the flow.
-fn input(value: Option<Value>, place: &DefinitionPath) -> Result<Expression, WorkflowLoadError> {
+fn input(value: Option<Value>, location: &DefinitionPath) -> Result<Expression, WorkflowLoadError> {
     match value {
-        Some(input) => Expression::compile(&input, &place.field("input")),
-        None => Expression::compile(&"${input}".into(), place),
+        Some(input) => Expression::compile(&input, &location.field("input")),
+        None => Expression::compile(&"${input}".into(), location),
     }
 }

@@ -80,35 +80,35 @@ impl Checker<'_> {
     }
 
     fn step(&mut self, step: &Step) -> Result<(), WorkflowLoadError> {
-        let place = &step.place;
+        let location = &step.location;
         match &step.work {
-            Work::Do(driver_task) => self.task(&driver_task.task, place)?,
-            Work::Flow { input, .. } => self.expression(input, &place.field("input"))?,
+            Work::Do(driver_task) => self.task(&driver_task.task, location)?,
+            Work::Flow { input, .. } => self.expression(input, &location.field("input"))?,
             Work::Parallel { branches, .. } => {
                 for branch in branches {
                     if let Some(input) = &branch.input {
-                        self.expression(input, place)?;
+                        self.expression(input, location)?;
                     }
-                    self.branch(&branch.body, &[], place)?;
+                    self.branch(&branch.body, &[], location)?;
                 }
             }
             Work::ForEach(each) => {
-                self.expression(&each.list, &place.field("for_each"))?;
-                self.branch(&each.body, &[&each.item, "index"], place)?;
+                self.expression(&each.list, &location.field("for_each"))?;
+                self.branch(&each.body, &[&each.item, "index"], location)?;
             }
             Work::Loop { until, body, .. } => self.within(&["iteration"], |checker| {
                 if let Some(until) = until {
-                    checker.test(until, &place.field("until"))?;
+                    checker.test(until, &location.field("until"))?;
                 }
                 checker.block(body)
             })?,
             Work::Choose { on, arms } => {
                 if let Some(on) = on {
-                    self.expression(on, &place.field("match"))?;
+                    self.expression(on, &location.field("match"))?;
                 }
                 for arm in arms {
                     if let Some(test) = &arm.test {
-                        self.within(&[MATCHED], |checker| checker.test(test, place))?;
+                        self.within(&[MATCHED], |checker| checker.test(test, location))?;
                     }
                     self.block(&arm.body)?;
                 }
@@ -119,39 +119,43 @@ impl Checker<'_> {
             }
             Work::Set(variables) => {
                 for (name, value) in variables {
-                    self.expression(value, &place.field("set").field(name))?;
+                    self.expression(value, &location.field("set").field(name))?;
                 }
             }
-            Work::Return(value) => self.expression(value, &place.field("return"))?,
-            Work::Fail { message, .. } => self.expression(message, &place.field("fail"))?,
+            Work::Return(value) => self.expression(value, &location.field("return"))?,
+            Work::Fail { message, .. } => self.expression(message, &location.field("fail"))?,
         }
         self.within(&["result"], |checker| checker.escalations(step))
     }
 
     fn escalations(&mut self, step: &Step) -> Result<(), WorkflowLoadError> {
         for (at, escalation) in step.escalations.iter().enumerate() {
-            let place = step.place.field("escalate").item(at);
-            self.test(&escalation.when, &place.field("when"))?;
+            let location = step.location.field("escalate").item(at);
+            self.test(&escalation.when, &location.field("when"))?;
             match &escalation.handler {
-                Handler::Return(value) => self.expression(value, &place.field("return"))?,
-                Handler::Continue(value) => self.expression(value, &place.field("continue"))?,
-                Handler::Abort(message) => self.expression(message, &place.field("abort"))?,
+                Handler::Return(value) => self.expression(value, &location.field("return"))?,
+                Handler::Continue(value) => self.expression(value, &location.field("continue"))?,
+                Handler::Abort(message) => self.expression(message, &location.field("abort"))?,
                 Handler::Steps(block) => self.block(block)?,
             }
         }
         Ok(())
     }
 
-    fn task(&mut self, task: &TaskForm, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
+    fn task(
+        &mut self,
+        task: &TaskForm,
+        location: &DefinitionPath,
+    ) -> Result<(), WorkflowLoadError> {
         match task {
             TaskForm::Agent { input, .. }
             | TaskForm::Tool { input, .. }
-            | TaskForm::Model { input, .. } => self.expression(input, &place.field("input")),
+            | TaskForm::Model { input, .. } => self.expression(input, &location.field("input")),
             TaskForm::WaitFor { event } => {
-                self.expression(event.expression(), &place.field("wait_for"))
+                self.expression(event.expression(), &location.field("wait_for"))
             }
-            TaskForm::Ask { question, .. } => self.expression(question, &place.field("ask")),
-            TaskForm::Emit { breadcrumb } => self.expression(breadcrumb, &place.field("emit")),
+            TaskForm::Ask { question, .. } => self.expression(question, &location.field("ask")),
+            TaskForm::Emit { breadcrumb } => self.expression(breadcrumb, &location.field("emit")),
         }
     }
 
@@ -161,7 +165,7 @@ impl Checker<'_> {
         &mut self,
         block: &Block,
         locals: &[&str],
-        place: &DefinitionPath,
+        location: &DefinitionPath,
     ) -> Result<(), WorkflowLoadError> {
         let own = assigned(block);
         let hidden = own.iter().map(String::as_str).chain(locals.iter().copied());
@@ -169,7 +173,7 @@ impl Checker<'_> {
             let name = name.to_owned();
             // In a nested `for_each`, `index` intentionally refers to the inner loop.
             if name != "index" {
-                let warning = WorkflowWarning::new(place.clone(), Oddity::Shadowed { name });
+                let warning = WorkflowWarning::new(location.clone(), Oddity::Shadowed { name });
                 self.warnings.push(warning);
             }
         }
@@ -199,18 +203,18 @@ impl Checker<'_> {
     fn expression(
         &self,
         expression: &Expression,
-        place: &DefinitionPath,
+        location: &DefinitionPath,
     ) -> Result<(), WorkflowLoadError> {
-        self.all_known(place, |visit| expression.each_variable(visit))
+        self.all_known(location, |visit| expression.each_variable(visit))
     }
 
-    fn test(&self, test: &Test, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
-        self.all_known(place, |visit| test.each_variable(visit))
+    fn test(&self, test: &Test, location: &DefinitionPath) -> Result<(), WorkflowLoadError> {
+        self.all_known(location, |visit| test.each_variable(visit))
     }
 
     fn all_known(
         &self,
-        place: &DefinitionPath,
+        location: &DefinitionPath,
         each: impl FnOnce(&mut dyn FnMut(&str)),
     ) -> Result<(), WorkflowLoadError> {
         let mut unknown = None;
@@ -224,7 +228,7 @@ impl Checker<'_> {
             Some(name) => {
                 let known = self.visible.iter().map(String::as_str);
                 Err(WorkflowLoadError::unknown(
-                    place.clone(),
+                    location.clone(),
                     "variable",
                     &name,
                     known,

@@ -58,9 +58,9 @@ fn reason(message: &str, position: Option<&Position>) -> String {
     if message.contains("budget breached: Depth") || message.contains("recursion limit exceeded") {
         return format!("nesting deeper than {MAX_LEVELS} levels is not allowed");
     }
-    let place = position.map(|at| format!(" at line {}, column {}", at.line, at.column));
-    let message = place
-        .and_then(|place| message.strip_suffix(&place))
+    let location = position.map(|at| format!(" at line {}, column {}", at.line, at.column));
+    let message = location
+        .and_then(|location| message.strip_suffix(&location))
         .unwrap_or(message);
     let message = message
         .split(", set DuplicateKeyPolicy")
@@ -81,9 +81,9 @@ impl Document {
 
     /// Returns the line and column of a value in the YAML text. For a missing value, returns the position of the innermost existing value
     /// on its path.
-    pub(super) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
+    pub(super) fn locate(&self, location: &DefinitionPath) -> Option<Position> {
         let mut at = &self.0;
-        for part in place.parts() {
+        for part in location.parts() {
             let found = match (part, &at.value) {
                 (DefinitionPathPart::Item(item), Node::List(items)) => items.get(*item),
                 (DefinitionPathPart::Field(name), Node::Object(fields)) => {

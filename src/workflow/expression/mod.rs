@@ -73,11 +73,11 @@ impl Expression {
     /// Compiles a JSON value of a workflow definition into an expression. The caller has checked its depth.
     pub(super) fn compile(
         value: &Value,
-        place: &DefinitionPath,
+        location: &DefinitionPath,
     ) -> Result<Self, WorkflowLoadError> {
         let compiled = match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => Self::literal(value),
-            Value::String(text) => match text::parse(text, place)? {
+            Value::String(text) => match text::parse(text, location)? {
                 text::Parsed::Plain(text) => Self::literal(&Value::String(text)),
                 text::Parsed::Reference(reference) => Self::Reference(reference),
                 text::Parsed::Parts(parts) => Self::Text(parts),
@@ -85,7 +85,7 @@ impl Expression {
             Value::Array(items) => {
                 let items = items.iter().enumerate();
                 let items: Vec<_> = items
-                    .map(|(at, item)| Self::compile(item, &place.item(at)))
+                    .map(|(at, item)| Self::compile(item, &location.item(at)))
                     .collect::<Result<_, _>>()?;
                 Self::List(items)
             }
@@ -93,7 +93,7 @@ impl Expression {
                 let fields = fields.iter();
                 let fields: Vec<_> = fields
                     .map(|(name, field)| {
-                        let compiled = Self::compile(field, &place.field(name))?;
+                        let compiled = Self::compile(field, &location.field(name))?;
                         Ok((name.clone(), compiled))
                     })
                     .collect::<Result<_, WorkflowLoadError>>()?;

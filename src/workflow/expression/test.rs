@@ -57,8 +57,8 @@ impl Test {
         match written.field(field) {
             Some(condition) => Self::compile(&condition),
             None => {
-                let place = written.path.field(field);
-                Err(WorkflowLoadError::missing(place, "a condition"))
+                let location = written.path.field(field);
+                Err(WorkflowLoadError::missing(location, "a condition"))
             }
         }
     }
@@ -69,7 +69,7 @@ impl Test {
         path: &str,
         op: &str,
         value: Option<&Value>,
-        place: &DefinitionPath,
+        location: &DefinitionPath,
     ) -> Result<Self, WorkflowLoadError> {
         let rest = path.trim();
         let rest = rest.strip_prefix('$').unwrap_or(rest);
@@ -78,7 +78,7 @@ impl Test {
         } else {
             "."
         };
-        let one = Comparison::new(variable, &format!("{dot}{rest}"), op, value, place)?;
+        let one = Comparison::new(variable, &format!("{dot}{rest}"), op, value, location)?;
         Ok(Self::Holds(Box::new(one)))
     }
 
@@ -127,23 +127,25 @@ impl Comparison {
         path: &str,
         op: &str,
         value: Option<&Value>,
-        place: &DefinitionPath,
+        location: &DefinitionPath,
     ) -> Result<Self, WorkflowLoadError> {
         let (variable, rest) = split(path).map_err(|reason| {
             let expression = excerpt(path, 80).into_owned();
             let problem = LoadProblem::Expression { expression, reason };
-            WorkflowLoadError::new(place.field("path"), problem)
+            WorkflowLoadError::new(location.field("path"), problem)
         })?;
         let value = value
-            .map(|value| Expression::compile(value, &place.field("value")))
+            .map(|value| Expression::compile(value, &location.field("value")))
             .transpose()?;
         match value {
-            None => Self::new(variable, rest, op, None, place),
-            Some(Expression::Literal(value)) => Self::new(variable, rest, op, Some(&value), place),
+            None => Self::new(variable, rest, op, None, location),
+            Some(Expression::Literal(value)) => {
+                Self::new(variable, rest, op, Some(&value), location)
+            }
             // The value is not known yet. A placeholder that every operator accepts lets the other parts be checked.
             Some(value) => {
                 let stand_in = Value::Bool(true);
-                let mut one = Self::new(variable, rest, op, Some(&stand_in), place)?;
+                let mut one = Self::new(variable, rest, op, Some(&stand_in), location)?;
                 one.value = Some(value);
                 Ok(one)
             }
@@ -155,16 +157,16 @@ impl Comparison {
         rest: &str,
         op: &str,
         value: Option<&Value>,
-        place: &DefinitionPath,
+        location: &DefinitionPath,
     ) -> Result<Self, WorkflowLoadError> {
         let compile = |path: String| {
             let condition = Condition::new(path, op, value.cloned());
             match condition.error() {
                 None => Ok(condition),
                 Some(error) => {
-                    let place = place.field(error.field());
+                    let location = location.field(error.field());
                     Err(WorkflowLoadError::new(
-                        place,
+                        location,
                         LoadProblem::Condition(error.clone()),
                     ))
                 }

@@ -22,7 +22,7 @@ pub(super) enum Parsed {
 
 const OPEN: &str = "${";
 
-pub(super) fn parse(text: &str, place: &DefinitionPath) -> Result<Parsed, WorkflowLoadError> {
+pub(super) fn parse(text: &str, location: &DefinitionPath) -> Result<Parsed, WorkflowLoadError> {
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
@@ -37,7 +37,7 @@ pub(super) fn parse(text: &str, place: &DefinitionPath) -> Result<Parsed, Workfl
         let wrong = |reason: String| {
             let expression = excerpt(after, 80).into_owned();
             WorkflowLoadError::new(
-                place.clone(),
+                location.clone(),
                 LoadProblem::Expression { expression, reason },
             )
         };

@@ -129,11 +129,11 @@ pub(super) fn check_names<T>(
     named: &BTreeMap<String, T>,
 ) -> Result<(), WorkflowLoadError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    let place = DefinitionPath::default().field(section);
+    let location = DefinitionPath::default().field(section);
     if named.len() > NAMES {
         let (what, found, most) = ("names", named.len(), NAMES);
         let problem = LoadProblem::TooMany { what, found, most };
-        return Err(WorkflowLoadError::new(place, problem));
+        return Err(WorkflowLoadError::new(location, problem));
     }
     for name in named.keys() {
         let reason = if name.is_empty() {
@@ -147,7 +147,7 @@ pub(super) fn check_names<T>(
         };
         let name = excerpt(name, 80).into_owned();
         return Err(WorkflowLoadError::new(
-            place,
+            location,
             LoadProblem::Name { name, reason },
         ));
     }

@@ -241,9 +241,9 @@ impl<'v> Written<'v> {
         for name in unknown {
             let path = self.path.field(name);
             if others.contains(&name.as_str()) {
-                let place = kind.map_or("here".to_owned(), |kind| format!("next to {kind:?}"));
+                let location = kind.map_or("here".to_owned(), |kind| format!("next to {kind:?}"));
                 let names = names.join(", ");
-                let reason = format!("unknown field {place}; known fields: {names}");
+                let reason = format!("unknown field {location}; known fields: {names}");
                 return Err(WorkflowLoadError::fields(path, reason));
             }
             // Above the maximum number of unknown fields the definition is refused, so further suggestions would only take time.
