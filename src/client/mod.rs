@@ -138,8 +138,12 @@ impl Client {
     /// cloned.
     ///
     /// Use this for a store that is no source of events, or for a service whose events come over
-    /// another channel, such as NATS. The client only listens, from the time of the subscription. A
-    /// lost event delays a reply by at most 5 s.
+    /// another channel, such as NATS. The client receives events from the time of the subscription,
+    /// and acknowledges them. A lost event delays a reply by at most 5 s.
+    ///
+    /// Do not pass a source that [shares](EventSource::is_shared) its events with the workers, such
+    /// as a NATS source with a `group`: the client would take events from the workers. Pass a source
+    /// without a group.
     ///
     /// # Examples
     /// ```
@@ -303,7 +307,8 @@ impl Client {
     /// Use this after the cause of a failure is removed. A worker starts the run at its next check
     /// of the ledger, within [`sweep_every`](crate::runtime::RuntimeBuilder::sweep_every) (5 s by
     /// default). The dead letter of the run stays in the store. Calls to external services can
-    /// happen again, because their idempotency key changes.
+    /// happen again, because their idempotency key changes. If the trigger has a later version by
+    /// then, the repeated run ends as superseded.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`]; [`ClientError::Store`] if the run is unknown or in another state.
@@ -368,7 +373,8 @@ impl Client {
     ///
     /// Use this when a breadcrumb starts no run, or to debug a subscription. The report covers the
     /// workers that were recorded in the last 24 h. It evaluates the current version of the
-    /// breadcrumb as a created one. The call reads the breadcrumb, its runs and all worker records.
+    /// breadcrumb: version 1 as a creation, a later version as an update. The call reads the
+    /// breadcrumb, its runs and all worker records.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`]; [`ClientError::Store`] if the breadcrumb does not exist or a store operation fails.

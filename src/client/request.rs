@@ -61,7 +61,9 @@ impl NewClientRequest {
     /// breadcrumb must be equal in all fields, so it must not contain a new timestamp. Different
     /// executors can use the same key. A cancelled request keeps its key.
     ///
-    /// A key of another length makes [`send`](Self::send) fail with [`ClientError::Store`].
+    /// A key of another length makes [`send`](Self::send) fail with [`ClientError::Store`]. So does
+    /// any key on a store without [`keyed_requests`](crate::store::Capabilities::keyed_requests),
+    /// such as a store in [`WithLedger`](crate::WithLedger).
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self

@@ -297,7 +297,7 @@ impl ExecutionContext {
     /// Returns the context of the breadcrumb under a key, or an error if [`get`](Self::get) returns `None`. The key belongs to a context
     /// source of one item, or is the trigger's alias.
     ///
-    /// Return the error from `execute` with `?`. A source that found nothing is retried, and a
+    /// Return the error from `execute` with `?`. If the source found nothing, the run is retried. A
     /// wrong key fails the run at once.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ pub struct Profile {
     pub kind: Cow<'static, str>,
     /// The schemas that the executor may write, apart from dead letters. `None` (the default) permits any schema.
     ///
-    /// A write with another schema fails the attempt, and nothing of the response is committed.
+    /// A response with another schema fails the run without a retry, and is not committed.
     pub responds_with: Option<Vec<String>>,
     /// SHA-256 hash, in hexadecimal, of the definition that the executor was built from. Written to the `creator` of its responses.
     pub definition: Option<String>,

@@ -45,8 +45,8 @@ pub struct Backlog {
 
 /// The due runs of an executor: runs that no worker has claimed although they could start.
 ///
-/// A value that stays high means too few workers, a limit on concurrency or rate, or an ordering
-/// key that serialises the runs.
+/// Runs of a paused executor count too. A value that stays high means too few workers, a pause, a
+/// limit on concurrency or rate, or an ordering key that serialises the runs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Due {

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 /// triggers still run. Failed runs wait until a run succeeds; one of them at a time is retried as a probe.
 ///
 /// Listed in [`Health::open_breakers`](super::Health::open_breakers). The first probe starts 5 s
-/// after the breaker opened. The pause doubles after each failed probe, up to 60 s, and a success
-/// of any run closes the breaker. Permanent errors do not open it. Each runtime has its own
-/// breakers, in memory only.
+/// after the breaker opened. The pause doubles after each failed probe, up to 60 s. The success of
+/// any run that started after the breaker opened closes the breaker. Permanent errors do not open
+/// it. Each runtime has its own breakers, in memory only.
 ///
 /// An open breaker usually means that an external service is down. No action is needed when it
 /// recovers.

@@ -52,8 +52,9 @@ pub struct Health {
     pub ready: bool,
     /// The reasons why the runtime is not ready, for people. Empty if the runtime is ready.
     ///
-    /// The reasons are a start, a stop, an unavailable source, a store that fails, a thread that an
-    /// executor blocks for more than 5 s, and slots for blocking tools that are all stuck.
+    /// The reasons are a runtime that is starting, stopping, not running or not [live](Self::live),
+    /// an unavailable source, a store that fails, a thread that an executor blocks for more than
+    /// 5 s, and slots for blocking tools that are all stuck.
     pub problems: Vec<String>,
     /// The executors whose circuit breaker is open. An open breaker does not make the runtime unready, because it concerns only
     /// one executor.

@@ -128,10 +128,11 @@ pub enum RunEnd {
     ///
     /// Only [`redo`](super::RunLedger::redo) repeats the run.
     Failed(DeadLetter),
-    /// The executor had nothing to do for the trigger. The reason is `gone`, `unmatched` or `own`.
+    /// The executor had nothing to do for the trigger. The reason is `gone`, `unmatched`, `own` or `hop_limit`.
     ///
     /// `gone` means that the trigger was deleted. `unmatched` means that no subscription matches
     /// it, see [`UNMATCHED`](Self::UNMATCHED). `own` means that the executor itself wrote it.
+    /// `hop_limit` means that the trigger is a dead letter at the hop limit.
     Skipped(&'static str),
     /// The run ends without a response, because a later version of its trigger has its own run.
     Superseded,

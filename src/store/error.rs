@@ -92,7 +92,7 @@ pub enum StoreError {
     /// The state of the run does not permit the operation.
     ///
     /// Read the state with [`RunLedger::runs`](super::RunLedger::runs). For example,
-    /// [`redo`](super::RunLedger::redo) needs a failed run, and
+    /// [`redo`](super::RunLedger::redo) needs a failed or unmatched run, and
     /// [`resume`](super::RunLedger::resume) a suspended run.
     #[error("cannot {operation} {run}: it is {state}")]
     WrongState {

@@ -406,7 +406,7 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// that it used last, and the ledgers that a runtime uses. [`WithLedger`] adds a durable ledger instead.
     ///
     /// A program uses the ledger to list, cancel and redo runs. [`Client`](crate::Client) has the
-    /// same operations for services, and adds a ledger to a store that has none.
+    /// same operations for services. It needs a store with a ledger, and adds none.
     // The lifetime has a name because mockall cannot elide it.
     #[expect(
         clippy::needless_lifetimes,

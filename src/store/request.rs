@@ -33,8 +33,8 @@ use std::time::Duration;
 ///
 /// Use it when a client may send the same order twice, for example after a timeout. The repeated
 /// call returns the first breadcrumb and creates nothing.
-/// [`Client::request`](crate::Client::request) with a key does the same, and also waits for the
-/// response.
+/// [`Client::request`](crate::Client::request) with a key does the same, and returns a handle that
+/// can wait for the response.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NewRequest {

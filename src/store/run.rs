@@ -210,8 +210,9 @@ impl From<RunRef> for NewRun {
 
 /// The state of a run in the ledger.
 ///
-/// A run starts as ready and ends in one of the last four states. Only a
-/// [redo](super::RunLedger::redo) leaves one of these, see the diagram of
+/// A run starts as ready and ends in one of the last four states. A
+/// [redo](super::RunLedger::redo) can make a failed or skipped run ready again. In one rare case,
+/// an [enqueue](super::RunLedger::enqueue) can too. See the diagram of
 /// [`RunLedger`](super::RunLedger).
 ///
 /// ```
@@ -243,7 +244,7 @@ pub enum RunState {
     Failed,
     /// The executor had nothing to do, so the run ended without a response.
     ///
-    /// [`Run::reason`](super::Run::reason) is `gone`, `unmatched` or `own`, see
+    /// [`Run::reason`](super::Run::reason) is `gone`, `unmatched`, `own` or `hop_limit`, see
     /// [`RunEnd::Skipped`](super::RunEnd::Skipped).
     Skipped,
     /// The run ended without a response, because a later version of its trigger ran instead.

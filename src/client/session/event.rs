@@ -68,7 +68,8 @@ pub enum TurnEvent {
     /// The model call is repeated: a worker was lost, an attempt failed, or the answer was not usable. Discard the text since the last
     /// event of another kind. In rare cases that text is not repeated, and only the [end](Self::End) has it.
     Restarted {
-        /// The number of the new attempt of the model call, counted from 1.
+        /// The number of the run's attempt that repeats the call, counted from 1. It stays the same if the run repeats the call within
+        /// one attempt.
         attempt: u32,
     },
     /// An agent calls a tool during the turn.
@@ -138,10 +139,10 @@ pub enum TurnEnd {
         /// wrote no response.
         text: String,
     },
-    /// The turn failed for good: its run ended as failed.
+    /// The turn failed for good: its run ended as failed, or its answer reports an error.
     ///
-    /// An answer with the status `error` also counts as failed.
-    /// [`Client::redo`](crate::client::Client::redo) repeats a failed run.
+    /// [`Client::redo`](crate::client::Client::redo) repeats a failed run. An answer with the status
+    /// `error` also counts as a failed turn, but its run is done and cannot be redone.
     Failed {
         /// The code of the last error of the turn's run.
         code: String,

@@ -43,7 +43,7 @@ use std::sync::Arc;
 pub struct PastTurn {
     /// The ID of the turn's request, for [`Client::attach`].
     ///
-    /// It is the same string as [`Turn::request`](super::Turn::request) returns, so it connects a
+    /// It equals [`RequestHandle::id`] of [`Turn::request`](super::Turn::request), so it connects a
     /// past turn with an open one.
     pub request: String,
     /// The text of the message that the turn answers.

@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep_until};
 ///
 /// The await of [`Session::send`] creates a turn, and so do
 /// [`Session::resume`](super::Session::resume) and
-/// [`Session::open_turns`](super::Session::open_turns). A turn reads nothing until
+/// [`Session::open_turns`](super::Session::open_turns). A turn reads no events until
 /// [`next`](Self::next) is called.
 ///
 /// # Examples
