@@ -68,8 +68,8 @@ pub enum ReplyError {
     },
     /// The run of the request has not ended within the timeout, and continues.
     ///
-    /// Without a `state`, no worker has received the trigger: start a worker, or check the executor
-    /// ID. With a `question`, answer it with [`Questions`](super::Questions).
+    /// Without a `state`, usually no worker has received the trigger: start a worker, or check the
+    /// executor ID. With a `question`, answer it with [`Questions`](super::Questions).
     #[error(
         "{run} has not ended within {after:?}; the run {}; wait again, or cancel the request",
         describe(*state, question.is_some())
@@ -79,7 +79,8 @@ pub enum ReplyError {
         run: RunRef,
         /// The timeout of the wait for the run.
         after: Duration,
-        /// The state of the run. `None` if no worker has enqueued it.
+        /// The state of the run. `None` if no worker has enqueued it, if the ledger has deleted it, or if the store did not answer the
+        /// last read.
         state: Option<RunState>,
         /// The open question to a person, if the run waits for the person's answer.
         question: Option<Box<QuestionView>>,
