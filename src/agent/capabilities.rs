@@ -46,8 +46,7 @@ pub struct AgentCapabilities {
     /// Defaults to `false`.
     ///
     /// The schemas must also be in `responds_with`. Grant this only to agents whose input you
-    /// trust: a
-    /// definition can name tools that the agent itself may not call.
+    /// trust: a definition can name tools that the agent itself may not call.
     pub can_spawn_agents: bool,
 }
 

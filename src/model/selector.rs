@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// Selection of breadcrumbs by schema name, tags and conditions on the context. All parts must match. A clone copies a pointer.
+/// Selection of breadcrumbs by schema name, tags and conditions on the context. A clone copies a pointer.
 ///
 /// Subscriptions, queries, wakes and waits take selectors. A breadcrumb matches only if its schema
 /// name, its tags and all conditions match. Two selectors are equal if all of their parts are

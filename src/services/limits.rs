@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 /// Limits of one run of a workflow, set by `policies.limits` of the workflow's definition.
 /// [`Services::limits`](crate::Services::limits) is the maximum that a definition can set.
 ///
-/// A definition with a limit above the maximum does not load.
+/// A workflow with a limit above the maximum can be read, but does not start: its assembly with the services fails.
 ///
 /// # Examples
 /// ```

@@ -71,8 +71,9 @@ pub struct ToolSettings {
     pub approvals: Vec<Approval>,
     /// If `true`, the result of the tool is the answer of the calling agent. Defaults to `false`.
     ///
-    /// An agent that calls such a tool ends with the output of the tool and does not call its model again. An error does not end the run:
-    /// the model receives the error as from any other tool. Requests in breadcrumbs are answered as usual.
+    /// An agent that calls such a tool ends with the output of the tool and does not call its model again, unless the model calls other
+    /// tools in the same turn. An error does not end the run: the model receives the error as from any other tool. Requests in breadcrumbs
+    /// are answered as usual.
     ///
     /// For tool requests that a model writes as JSON, `"return_to_llm": false` has the same meaning.
     pub returns_to_user: bool,

@@ -142,8 +142,8 @@ pub struct OutputSlot {
 impl OutputSlot {
     /// Creates an optional output that an agent submits in addition to its answer. The value is any JSON object.
     ///
-    /// The name follows the rules of a [tool name](crate::tool::Tool::name) and differs from those
-    /// of the agent's tools. The model reads the description.
+    /// The name must follow the rules of a [tool name](crate::tool::Tool::name), which are not
+    /// checked here, and differ from the names of the agent's tools. The model reads the description.
     #[must_use]
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         Self {
@@ -183,7 +183,8 @@ fn any_object() -> Json {
 /// or agents, the model receives an error.
 ///
 /// Each field is at least 1 second. A missing field has its default, and an unknown field is an
-/// error. A timeout cancels nothing: a late answer has no effect.
+/// error. A timeout cancels nothing: the other agent or service may still do its work. An answer
+/// after the model has received the error has no effect.
 ///
 /// # Examples
 /// ```

@@ -8,7 +8,7 @@
 //! | checked value | time of the check | `Deny` | `Retry` |
 //! |---|---|---|---|
 //! | [input](Guardrail::input) | before each model request | the model is not called, the run fails | same as `Deny` |
-//! | [output](Guardrail::output), the final text | before the run ends | the run fails | the model receives the reason and answers again |
+//! | [output](Guardrail::output), the final text | before the run ends | the run fails | the model receives the reason and answers again, once in a run; then the run fails |
 //! | [output](Guardrail::output), a submitted output | before the call succeeds | the call has the error `denied` | the error `try_again` |
 //! | [tool call](Guardrail::tool_call) | before the tool is called | the call has the error `denied` | the error `try_again` |
 //! | [tool result](Guardrail::tool_result) | before the model receives it | the call has the error `denied` | the error `try_again` |

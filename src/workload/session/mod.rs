@@ -158,6 +158,9 @@ impl Conversation {
     /// unique in the session, such as a run ID. A turn that runs while an entry is added fails with
     /// a conflict.
     ///
+    /// An entry of messages with more than 512 KiB of JSON is shortened without an error: only its first and last message remain, with
+    /// texts of at most 128 KiB.
+    ///
     /// # Errors
     /// Returns [`SessionError::Conflict`] if another writer changed the log since `to` was read, and the errors of
     /// [`load`](Self::load).
