@@ -51,7 +51,8 @@ pub(super) fn check(declared: &[Declaration]) -> Findings {
     found
 }
 
-/// Returns the index and the problem of each subscription that conflicts with an earlier one, or that an earlier one makes superfluous.
+/// Finds each subscription that conflicts with an earlier subscription of `all`, or that an earlier subscription makes superfluous. Returns
+/// the index of each such subscription in `all`, and the problem.
 pub(super) fn shadows(all: &[Subscription]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, one) in all.iter().enumerate() {

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct Report {
     /// The checked definitions, in the order of the sources.
     pub definitions: Vec<Checked>,
-    /// The problems of all definitions together: cycles, and schemas that no definition writes.
+    /// The problems of the definitions in combination: cycles of executors, and subscribed schemas that no definition writes.
     ///
     /// All of them are warnings: they depend on definitions and services that the check may not
     /// know.
@@ -49,7 +49,7 @@ impl Checked {
 }
 
 impl Report {
-    /// Returns the number of findings of a severity in the report.
+    /// Returns the number of findings with the severity `severity` in the report.
     ///
     /// The count includes the joint findings. A finding about omitted problems counts once.
     ///

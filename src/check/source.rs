@@ -30,7 +30,7 @@ pub(super) enum Parsed<'p> {
 }
 
 impl<'s> CheckSource<'s> {
-    /// Creates a source from a definition in JSON, which is checked in strict mode. The name identifies the source in reports.
+    /// Creates a source from a definition in JSON. The source is checked in strict mode. The name identifies the source in reports.
     ///
     /// ```
     /// use universal_executor::check::{Check, CheckSource, Kind};
@@ -47,7 +47,7 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Creates a source from a definition in YAML, which is checked in strict mode. The name identifies the source in reports.
+    /// Creates a source from a definition in YAML. The source is checked in strict mode. The name identifies the source in reports.
     #[cfg(feature = "yaml")]
     #[must_use]
     pub fn yaml(name: impl Into<Cow<'s, str>>, text: impl Into<Cow<'s, str>>) -> Self {
@@ -57,7 +57,7 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Creates a source from the text of a file, which is checked in strict mode. Returns `None` for an unknown file extension.
+    /// Creates a source from the text of a file. The source is checked in strict mode. Returns `None` for an unknown file extension.
     ///
     /// The extension determines the format: `.json` or, with the feature `yaml`, `.yaml` or `.yml`. The source does not read the file.
     ///
@@ -82,7 +82,7 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Creates a source from a breadcrumb of a store or a server, which is checked without strict mode.
+    /// Creates a source from a breadcrumb of a store or a server. The source is checked without strict mode.
     ///
     /// The name is the title, at most 80 bytes of it, and the ID. The schema of the breadcrumb
     /// decides the [`Kind`](super::Kind). Findings have no line and column.
@@ -119,7 +119,7 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Returns the name of the source of a definition in reports.
+    /// Returns the name by which reports identify this source.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -147,7 +147,7 @@ impl Parsed<'_> {
         }
     }
 
-    /// Returns the line and column of a definition path in the source text, or `None` if the source is a breadcrumb.
+    /// Returns the line and column of the value at a definition path, or `None` if the source is a breadcrumb.
     pub(super) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         match self {
             Self::Text(document) => document.locate(place),

@@ -103,7 +103,7 @@ fn check_workflow(
     }
 }
 
-/// Returns a warning about a workflow as a finding of the check. An unknown field has the severity of the mode.
+/// Converts a warning about a workflow to a finding of the check. An unknown field has the severity of the mode.
 fn of_warning(warning: &WorkflowWarning, mode: Severity) -> Finding {
     let mut finding = warning.finding();
     match &warning.oddity {
@@ -119,7 +119,7 @@ fn of_warning(warning: &WorkflowWarning, mode: Severity) -> Finding {
     finding
 }
 
-/// Checks the entry of the workload: the flow or the agent that a request starts.
+/// Checks the workload's entry: the flow or agent that starts when a request names no flow.
 fn check_entry(
     context: &mut Context<'_>,
     place: &DefinitionPath,

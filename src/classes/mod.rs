@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum length of an error chain, in errors, in the search for a class. A longer chain may be a cycle.
+/// Maximum number of errors of one error chain that the search for a class inspects. A longer chain may be a cycle.
 const DEPTH: usize = 16;
 
 /// Returns the retry class of an error: its own class, or the class of the first source that has one.
@@ -55,12 +55,12 @@ pub(crate) fn verdict(error: &(dyn Error + 'static)) -> Verdict {
     class_of(error).verdict
 }
 
-/// Returns the retry decision of an error or of its sources, or `None` if they have no decision.
+/// Returns the first retry decision in an error chain, or `None` if no error of the chain has a decision.
 pub(crate) fn decided(error: &(dyn Error + 'static)) -> Option<Verdict> {
     find(error).0
 }
 
-/// Searches an error chain from the outermost error, and returns the first retry decision and the first code.
+/// Searches an error chain from the outermost error, and returns the first retry decision and the first error code.
 fn find(error: &(dyn Error + 'static)) -> (Option<Verdict>, Option<&'static str>) {
     let (mut verdict, mut code) = (None, None);
     let mut link = Some(error);

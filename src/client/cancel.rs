@@ -27,8 +27,8 @@ pub enum Cascade {
 /// Maximum number of runs that one call of [`Client::cancel`] ends.
 const MOST_CANCELLED: usize = 10_000;
 
-/// Maximum number of breadcrumbs that are read to find a breadcrumb of a run that is missing in the ledger. The search starts with the
-/// newest breadcrumb.
+/// Maximum number of breadcrumbs that a cancellation searches for a breadcrumb of the run, if the ledger does not have the run. The search
+/// starts with the newest breadcrumb.
 const MOST_ANSWERS: usize = 20;
 
 impl Client {
@@ -125,7 +125,7 @@ impl Client {
         Ok(is_ended(cancelled))
     }
 
-    /// Returns `true` if the store has a breadcrumb that a run wrote. A store that does not record writers has no evidence.
+    /// Returns `true` if the store has a breadcrumb that the run `run` wrote. A store that does not record writers has no evidence.
     async fn has_answer(&self, run: &RunRef, trigger: &Breadcrumb) -> Result<bool, ClientError> {
         if !self.store.capabilities().lineage {
             return Ok(false);
@@ -145,8 +145,8 @@ impl Client {
         Ok(writers.contains(run))
     }
 
-    /// Cancels the runs that the breadcrumbs of a run triggered, directly or through other runs. Returns the number of runs that were
-    /// ended.
+    /// Cancels the runs that the breadcrumbs of the run `run` triggered, directly or through other runs. Returns the number of runs that
+    /// were ended.
     pub(super) async fn cancel_children(&self, run: &RunRef) -> Result<usize, ClientError> {
         let name = |run: &RunRef| {
             (
@@ -171,7 +171,8 @@ impl Client {
         Ok(ended)
     }
 
-    /// Returns the runs that a run's breadcrumbs triggered. Only breadcrumb versions that the store recorded as writes of this run count.
+    /// Returns the runs that the breadcrumbs of the run `parent` triggered. Only breadcrumb versions that the store recorded as writes of
+    /// this run count.
     pub(super) async fn children(&self, parent: &RunRef) -> Result<Vec<RunRef>, ClientError> {
         let mut children = Vec::new();
         let Some(run) = self.run(parent).await? else {
@@ -198,8 +199,8 @@ impl Client {
     }
 }
 
-/// Returns the reference under which a worker would add a run for a trigger to the ledger. The lease and the ordering key of the executor's
-/// profile are missing, because only a worker knows the profile.
+/// Returns the run's reference as a worker would add it to the ledger when it receives the trigger. The lease and the ordering key of the
+/// executor's profile are missing, because only a worker knows the profile.
 fn received(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     let version = run.trigger_version;
     let event = match version {
@@ -211,7 +212,7 @@ fn received(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     RunRef::of(Arc::clone(&run.executor), &event).ordered_by(session)
 }
 
-/// Returns `true` if a cancellation ended a run that was not over.
+/// Returns `true` if the cancellation with the result `cancelled` ended the run.
 fn is_ended(cancelled: Cancelled) -> bool {
     match cancelled {
         Cancelled::Waiting | Cancelled::Running => true,

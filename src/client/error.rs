@@ -45,7 +45,7 @@ pub enum ClientError {
         /// The first 300 bytes of the string that is not a request ID.
         id: String,
     },
-    /// An earlier request with the same executor and idempotency key has a breadcrumb with different content.
+    /// An earlier request has the same executor and idempotency key, but its breadcrumb differs from the breadcrumb of the new request.
     ///
     /// The caller reused a key for another request, or the breadcrumb contains a value that
     /// changes, such as a timestamp. Use another key, or send the original breadcrumb.
@@ -110,7 +110,7 @@ pub enum ClientError {
         /// The first 300 bytes of the cursor or request ID.
         turn: String,
     },
-    /// The store of the client does not record writers, so it has no chat sessions.
+    /// The client's store does not record the writers of breadcrumbs, so the client has no chat sessions.
     ///
     /// A store in [`WithLedger`](crate::WithLedger) has no
     /// [lineage](crate::store::Capabilities::lineage), so it cannot have sessions.

@@ -62,8 +62,8 @@ pub struct ExecutorReport {
     ///
     /// With 0, the version runs nowhere: it was stopped, or its workers stored no record for 30 s.
     pub live_workers: usize,
-    /// Result of each subscription of the executor: matched, or the first test that failed. An error if a worker with another version of
-    /// this crate wrote subscriptions that this version cannot read. The text of the error quotes the subscriptions; the `Display` of
+    /// Result of each subscription of the executor: matched, or the first condition that failed. An error if a worker with another version
+    /// of this crate wrote subscriptions that this version cannot read. The text of the error quotes the subscriptions; the `Display` of
     /// [`TriggerReport`] removes credentials from it.
     #[serde(serialize_with = "explanation_or_error")]
     pub explanation: Result<Explanation, DefinitionError>,
@@ -112,7 +112,7 @@ pub(super) async fn explain(
     })
 }
 
-/// Checks that a live worker has an executor that a new breadcrumb triggers.
+/// Checks that a live worker has the executor `executor`, and that the breadcrumb `new` triggers this executor.
 ///
 /// # Errors
 /// [`ClientError::NoListener`] with the reason.
@@ -158,7 +158,7 @@ pub(super) async fn check_listener(
     })
 }
 
-/// Serializes the explanation of a subscription match, or an object with the error.
+/// Serializes the explanation of a subscription match. If the subscriptions cannot be read, serializes an object with the read error.
 fn explanation_or_error<S: Serializer>(
     explanation: &Result<Explanation, DefinitionError>,
     serializer: S,

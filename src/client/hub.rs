@@ -179,7 +179,7 @@ impl Drop for Task {
     }
 }
 
-/// Passes the events of the store to the waits of a client until there have been no waits for [`IDLE`].
+/// Passes store events to the waits of a client, until the client has been without open waits for the duration [`IDLE`].
 async fn follow(mut task: Task) {
     let shared = Arc::clone(&task.shared);
     let events = async {
@@ -227,7 +227,7 @@ async fn deliver(shared: &Shared, mut deliveries: Deliveries) {
     }
 }
 
-/// Returns once the client has had no waits for [`IDLE`].
+/// Returns after the client has been without open waits for the duration [`IDLE`].
 async fn idle(shared: &Shared) {
     let mut since: Option<Instant> = None;
     loop {

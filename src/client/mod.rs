@@ -335,7 +335,8 @@ impl Client {
         redone.map_err(|error| ClientError::of_store(format!("redo {run}"), error))
     }
 
-    /// Lists the workers of the store, the most recently recorded first. Workers that stopped are listed for 24 h.
+    /// Lists the workers of the store, sorted by the time when each worker last stored its record, the latest first. Workers that stopped
+    /// are listed for 24 h.
     ///
     /// A worker counts as [live](Worker::is_live) for 30 s after it last stored its record. It
     /// stores the record every 10 s. Use this for an overview page, or to check that a deployment

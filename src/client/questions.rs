@@ -128,8 +128,8 @@ impl Questions {
         Ok(open)
     }
 
-    /// Returns the questions to people, without forged questions. If the store records writers, the writer must be the executor in the
-    /// question, because anyone can write a copy with other arguments.
+    /// Returns the questions in `found`, except questions whose recorded writer is not the executor that they name. If the store records
+    /// writers, the writer must be the executor in the question, because anyone can write a copy with other arguments.
     pub(super) async fn genuine(
         &self,
         found: &[Arc<Breadcrumb>],
@@ -477,8 +477,8 @@ fn is_closed(run: &Run, question: &QuestionView) -> bool {
     run.state.is_over() || !waits_for(run, question)
 }
 
-/// Returns the deadline of a question if the deadline is over. The current time is the store's time as estimated from the run, or the time
-/// of this process without a run.
+/// Returns the deadline of a question if the deadline has passed, or `None` otherwise. The current time is the store's time as estimated
+/// from the run, or the time of this process without a run.
 ///
 /// An answer at the deadline counts until a worker has claimed the run, which is due at the deadline.
 fn expired(question: &QuestionView, run: Option<&Run>) -> Option<Timestamp> {

@@ -54,8 +54,8 @@ impl Client {
         })
     }
 
-    /// Returns the runs that wrote the breadcrumbs of a query, such as responses or dead letters. Only runs of `executor` on these
-    /// `triggers` count.
+    /// Returns the runs that wrote the breadcrumbs that a query selects, such as responses or dead letters. Only runs of `executor` on
+    /// these `triggers` count.
     pub(super) async fn writers(
         &self,
         executor: &Arc<str>,

@@ -66,8 +66,8 @@ impl Reply {
             .and_then(|id| self.written.iter().find(|one| one.id == id))
     }
 
-    /// Returns the current versions of all breadcrumbs that the run of the request wrote, in order. They include the questions that the run
-    /// asked before its response. Breadcrumbs that were deleted since are omitted.
+    /// Returns the current versions of all breadcrumbs that the request's run wrote, in the order of the writes. They include the questions
+    /// that the run asked before its response. Breadcrumbs that were deleted since are omitted.
     #[must_use]
     pub fn written(&self) -> &[Arc<Breadcrumb>] {
         &self.written
@@ -125,7 +125,7 @@ async fn timed<T>(
         .unwrap_or(Ok(None))
 }
 
-/// Waits until a run is over, and returns its row of the ledger.
+/// Waits until a run is over, and returns the run's record from the ledger.
 async fn ended(client: &Client, run: &RunRef) -> Result<Run, ClientError> {
     let listener = client.hub.listen(run.trigger_id);
     let mut pause = PAUSES.0;

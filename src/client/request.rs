@@ -9,7 +9,7 @@ use crate::store::{BreadcrumbStoreExt as _, NewRequest, RunRef, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request to an executor that is not sent yet. Created by [`Client::request`], and sent by [`send`](Self::send).
+/// An unsent request to an executor. Created by [`Client::request`], and sent by [`send`](Self::send).
 ///
 /// Without a call of `send`, nothing is written. A clone is a second request: with a key, both lead
 /// to the same run.
@@ -69,8 +69,8 @@ impl NewClientRequest {
         self
     }
 
-    /// Requires a live worker for the request. Without one, [`send`](Self::send) writes nothing and fails with
-    /// [`ClientError::NoListener`]. The worker must have the request's executor, with subscriptions that match the breadcrumb.
+    /// Requires that a live worker can answer the request: otherwise, the request is not sent. Without such a worker, [`send`](Self::send)
+    /// fails with [`ClientError::NoListener`]. The worker must have the request's executor, with subscriptions that match the breadcrumb.
     ///
     /// The check costs one read of the worker records. It is a snapshot: the worker can stop
     /// between the check and the answer. Defaults to no check.

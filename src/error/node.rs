@@ -27,7 +27,7 @@ impl ErrorClass {
     /// The code of an error without a class, for logs and metrics.
     pub(crate) const UNKNOWN: &'static str = "error";
 
-    /// Returns the decision about a retry of the failed operation, with the minimum delay.
+    /// Returns the decision about a retry of the failed operation: never, or after a minimum delay.
     ///
     /// The delay is a minimum: the backoff of the run can be longer.
     #[must_use]

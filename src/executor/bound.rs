@@ -140,8 +140,8 @@ async fn refusal(
     Ok(allowed.refusal(target.schema_name.as_deref()))
 }
 
-/// Returns a run's write with the reserved tags of the breadcrumb that it updates. A store without a ledger recognises the writes
-/// of a run by reserved tags, so a patch can neither add nor remove one.
+/// Adds the reserved tags of the stored breadcrumb to an update's tags, so that the update removes no reserved tag. A store without a
+/// ledger recognises the writes of a run by reserved tags, so a patch can neither add nor remove one.
 ///
 /// # Errors
 /// The inner error is the reason of the refusal if a patch adds a reserved tag. The outer error is a [`StoreError`] if the

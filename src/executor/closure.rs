@@ -184,7 +184,7 @@ impl<S> ExecutorBuilder<S> {
         self
     }
 
-    /// Sets a state that the executor's closure needs, for example a connection pool. Each call of the closure receives a clone.
+    /// Sets the state that the executor passes to its closure, for example a connection pool. Each call of the closure receives a clone.
     ///
     /// A state in memory is lost at a restart. Wrap a type without a cheap `Clone` in an `Arc`.
     ///

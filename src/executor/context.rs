@@ -397,7 +397,7 @@ impl ExecutionContext {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Returns the hints of schemas. A test can set the hints; otherwise they come from the schema definitions in the store.
+    /// Returns the hints of the given schemas. A test can set the hints; otherwise they come from the schema definitions in the store.
     pub(super) async fn hints_of(
         &self,
         mut schemas: Vec<String>,

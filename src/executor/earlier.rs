@@ -10,8 +10,8 @@ use crate::model::{Event, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, Claim, Commit, Query, RunEnd, RunRef, answered, run_tag};
 use std::time::Duration;
 
-/// Adds the response breadcrumbs to the claim of an ended run. The breadcrumbs are read from the store, because the in-memory ledger does
-/// not record them.
+/// Adds the IDs of the response breadcrumbs to the claim result of a run that has ended. The breadcrumbs are read from the store, because
+/// the in-memory ledger does not record them.
 ///
 /// Returns any other claim unchanged, and also a claim whose breadcrumbs cannot be read now.
 pub(super) async fn with_written(store: &dyn BreadcrumbStore, run: &RunRef, claim: Claim) -> Claim {

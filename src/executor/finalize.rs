@@ -55,7 +55,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(Outcome::Unmatched)
     }
 
-    /// Ends a run as failed after the error of an attempt, or releases it for a retry.
+    /// Ends a run as failed after the error of an attempt, or releases the run for a retry.
     pub(super) async fn end_or_retry(&self, broken: Broken) -> Result<Outcome, ExecutorError> {
         let Broken {
             error,

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Conditions for the writes of a run: the stamp, the allowed schemas and the lease.
+/// Conditions for the writes of a run: the origin of the writes, the allowed schemas and the lease.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) stamp: Arc<Stamp>,

@@ -51,7 +51,7 @@ pub(super) struct Holder<'h> {
     /// The run ledger, or `None` if the ledger is only in the memory of this process.
     pub(super) ledger: Option<&'h dyn RunLedger>,
     pub(super) lease: &'h Lease,
-    /// Schema hints of the runtime that processes the run, or `None` outside a runtime.
+    /// Cache of schema hints in the runtime that processes the run, or `None` outside a runtime.
     pub(super) hints: Option<&'h SchemaHints>,
     /// Timeout of a store read for a request from an execution context.
     pub(super) patience: Duration,

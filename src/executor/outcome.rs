@@ -75,7 +75,8 @@ pub enum Outcome {
     /// The run cannot start now, for one of three reasons: another worker has the run, the run waits for its next attempt, or an earlier
     /// run with the same ordering key is not over. Process the event again later instead of acknowledging the event.
     InProgress {
-        /// The time until which the other worker holds the lease, or until which the run waits. The other worker can extend its lease.
+        /// The time until which the run cannot start: the end of another worker's lease, or the end of the run's own wait. The worker can
+        /// extend the lease.
         until: Timestamp,
     },
     /// The run is suspended: it waits for a breadcrumb or a time.

@@ -58,7 +58,8 @@ impl ExecutionContext {
 
 /// Evidence that a run created a breadcrumb.
 enum Proof<'a> {
-    /// The record of the run in the run ledger. A later change of the breadcrumb by another writer does not invalidate the record.
+    /// The run ledger records the breadcrumbs that the run wrote, and this record is the evidence. A later change of the breadcrumb by
+    /// another writer does not invalidate the record.
     Ledger(HashSet<BreadcrumbId>),
     /// The `creator` in the first version of the breadcrumb is the evidence, if the store records no writers.
     Creator(&'a Stamp),

@@ -178,7 +178,7 @@ impl Profile {
         }
     }
 
-    /// Returns this profile with the kind, the response schemas and the definition of the profile `before`.
+    /// Returns this profile, but with the kind, the response schemas and the definition of the replaced profile `before`.
     pub(crate) fn in_place_of(self, before: Self) -> Self {
         Self {
             kind: before.kind,

@@ -218,8 +218,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(outcome)
     }
 
-    /// Returns the event's breadcrumb and the event kind for its routing. The breadcrumb has the version in the event or a later version.
-    /// Returns `None` if the breadcrumb is gone.
+    /// Returns the breadcrumb of an event, and the event kind by which the breadcrumb is routed. The breadcrumb has the version in the
+    /// event or a later version. Returns `None` if the breadcrumb is gone.
     async fn read_trigger(
         &mut self,
         event: &Event,

@@ -39,7 +39,7 @@ pub struct Source {
     pub is_one: bool,
     /// If `true`, the run does not execute without this context source.
     pub required: bool,
-    /// The priority of the context subscription. If the context exceeds a limit, items of the lowest priority are omitted first.
+    /// The priority of the context subscription: if the context exceeds a limit, items of the lowest priority are omitted first.
     ///
     /// Defaults to 0.
     pub priority: i64,
@@ -149,12 +149,13 @@ pub enum Bound {
         /// The number of dropped results of the vector search.
         dropped: usize,
     },
-    /// No vector search was made. The text of the trigger is the search query, and the trigger's hints cannot be used.
+    /// No vector search was made, because the hints of the trigger cannot be applied. The text of the trigger, shaped by these hints, is
+    /// the search query.
     ///
     /// Fix the hints of the trigger or of its schema.
     #[error("no vector search was made, because the hints of the trigger cannot be used")]
     TriggerWithheld,
-    /// The trigger has no tag with a prefix of the subscription's scope, so no breadcrumb can share the tag.
+    /// The subscription's scope requires a tag prefix that no tag of the trigger has.
     ///
     /// Add the tag to the trigger, or remove the prefix from the scope.
     #[error("the trigger has no tag with the prefix {prefix:?}, which the source's scope requires")]

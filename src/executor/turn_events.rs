@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Timeout of one write of chat turn events.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Timeout of the last writes of chat turn events. The run's response waits for these writes.
+/// Timeout of the writes of chat turn events at the end of a run. The run's response waits for these writes.
 const LAST_WRITE: Duration = Duration::from_secs(2);
 
 /// Duration for which the store retains the events of a chat turn.

@@ -137,7 +137,7 @@ impl Waits {
         self.len().saturating_add(more) <= self.most / 2
     }
 
-    /// Returns the numbers of the open waits whose selectors may match an event.
+    /// Returns the IDs of the open waits whose selectors may match an event.
     pub(crate) fn concerned(&self, event: &Event) -> Vec<u64> {
         let open = self.open();
         if open.waiting.is_empty() {
@@ -160,7 +160,7 @@ impl Waits {
         }
     }
 
-    /// Returns `true` if the wait with this number is still open.
+    /// Returns `true` if the wait with the ID `number` is still open.
     pub(crate) fn is_open(&self, number: u64) -> bool {
         self.open().waiting.contains_key(&number)
     }

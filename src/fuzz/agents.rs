@@ -1,4 +1,4 @@
-//! Formats of agents and tools for fuzz tests: definitions, requests, and model answers.
+//! Formats from which fuzz tests generate definitions of agents and tools, tool requests, and model answers.
 
 use super::Shape::{self, Any, Either, List, Named, Object, Raw, Word};
 use super::vocabulary::{
@@ -14,7 +14,7 @@ const COLLEAGUES: Shape = List(&Either(&[
     &Word(AGENTS),
     &Object(&[("agent!", &Word(AGENTS)), ("description!", &TEXT)]),
 ]));
-/// The format of an agent definition, for fuzz tests.
+/// Format from which fuzz tests generate agent definitions.
 pub(crate) const AGENT: Shape = Object(&[
     ("agent_id!", &Word(AGENTS)),
     ("system_prompt!", &TEXT),
@@ -91,7 +91,7 @@ const AGENT_SUBSCRIPTIONS: Shape = Either(&[
     &SUBSCRIPTIONS,
 ]);
 
-/// The format of a tool definition, for fuzz tests.
+/// Format from which fuzz tests generate tool definitions.
 pub(crate) const TOOL_DEFINITION: Shape = Object(&[
     ("name!", &Word(&["echo", "echo", "fail"])),
     ("subscriptions!", &TOOL_SUBSCRIPTIONS),
@@ -104,7 +104,7 @@ const TOOL_SUBSCRIPTIONS: Shape = Either(&[
     ]),
     &SUBSCRIPTIONS,
 ]);
-/// The format of the context of a breadcrumb that requests a tool call, for fuzz tests.
+/// Format from which fuzz tests generate the contexts of breadcrumbs that request tool calls.
 pub(crate) const TOOL_REQUEST: Shape = Object(&[
     ("tool!", &Word(&["echo", "echo", "fail"])),
     ("input!", &ARGUMENTS),
@@ -117,7 +117,7 @@ pub(crate) const TOOL_REQUEST: Shape = Object(&[
     ("creator", &Any),
 ]);
 
-/// The format of a model's answer, for fuzz tests: prose, JSON or an action.
+/// Format from which fuzz tests generate the answers of a model: prose, JSON or an action.
 pub(crate) const ANSWER: Shape = Either(&[
     &TEXT,
     &Object(&[
@@ -144,11 +144,11 @@ const DRAFT: Shape = Object(&[
     ("llm_hints", &HINTS),
 ]);
 
-/// The format of the arguments of a tool call, for fuzz tests.
+/// Format from which fuzz tests generate the arguments of tool calls.
 pub(crate) const ARGUMENTS: Shape = Either(&[
     &Object(&[("text!", &TEXT)]),
     &Object(&[("a", &Any), ("b", &Any), ("text", &Any)]),
     &Any,
 ]);
-/// The format of a tool name, for fuzz tests.
+/// Format from which fuzz tests generate tool names.
 pub(crate) const TOOL: Shape = Word(TOOLS);

@@ -72,8 +72,9 @@ fn run<I: fmt::Debug>(make: fn(&mut Tape) -> I, check: fn(&I) -> bool) -> Result
     }
 }
 
-/// Replaces the content of the file with the current input of a fuzz test. The input is written before its case, because a stack overflow
-/// ends the process. The file stays open, because file systems flush a file that is truncated and closed to the disk.
+/// Replaces the content of the file in the variable `FUZZ_LAST_INPUT` with the current input of a fuzz test. The input is written before
+/// its case, because a stack overflow ends the process. The file stays open, because file systems flush a file that is truncated and closed
+/// to the disk.
 fn replace(mut file: &File, content: &str) -> io::Result<()> {
     file.rewind()?;
     file.write_all(content.as_bytes())?;

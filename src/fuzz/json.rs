@@ -6,7 +6,7 @@ use super::words::{NAMES, WORDS};
 use std::fmt;
 use std::ops::Deref;
 
-/// Size in bytes above which no further large part is added to a fuzz test's input.
+/// Size in bytes of a fuzz test's input above which the input gets no further deeply nested part.
 const LARGE: usize = 3 << 20;
 
 /// Writes a JSON value of any type into a fuzz test's input, with names and strings that the crate's formats use.

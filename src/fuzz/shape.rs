@@ -13,12 +13,12 @@ pub(crate) enum Shape {
     Word(&'static [&'static str]),
     /// One of these strings, written without quotes into a fuzz test's input.
     Raw(&'static [&'static str]),
-    /// A JSON list of values of this shape, normally with at least one item.
+    /// A JSON list whose items have this shape, normally with at least one item.
     List(&'static Self),
-    /// A JSON object with these fields. A name that ends with `!` is always written, without the `!`. Other names are written in one of
-    /// three objects.
+    /// A JSON object with these fields, each with its own shape. A name that ends with `!` is always written, without the `!`. Other names
+    /// are written in one of three objects.
     Object(&'static [(&'static str, &'static Self)]),
-    /// A JSON object with some of these names, each with a value of this shape.
+    /// A JSON object with some of these field names, where all field values have this shape.
     Named(&'static [&'static str], &'static Self),
     /// A value of one of these shapes. The first shape must not contain itself.
     Either(&'static [&'static Self]),

@@ -97,7 +97,7 @@ pub enum AnswerError {
         excerpt(id, 80)
     )]
     WrongKind {
-        /// ID of the question that was answered in the wrong way.
+        /// ID of the question that was answered with a method for another kind of question.
         id: String,
         /// The methods of `Questions` that answer the question.
         expected: &'static str,

@@ -50,7 +50,7 @@ pub enum QuestionState {
 }
 
 impl QuestionState {
-    /// Returns the state of a question to a person with an accepted answer.
+    /// Returns the state of a question that has an accepted answer.
     pub(super) fn answered(answer: &Breadcrumb, is_approval: bool) -> Self {
         Self::Answered {
             by: answer.created_by.clone(),
@@ -59,8 +59,8 @@ impl QuestionState {
         }
     }
 
-    /// Returns the state of a question to a person without an accepted answer. `run` is the state of a run that no longer waits for an
-    /// answer, with the time when the run was woken. `expired` is a deadline that has passed.
+    /// Returns the state of a question that has no accepted answer. `run` is the state of a run that no longer waits for an answer, with
+    /// the time when the run was woken. `expired` is a deadline that has passed.
     pub(super) fn unanswered(
         run: Option<(RunState, Timestamp)>,
         expired: Option<Timestamp>,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// The name and the roles of a person for the answers to questions. The service authenticates the person.
+/// The name and the roles of a person, for a check of the right to answer a question. The service authenticates the person.
 ///
 /// The methods of [`Questions`](super::Questions) compare it with the approvers of a question. An
 /// approver is a name, or a role as `role:<name>`. The crate does not authenticate: create a
@@ -50,13 +50,13 @@ impl Principal {
         self
     }
 
-    /// Returns `true` if the person has a role.
+    /// Returns `true` if the person has the role `role`.
     #[must_use]
     pub fn has_role(&self, role: &str) -> bool {
         self.roles.iter().any(|own| own == role)
     }
 
-    /// Returns `true` if a list of names and roles contains the person.
+    /// Returns `true` if the list `list` of names and roles contains the person's name or a role of the person.
     pub(super) fn is_in(&self, list: &[String]) -> bool {
         list.iter().any(|entry| match entry.strip_prefix(ROLE) {
             Some(role) => self.has_role(role),
@@ -134,8 +134,8 @@ pub struct QuestionView {
     pub options: Vec<String>,
     /// The names of the people with the right to answer the question, and roles as `role:<name>`; everyone if empty.
     pub allowed: Vec<String>,
-    /// Further approver lists, if several rules of a tool name approvers. A person must be in [`allowed`](Self::allowed) and in each of
-    /// these lists.
+    /// Further approver lists, for a tool with several rules that name approvers. A person must be in [`allowed`](Self::allowed) and in
+    /// each of these lists.
     pub also_allowed: Vec<Vec<String>>,
     /// The ID of the executor that asks the question, such as an agent or a flow. The run recorded the ID when it wrote the question.
     pub asked_by: String,
@@ -165,7 +165,7 @@ pub struct QuestionView {
 }
 
 impl QuestionView {
-    /// Returns `true` if a person may answer the question.
+    /// Returns `true` if the person `person` may answer the question.
     ///
     /// The check covers [`allowed`](Self::allowed) and [`also_allowed`](Self::also_allowed), but
     /// not the deadline and not the rules for changed arguments.

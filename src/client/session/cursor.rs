@@ -26,7 +26,7 @@ pub(super) enum Next {
     Events(usize),
     /// All events of the segment follow the cursor. They repeat the events of an earlier lease, which ended without a result.
     Restart,
-    /// The events of the segment were read, or come from a lease that was lost.
+    /// All events of the segment are before the cursor, or the segment is from an earlier lease.
     Old,
 }
 
@@ -65,13 +65,14 @@ impl Cursor {
         }
     }
 
-    /// Moves the cursor behind the first `taken` events of a segment of the turn's events.
+    /// Moves the cursor to the position after the first `taken` events of a segment of the turn's events.
     pub(super) fn advance(&mut self, segment: &Segment, taken: usize) {
         (self.token, self.number, self.taken) = (segment.token, segment.number, taken);
         self.is_settled = segment.is_settled && taken >= segment.events.len();
     }
 
-    /// Moves the cursor behind the last event of a segment of the turn's events. `at` is the segment's update time in the store.
+    /// Moves the cursor to the position after the last event of a segment of the turn's events. `at` is the segment's update time in the
+    /// store.
     pub(super) fn pass(&mut self, segment: &Segment, at: Timestamp) {
         self.advance(segment, segment.events.len());
         self.after = self.after.max(at.as_micros());

@@ -279,7 +279,7 @@ impl Session {
     }
 }
 
-/// A message of a chat session that is not sent yet. Created by [`Session::send`], and sent when it is awaited.
+/// An unsent message of a chat session. Created by [`Session::send`], and sent when it is awaited.
 ///
 /// The methods set options of the message. Dropping it without an await writes nothing.
 ///
@@ -341,7 +341,7 @@ impl NewMessage {
         self
     }
 
-    /// Requires a live worker for the message. Without one, the message is not written, and the send fails with
+    /// Requires that a live worker can answer the message: otherwise, the message is not sent. Without such a worker, the send fails with
     /// [`ClientError::NoListener`]. The worker must have the session's executor, with subscriptions that match the message. Without this
     /// requirement, a message to an executor that does not exist waits forever.
     pub fn require_listener(mut self) -> Self {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// Number of messages in one page of the search for open turns of a session.
 const PAGE: usize = 100;
 
-/// Maximum number of later messages that are checked for an ended turn, the newest first. A turn without a run in the ledger counts as
-/// ended if a later turn has ended.
+/// Maximum number of messages after a given message that are checked for an ended turn, the newest first. A turn without a run in the
+/// ledger counts as ended if a later turn has ended.
 const LATER: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.

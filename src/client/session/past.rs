@@ -98,7 +98,7 @@ const REPLIES: &[(&str, &str)] = &[
 const MOST_SESSIONS: usize = 10_000;
 
 impl Client {
-    /// Returns a chat session with an executor. Nothing is written before the first message.
+    /// Creates the handle of a chat session with an executor, without a read from the store. Nothing is written before the first message.
     ///
     /// Sessions with different executors are different sessions, even with the same ID. Choose an
     /// ID per conversation, such as a UUID. The call neither reads nor writes, and does not check
@@ -322,7 +322,7 @@ impl Session {
         Ok(())
     }
 
-    /// Deletes the requests, questions and answers of a run in a deleted session, and of the run's child runs.
+    /// Deletes the requests, questions and answers that a run and its child runs wrote in a deleted chat session.
     async fn delete_written(&self, run: &RunRef) -> Result<u64, ClientError> {
         /// Maximum number of runs in the deletion of one turn's breadcrumbs: the run of the turn, and its child runs.
         const MOST_RUNS: usize = 1_000;
@@ -357,7 +357,7 @@ impl Session {
         Ok(runs)
     }
 
-    /// Deletes the answers to a run's request from people and from tool executors outside the run. Ignores a breadcrumb of any other
+    /// Deletes the answers that people, and tool executors outside the run, wrote to a run's request. Ignores a breadcrumb of any other
     /// schema, because the breadcrumb can have the request tags of other runs.
     async fn delete_replies(&self, request: &Breadcrumb) -> Result<u64, ClientError> {
         let schema = request.schema_name.as_deref();
@@ -435,7 +435,7 @@ fn is_said(found: &Breadcrumb, run: &RunRef) -> bool {
         && creator_of(found).as_ref() == Some(run)
 }
 
-/// Selectors of the requests, and of the answers to them, with the same request tag or request ID.
+/// Selectors of requests that share a request tag or request ID, and of the answers to these requests.
 struct Replies {
     requests: Selector,
     answers: Selector,

@@ -107,7 +107,7 @@ impl Turn {
         }
     }
 
-    /// Returns the request of the turn: its ID is valid in other processes, and [`RequestHandle::wait`] waits for the reply without events.
+    /// Returns the request of the turn, to continue in another process or to wait for the reply without its events.
     #[must_use]
     pub fn request(&self) -> &RequestHandle {
         &self.request

@@ -62,8 +62,8 @@ impl Format {
         }
     }
 
-    /// Returns the introduction of a rendered context, for a context in front of the user's words. This introduction is at most as long
-    /// as [`preamble`](Self::preamble), so that a context within its budget stays within the budget.
+    /// Returns the introduction for a rendered context that precedes the user's words in a prompt. This introduction is at most as long as
+    /// [`preamble`](Self::preamble), so that a context within its budget stays within the budget.
     pub(super) fn preamble_before_words(self) -> &'static str {
         match self {
             Self::Markdown => concat!(

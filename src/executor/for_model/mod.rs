@@ -79,7 +79,7 @@ pub struct ModelSource {
     pub is_one: bool,
     /// If `true`, the run does not execute without this context source, and a budget never omits its items.
     pub required: bool,
-    /// The priority of the context subscription. A budget omits items of the lowest priority first.
+    /// The priority of the context subscription: a budget omits items of the lowest priority first.
     pub priority: i64,
 }
 

@@ -108,7 +108,7 @@ async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError
     Ok(ModelContext::new(trigger, sources, missing))
 }
 
-/// Returns the schema names of the context's breadcrumbs without `llm_hints`.
+/// Returns the schema names of the breadcrumbs in the execution context, except breadcrumbs with the field `llm_hints`.
 fn schemas_to_ask(context: &ExecutionContext) -> Vec<String> {
     let items = context.sources().iter().flat_map(|source| &source.items);
     let all = items.map(|item| &**item).chain([context.trigger()]);
@@ -144,7 +144,7 @@ pub(super) struct Shaper {
 }
 
 impl Shaper {
-    /// Creates a shaper that has the step and output limits of one breadcrumb's hints.
+    /// Creates a shaper for a single breadcrumb, with the step and output limits of one breadcrumb.
     pub(super) fn of_one(by_schema: HintsOfSchemas) -> Self {
         Self {
             by_schema,

@@ -146,7 +146,7 @@ struct Part<'a> {
     source: &'a ModelSource,
     facts: Facts<'a>,
     items: Cost,
-    /// Number and total bytes of the source's items that earlier budgets omitted.
+    /// Number and total bytes of the source's items that an earlier call of `fit` omitted.
     before: (usize, usize),
     /// Number and total bytes of the source's items that are omitted now.
     left_out: (usize, usize),
@@ -268,7 +268,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Returns the number and the total bytes of a source's items that earlier budgets omitted.
+/// Returns the number and the total bytes of a source's items that earlier calls of `fit` omitted.
 pub(super) fn left_out_before(key: &str, missing: &[MissingSource]) -> (usize, usize) {
     let mut before = (0_usize, 0_usize);
     for missing in missing.iter().filter(|missing| missing.key == key) {
@@ -282,7 +282,7 @@ pub(super) fn left_out_before(key: &str, missing: &[MissingSource]) -> (usize, u
     before
 }
 
-/// Returns `true` if a note is about items of a context source that an earlier budget omitted.
+/// Returns `true` if a note is about items of a context source that an earlier call of `fit` omitted.
 pub(super) fn is_over_budget(key: &str, missing: &MissingSource) -> bool {
     missing.key == key && matches!(missing.reason, MissingReason::OverBudget { .. })
 }
