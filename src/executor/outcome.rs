@@ -75,8 +75,9 @@ pub enum Outcome {
     /// The run cannot start now, for one of three reasons: another worker has the run, the run waits for its next attempt, or an earlier
     /// run with the same ordering key is not over. Process the event again later instead of acknowledging the event.
     InProgress {
-        /// The time until which the run cannot start: the end of another worker's lease, or the end of the run's own wait. The worker can
-        /// extend the lease.
+        /// The time at which a new claim of the run can succeed, such as the end of another worker's lease. The worker can extend the
+        /// lease. For a run behind an earlier run: the time when the first run of the ordering key is due, or one lease from now if that
+        /// time is unknown or past.
         until: Timestamp,
     },
     /// The run is suspended: it waits for a breadcrumb or a time.
