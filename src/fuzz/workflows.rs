@@ -22,7 +22,7 @@ const NAME: Shape = Either(&[
 ]);
 const FLOWS: &[&str] = &["main", "other"];
 
-/// The format of values with references to variables of a workflow, for fuzz tests.
+/// Format from which fuzz tests generate values with references to variables of a workflow.
 const EXPRESSION: Shape = Either(&[
     &Word(&[
         "${input}",
@@ -296,7 +296,7 @@ pub(super) static WORKFLOW: Shape = Object(&[
     ("description", &TEXT),
 ]);
 
-/// The format of the breadcrumb that defines a workflow executor, for fuzz tests.
+/// Format from which fuzz tests generate the breadcrumb that defines a workflow executor.
 pub(super) const WORKFLOW_DEFINITION: Shape = Object(&[
     ("workflow_id!", &Word(&["w", "other"])),
     ("definition!", &WORKFLOW),
