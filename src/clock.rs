@@ -21,7 +21,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time of the clock in microseconds since 1970-01-01T00:00:00Z.
+    /// Returns this clock's time in microseconds since 1970-01-01T00:00:00Z.
     pub(crate) fn micros(&self) -> i64 {
         self.origin.saturating_add(micros(self.started.elapsed()))
     }

@@ -42,7 +42,7 @@ use proptest::test_runner::Config;
 /// Default number of generated cases for each fuzz test. The environment variable `FUZZ_CASES` overrides the number.
 const CASES: u32 = 1_000;
 
-/// Returns a configuration with the number of cases from the environment variable `FUZZ_CASES`.
+/// Returns the `proptest` configuration of a fuzz test. The environment variable `FUZZ_CASES` sets the number of cases.
 ///
 /// `make fuzz` sets the variable to one million.
 pub(crate) fn config() -> Config {

@@ -1,4 +1,4 @@
-//! Helpers of the HTTP clients: client settings, base URLs, bearer tokens in headers, and retry delays.
+//! Helper functions for HTTP clients: client settings, base URLs, bearer tokens in headers, and retry delays.
 
 use crate::error::Retry;
 #[cfg(any(feature = "openai", feature = "rcrt"))]
@@ -120,8 +120,8 @@ pub(crate) async fn said(
     crate::error::excerpt(said.trim(), limit).into_owned()
 }
 
-/// Returns the delay of a `Retry-After` header (RFC 9110, section 10.2.3): seconds or an HTTP date, at most
-/// [`Retry::MAX_DELAY`]. `now` is in microseconds since 1970.
+/// Parses the `Retry-After` header (RFC 9110, section 10.2.3) into a delay of at most [`Retry::MAX_DELAY`]. The header contains either
+/// a number of seconds or an HTTP date. `now` is in microseconds since 1970.
 pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
     let header = header.trim();
     let delay = match header.parse() {

@@ -15,7 +15,7 @@ const HEADERS: [&str; 5] = [
 /// Authentication schemes before the credential of an `Authorization` header (RFC 9110, section 11.6.2).
 const SCHEMES: [&str; 5] = ["apikey", "basic", "bearer", "digest", "token"];
 
-/// Names of the parameters that have a credential as their value. The parameters occur in URLs and connection strings.
+/// Names of the URL and connection string parameters whose value is a credential.
 const PARAMETERS: [&str; 9] = [
     "access_token",
     "api_key",

@@ -99,8 +99,8 @@ impl AgentExecutor {
         Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
     }
 
-    /// Returns a breadcrumb by its ID. The result is `None` if the breadcrumb is missing, or if this agent did not write the breadcrumb's
-    /// current version. If the store records writers, only the records count, because a `creator` can be forged.
+    /// Returns the breadcrumb with this ID from the agent's store, or `None` if it is missing or this agent did not write its current
+    /// version. If the store records writers, only the records count, because a `creator` can be forged.
     async fn own(&self, id: BreadcrumbId) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
         let found = match self.store.get(id).await {
             Ok(found) => found,
@@ -113,8 +113,8 @@ impl AgentExecutor {
         Ok(is_own.then_some(found))
     }
 
-    /// Returns `true` if the trigger is the response to a tool request of this agent's runs. The requesting run receives the response, so
-    /// the response does not need another run.
+    /// Returns `true` if the trigger breadcrumb answers a tool request that a run of this agent wrote. The requesting run receives the
+    /// response, so the response does not need another run.
     pub(super) async fn is_awaited_result(&self, trigger: &Breadcrumb) -> Result<bool, StoreError> {
         if trigger.schema_name.as_deref() != Some(ToolExecutor::RESPONSE) {
             return Ok(false);

@@ -69,7 +69,7 @@ pub struct Agent {
 /// The model provider that an agent builder uses, or the name of a registered model or provider.
 enum Chosen {
     Provider(Arc<dyn Provider>),
-    /// The name under which the services of the runtime contain the model or provider.
+    /// The name with which the model or provider is registered in the [`Services`](crate::Services).
     Named(String),
 }
 
@@ -269,7 +269,7 @@ impl Agent {
         self
     }
 
-    /// Lets the agent call the named tools of a registry, in this order.
+    /// Sets the tools that the agent may call: the named tools of a registry. The definition lists the tools in the order of `names`.
     #[cfg(feature = "workflows")]
     pub(crate) fn tools_of(mut self, registry: &ToolRegistry, names: &[String]) -> Self {
         self.tools = registry.clone();
@@ -658,7 +658,7 @@ impl Agent {
         self.push("outputs", output)
     }
 
-    /// Sets the maximum number of reminders of a missing required output in one run. Defaults to 1.
+    /// Sets the maximum number of reminders in one run. A reminder tells the model all required outputs that are missing. Defaults to 1.
     ///
     /// Zero disables the reminders. Each reminder costs a model request, and counts as a turn.
     ///
@@ -941,7 +941,7 @@ impl Agent {
         self.bind_shared(Arc::new(store.clone()))
     }
 
-    /// Creates the executor of the agent on a shared store.
+    /// Creates the executor of the agent on a store that is already in an [`Arc`].
     ///
     /// # Errors
     /// See [`bind`](Self::bind).

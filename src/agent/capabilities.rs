@@ -66,8 +66,8 @@ impl AgentCapabilities {
     pub(super) const ALL: [&'static str; 4] =
         [Self::CREATE, Self::UPDATE, Self::DELETE, Self::SPAWN];
     pub(in crate::agent) const CREATE: &'static str = "can_create_breadcrumbs";
-    /// A field in `capabilities` of agent definitions for RCRT servers. If it is `false`, an agent without a list of tools may call no
-    /// tools.
+    /// The name of the field in `capabilities` with which an agent definition for RCRT servers permits tools. If the field is `false`,
+    /// an agent without a list of tools may call no tools.
     pub(in crate::agent) const USE_TOOLS: &'static str = "can_use_tools";
     pub(super) const UPDATE: &'static str = "can_update_own";
     pub(super) const DELETE: &'static str = "can_delete_own";

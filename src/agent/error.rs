@@ -63,25 +63,25 @@ pub enum AgentError {
         /// The reason why the tool cannot be registered.
         source: Box<ToolError>,
     },
-    /// An [`Agent`](super::Agent) names its model, but was bound without [`Services`](crate::Services).
+    /// An [`Agent`](super::Agent) refers to its model by name, but was bound without [`Services`](crate::Services).
     #[error(
         "agent {agent:?} names the model {model:?}, but no services are set; set RuntimeBuilder::services, or bind the agent with \
          Agent::bind_with"
     )]
     NamedModel {
-        /// The ID of the agent that names its model.
+        /// The ID of the agent that refers to its model by name.
         agent: String,
         /// The name of the model that the agent needs.
         model: String,
     },
-    /// The services do not have the model that an [`Agent`](super::Agent) names.
+    /// The model to which an [`Agent`](super::Agent) refers by name is not registered in the services.
     ///
     /// Register the model with [`Services::model`](crate::Services::model), or correct the name.
     #[error(
         "cannot find the model of agent {agent:?} in the services; see the cause for the known names"
     )]
     Model {
-        /// The ID of the agent whose model is missing in the services.
+        /// The ID of the agent whose model is not registered in the services.
         agent: String,
         /// The error [`NotRegistered`](crate::runtime::definitions::NotRegistered) with the unknown model name and the registered names.
         source: BoxError,

@@ -455,7 +455,7 @@ impl AgentExecutor {
     }
 }
 
-/// Returns the instructions of an agent definition, followed by the schema of the answer if there is one.
+/// Returns the instructions of an agent definition, followed by the answer's JSON Schema if the definition has such a schema.
 fn with_schema(instructions: &str, output: Option<&Output>) -> String {
     match output {
         None => instructions.to_owned(),

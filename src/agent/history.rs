@@ -22,8 +22,8 @@ const MOST_BYTES: usize = 64 << 10;
 const MOST_MESSAGES: usize = 200;
 
 impl AgentExecutor {
-    /// Returns the earlier turns of the trigger's chat session: each message that the agent answered, and its answer. Returns no turns
-    /// if the trigger is not a message of a session with this agent.
+    /// Returns the earlier turns of the trigger's chat session. A turn is a user message and the agent's answer to this message. Returns
+    /// no turns if the trigger is not a message of a session with this agent.
     ///
     /// Failed turns are omitted. The store's records decide who wrote a message or an answer, so a store without such records has no
     /// earlier turns.
@@ -136,7 +136,7 @@ impl AgentExecutor {
         }
     }
 
-    /// Returns the breadcrumbs with `by` as the recorded writer of their current version.
+    /// Filters the breadcrumbs: returns only those whose current version was written by `by`, according to the store's records.
     async fn written(
         &self,
         mut found: Vec<Arc<Breadcrumb>>,

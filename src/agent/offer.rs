@@ -140,7 +140,7 @@ impl Offer {
     }
 }
 
-/// Adds the agent's additional outputs to the policy of the run's state machine, with the maximum number of reminders of missing outputs.
+/// Adds the agent's additional outputs to the policy of the run's state machine, and sets the run's maximum number of reminders.
 pub(super) fn declare(policy: Policy, definition: &AgentDefinition) -> Policy {
     let slots = definition.outputs.iter().map(|slot| match slot.required {
         true => Slot::required(&*slot.name),

@@ -106,8 +106,8 @@ fn decode_escapes(text: &str) -> String {
     decoded
 }
 
-/// Decodes the JSON escape at the start of a text, such as `\u0073`, or the surrogate pair. Returns the character, if the escape is valid,
-/// and the length of the escape in bytes.
+/// Decodes the JSON escape at the start of a text: one escape such as `\u0073`, or two escapes that form a surrogate pair. Returns the
+/// character, if the escape is valid, and the length of the decoded escapes in bytes.
 fn unicode_escape(text: &str) -> (Option<char>, usize) {
     let unit = |from: usize| {
         let digits = text

@@ -91,8 +91,8 @@ pub trait Provider: Send + Sync {
     /// result as soon as the result is available.
     fn delivery(&self) -> ResultDelivery;
 
-    /// Returns `true` if the provider sends [model requests as breadcrumbs](ProviderEvent::Asks), so that its agents write
-    /// `tool.request.v1`. Defaults to `false`.
+    /// Returns `true` if the provider sends [model requests as breadcrumbs](ProviderEvent::Asks). An agent with such a provider writes
+    /// `tool.request.v1` breadcrumbs. Defaults to `false`.
     fn asks_by_breadcrumb(&self) -> bool {
         false
     }
@@ -290,7 +290,7 @@ impl ProviderTask {
         Ok(self.asking(messages))
     }
 
-    /// Reads the images and files of a model request from the agent's own store.
+    /// Reads the images and files of a model request from the agent's store.
     pub(super) async fn load_media(&self, request: &mut ChatRequest) -> Result<(), ModelError> {
         match &self.media {
             Some(media) => media.load(request).await,

@@ -264,7 +264,7 @@ fn next(
     Err(ModelError::NotRecorded { difference })
 }
 
-/// Maximum number of differences between model requests in an error.
+/// Maximum number of differences that an error lists between a model request and a recorded request.
 const MAX_SHOWN: usize = 3;
 
 /// Returns the differences between two model requests, one sentence for each.

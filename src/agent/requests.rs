@@ -16,7 +16,8 @@ const MAX_ID_BYTES: usize = 256;
 /// A tool request in the field `tool_requests` of a model answer.
 #[derive(Debug, PartialEq)]
 pub(super) struct ToolRequest {
-    /// The tool request as a call of the run's state machine. A malformed request has unreadable arguments, which the machine refuses.
+    /// The tool request as a tool call for the run's state machine. A malformed request has unreadable arguments, which the machine
+    /// refuses.
     pub(super) call: MachineCall,
     /// The ID that the model chose for the tool request.
     request_id: Option<String>,
@@ -124,7 +125,7 @@ fn malformed(id: CallId, tool: &str, entry: &Value, problem: String) -> ToolRequ
     }
 }
 
-/// Returns the message to the model with the results of its tool requests as fenced data, and removes these results from the list. A
+/// Returns the message to the model with the results of its tool requests as fenced data, and removes these results from `results`. A
 /// request without a result has an error.
 pub(super) fn message(requested: &[Requested], results: &mut Vec<ToolResult>) -> String {
     let lines: Vec<String> = requested

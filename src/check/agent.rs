@@ -1,4 +1,4 @@
-//! Checks of agent definitions, and of subscriptions without an executor.
+//! Checks of agent definitions, and of lists of subscriptions that are not part of a definition.
 
 use super::common::Context;
 use super::related::Declaration;

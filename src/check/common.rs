@@ -67,7 +67,8 @@ impl<'v> Context<'v> {
         }
     }
 
-    /// Returns the options of the check without strict mode. Unknown fields are found separately, so that a check reports all of them.
+    /// Returns the options of the check with strict mode disabled. Unknown fields are found separately, so that a check reports all of
+    /// them.
     pub(super) fn lenient(&self) -> DefinitionOptions {
         let mut options = self.options.clone();
         options.strict = false;

@@ -12,7 +12,7 @@ use serde_json::Value;
 pub enum Kind {
     /// Definition of an agent, with the schema `agent.def.v1`.
     Agent,
-    /// Definition of a tool that a registered function serves. Its schema is `tool.v1`.
+    /// Definition of a tool that runs as a function registered in a service. Its schema is `tool.v1`.
     Tool,
     /// Definition of a tool with code that runs on an RCRT server. Its schema is `tool.code.v1`.
     ///
@@ -28,7 +28,7 @@ pub enum Kind {
     Workflow,
     /// A list of subscriptions that is not part of a definition.
     Subscriptions,
-    /// A breadcrumb that is not a definition, by its schema.
+    /// A breadcrumb with a schema that is not the schema of a definition.
     ///
     /// The check reports a warning.
     Other,
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of a definition by its schema, or by its fields if there is no schema.
+    /// Returns the kind of a definition by its schema, or by its fields if the value has no schema or no context.
     pub(super) fn of(value: &Value) -> Self {
         let schema = value.get("schema_name").and_then(Value::as_str);
         let context = value.get("context");

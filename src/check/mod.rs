@@ -101,8 +101,8 @@ impl Check {
         self
     }
 
-    /// If `true`, unknown fields are errors in all sources; if `false`, they are warnings in all sources. By default they are errors
-    /// in files and warnings in breadcrumbs.
+    /// Sets whether unknown fields are errors or warnings: errors if `true`, warnings if `false`, in files and in breadcrumbs. By default
+    /// they are errors in files and warnings in breadcrumbs.
     pub fn strict(mut self, is_strict: bool) -> Self {
         self.strict = Some(is_strict);
         self

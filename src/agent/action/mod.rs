@@ -146,7 +146,7 @@ impl Target {
 }
 
 impl Draft {
-    /// Reads the fields of a breadcrumb that a model wants to create, which must have a context.
+    /// Reads the fields of a breadcrumb that a model wants to create. The field `context` is required.
     fn new(fields: Map<String, Value>) -> Result<Self, String> {
         let draft = Self::read(fields)?;
         match draft.context.is_some() {

@@ -188,14 +188,14 @@ impl Rules<'_> {
 
 const TITLE: &str = "Agent Response";
 const TAG: &str = "agent:response";
-/// Prefixes of the schemas that an agent without a list of schemas may not create. Breadcrumbs of these schemas control other services:
-/// tools, tool configurations, tool code, and messages of users and of the system.
+/// Prefixes of the schemas that an agent without the list `responds_with` may not create. Breadcrumbs of these schemas control other
+/// services: tools, tool configurations, tool code, and messages of users and of the system.
 const CLOSED: [&str; 3] = ["tool.", "user.", "system."];
-/// The end of an error text for the model. It describes the schemas that an agent without a list of schemas may create.
+/// The end of the error that tells a model which schemas its agent may create, for an agent without the list `responds_with`.
 const OPEN: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
                     \"user.\" or \"system.\"";
 
-/// Returns `true` if an agent without a list of schemas may create breadcrumbs of this schema.
+/// Returns `true` if an agent without the list `responds_with` may create breadcrumbs of this schema.
 pub(crate) fn is_open(schema: &str) -> bool {
     !is_protected(schema) && !CLOSED.iter().any(|prefix| schema.starts_with(prefix))
 }

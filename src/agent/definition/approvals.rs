@@ -193,7 +193,7 @@ fn rule(
     Ok(ToolApproval { tool, rule })
 }
 
-/// Reads the list `by` of approvers in an object of the agent definition.
+/// Reads the list `by` of approvers in the object `approval` of an agent definition, or in one of its rules.
 fn people(fields: &Map<String, Value>, place: &DefinitionPath) -> Result<Vec<String>, AgentError> {
     let Some(written) = given(fields, "by") else {
         return Ok(Vec::new());

@@ -148,7 +148,7 @@ pub struct AgentDefinition {
     ///
     /// Defaults to none.
     pub outputs: Vec<OutputSlot>,
-    /// The maximum number of reminders of a missing required output in one run. Defaults to 1.
+    /// The maximum number of reminders in one run. A reminder tells the model all required outputs that are missing. Defaults to 1.
     ///
     /// Zero disables the reminders.
     pub reminders: u32,
@@ -327,7 +327,7 @@ impl AgentDefinition {
         })
     }
 
-    /// Returns warnings about the fields of the agent definition: unknown fields and a missing `system_prompt`, at most 100.
+    /// Returns at most 100 warnings about the fields of the agent definition: unknown fields and a missing `system_prompt`.
     /// [`Subscriptions::warnings`] returns the warnings about the subscriptions.
     ///
     /// A deployment check can fail if the list is not empty. In strict mode unknown fields are

@@ -65,7 +65,7 @@ pub struct AgentRef {
     /// An agent cannot call itself: its own ID is
     /// [`AgentError::CallsItself`](crate::agent::AgentError::CallsItself).
     pub agent: String,
-    /// A description of the other agent. The calling agent's model reads it to decide when to call the other agent.
+    /// A description of the other agent for the model of the calling agent. The model decides from it when to call the other agent.
     ///
     /// Without a description the model receives only the ID and the kind of call.
     pub description: Option<String>,

@@ -33,7 +33,7 @@ pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, 
     Ok(written)
 }
 
-/// Returns `true` if an agent definition explicitly permits the creation of breadcrumbs and lists no schemas.
+/// Returns `true` if an agent definition explicitly permits the creation of breadcrumbs and has no list `responds_with`.
 pub(super) fn creates_any_schema(fields: &Map<String, Value>) -> bool {
     let capabilities = given(fields, "capabilities");
     let creates = capabilities.and_then(|capabilities| capabilities.get(AgentCapabilities::CREATE));

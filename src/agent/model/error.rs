@@ -270,7 +270,7 @@ impl ModelError {
     }
 }
 
-/// Returns the remedy for a model request that the provider rejected with an HTTP status, as the end of an error text.
+/// Returns advice for the HTTP status with which a provider rejected a model request, as the end of an error text.
 const fn remedy(status: u16) -> &'static str {
     match status {
         404 => "; check the model name and the base URL",

@@ -278,7 +278,7 @@ impl ChatResponse {
         collector.finish()
     }
 
-    /// Returns the model answer as the events of a stream. The last event is [`ChatEvent::End`].
+    /// Converts the model answer to the events of a streamed answer. The last event is [`ChatEvent::End`].
     ///
     /// Parts that an answer cannot have, such as data, images and results of calls, are omitted.
     ///

@@ -242,7 +242,7 @@ impl ChatMessage {
         calls_in(&self.parts).collect()
     }
 
-    /// Returns the result of a tool call, or `None` if the message has none.
+    /// Returns the tool call result that the message contains, or `None` if it contains no such result.
     ///
     /// If the message has several results, this is the first.
     #[must_use]
@@ -317,7 +317,7 @@ impl ChatMessage {
         sizes.fold(0, usize::saturating_add)
     }
 
-    /// Returns the reasoning parts of the chat message that one model of one provider wrote, in order.
+    /// Returns the message parts with reasoning of this `origin`, in order. The origin is a model of a provider.
     pub(in crate::agent) fn reasoning<'m>(
         &'m self,
         origin: &'m PartOrigin,
@@ -335,8 +335,8 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the provider state of the chat message that one model of one provider wrote, in order. With `call_id`, the result is the
-    /// state of that tool call. Without `call_id`, the result is the state of the whole message.
+    /// Returns the message parts with provider state of this `origin`, in order. The origin is a model of a provider. With `call_id`, the
+    /// result is the state of that tool call. Without `call_id`, the result is the state of the whole message.
     pub(in crate::agent) fn opaque<'m>(
         &'m self,
         origin: &'m PartOrigin,

@@ -135,7 +135,7 @@ pub struct Opaque {
 pub struct Media {
     /// The breadcrumb that contains the image or file.
     pub breadcrumb: BreadcrumbId,
-    /// The path of a string in the breadcrumb's context. The string contains the bytes of the image or file in standard base64.
+    /// The path, in the breadcrumb's context, of the string with the content of the image or file in standard base64.
     ///
     /// The form is that of [`Json::text`](crate::Json::text), such as `photo.base64`.
     pub path: String,
@@ -181,7 +181,7 @@ impl Opaque {
     /// store has at most 64.
     pub const MAX_DEPTH: usize = 32;
 
-    /// Creates provider state of a whole message, from a field of the provider's protocol.
+    /// Creates provider state that belongs to a whole message, from a field of the provider's protocol.
     #[must_use]
     pub fn new(field: impl Into<String>, value: impl Into<Json>, origin: PartOrigin) -> Self {
         Self {

@@ -155,7 +155,7 @@ pub enum StopReason {
     Finished,
     /// The model waits for the results of its tool calls.
     ToolCalls,
-    /// The model reached its token limit, so the text or the last call may be incomplete.
+    /// The model reached its token limit, so the text or the last tool call may be incomplete.
     ///
     /// The response of an agent then has `"truncated": true`, and the last call of the answer is
     /// not made. Raise the limit of the provider, or request a shorter answer.

@@ -54,7 +54,7 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// Returns the API key: a fixed key after a check, or the key in the named environment variable.
+    /// Returns the API key, from the environment variable if one is named. Fails if an HTTP header cannot contain the key.
     pub(super) fn found(self) -> Result<Key, ProviderError> {
         let key = match self {
             Self::Key(key) => key,

@@ -32,7 +32,7 @@ impl Run<'_> {
         });
     }
 
-    /// Returns the ID of a request of this run. The ID is the same in each attempt.
+    /// Computes the ID of a request of this run from `parts`. The ID is the same in each attempt.
     pub(super) fn request_id(&self, parts: &[&str]) -> String {
         let mut all = vec![self.context.idempotency_key()];
         all.extend(parts);
@@ -231,7 +231,7 @@ impl Run<'_> {
         Ok(suspend(wake, self.progress.to_json()?).writing(writes))
     }
 
-    /// Checks the answer to a tool call with the guardrails. Returns the answer, possibly replaced.
+    /// Checks the result of a tool call with the guardrails. Returns the result, possibly replaced.
     async fn guarded(&mut self, call: &CallId, answer: Answer) -> Answer {
         let tool = self.tool_of(call);
         self.agent.guardrails.tool_result(&tool, answer).await

@@ -28,8 +28,8 @@ pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
     }
 }
 
-/// Returns the tool call's result that the model receives. If a person changed the arguments of the call, the result contains the changed
-/// arguments.
+/// Returns the result of a tool call for the model. If a person changed the arguments of the call, the returned result also contains the
+/// changed arguments.
 pub(super) fn told(approved: &[Approved], call: &CallId, answer: &Answer) -> Answer {
     match changed(approved, call) {
         Some(arguments) => with_change(answer.clone(), arguments),

@@ -102,7 +102,8 @@ impl Run<'_> {
         Ok(Vec::new())
     }
 
-    /// Delivers the tool results to the model provider. With batch delivery, waits until all calls have results.
+    /// Delivers the undelivered tool results, or ends the run with them as its answer. With batch delivery, nothing is delivered until all
+    /// calls have results.
     async fn deliver(&mut self) -> Result<Vec<Effect>, BoxError> {
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         let goes_on = is_batch && self.progress.machine.pending().next().is_some();
@@ -125,7 +126,7 @@ impl Run<'_> {
         Ok(effects)
     }
 
-    /// Delivers the results of tool calls to the model provider. If the model requested the tools in the text of its answer, the model
+    /// Sends `results` to the session of the model provider. If the model requested the tools in the text of its answer, the model
     /// receives the results as a message.
     async fn give_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
         approved::tell_changes(&self.progress.approved, &mut results);

@@ -328,7 +328,7 @@ impl<'r> Run<'r> {
         self.progress.spent.set_time(worked);
     }
 
-    /// Returns the run's remaining working time and its whole budget in seconds, or `None` without a time budget.
+    /// Returns the run's remaining working time and the run's time budget in seconds, or `None` without a time budget.
     fn time_left(&self) -> Option<(Duration, u64)> {
         let limit = self.agent.definition.budgets.seconds?;
         let worked = self.before + self.began.elapsed();

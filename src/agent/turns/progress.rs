@@ -51,7 +51,7 @@ pub(super) struct Progress {
     requesting_answers: u32,
 }
 
-/// Returns the provider's saved state in the saved state of a run, or `None` if the provider has not started a session.
+/// Extracts the state of the provider session from the saved state of a run, or returns `None` if the state contains no session.
 #[cfg(feature = "workflows")]
 pub(crate) fn session_in(state: &Json) -> Option<Json> {
     #[derive(Deserialize)]
@@ -298,8 +298,8 @@ impl Progress {
         })
     }
 
-    /// Returns the tool results that are the run's answer, with their tool names. The result is `None` unless all calls of the turn return
-    /// to the user and succeeded.
+    /// Returns the tool results that are the run's answer, each with the name of its tool. The result is `None` unless all calls of the
+    /// turn return to the user and succeeded.
     pub(super) fn returned(&mut self, results: &[ToolResult]) -> Option<Vec<(String, Json)>> {
         let output = |id: &CallId| {
             results.iter().find_map(|result| match &result.answer {
@@ -410,8 +410,8 @@ impl Progress {
         Ok(Value::Object(response))
     }
 
-    /// Calls `work` with the progress, but without the requests that are not yet written. The progress contains these requests again
-    /// afterwards.
+    /// Calls `work` with the progress, from which the unwritten requests are removed during the call. The progress contains these requests
+    /// again afterwards.
     pub(super) fn without_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
         let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);

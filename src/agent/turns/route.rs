@@ -300,7 +300,8 @@ impl<'r> Run<'r> {
         self.wait(id, lasts, awaited, |_| request);
     }
 
-    /// Sends a question to people. Without `expires_in`, it expires after `wait_seconds.people` of the agent definition.
+    /// Adds a request to people: the approval of a tool call, or the question of a tool. Without `expires_in`, the request expires after
+    /// `wait_seconds.people` of the agent definition.
     fn question(
         &mut self,
         id: String,
@@ -316,7 +317,7 @@ impl<'r> Run<'r> {
         });
     }
 
-    /// Adds the request of a deferred tool call. The answer to the request becomes the result of the call.
+    /// Defers a tool call: adds a request to the run. The answer to the request becomes the result of the call.
     pub(super) fn defer(&mut self, call: CallId, action: Deferral) -> Vec<Effect> {
         let can_wait = self.agent.store.ledger().is_some();
         match action {

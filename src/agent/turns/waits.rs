@@ -54,7 +54,7 @@ pub(super) enum Awaited {
         agent: String,
         is_last: bool,
     },
-    /// The run waits for the approval of a tool call by a person.
+    /// The run waits for a person's decision to approve or reject a tool call.
     Approval {
         call: CallId,
         digest: String,

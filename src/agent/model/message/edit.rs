@@ -44,7 +44,8 @@ impl ChatMessage {
         parts.all(|part| part.is_private() || matches!(part, Part::Text(text) if text.is_empty()))
     }
 
-    /// Reduces a chat message to its text or its data, truncated to `most` bytes. Data becomes a string.
+    /// Reduces a chat message to its data, or to its text if the message has no data. The rest is truncated to `most` bytes, and data
+    /// becomes a string.
     pub(crate) fn cut(&mut self, most: usize) {
         let Some(data) = self.as_data() else {
             let text = excerpt(&self.text(), most).into_owned();

@@ -1,4 +1,4 @@
-//! Reader of the chat completion requests that a tool for a model receives.
+//! Reader of the chat completion requests that a tool receives when it serves a model.
 
 use crate::agent::{
     ChatMessage, ChatRequest, Part, ResponseSchema, ToolCall, ToolChoice, ToolSpec,

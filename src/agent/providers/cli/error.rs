@@ -101,14 +101,14 @@ impl CliError {
 /// The exit code with which most programs report invalid command line arguments.
 const WRONG_USAGE: i32 = 2;
 
-/// The output of an agent's program. `Debug` prints only the size.
+/// The bytes that an agent's program wrote to its standard output. `Debug` prints only the size.
 ///
 /// The output can contain secrets, so it is not part of a log or an error message.
 #[derive(Clone, Eq, PartialEq)]
 pub struct RawOutput(pub(super) Vec<u8>);
 
 impl RawOutput {
-    /// Returns the bytes of the program's output.
+    /// Returns the bytes that the program wrote to its standard output.
     ///
     /// Use it to find the encoding of the output, for example with [`String::from_utf8_lossy`].
     #[must_use]

@@ -70,8 +70,8 @@ impl Program {
         })
     }
 
-    /// Waits for the program's answer, or kills the program when `stop` receives a signal. The program has ended when this function
-    /// returns.
+    /// Waits for the program's answer, or kills the program when the channel `stop` receives a message. The program has ended when this
+    /// function returns.
     pub(super) async fn answer(
         mut self,
         task: Vec<u8>,

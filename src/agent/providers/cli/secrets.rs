@@ -40,7 +40,7 @@ const REPLACEMENT: &str = "[secret]";
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Creates the list of secrets from all values that are not blank. Short values count too, because each can be a password. Values of
+    /// Creates the list of secrets from `values`, without blank values. Short values count too, because each can be a password. Values of
     /// several lines are stored line by line, because output is checked line by line.
     pub(super) fn new<'a>(values: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
         let mut secrets = Vec::new();

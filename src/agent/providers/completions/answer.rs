@@ -127,7 +127,7 @@ impl AnswerReader {
         }
     }
 
-    /// Reads a whole model answer or a piece of one, and adds its events.
+    /// Reads a whole model answer or a piece of one, and adds the events of the answer to `events`.
     pub(in crate::agent) fn read(
         &mut self,
         text: &[u8],

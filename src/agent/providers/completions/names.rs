@@ -65,8 +65,8 @@ fn plain_or_underscore(c: char) -> char {
     }
 }
 
-/// Returns the candidate with a number in the search for a unique valid tool name, truncated to the maximum length. The candidates after
-/// the first end with their number.
+/// Returns the tool name `base` with the suffix `_<number>`, truncated to the maximum length. The number 1 adds no suffix. The caller
+/// tries increasing numbers until the name is unique.
 fn numbered(base: &str, number: usize) -> String {
     let ending = match number {
         1 => String::new(),

@@ -11,7 +11,7 @@ const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 /// The field of a chat completions message with a list of thoughts. A thought can be encrypted or signed.
 const DETAILS: &str = "reasoning_details";
 
-/// The field with reasoning and provider state in a message of a tool that serves a model.
+/// The field of a chat completions message in which a tool that serves a model returns the model's reasoning and provider state.
 pub(in crate::agent) const PARTS: &str = "opaque_parts";
 
 /// The standard fields of a tool call in the chat completions protocol. All other fields are provider state.

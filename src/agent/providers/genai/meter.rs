@@ -44,8 +44,8 @@ impl Meter {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Logs an oversized event of the provider that `genai` read anyway. The sink of the events cannot log it, because log messages during
-    /// a poll are discarded.
+    /// Logs a warning if `genai` has read a provider event that is larger than [`MAX_EVENT_BYTES`]. The sink of the events cannot log the
+    /// warning, because log messages during a poll are discarded.
     pub(super) fn warn_if_oversized(&self) {
         let bytes = self.oversized.swap(0, Ordering::Relaxed);
         if bytes > 0 {
@@ -57,8 +57,7 @@ impl Meter {
         }
     }
 
-    /// Returns the name of the pending model operation, for error messages. The operation is `answer` until the model's answer starts, and
-    /// `continue` after.
+    /// Returns the pending model operation for an error message: `answer` until the model's answer starts, and `continue` after that.
     pub(super) fn awaited(&self) -> &'static str {
         match self.has_begun() {
             true => "continue",

@@ -16,15 +16,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{self, Instant};
 
-/// Maximum number of events of a model answer in the channel from the thread to the caller.
+/// Maximum number of events of a model answer in the channel from the reader thread to the caller.
 const MAX_READY: usize = 16;
 
 type Item = Result<ChatEvent, ModelError>;
 
-/// A thread with a Tokio runtime for the connections of one model and its clones. The thread ends when the reader is dropped.
+/// A reader thread with a Tokio runtime for the connections of one model and its clones. The thread ends when the reader is dropped.
 pub(super) struct Reader {
     runtime: Handle,
-    /// The sender that keeps the thread running: the thread ends when the sender is dropped.
+    /// The sender that keeps the reader thread running: the thread ends when the sender is dropped.
     _stop: oneshot::Sender<()>,
 }
 
@@ -45,8 +45,8 @@ impl Reader {
         })
     }
 
-    /// Reads a model answer on the thread, starting with the first poll of the returned stream. The stream fails with
-    /// [`ModelError::TimedOut`] after `total`. Dropping it stops the reading.
+    /// Reads a model answer on the reader thread, starting with the first poll of the returned stream. The stream fails with
+    /// [`ModelError::TimedOut`] after `total`. Dropping the stream stops the reading.
     pub(super) fn read(
         self: Arc<Self>,
         answer: impl Stream<Item = Item> + Send + 'static,
@@ -57,7 +57,7 @@ impl Reader {
     }
 }
 
-/// A model answer that the thread reads.
+/// A model answer that the reader thread reads.
 struct Reading {
     events: mpsc::Receiver<Item>,
     /// The deadline for reading the whole model answer, or `None` if the clock cannot represent the deadline.
@@ -65,7 +65,7 @@ struct Reading {
     meter: Arc<Meter>,
     task: AbortHandle,
     has_failed: bool,
-    /// Keeps the thread running while the model answer is read.
+    /// The reader, whose thread keeps running while the model answer is read.
     _reader: Arc<Reader>,
 }
 

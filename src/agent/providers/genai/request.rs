@@ -208,7 +208,7 @@ fn said(
     }
 }
 
-/// Returns a thought of the requested model, or its signature, in the form of `genai`. Other parts are `None`.
+/// Converts a message part with reasoning or provider state of this `origin` to the type of `genai`. Returns `None` for other parts.
 fn thought(part: &Part, provider: AdapterKind, origin: &PartOrigin) -> Option<ContentPart> {
     match part {
         Part::Reasoning(reasoning) if reasoning.origin == *origin => {

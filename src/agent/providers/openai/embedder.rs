@@ -53,8 +53,8 @@ impl OpenAiEmbedder {
         }
     }
 
-    /// Makes the embedder request vectors with its number of dimensions from the endpoint. Only models that can shorten their vectors
-    /// accept the number.
+    /// Adds the embedder's number of dimensions to each request, so that the model shortens its vectors to this number. Only models that
+    /// can shorten their vectors accept the number.
     ///
     /// By default the request has no number, and `dimensions` must be that of the model.
     ///

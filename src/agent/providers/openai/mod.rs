@@ -75,7 +75,7 @@ pub struct OpenAiCompatible {
 }
 
 impl OpenAiCompatible {
-    /// Returns a builder for a model. `base_url` is the URL to which `/chat/completions` is added, for example
+    /// Returns a builder for a model at the endpoint with this base URL. `/chat/completions` is added to `base_url`, for example to
     /// `https://api.openai.com/v1`.
     ///
     /// The URL must be `http` or `https`, without credentials, query and fragment. A slash at its
@@ -154,7 +154,8 @@ impl fmt::Debug for OpenAiCompatible {
     }
 }
 
-/// Returns the field name for the token limit. Newer models of OpenAI accept only the new name, most other endpoints only the old one.
+/// Returns the name of the request field with the maximum number of answer tokens. Newer models of OpenAI accept only the new name, most
+/// other endpoints only the old name.
 fn max_tokens_field(endpoint: &Url) -> &'static str {
     match endpoint.host_str() {
         Some("api.openai.com") => "max_completion_tokens",
