@@ -54,7 +54,8 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// Returns the API key, from the environment variable if one is named. Fails if an HTTP header cannot contain the key.
+    /// Returns the API key, from the environment variable if one is named. Fails if a fixed key, or a key
+    /// from the variable, cannot be sent in an HTTP header.
     pub(super) fn found(self) -> Result<Key, ProviderError> {
         let key = match self {
             Self::Key(key) => key,
