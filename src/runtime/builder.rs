@@ -313,8 +313,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the interval between checks of the ledger for runs that became due without an event. The lease or the wait of such a run has
-    /// ended, for example of the run of a lost worker, or of a question without an answer. Defaults to 5 s.
+    /// Sets the interval between checks of the ledger for runs that are due because their lease or their wait has ended. Examples are the
+    /// run of a lost worker, and a question without an answer. Defaults to 5 s.
     ///
     /// Must be more than 0. A shorter interval finds such runs sooner, and costs more reads of the
     /// ledger by each worker. It is also the interval of the readiness checks in the log.

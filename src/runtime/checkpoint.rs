@@ -40,7 +40,7 @@ struct State {
     sweeps: Sweeps,
 }
 
-/// State of the sweeps of one store for triggers without an event.
+/// State of the sweeps of one store for triggers whose events did not arrive.
 #[derive(Debug, Default)]
 struct Sweeps {
     /// If `true`, a sweep of the store for triggers has been requested.
@@ -51,7 +51,7 @@ struct Sweeps {
     has_unread: bool,
 }
 
-/// Outcome of a sweep of the store for triggers without an event.
+/// Outcome of a sweep of the store for triggers whose events did not arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Swept {
     /// The sweep has read all breadcrumbs up to the newest one.

@@ -5,8 +5,9 @@ use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// The newest versions of breadcrumbs that events announced. A sweep uses them to find breadcrumbs without an event. An event with another
-/// schema or other tags than the breadcrumb does not count: it did not reach the executors that the breadcrumb triggers.
+/// The newest versions of breadcrumbs that events announced or sweeps found. A sweep uses them to find breadcrumbs whose events did not
+/// arrive. An event whose schema or tags differ from the stored breadcrumb does not count: the event did not reach the executors that the
+/// breadcrumb triggers.
 #[derive(Debug, Default)]
 pub(super) struct Dedup {
     newest: HashMap<BreadcrumbId, Told, RandomState>,
@@ -45,13 +46,13 @@ impl Dedup {
         }
     }
 
-    /// Returns `true` if an event announced this version of a breadcrumb with the schema and tags that the store has.
+    /// Returns `true` if the version of a stored breadcrumb is recorded with the same schema and the same tags.
     pub(super) fn knows(&self, found: &Breadcrumb) -> bool {
         let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);
         self.newest.get(&found.id) == Some(&told)
     }
 
-    /// Records a breadcrumb version that a sweep found in the store. Returns `false` if it was recorded before.
+    /// Records a breadcrumb version that a sweep found in the store. Returns `false` if the version was recorded before.
     pub(super) fn found(&mut self, found: &Breadcrumb) -> bool {
         let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);
         self.note(found.id, told)

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// Notice of a changed executor definition that the store did not return. The event delivery stays open until the runtime has loaded the
-/// definition.
+/// Notice of a changed executor definition. The store did not return the new version when its event arrived. The event delivery stays open
+/// until the runtime has loaded the definition.
 pub(super) struct Announced {
     pub(super) id: BreadcrumbId,
     pub(super) tracker: AckTracker,

@@ -37,11 +37,11 @@ pub(super) struct Prepared {
 pub(super) struct Enqueuer {
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
-    /// Acknowledges the event deliveries whose runs are in the ledger. With a ledger in memory, the acknowledgement waits for the end of
-    /// the runs.
+    /// Tracker of the event deliveries whose runs are in the ledger. A delivery is acknowledged at once, or at the end of its runs if the
+    /// ledger is in memory.
     unended: Arc<Unended>,
     inbox: mpsc::Receiver<Arrival>,
-    /// Sender to the store's scheduler, which adds runs to the ledger and claims runs in one step.
+    /// Sender of new runs to the store's scheduler. In one ledger call, the scheduler enqueues these runs and claims due runs.
     scheduler: mpsc::Sender<Prepared>,
     /// Event deliveries whose runs are not in the ledger yet.
     owed: Vec<Arrival>,
@@ -150,8 +150,8 @@ impl Enqueuer {
     }
 }
 
-/// Settles an event delivery whose runs are in the ledger. If an executor moved to another store in the meantime, the delivery is requested
-/// again and triggers the executor there.
+/// Acknowledges an event delivery whose runs are in the ledger, or holds the delivery until its runs end if the ledger is in memory. If an
+/// executor moved to another store in the meantime, the delivery is requested again and triggers the executor there.
 fn settle(unended: &Unended, registry: &Registry, arrival: Arrival) {
     let moved = |candidate: &Candidate| {
         let member = registry.get(&candidate.id);
@@ -164,7 +164,7 @@ fn settle(unended: &Unended, registry: &Registry, arrival: Arrival) {
     }
 }
 
-/// Delay before the redelivery of an event whose runs the ledger never accepts.
+/// Delay before the redelivery of an event after the ledger refused its runs with an error that no retry can fix.
 const LONG_PAUSE: Duration = Duration::from_secs(60);
 
 /// Returns `true` if the ledger may accept the runs of a smaller batch after this error.
@@ -217,8 +217,9 @@ async fn runs_of(
 /// The IDs of the executors that an event delivery triggers.
 type Decided = BTreeSet<Arc<str>>;
 
-/// Returns the executors that event deliveries trigger, by the index of the delivery. Without an entry, all candidates are triggered. If
-/// several candidates depend on the context, which the event does not contain, the breadcrumb is read once for all of them.
+/// Returns the executors that event deliveries trigger, keyed by the delivery's index in `arrivals`. A delivery without an entry triggers
+/// all its candidates. If several candidates depend on the context, which the event does not contain, the breadcrumb is read once for all
+/// of them.
 async fn decided(
     store_context: &StoreContext,
     registry: &Registry,

@@ -62,7 +62,7 @@ pub enum RuntimeError {
     #[cfg(feature = "agents")]
     #[error("cannot create an agent that was added to the runtime; see the cause")]
     Agent(#[from] AgentError),
-    /// An executor has no store, and the runtime has none for it.
+    /// An executor is not bound to a store, and the runtime was built without a store.
     #[error(
         "executor {id:?} has no store; call .bind(&store) on it, or build the runtime with Runtime::on(&store)"
     )]
@@ -97,9 +97,10 @@ pub enum RuntimeError {
     OlderTriggers {
         /// ID of the executor that starts for the first time.
         executor: String,
-        /// The number of older breadcrumbs that match the executor's triggers, at most 10,000.
+        /// The number of breadcrumbs older than one hour that match the executor's triggers, at most 10,000.
         count: usize,
-        /// If `false`, the count reached its maximum, and the store can have further older breadcrumbs that match the triggers.
+        /// If `false`, the count reached its maximum of 10,000, and the store can have more breadcrumbs that are older than one hour and
+        /// match the triggers.
         is_exact: bool,
     },
     /// The runtime was stopped before its start was complete.
@@ -138,7 +139,8 @@ pub enum RuntimeError {
         /// The schema whose breadcrumbs the function would turn into executors.
         schema: String,
     },
-    /// [`StoredDefinitions::tools`](super::definitions::StoredDefinitions::tools) names a tool that its services do not have.
+    /// [`StoredDefinitions::tools`](super::definitions::StoredDefinitions::tools) names a tool that is not registered in the
+    /// [`Services`](crate::Services) of these definitions.
     #[cfg(feature = "agents")]
     #[error(
         "cannot run tool.v1 definitions: StoredDefinitions::tools names a tool that its services do not have; add the tool to the \

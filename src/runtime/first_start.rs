@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl FirstStart {
-    /// Returns the time after which triggers start runs of a new executor. Returns `None` if all triggers from before the executor's start
-    /// are ignored.
+    /// Returns the exclusive lower bound of the commit times of a new executor's triggers. Returns `None` if all triggers from before the
+    /// executor's start are ignored.
     pub(super) fn after(self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::LastHour => Some(earlier(now, HOUR)),
@@ -29,11 +29,12 @@ impl FirstStart {
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Maximum number of older triggers of a new executor that are counted.
+/// Maximum count of the triggers that are too old for [`FirstStart::LastHour`], for one new executor.
 const MOST: usize = 10_000;
 
-/// Returns the start of a runtime's first subscription: the oldest position of the executors, if the event source delivers every event. A
-/// sweep of the store reads the triggers whose events the source no longer has.
+/// Returns the start of a runtime's first subscription: the oldest position of its executors. If no first start is set, or the event source
+/// does not report every loss of events, returns the start position in the settings. A sweep of the store reads the triggers whose events
+/// the source no longer has.
 ///
 /// # Errors
 /// [`SourceError::Unavailable`] if the positions cannot be read.
@@ -65,7 +66,8 @@ pub(super) async fn subscription(shared: &Shared) -> Result<StartAt, SourceError
 /// Name of the operation that sets the start positions of executors, for an error of the store.
 const FIND_START: &str = "read the start positions of the executors";
 
-/// Sets the start position of executors without a saved one, and checks that [`FirstStart::LastHour`] skips none of their triggers.
+/// Sets the start position of executors without a saved position. With [`FirstStart::LastHour`] and a durable ledger, fails if the store
+/// has older triggers of such an executor.
 ///
 /// # Errors
 /// [`RuntimeError::OlderTriggers`], and [`RuntimeError::Store`] if a store cannot be read.

@@ -207,7 +207,8 @@ impl Vitals {
     }
 }
 
-/// Checks an event source that failed until it answers. A source without events delivers nothing that shows its recovery.
+/// After an error of the event source, checks the source repeatedly until the source answers. A source without events delivers nothing that
+/// shows its recovery.
 pub(super) async fn check_source(source: &dyn EventSource, shared: &Shared) {
     let mut states = shared.source_state();
     loop {

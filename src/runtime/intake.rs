@@ -1,4 +1,4 @@
-//! Intake of a runtime: passes each event delivery to every executor that it triggers, and to the waits that it answers.
+//! Intake of a runtime: passes each event delivery to every executor that the event triggers, and to every wait that the event answers.
 
 mod dispatch;
 mod input;
@@ -37,10 +37,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// Maximum number of the runtime's own redeliveries that wait for the intake.
 const MOST_RETURNED: usize = 64;
 
-/// Maximum number of sweep results that wait for the intake. Sweeps find triggers without an event in the stores.
+/// Maximum number of sweep results that wait for the intake. Sweeps find triggers whose events did not arrive.
 const MOST_FOUND: usize = 64;
 
-/// Number of loop iterations of the intake after which one iteration takes triggers from a sweep before event deliveries.
+/// Interval, in iterations of the intake's loop, at which the triggers of a sweep take precedence over event deliveries.
 const FOUND_FIRST: u32 = 64;
 
 /// The longest pause before the event source is polled again after errors.
@@ -58,13 +58,14 @@ pub(super) struct Intake<'r> {
     /// The loader of executor definitions, and the sender to the task that retries failed loads.
     definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
     trackers: AckTrackers,
-    /// Channel of triggers without an event that a sweep found in the store.
+    /// Channel of the triggers that sweeps found in the stores.
     found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
     /// Receiver of unhandled event deliveries that the event source does not redeliver.
     back: mpsc::Receiver<Back>,
     /// The permit for the next event delivery. Without a permit, the intake takes only redeliveries, which have one.
     place: Option<Place>,
-    /// Time at which the runtime counts as blocked if the intake has no delivery permit until then. `None` from then on.
+    /// Time at which the runtime starts to count as blocked, unless the intake gets a delivery permit earlier. `None` while the intake has
+    /// a permit, and while the runtime is blocked.
     blocked: Option<Instant>,
     /// Time at which the failed tasks of stores are restarted.
     reopen: Option<Instant>,
@@ -258,8 +259,8 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Requests a search for answers in each store, because the runtime takes no events until the runs of earlier deliveries are in the
-    /// ledger. A full ledger has room again only if its suspended runs get their answers.
+    /// Requests a search of each store for answers to waits and suspended runs. The runtime takes no events until the runs of earlier
+    /// deliveries are in the ledger. A full ledger has room again only if its suspended runs get their answers.
     fn note_blocked(&mut self) {
         self.blocked = None;
         tracing::debug!(
@@ -374,7 +375,7 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Starts the tasks of stores that have none, and stops the tasks of stores on which no executor runs.
+    /// Starts the tasks of each store that has executors but no tasks, and stops the tasks of stores without executors.
     fn open_places(&mut self) {
         self.stores
             .retain(|_, tasks| !tasks.looks.is_closed() && !tasks.arrivals.is_closed());

@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | [`EVENTS`] | counter | | events delivered by the source |
 //! | [`MISSED`] | counter | | events that the source reported as dropped |
-//! | [`FOUND`] | counter | | breadcrumbs without an event, found in the store |
+//! | [`FOUND`] | counter | | breadcrumbs whose events did not arrive, found in the store |
 //! | [`MATCHES`] | counter | `executor` | events that may trigger an executor |
 //! | [`RUNS`] | counter | `executor`, `outcome` | ended attempts |
 //! | [`RUN_SECONDS`] | histogram | `executor` | duration of an attempt |
@@ -20,7 +20,7 @@
 //! | [`DUE`] | gauge | `executor` | due runs, counted up to 1,000 |
 //! | [`OLDEST_DUE_SECONDS`] | gauge | `executor` | time since the oldest due run became due |
 //! | [`BREAKER_OPEN`] | gauge | `executor` | 1 while the circuit breaker of the executor is open, otherwise 0 |
-//! | [`BEHIND`] | gauge | | events that the source still has to deliver, if it can count them |
+//! | [`BEHIND`] | gauge | | events that the consumer has not acknowledged, if the source can count them |
 //!
 //! The gauges of due runs and of waiting events come from [`Runtime::backlog`](super::Runtime::backlog), once in each
 //! [`reconcile_every`](super::RuntimeBuilder::reconcile_every). They cover all workers that share a store and a source, so each
@@ -41,7 +41,7 @@ pub const EVENTS: &str = "ux_events_total";
 ///
 /// Unit: events. The runtime searches the store for the breadcrumbs of these events.
 pub const MISSED: &str = "ux_events_missed_total";
-/// Name of the counter of breadcrumbs without an event that a sweep found in the store.
+/// Name of the counter of breadcrumbs that sweeps found in the store because their events did not arrive.
 ///
 /// Unit: breadcrumbs. It counts those that concern an executor, a wait or a definition.
 pub const FOUND: &str = "ux_events_found_by_sweep_total";
@@ -79,11 +79,11 @@ pub const WAITS: &str = "ux_waits_open";
 ///
 /// It covers all workers of the store: take the maximum of the workers, not the sum.
 pub const DUE: &str = "ux_runs_due";
-/// Name of the gauge of the time since the oldest due run became due, in seconds. Label: `executor`.
+/// Name of the gauge of the time since an executor's oldest due run became due, in seconds. Label: `executor`.
 ///
 /// Alert if it increases: there are too few workers, or a limit delays the runs.
 pub const OLDEST_DUE_SECONDS: &str = "ux_oldest_due_seconds";
-/// Name of the gauge of the events that the event source still has to deliver.
+/// Name of the gauge of the events that the consumer has not acknowledged, including undelivered events.
 ///
 /// It covers all workers of the consumer. A source that cannot count its events sets no value.
 pub const BEHIND: &str = "ux_events_behind";

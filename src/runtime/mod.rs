@@ -142,10 +142,10 @@ use worker_records::WorkerRecords;
 /// - **Fair.** Executors with due runs take turns, however many runs one of them has.
 /// - **Ordered.** Runs of one executor with an equal [ordering key](crate::executor::OrderingKey) execute one at a time, in
 ///   the order of their events.
-/// - **Durable.** An event is acknowledged once its runs are in the ledger of each executor's store. Retries, the runs of lost
-///   workers and suspended runs come from the ledger. Events are hints: the runtime later finds the breadcrumbs of lost events in
-///   the store. After a downtime, it finds events from the [position](crate::RunLedger::save_positions) that it saves for
-///   each executor. A deletion without an event is not found.
+/// - **Durable.** An event is acknowledged once its runs are in the ledger of each executor's store. Retries, the runs of lost workers and
+///   suspended runs come from the ledger. Events are hints: the runtime later finds the breadcrumbs of lost events in the store. After a
+///   downtime, it finds events from the [position](crate::RunLedger::save_positions) that it saves for each executor. A deletion is not
+///   found if its event is lost.
 /// - **Woken once.** A suspended run resumes when a breadcrumb committed after the suspension matches its selectors, or when its
 ///   time is up. It resumes once, on the first worker that notices.
 /// - **Ends.** After a stop signal, the runtime claims no more runs, and ends at most a few seconds after
@@ -244,8 +244,8 @@ impl Runtime {
         RuntimeBuilder::new(store.event_source(), Some(Arc::new(store.clone())))
     }
 
-    /// Creates a builder for a runtime on a store whose events come from another source. Examples are an RCRT (Right Context Right
-    /// Time) server with its event stream, and a mock store. The store handle is cloned.
+    /// Creates a builder for a runtime on a store, with a separate event source. Examples are an RCRT (Right Context Right Time) server
+    /// with its event stream, and a mock store. The store handle is cloned.
     ///
     /// # Examples
     /// ```
@@ -367,8 +367,8 @@ impl Runtime {
         self.run(signals, true, None).await
     }
 
-    /// Runs the runtime until a stop signal. If `from_start` is `true`, the signals are polled before the subscription to the source.
-    /// Notifies `started` once every subscription is active.
+    /// Runs the runtime until `signals` yields an item, or fails if the runtime is already running. If `from_start` is `true`, the signals
+    /// are polled before the subscription to the source. Notifies `started` once every subscription is active.
     async fn run(
         &self,
         signals: impl Stream<Item = ()>,
@@ -399,7 +399,7 @@ impl Runtime {
         report
     }
 
-    /// Runs the runtime until a stop signal. The caller makes sure that the runtime is not running already.
+    /// Runs the runtime until `signals` yields an item. The caller makes sure that the runtime is not running already.
     async fn run_once(
         &self,
         shared: &Arc<Shared>,
@@ -496,8 +496,8 @@ impl Runtime {
         self.vitals.health(&self.registry)
     }
 
-    /// Returns the pending events and due runs of all workers that share the stores and the source. The [metrics of the runtime](metrics)
-    /// report the same at intervals.
+    /// Returns the number of pending events, and the number of due runs of each executor. The numbers cover all workers that share the
+    /// stores and the source. The [metrics of the runtime](metrics) report the same at intervals.
     ///
     /// Use this to scale the number of workers, or for an alert. The call reads up to 1,000 runs of
     /// each executor, so call it about once a minute and not per request.
@@ -528,8 +528,8 @@ impl Runtime {
         backlog::of(&*self.source, &self.registry).await
     }
 
-    /// Lists the workers that share the stores of this runtime, the most recently recorded first: one record for each
-    /// [`Runtime`] and store handle. Workers that stopped are listed for 24 h.
+    /// Lists the records of the workers that share the stores of this runtime, newest record first. Each [`Runtime`] has one record for
+    /// each store handle. Workers that stopped are listed for 24 h.
     ///
     /// [`Client::workers`](crate::Client::workers) returns the same in a process without a runtime.
     ///

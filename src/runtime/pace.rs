@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Maximum expected read time of a doubled sweep page. A sweep doubles its page size only if the expected time is below this maximum.
+/// Limit on the expected read time of the next sweep page if the page size is doubled. A sweep doubles its page size only below this limit.
 const QUICK: Duration = Duration::from_secs(20);
 
 /// Read time of a page above which the sweep halves its page size.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub(super) type Processed = Result<Outcome, ExecutorError>;
 
-/// Returns the executor that processes a claimed run, or `None` if no executor here may process it.
+/// Returns the executor that processes a claimed run, or `None` if no executor of this runtime may process the run.
 ///
 /// Workers load a new definition at different times, and another worker with a newer definition may have enqueued this run. So
 /// the definition is read again before its executor ends the run as unmatched.

@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 #[cfg(feature = "testing")]
 use tokio::sync::futures::Notified;
 
-/// Maximum number of breadcrumb versions without runs in the ledger that are stored. Above it, only the time of the oldest other one is.
+/// Maximum number of stored breadcrumb versions whose runs are not in the ledger yet. Above it, only a [summary](Positions::beyond) of the
+/// further versions is stored.
 const MOST_OPEN: usize = 65_536;
 
 /// Maximum number of intervals of time that [`Progress::open`] returns.
@@ -33,7 +34,7 @@ impl Key {
     }
 }
 
-/// The position of a runtime in its event source, stored between subscriptions.
+/// The position of a runtime in its event source. The position stays in memory between two subscriptions.
 #[derive(Default)]
 pub(super) struct Progress {
     positions: Mutex<Positions>,
@@ -52,8 +53,7 @@ struct Positions {
     open: BTreeSet<u64>,
     /// Versions of breadcrumbs whose runs are not in the ledger yet.
     versions: BTreeMap<Key, Open>,
-    /// Summary of the breadcrumb versions that exceed the maximum number of stored versions. The first value is their oldest commit time,
-    /// and the second value is their number of unhandled deliveries.
+    /// The oldest commit time, and the number of unhandled deliveries, of the breadcrumb versions above [`MOST_OPEN`].
     beyond: Option<(Timestamp, usize)>,
 }
 
@@ -118,7 +118,8 @@ impl Positions {
 }
 
 impl Progress {
-    /// Returns the start of the next subscription to the event source: the first event that is not handled, or `start` without a position.
+    /// Returns the start of the next subscription to the event source: the first unhandled event, or the event after the last received
+    /// event. Returns `start` if no position is known.
     pub(super) fn from(&self, start: StartAt) -> StartAt {
         let positions = self.positions();
         let before = positions.open.first().map(|first| first.saturating_sub(1));
@@ -162,8 +163,9 @@ impl Progress {
         self.ended.notify_waiters();
     }
 
-    /// Records that the event source takes an event back, to deliver it again. If `is_shared` is `true`, the source remembers the event,
-    /// also after a restart, and another worker can receive it. Otherwise the version counts as unread until the event is delivered.
+    /// Records that the event source accepted the nack of an event, and will redeliver the event. If `is_shared` is `true`, the source
+    /// remembers the event, also after a restart, and another worker can receive it. Otherwise the version counts as unread until the event
+    /// is delivered.
     pub(super) fn taken_back(&self, event: &Event, is_shared: bool) {
         self.positions().close(event, !is_shared);
     }

@@ -133,7 +133,7 @@ impl Quota {
         at
     }
 
-    /// Records the end of a run, and its result if it was started. Returns the change of the circuit breaker, if any.
+    /// Records the end of a run, and the result of the run if the run was started. Returns the change of the circuit breaker, if any.
     pub(super) fn end(
         &mut self,
         ticket: Option<Ticket>,

@@ -24,7 +24,7 @@ pub(super) struct Member {
 pub(super) struct Triggered {
     pub(super) executor: Arc<str>,
     pub(super) store_context: Arc<StoreContext>,
-    /// If `false`, the event does not decide whether it triggers the executor, because it lacks the context of the breadcrumb.
+    /// If `false`, the breadcrumb's context decides if the event triggers the executor, and the event does not contain the context.
     pub(super) surely: bool,
 }
 

@@ -36,7 +36,8 @@ use serde::Serialize;
 pub struct RunReport {
     /// Events that the event source delivered, including events of breadcrumbs that the executors wrote.
     pub events: u64,
-    /// Breadcrumbs without an event that a sweep found in the store and that concerned an executor, a wait or a definition.
+    /// Breadcrumbs that sweeps found in the store because their events did not arrive. Only breadcrumbs that concern an executor, a wait or
+    /// a definition count.
     pub found_by_sweep: u64,
     /// Events that the event source dropped because the runtime was too slow.
     ///

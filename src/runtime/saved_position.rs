@@ -141,7 +141,8 @@ struct First<'s> {
     newest: Timestamp,
     /// The event source delivers every event committed after this time.
     delivered_after: Option<Timestamp>,
-    /// The time after which triggers start runs of an executor without a saved position. `None` if the runtime's settings decide.
+    /// Exclusive lower bound of the commit times of the triggers of an executor without a saved position. `None` if the runtime's settings
+    /// decide.
     start: Option<Timestamp>,
 }
 
@@ -192,8 +193,9 @@ impl First<'_> {
     }
 }
 
-/// Saves the executors' position in the ledger, without triggers whose runs are not in the ledger yet. Does nothing if the position has not
-/// changed since the last save. Saves nothing for executors that were not adopted yet, and requests a sweep for them.
+/// Saves the executors' position in the ledger. In the saved position, a trigger counts as unread if its run is not in the ledger yet. Does
+/// nothing if the position has not changed since the last save. Saves nothing for executors that were not adopted yet, and requests a sweep
+/// for them.
 ///
 /// # Errors
 /// The ledger's errors.

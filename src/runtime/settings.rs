@@ -54,18 +54,19 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum FirstStart {
-    /// Starts with the breadcrumbs of the last hour. If the store has older breadcrumbs that match a trigger, the start fails with
-    /// [`RuntimeError::OlderTriggers`](super::RuntimeError::OlderTriggers), because the user has to decide about them. A store
-    /// without a run ledger loses the position at the end of the process, so the start does not fail there.
+    /// The executor starts with the breadcrumbs that were committed in the hour before the executor's start. If the store has older
+    /// breadcrumbs that match a trigger, the start fails with [`RuntimeError::OlderTriggers`](super::RuntimeError::OlderTriggers), because
+    /// the user has to decide about them. A store without a run ledger loses the position at the end of the process, so the start does not
+    /// fail there.
     #[default]
     LastHour,
-    /// Starts with the oldest breadcrumb of the store.
+    /// The executor starts with the oldest breadcrumb of the store.
     ///
     /// Use this for an executor that must process the whole history, such as an import.
     Oldest,
-    /// Starts with the first breadcrumb that is written after the start of the executor.
+    /// The executor starts with the first breadcrumb that is committed after the executor's start.
     Now,
-    /// Starts with the first breadcrumb of this time or later, by the store's clock.
+    /// The executor starts with the first breadcrumb that was committed at this time or later, by the store's clock.
     ///
     /// Use this if older breadcrumbs were processed by another system up to this time.
     Since(Timestamp),

@@ -37,7 +37,7 @@ pub(super) struct StoreContext {
     others: RwLock<Arc<Others>>,
     /// Token that is cancelled when the last executor of this store is removed.
     pub(super) empty: CancellationToken,
-    /// IDs of executors with runs that became due without an event.
+    /// IDs of executors with due runs that the store's scheduler has to claim.
     due: Mutex<BTreeSet<Arc<str>>>,
     /// Suspended runs that the store's waker task has not registered yet.
     suspended: Mutex<Vec<RunRef>>,
@@ -45,7 +45,7 @@ pub(super) struct StoreContext {
     pub(super) checkpoint: Checkpoint,
     /// Size of the pages of the next sweep of the store for triggers.
     pace: Mutex<Pace>,
-    /// If `true`, a full check is requested: of all suspended runs, and of all triggers without an event.
+    /// If `true`, two checks are requested: of all suspended runs, and of all triggers whose events did not arrive.
     everything: AtomicBool,
     /// State of a runtime that takes no events because too many deliveries are in flight. `None` while the runtime takes events.
     blocked: Mutex<Option<Blocked>>,
@@ -189,13 +189,13 @@ impl StoreContext {
         self.asked.notify_one();
     }
 
-    /// Requests a check of all suspended runs of the store and of all breadcrumbs that no event announced.
+    /// Requests two checks of the store: of all suspended runs, and of all breadcrumbs that no event announced.
     pub(super) fn ask_for_everything(&self) {
         self.everything.store(true, Ordering::Relaxed);
         self.asked.notify_one();
     }
 
-    /// Clears the request of [`ask_for_everything`](Self::ask_for_everything). Returns `true` if a check was requested.
+    /// Clears the request of [`ask_for_everything`](Self::ask_for_everything). Returns `true` if the checks were requested.
     pub(super) fn take_everything(&self) -> bool {
         self.everything.swap(false, Ordering::Relaxed)
     }
@@ -251,7 +251,7 @@ impl StoreContext {
         };
     }
 
-    /// Returns the operations of the store whose last call failed.
+    /// Returns the store operations whose last call failed.
     pub(super) fn failing(&self) -> impl Iterator<Item = Operation> + use<> {
         let failing = self.failing.load(Ordering::Relaxed);
         let all = [

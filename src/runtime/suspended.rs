@@ -9,8 +9,9 @@ use crate::model::Breadcrumb;
 use crate::store::{Query, Run, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError};
 use std::sync::Arc;
 
-/// Maximum number of searches for single runs in one check of all suspended runs. The limit applies separately to newly indexed runs and
-/// to unindexed runs. For further indexed runs, one joint search reads the store from the oldest suspension.
+/// Maximum number of searches in one check of all suspended runs. Each of these searches looks up the answers to one run. The limit applies
+/// separately to newly indexed runs and to unindexed runs. For further indexed runs, one joint search reads the store from the oldest
+/// suspension.
 const SEARCHES: usize = 256;
 
 /// Lists the suspended runs that an executor has for a trigger, from the ledger.
@@ -51,9 +52,9 @@ pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
     }
 }
 
-/// Checks all suspended runs of this runtime's executors for answers that arrived without an event. Returns `false` if the ledger did not
-/// list the runs. Afterwards, [`search_from_oldest`](super::answers::search_from_oldest) searches the answers of the runs that the check
-/// has not searched.
+/// Checks all suspended runs of this runtime's executors for stored answers whose events did not arrive. Returns `false` if the ledger did
+/// not list the runs. Afterwards, [`search_from_oldest`](super::answers::search_from_oldest) searches the answers of the runs that the
+/// check has not searched.
 pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> bool {
     let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
     let living = shared.registry.of_store(store_context);

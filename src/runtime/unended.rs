@@ -1,4 +1,4 @@
-//! Unacknowledged event deliveries whose runs are in a ledger that ends with the process. They are acknowledged when the runs have ended.
+//! Unacknowledged event deliveries whose runs are in a ledger in memory. A delivery is acknowledged when its runs have ended.
 //!
 //! A crash loses such a ledger, so the source has to deliver the event again. With a ledger that outlives the process, a
 //! delivery is settled as soon as its runs are in the ledger.
@@ -31,8 +31,8 @@ impl Unended {
         &self.store_context
     }
 
-    /// Acknowledges an event delivery whose runs are in the ledger, or holds the delivery until the runs end. Only a ledger in memory
-    /// requires the end of the runs.
+    /// Acknowledges an event delivery whose runs are in a durable ledger. If the ledger is in memory, holds the delivery until the runs
+    /// end.
     pub(super) fn hold(&self, arrival: Arrival) {
         let Arrival { tracker, executors } = arrival;
         if !self.store_context.runs().is_durable() {

@@ -1,4 +1,4 @@
-//! Task of one store that answers open waits, wakes suspended runs, and schedules the sweeps for triggers without an event.
+//! Task of one store that answers open waits, wakes suspended runs, and schedules the sweeps for triggers whose events did not arrive.
 
 mod look;
 mod search;
@@ -34,7 +34,7 @@ const MOST_DEFERRED: usize = 16_384;
 /// counts as wrong.
 const MOST_ROUNDS: u32 = 128;
 
-/// Limit on the running jobs of a store's waker task. At this limit, the task reads no more announced breadcrumbs.
+/// Maximum number of running jobs of a store's waker task. At this limit, the task reads no more announced breadcrumbs.
 const AT_ONCE: usize = 64;
 
 pub(super) struct Waker {
@@ -57,11 +57,11 @@ pub(super) struct Waker {
     search: Search,
 }
 
-/// State of the sweeps of a store for triggers without an event.
+/// State of the sweeps of a store for triggers whose events did not arrive.
 #[derive(Default)]
 struct Sweeps {
     is_running: bool,
-    /// If `true`, the next sweep also repeats the reads of the last [`OVERLAP`](super::checkpoint::OVERLAP) before the saved position.
+    /// If `true`, the next sweep reads the breadcrumbs of the last [`OVERLAP`](super::checkpoint::OVERLAP) before the saved position again.
     overlaps: bool,
 }
 
@@ -310,7 +310,8 @@ impl Waker {
         }
     }
 
-    /// Checks all suspended runs of the store, also those of other workers, and searches the store for breadcrumbs without an event.
+    /// Checks all suspended runs of this runtime's executors, including runs that other workers suspended. Also sweeps the store for
+    /// breadcrumbs whose events did not arrive.
     fn look_at_everything(&mut self) {
         self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
         self.check_suspended();

@@ -73,11 +73,11 @@ struct Stored {
     compact: Compact,
     /// Sequence number of the last check of all suspended runs.
     check: u32,
-    /// Number of suspended runs that the next check skips. The index has no room for these runs, and earlier checks have searched for their
-    /// answers.
+    /// Position in the list of unindexed suspended runs at which the next check starts to search for answers. Earlier checks have searched
+    /// for the answers of the runs before this position.
     beyond: usize,
-    /// Time from which the joint search for answers has to read the store. The joint search covers the suspended runs that had no search
-    /// for the single run. `None` if there are no such runs.
+    /// Commit time after which the joint search reads the store. The joint search covers the suspended runs without an individual search.
+    /// `None` if there are no such runs.
     unsearched: Option<Timestamp>,
 }
 
@@ -203,13 +203,13 @@ impl Wakes {
         }
     }
 
-    /// Returns the number of unindexed suspended runs that the next check skips. Earlier checks have searched for the answers of these
-    /// runs.
+    /// Returns the position in the list of unindexed suspended runs at which the next check starts to search for answers. Earlier checks
+    /// have searched for the answers of the runs before this position.
     pub(super) fn beyond(&self) -> usize {
         self.stored().beyond
     }
 
-    /// Sets the number of unindexed suspended runs that the next check skips.
+    /// Sets the position in the list of unindexed suspended runs at which the next check starts to search for answers.
     pub(super) fn pass_over(&self, beyond: usize) {
         self.stored().beyond = beyond;
     }
@@ -221,7 +221,8 @@ impl Wakes {
         stored.unsearched = Some(earlier);
     }
 
-    /// Removes and returns the time from which the store has to be searched, as set by [`note_unsearched`](Self::note_unsearched).
+    /// Removes and returns the commit time that [`note_unsearched`](Self::note_unsearched) recorded. The store has to be searched for later
+    /// commits.
     pub(super) fn take_unsearched(&self) -> Option<Timestamp> {
         self.stored().unsearched.take()
     }

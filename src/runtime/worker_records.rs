@@ -212,9 +212,9 @@ fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
     })
 }
 
-/// Accepts the runs that were transferred to versions of executors. Returns `true` if no such run remains.
+/// Accepts the runs that were transferred to any of these executor versions. Returns `true` if no such run remains.
 async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) -> bool {
-    /// The maximum number of ledger calls in one round. The worker stores its record between two rounds.
+    /// The maximum number of ledger calls between two saves of this worker's record.
     const MOST_CALLS: usize = 16;
     if versions.is_empty() {
         return true;
@@ -259,7 +259,7 @@ pub(super) async fn all(store_contexts: &[Arc<StoreContext>]) -> Result<Vec<Work
     Ok(all)
 }
 
-/// Returns the default name of a worker: the program and its process ID.
+/// Returns the default name of a worker: the name of its program and its process ID, separated by a colon.
 pub(super) fn default_name() -> Arc<str> {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(std::path::Path::file_stem);

@@ -85,7 +85,7 @@ pub(crate) enum Registered {
 }
 
 impl Registered {
-    /// Returns the provider of an agent that uses this model.
+    /// Returns the registered provider, or a provider that calls the registered model.
     pub(crate) fn provider(&self) -> Arc<dyn Provider> {
         match self {
             Self::Model(model) => Arc::new(ApiProvider::new(Arc::clone(model))),
@@ -119,8 +119,8 @@ impl Services {
         self.with_model(name.into(), Registered::Provider(Arc::new(provider)))
     }
 
-    /// Sets the model for agents and workflow models whose definitions name no model. A workflow model is an entry in
-    /// `models` of a workflow, and its field `provider` names the model. Defaults to no model.
+    /// Sets the default model, for agents and for entries of a workflow's `models` that name no model. The field
+    /// `provider` of such an entry names its model. Defaults to no model.
     ///
     /// A second call replaces the model. An agent definition without a model and without a default
     /// model is rejected with [`NotRegistered::NoDefaultModel`].
@@ -158,7 +158,7 @@ impl Services {
         Ok(self)
     }
 
-    /// Sets all tools that definitions can name. Replaces the tools that were added before.
+    /// Replaces all tools that definitions can name, including the tools that were added before.
     ///
     /// Use it to share one [`ToolRegistry`] with other callers, so that the limits on concurrent
     /// calls are common.
@@ -202,7 +202,7 @@ impl Services {
         &self.entries.model_tools
     }
 
-    /// Returns the provider of an agent that names a model or provider.
+    /// Returns the registered provider with this name, or a provider that calls the registered model with this name.
     ///
     /// # Errors
     /// Returns [`NotRegistered::Name`] with the nearest name.
@@ -216,7 +216,7 @@ impl Services {
         }
     }
 
-    /// Returns the provider of an agent that names no model.
+    /// Returns a provider that calls the default model.
     ///
     /// # Errors
     /// Returns [`NotRegistered::NoDefaultModel`].

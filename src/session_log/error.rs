@@ -20,7 +20,8 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// Another writer has added to the session since it was read. Read the session again before another attempt.
+    /// Another writer has added to the session since the caller read the session. Read the session again before another
+    /// attempt.
     #[error(
         "cannot add to session {session:?}: another writer added to the session since it was read; read the session again"
     )]

@@ -19,7 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 
-/// Name of the ledger runs that record rejected definitions. The run of a definition version lets only one worker write the rejection.
+/// Executor ID of the ledger runs that record rejected definitions. The run of a definition version lets only one worker write the
+/// rejection.
 const LEDGER_NAME: &str = "definitions";
 
 /// Maximum number of executor definitions that one runtime loads.
@@ -288,7 +289,8 @@ impl Keeper {
         registry.remove(&executor)
     }
 
-    /// Logs the rejection of a definition and writes it to the store once. Returns `false` if it must be written later.
+    /// Logs the rejection of a definition, and creates one breadcrumb that reports the rejection. Returns `false` if this breadcrumb must
+    /// be written later.
     async fn reject(&self, definition: &Breadcrumb, error: &BoxError) -> bool {
         let reason = reason(error);
         tracing::warn!(

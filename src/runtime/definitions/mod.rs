@@ -170,8 +170,8 @@ impl StoredDefinitions {
         }
     }
 
-    /// Runs `agent.def.v1` definitions. They can name every model, provider and tool of the services. An agent without a model uses
-    /// the [default model](Services::default_model).
+    /// Lets the runtime run `agent.def.v1` definitions. They can name every model, provider and tool of the services. An agent without a
+    /// model uses the [default model](Services::default_model).
     ///
     /// # Examples
     /// ```
@@ -220,7 +220,7 @@ impl StoredDefinitions {
         self
     }
 
-    /// Runs only executor definitions that have this tag. With several calls, a definition needs all tags.
+    /// Lets the runtime run only executor definitions with this tag. With several calls, a definition needs all tags.
     ///
     /// Use this to run each definition on one group of workers only, for example with the tag
     /// `region:eu`. Defaults to no tag: all definitions run.

@@ -6,7 +6,7 @@ use crate::workload::{WorkloadExecutor, check_fields};
 use std::sync::Arc;
 
 impl StoredDefinitions {
-    /// Runs each stored `workflow.def.v1` definition as a [`WorkloadExecutor`]. The executor is the same as from
+    /// Lets the runtime run each stored `workflow.def.v1` definition as a [`WorkloadExecutor`]. The executor is the same as from
     /// [`WorkloadExecutor::from_definition`]. A definition can name everything in the services, within the
     /// [limits](crate::Services::limits) of the services.
     ///

@@ -184,7 +184,7 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// The schemas that an executor writes and that trigger it, by name.
+/// An executor of the trigger graph, with schema names instead of schema indexes.
 struct Facts<'e> {
     id: &'e str,
     kind: &'e str,

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Breaker {
     state: State,
-    /// The executor's triggers that failed since the last success, at most [`MOST_FAILING`](Self::MOST_FAILING).
+    /// The triggers whose runs failed since the executor's last success, at most [`MOST_FAILING`](Self::MOST_FAILING).
     failing: BTreeSet<Trigger>,
     /// The triggers whose runs were retried as probes since the breaker opened, at most [`MOST_FAILING`](Self::MOST_FAILING).
     probed: BTreeSet<Trigger>,
@@ -63,7 +63,7 @@ pub(in crate::runtime) enum Change {
 /// The state of an open circuit breaker of an executor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::runtime) struct Open {
-    /// The number of different triggers of the executor that failed since the last success, counted up to 1,000.
+    /// The number of different triggers whose runs failed since the executor's last success, counted up to 1,000.
     pub(in crate::runtime) failing: usize,
     /// The earliest time of the next probe. A probe is the retry of one failed run.
     pub(in crate::runtime) next_probe: Instant,
@@ -80,7 +80,7 @@ enum State {
 }
 
 impl Breaker {
-    /// The number of different failing triggers at which an executor's circuit breaker opens.
+    /// The number of different triggers with failed runs at which an executor's circuit breaker opens.
     const FAILURES: usize = 10;
     /// The pause between the opening of a circuit breaker and its first probe.
     const PAUSE: Duration = Duration::from_secs(5);
@@ -113,7 +113,7 @@ impl Breaker {
         }
     }
 
-    /// Returns a ticket for the start of a run if the circuit breaker admits it. `again` is `true` if the run failed before.
+    /// Returns a ticket for the start of a run if the circuit breaker admits the run. `again` is `true` if the run failed before.
     ///
     /// # Errors
     /// Returns the earliest time of another request if the run is a retry that must wait.

@@ -15,20 +15,21 @@ pub(in crate::runtime) struct Budget {
     pace: Duration,
     /// The credit that the first attempt of a run earns, in percent of a retry.
     percent: u32,
-    /// Maximum number of unused retries of runs that accumulate.
+    /// Maximum number of unused retries that the retry budget accumulates.
     cap: u32,
     credit: Duration,
     counted: Instant,
 }
 
 impl Budget {
-    /// Creates a retry budget of 20% of the traffic, with up to 10 accumulated retries, and one more retry each second.
+    /// Creates a retry budget of one retry for every five first attempts, and one more retry each second. Up to 10 unused retries
+    /// accumulate.
     pub(in crate::runtime) fn new(now: Instant) -> Self {
         Self::with(now, 20, 10, Duration::from_secs(1))
     }
 
-    /// Creates a retry budget of `percent` of the traffic. `cap` is the number of retries at the start and the maximum of unused retries.
-    /// One more retry becomes available in each interval `pace`.
+    /// Creates a retry budget of `percent` retries for every 100 first attempts. `cap` is the number of retries at the start and the
+    /// maximum of unused retries. One more retry becomes available in each interval `pace`.
     pub(in crate::runtime) fn with(now: Instant, percent: u32, cap: u32, pace: Duration) -> Self {
         let pace = pace.max(Duration::from_nanos(1));
         Self {

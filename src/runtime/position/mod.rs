@@ -12,7 +12,7 @@ use self::intervals::Intervals;
 use crate::model::Timestamp;
 use std::time::Duration;
 
-/// Number of the format of the bytes in which an executor's position is saved.
+/// Version of the byte format in which an executor's position is saved.
 const FORMAT: u8 = 1;
 
 /// Maximum number of unread intervals of a position that are saved. Above it, the intervals with the smallest distance are joined.
@@ -27,7 +27,7 @@ pub(super) type Range = (Timestamp, Timestamp);
 /// The position of an executor: the intervals of time whose triggers possibly have no runs in the ledger yet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Position {
-    /// Triggers up to this time start no run: the executor starts after them.
+    /// Exclusive lower bound of the commit times of the executor's triggers. Breadcrumbs up to this time start no run.
     since: i64,
     /// The intervals of time with unread triggers. The last one has no end: it contains everything after the newest trigger that was read.
     unread: Intervals,
@@ -44,7 +44,7 @@ impl Position {
         }
     }
 
-    /// Returns the time after which triggers start runs of the executor.
+    /// Returns the exclusive lower bound of the commit times of the executor's triggers.
     pub(super) fn since(&self) -> Timestamp {
         Timestamp::from_micros(self.since)
     }

@@ -216,8 +216,8 @@ impl Scheduler {
         running.for_each(|running| running.task.abort());
     }
 
-    /// Releases all suspect claimed runs except one, so that suspect runs start one at a time. A suspect run may have killed its last
-    /// workers. If this scheduler already executes a suspect run, all suspect claimed runs are released.
+    /// Releases all claimed runs that may have killed their last workers, except one. Such suspect runs start one at a time: if this
+    /// scheduler already executes a suspect run, all suspect claimed runs are released.
     ///
     /// Runs that lose a worker together are claimed again together. A run that kills its worker must not cost the others their last
     /// lease, so they are released before it starts.

@@ -86,7 +86,7 @@ pub(super) struct Scheduler {
     started: HashMap<task::Id, Started, RandomState>,
     /// The running tasks of the scheduler, by run.
     runs: HashMap<RunRef, Running, RandomState>,
-    /// Started runs that lost an earlier worker, collected for the next log line.
+    /// Started runs whose earlier worker was lost, collected for the next log line.
     taken_over: TakenOver,
     /// If `true`, all leases of this scheduler's runs are released, or about to be.
     released: bool,

@@ -141,7 +141,7 @@ async fn release_listed(
     }
 }
 
-/// Aborts the tasks of runs, and releases the leases of each task when it has ended.
+/// Aborts the tasks of runs, and releases the leases of each task after the end of the task.
 async fn release_of_tasks(
     store_context: &StoreContext,
     mut running: JoinSet<Work>,

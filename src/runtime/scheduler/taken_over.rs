@@ -11,9 +11,9 @@ const MOST: usize = 256;
 /// Runs that start after their workers stopped renewing the leases. Each claim logs them in one line.
 #[derive(Default)]
 pub(super) struct TakenOver {
-    /// Number of started runs that lost a worker since the last log line.
+    /// Number of runs that started since the last log line after the loss of their workers.
     runs: usize,
-    /// The lease and the attempt number of the first started run that lost a worker since the last log line.
+    /// The lease and the attempt number of the first run that started since the last log line after the loss of its worker.
     first: Option<(Lease, u32)>,
     /// The lease and the attempt number of a started suspect run. A suspect run may have killed its workers. The scheduler executes one
     /// suspect run at a time.
@@ -30,7 +30,7 @@ struct Loss {
 }
 
 impl Loss {
-    /// Returns the worker loss that a lease records, or `None` if the run of the lease lost no worker.
+    /// Returns the worker loss that a lease records, or `None` if the lease records no worker loss.
     fn of(lease: &Lease) -> Option<Self> {
         if lease.abandoned == 0 {
             return None;
@@ -74,7 +74,7 @@ impl TakenOver {
         }
     }
 
-    /// Logs in one line the started runs that lost a worker since the last call. Logs a suspect run in a second line.
+    /// Logs in one line the runs that started since the last call after the loss of their workers. Logs a suspect run in a second line.
     pub(super) fn log(&mut self) {
         let runs = mem::take(&mut self.runs);
         if let Some((lease, attempt)) = self.first.take() {

@@ -1,4 +1,4 @@
-//! Sweep of the store for triggers without an event, so that lost notifications delay triggers but do not lose them.
+//! Sweep of the store for triggers whose events did not arrive. A lost event therefore delays a trigger, and the trigger is not lost.
 
 mod newest;
 mod oldest;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-/// A stored breadcrumb that a sweep found and that events may not have announced.
+/// A stored breadcrumb that a sweep found. Possibly no event announced the breadcrumb.
 pub(super) struct Found {
     pub(super) breadcrumb: Arc<Breadcrumb>,
     page: Arc<Taken>,
@@ -39,11 +39,11 @@ impl Drop for Found {
     }
 }
 
-/// Counter of the breadcrumbs of a sweep page that the intake received.
+/// Counter of the breadcrumbs that the intake received from one sweep page.
 struct Taken {
-    /// One permit for each breadcrumb of a sweep page that the intake took or dropped.
+    /// One permit for each breadcrumb that the intake took or dropped from the sweep page.
     gone: Semaphore,
-    /// Number of breadcrumbs of a sweep page that the intake took.
+    /// Number of breadcrumbs that the intake took from the sweep page.
     count: AtomicUsize,
 }
 

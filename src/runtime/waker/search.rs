@@ -137,8 +137,8 @@ impl Waker {
         self.check.not_before = Some(later(Instant::now(), pause));
     }
 
-    /// Starts the joint search: one search of the store for the answers to all suspended runs that had no search for the single run. One
-    /// check makes only a limited number of searches for single runs.
+    /// Starts the joint search: one search of the store for the answers to all suspended runs that were not searched individually. One
+    /// check makes only a limited number of individual searches.
     pub(super) fn search_from_oldest(&mut self) {
         if self.check.searching.is_some() {
             return;

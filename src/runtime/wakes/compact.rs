@@ -1,7 +1,7 @@
 //! Compact index of suspended runs. Each selector of a run takes 110 to 220 bytes.
 //!
-//! Each selector is represented by one test, which every matching breadcrumb passes. Only a hash of the test is stored. A breadcrumb
-//! that passes the test may wake the run. The row in the ledger, which has the selector, decides.
+//! Each selector is represented by one comparison, which every matching breadcrumb passes. Only a hash of the comparison is stored. A
+//! breadcrumb that passes the comparison may wake the run. The row in the ledger, which has the selector, decides.
 
 use super::interned::Interned;
 use super::{Candidate, Sleeper};
@@ -13,31 +13,32 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-/// Maximum number of selectors in the index that share one test. The limit bounds the number of candidate runs of an event. A test compares
-/// a tag or a context string of a breadcrumb with a required string.
+/// Maximum number of selectors that share one comparison in the index. The limit bounds the number of candidate runs of an event. A
+/// comparison checks that a tag or a context string of a breadcrumb equals a required string.
 const MOST_WITH_TEST: usize = 16;
 
-/// Maximum number of context paths per schema that the index uses in tests. A test compares the string at such a path to find suspended
-/// runs.
+/// Maximum number of context paths that the index uses in comparisons, for each schema. A comparison checks the string at such a path to
+/// find suspended runs.
 const MOST_PATHS: usize = 32;
 
 /// Marker for the end of a list of index entries.
 const END: u32 = u32::MAX;
 
-/// Suspended runs, indexed by tests. One test represents each selector of a run.
+/// Suspended runs, indexed by string comparisons. One comparison represents each selector of a run.
 #[derive(Debug, Default)]
 pub(super) struct Compact {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// Map from the hash of a test to the first index entry with this test.
+    /// Map from the hash of a comparison to the first index entry with this comparison.
     by_test: HashMap<u64, u32, FastState>,
     /// Map from the hash of a suspended run to the first index entry with this run hash.
     by_run: HashMap<u64, u32, FastState>,
     kinds: Interned<Kind>,
-    /// Map from a schema name to the kinds of the tests for breadcrumbs of this schema.
+    /// Map from a schema name to the kinds of the comparisons for breadcrumbs of this schema.
     by_schema: HashMap<Arc<str>, Vec<(u32, Option<Path>)>>,
     executors: Interned<Arc<str>>,
-    /// Keyed hasher of tests and runs. The random key prevents authors of breadcrumbs from choosing tests with colliding hashes.
+    /// Keyed hasher of comparisons and runs. The random key prevents authors of breadcrumbs from choosing comparisons with colliding
+    /// hashes.
     state: RandomState,
 }
 
@@ -57,16 +58,16 @@ struct Entry {
     check: u32,
 }
 
-/// Kind of a test: the schema of the breadcrumbs, and the compared part of a breadcrumb. This part is a tag, or the string at a path of the
-/// context.
+/// Kind of a comparison: the schema of the breadcrumbs, and the compared part of a breadcrumb. This part is a tag, or the string at a path
+/// of the context.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Kind {
     schema: Arc<str>,
     path: Option<Arc<str>>,
 }
 
-/// A test that represents a selector in the index. The test compares a tag or a context string of a breadcrumb with the required string
-/// `text`.
+/// A string comparison that represents a selector in the index. The comparison checks that a tag or a context string of a breadcrumb equals
+/// the required string `text`.
 struct Test<'s> {
     kind: Kind,
     path: Option<&'s Path>,
@@ -74,7 +75,7 @@ struct Test<'s> {
 }
 
 impl Compact {
-    /// Adds a suspended run that is not in the index. Returns `false`, and adds nothing, if no test can represent one of the run's
+    /// Adds a suspended run that is not in the index. Returns `false`, and adds nothing, if no comparison can represent one of the run's
     /// selectors.
     pub(super) fn insert(&mut self, sleeper: &Sleeper, check: u32) -> bool {
         let tests: Option<Vec<Test<'_>>> =
@@ -185,7 +186,7 @@ impl Compact {
             .map(|schema| Selector::schema(&**schema))
     }
 
-    /// Removes all suspended runs that the index finds by a context string of breadcrumbs with this schema.
+    /// Removes from the index all suspended runs that a context string of breadcrumbs with this schema may wake.
     pub(super) fn forget_tests_of_context(&mut self, schema: &str) {
         let kinds = self.by_schema.get(schema).into_iter().flatten();
         let kinds: Vec<u32> = kinds
@@ -210,7 +211,8 @@ impl Compact {
         }
     }
 
-    /// Returns a test that represents a selector. The test uses the selector's first string condition or tag that few other selectors have.
+    /// Returns a string comparison that represents a selector. The comparison uses the selector's first string condition or tag that few
+    /// other selectors have.
     fn test<'s>(&self, selector: &'s Selector) -> Option<Test<'s>> {
         let schema: Arc<str> = selector.schema_name()?.into();
         let kinds = self.by_schema.get(&*schema).map_or(0, Vec::len);
@@ -296,7 +298,7 @@ impl Compact {
         }
     }
 
-    /// Removes an entry from the index and from two linked lists: the entries with the same test, and the entries of the same run.
+    /// Removes an entry from the index and from two linked lists: the entries with the same comparison, and the entries of the same run.
     fn unlink(&mut self, slot: u32) {
         let Some(entry) = self.entry(slot).copied() else {
             return;
@@ -319,8 +321,8 @@ impl Compact {
         }
     }
 
-    /// Removes an index entry from one linked list: the entries with the same test, or the entries of the same run. `next` is the following
-    /// entry of the list.
+    /// Removes an index entry from one linked list: the entries with the same comparison, or the entries of the same run. `next` is the
+    /// following entry of the list.
     fn unlink_from(&mut self, link: Link, hash: u64, slot: u32, next: u32) {
         let firsts = match link {
             Link::Test => &mut self.by_test,
@@ -359,7 +361,7 @@ impl Compact {
     }
 }
 
-/// The linked lists of an index entry: the entries with the same test, and the entries of the same run.
+/// The linked lists of an index entry: the entries with the same comparison, and the entries of the same run.
 #[derive(Clone, Copy, Debug)]
 enum Link {
     Test,

@@ -16,7 +16,7 @@ pub struct Broken {
     pub expected: String,
     /// Code location of the failed check in the conformance suite.
     pub at: &'static Location<'static>,
-    /// The error of the source or store operation that had to succeed, or `None` if another check failed.
+    /// The error of a source or store operation that had to succeed, or `None` if no operation failed.
     pub source: Option<BoxError>,
 }
 
@@ -35,7 +35,7 @@ impl Broken {
         }
     }
 
-    /// Returns the failed conformance check for a source or store operation that had to succeed.
+    /// Returns the failed conformance check for the error of a source or store operation that had to succeed.
     #[track_caller]
     pub(crate) fn failed(error: impl Into<BoxError>) -> Self {
         Self {

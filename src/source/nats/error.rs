@@ -45,11 +45,11 @@ pub enum NatsError {
         "the existing NATS {what} {name:?} has settings that this crate cannot use: {difference}; delete the {what}, or use another name"
     )]
     OtherSettings {
-        /// Kind of the NATS object with other settings, `stream` or `consumer`.
+        /// Kind of the NATS object with unsuitable settings, `stream` or `consumer`.
         what: &'static str,
-        /// Name of the NATS stream or consumer that has other settings.
+        /// Name of the NATS stream or consumer with unsuitable settings.
         name: String,
-        /// Setting of the NATS stream or consumer that differs, with the expected value.
+        /// The unsuitable setting of the NATS stream or consumer, with the expected value.
         difference: String,
     },
     /// A request to the NATS server failed. A retry can succeed.

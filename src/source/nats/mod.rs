@@ -4,8 +4,8 @@
 //! delivers each event to one worker of a group.
 //!
 //! NATS messages are only hints: the store decides which executors run, and a run is in its ledger before its event is
-//! acknowledged. A [`Runtime`](crate::Runtime) also sweeps the store for triggers without an event. The loss of all
-//! data in NATS therefore delays triggers, and loses none.
+//! acknowledged. A [`Runtime`](crate::Runtime) also sweeps the store for triggers whose events did not arrive. The loss
+//! of all data in NATS therefore delays triggers, and loses none.
 //!
 //! ```no_run
 //! use universal_executor::source::{NatsRelay, NatsSource};

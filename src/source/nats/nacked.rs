@@ -30,7 +30,8 @@ impl Nacked {
         has_room
     }
 
-    /// Returns the time until a nacked NATS message is due. Removes the entry and returns `None` if the message is due.
+    /// Returns the remaining time until the nacked NATS message at a stream position is due. Removes the entry and
+    /// returns `None` if the message is due.
     pub(super) fn early(&self, position: u64) -> Option<Duration> {
         let mut open = self.open();
         let left = open

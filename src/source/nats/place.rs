@@ -1,4 +1,4 @@
-//! Start position of a NATS consumer, at its first creation and after a loss.
+//! Start position of a NATS consumer, for its first creation and for its replacement after the server lost it.
 
 use crate::source::StartAt;
 use async_nats::datetime::DateTime;
@@ -12,8 +12,8 @@ pub(super) struct Place {
 struct Known {
     /// Creation time of the NATS stream, which distinguishes streams of the same name.
     stream: DateTime,
-    /// Stream position of the NATS subscription. All events up to this position were delivered, or are older than the
-    /// start of the subscription.
+    /// Stream position that the NATS subscription has reached. All events up to this position were delivered, or are
+    /// older than the start of the subscription.
     reached: u64,
 }
 

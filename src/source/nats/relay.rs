@@ -173,7 +173,8 @@ fn smallest(event: &Event, largest: usize) -> Result<Option<Vec<u8>>, serde_json
     Ok(Some(serde_json::to_vec(&less)?).filter(fits))
 }
 
-/// Returns the event to publish to NATS. After an error of its source, waits for the retry delay and returns `None`.
+/// Returns the delivery whose event is to be published to NATS. After an error of the event source, waits for the retry
+/// delay and returns `None`.
 async fn delivered(next: Result<Delivery, SourceError>) -> Option<Delivery> {
     let error = match next {
         Ok(delivery) => return Some(delivery),
