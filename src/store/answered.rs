@@ -25,7 +25,7 @@ impl Place {
         format!("ux:slot:{self}/{of}")
     }
 
-    /// Reads the index and the total number of breadcrumbs from the `ux:slot:` tag of a breadcrumb that a run wrote.
+    /// Reads a breadcrumb's index in its run's response or failure, and the total number of breadcrumbs, from the `ux:slot:` tag in `tags`.
     pub(crate) fn of(tags: &[String]) -> Option<(Self, usize)> {
         tags.iter().find_map(|tag| {
             let (place, of) = tag.strip_prefix("ux:slot:")?.split_once('/')?;

@@ -78,8 +78,8 @@ impl Lease {
         }
     }
 
-    /// Sets the epoch of the run, the number of abandoned leases before this lease, and the time when the attempt was first
-    /// claimed.
+    /// Sets the epoch of the run, the number of [abandoned](Self::abandoned) leases before this lease, and the time when the attempt
+    /// was first claimed.
     #[must_use]
     pub fn history(mut self, epoch: u32, abandoned: u32, attempt_since: Timestamp) -> Self {
         (self.epoch, self.abandoned, self.attempt_since) = (epoch, abandoned, attempt_since);
@@ -243,7 +243,7 @@ pub enum Claim {
     Done {
         /// The final state of the run: done, failed or skipped.
         state: RunState,
-        /// The IDs of the breadcrumbs that the run wrote.
+        /// The IDs of all breadcrumbs that the ledger recorded as writes of the run.
         written: Vec<BreadcrumbId>,
     },
     /// Another worker has the lease of the run, or the run waits for an earlier run with its ordering key.

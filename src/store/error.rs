@@ -176,7 +176,7 @@ pub enum StoreError {
         /// The maximum size of a schema name in bytes.
         limit: usize,
     },
-    /// The position that a worker saves for an executor is too large.
+    /// The saved position of an executor is too large. The position records up to which time or event the triggers were received.
     ///
     /// Only a caller of [`save_positions`](super::RunLedger::save_positions) receives it.
     #[error(
@@ -331,12 +331,13 @@ pub struct SavedResponse {
 pub struct PartialSearch {
     /// The name of the store that answered the query.
     pub store: &'static str,
-    /// The breadcrumbs that match in the read part of the interval, in the order of the query.
+    /// The matching breadcrumbs in the part of the interval that the store read, in the order of the query.
     pub found: Vec<Arc<Breadcrumb>>,
     /// Value of [`Query::before`](super::Query::before()) for a query for the rest of the interval. `None` if the store has read
     /// the whole interval.
     pub next: Option<(Timestamp, u64, BreadcrumbId)>,
-    /// The update times of unreadable breadcrumbs in the read part of the interval. The store cannot read these breadcrumbs now.
+    /// The update times of unreadable breadcrumbs in the part of the interval that the store read. The store cannot read these
+    /// breadcrumbs now.
     pub unread: Vec<Timestamp>,
 }
 

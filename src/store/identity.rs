@@ -90,8 +90,8 @@ impl StoreId {
         Self::new(database, Arc::clone(&self.tenant))
     }
 
-    /// Returns `true` if this is the identity of `data`, or of a wrapper of `data`. A wrapper adds the runs of another store, or
-    /// injects faults.
+    /// Returns `true` if this is the store identity `data`, or the identity of a wrapper of that store. A wrapper adds the runs of
+    /// another store, or injects faults.
     #[cfg(feature = "testing")]
     pub(crate) fn is_of(&self, data: &Self) -> bool {
         let addition = self.database.strip_prefix(&*data.database);
@@ -100,8 +100,7 @@ impl StoreId {
     }
 }
 
-/// Separator in the database name of a wrapper. The name of the wrapped database precedes it, and a description of the added
-/// runs or faults follows.
+/// Separator in a wrapper's identity between the name of the wrapped database and the description of the added runs or faults.
 const WITH: &str = " with the ";
 
 impl fmt::Display for StoreId {

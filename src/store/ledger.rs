@@ -209,7 +209,8 @@ pub trait RunLedger: Send + Sync {
         Ok(Claim::Granted(claimed))
     }
 
-    /// Extends each lease by its length from now, and returns the leases that are lost. Call it every third of a lease.
+    /// Extends the given leases, and returns those of them that are lost. Each lease then lasts for its whole length from now. Call
+    /// this method after every third of the lease length.
     ///
     /// A lost lease in this call proves that its owner is alive: only later leases then count as [abandoned](Lease::abandoned).
     ///
@@ -705,7 +706,7 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError>;
 
-    /// Creates a breadcrumb that triggers an executor, once for each idempotency key. If no earlier request of this tenant has the
+    /// Creates one breadcrumb for each idempotency key, as the trigger of an executor. If no earlier request of this tenant has the
     /// executor and the key, the call creates the breadcrumb, publishes its event and records the key, in one step. Otherwise it
     /// returns the trigger of the earlier request. Of several concurrent calls, one creates the breadcrumb.
     ///

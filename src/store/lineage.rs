@@ -139,8 +139,8 @@ pub struct Wake {
     pub selectors: Vec<Selector>,
     /// The time at which the suspended run wakes without a breadcrumb. `None` for no time limit.
     pub until: Option<Timestamp>,
-    /// The time after which a breadcrumb must be committed to wake the run. Has an effect only if it is earlier than the
-    /// suspension.
+    /// Time after which a committed breadcrumb can wake the run, by default the time of the suspension. A time after the suspension
+    /// has no effect.
     pub since: Option<Timestamp>,
 }
 
@@ -220,7 +220,7 @@ impl Wake {
         self
     }
 
-    /// Sets a time before the suspension, after which a breadcrumb must be committed to wake the run.
+    /// Lets breadcrumbs from before the suspension wake the run too, if they were committed after `time`.
     ///
     /// Use it for a run that waits for several answers, one after the other: the second answer may arrive while the run works on
     /// the first. The selectors must exclude the answers that the run already has, for example by request ID.

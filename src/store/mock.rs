@@ -238,7 +238,7 @@ where
     mock
 }
 
-/// Returns the answer of a store's future that is ready at the first poll, or an error if it is not ready.
+/// Polls a store's future once, and returns its result, or an error if the future is not ready.
 fn at_once<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     answer
         .now_or_never()

@@ -485,11 +485,11 @@ pub struct Capabilities {
     /// this. A commit for a run then carries its [end](Commit::end), whose lease the store cannot check and which the store does
     /// not record. The breadcrumbs of a response have the tags `ux:run:<run key>` and `ux:slot:<index>/<number of breadcrumbs>`.
     pub run_keys: bool,
-    /// If `true`, [`search`](BreadcrumbStore::search) reads any page of a long list in about the same time. The runtime then
+    /// If `true`, [`search`](BreadcrumbStore::search) reads a late page of results about as fast as the first page. The runtime then
     /// catches up oldest first, so that runs are enqueued in the order of their triggers. If `false`, the runtime catches up
     /// newest first.
     pub oldest_first: bool,
-    /// If `true`, the ledger creates one breadcrumb for each key of a [request](RunLedger::request).
+    /// If `true`, the ledger supports [requests](RunLedger::request), and creates one breadcrumb for each idempotency key.
     pub keyed_requests: bool,
 }
 
@@ -577,7 +577,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether vector search omits the fields that the `llm_hints` of a breadcrumb exclude.
+    /// Sets whether vector search compares the context without the fields that the breadcrumb's `llm_hints` exclude.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -604,7 +604,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether the store reads any page of a long list in about the same time, so that the runtime catches up oldest first.
+    /// Sets whether a search reads a late page of results about as fast as the first page, so that the runtime catches up oldest first.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -613,7 +613,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether the ledger creates one breadcrumb for each key of a [request](RunLedger::request).
+    /// Sets whether the ledger supports [requests](RunLedger::request), and creates one breadcrumb for each idempotency key.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -622,7 +622,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether the store recognises earlier responses of a run without a ledger.
+    /// Sets whether the store itself recognises the response that an earlier attempt of a run wrote.
     ///
     /// Defaults to `false`. It is for stores without a ledger.
     #[must_use]

@@ -76,12 +76,12 @@ impl Ledgers {
     }
 }
 
-/// The in-memory ledger that the crate adds to a store without its own ledger, found at the first use.
+/// The in-memory ledger that the crate adds to a store without its own ledger. The first use looks up or creates the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct AddedLedger(OnceLock<Arc<ProcessLedger>>);
 
 impl AddedLedger {
-    /// Returns the store with its own ledger, or with the ledger that the process added.
+    /// Returns the store with its own ledger, or with this process's in-memory ledger for the store.
     pub(crate) fn with<'s>(&'s self, store: &'s dyn BreadcrumbStore) -> RunStore<'s> {
         if let Some(ledger) = store.ledger() {
             let added = None;
@@ -113,7 +113,7 @@ pub(crate) enum Standing {
     Running,
 }
 
-/// A store with a run ledger. The ledger is the store's own, or an in-memory ledger that ends with the process.
+/// A store with its own run ledger, or with an in-memory ledger that ends with the process.
 #[derive(Clone, Copy)]
 pub(crate) struct RunStore<'s> {
     store: &'s dyn BreadcrumbStore,
@@ -142,8 +142,8 @@ impl<'s> RunStore<'s> {
         self.is_durable() && self.store.capabilities().lineage
     }
 
-    /// Returns `true` if an earlier process may have responded to an event with the update time `time`. A ledger in memory has
-    /// no record of that response.
+    /// Returns `true` if an event's update time `time` is not after the creation of the in-memory ledger. An earlier process may have
+    /// responded to such an event, and the ledger has no record of that response.
     pub(crate) fn may_predate_ledger(self, time: Timestamp) -> bool {
         self.added.is_some_and(|added| time <= added.created_at)
     }

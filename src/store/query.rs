@@ -54,8 +54,8 @@ pub struct Query {
     /// Exclusive upper bound of the selected breadcrumbs in the store's order: update time, then version, then ID. Only older
     /// breadcrumbs are selected.
     pub before: Option<(Timestamp, u64, BreadcrumbId)>,
-    /// Exclusive lower bound of the update time. Only breadcrumbs that were updated later are selected. A store may answer a
-    /// query with `before` and `after` in part ([`StoreError::Partial`](super::StoreError::Partial)).
+    /// Exclusive lower bound of the selected breadcrumbs' update times. A store may answer a query with `before` and `after` in part
+    /// ([`StoreError::Partial`](super::StoreError::Partial)).
     pub after: Option<Timestamp>,
     /// A breadcrumb that the query excludes from the result. This breadcrumb does not count towards the maximum number of results.
     pub exclude: Option<BreadcrumbId>,
@@ -139,8 +139,8 @@ impl Query {
         self
     }
 
-    /// Selects only breadcrumbs that are older than a position in the store's order. The position is the update time, version
-    /// and ID of another breadcrumb.
+    /// Selects only breadcrumbs whose position in the store's order is lower than the given one. The position is the update time, version
+    /// and ID of a breadcrumb.
     ///
     /// Pass [`Breadcrumb::order_key`] of the last breadcrumb of a page to read the next page.
     ///
@@ -249,7 +249,7 @@ pub struct VectorQuery {
     pub query: Query,
     /// The text to which the breadcrumbs must be similar.
     pub text: String,
-    /// Minimum cosine similarity, from -1 to 1. Less similar breadcrumbs are omitted.
+    /// Minimum cosine similarity of a result to the text, from -1 to 1. Less similar breadcrumbs are omitted.
     pub min_score: Option<f64>,
 }
 
@@ -267,7 +267,7 @@ impl VectorQuery {
         }
     }
 
-    /// Sets the minimum cosine similarity, from -1 to 1.
+    /// Sets the minimum cosine similarity of a result to the text, from -1 to 1.
     ///
     /// The useful value depends on the embedding model. A store without
     /// [`Capabilities::scores`](super::Capabilities::scores) rejects such a query with

@@ -138,7 +138,7 @@ pub(in crate::store) struct Recorded {
 }
 
 impl Checked {
-    /// Maximum number of old idempotency keys that one request checks when the ledger has too many keys.
+    /// Maximum number of old idempotency keys that one request checks for deletion when the ledger has too many keys.
     pub(in crate::store) const SWEPT_IF_FULL: usize = 16_384;
 
     /// Checks the idempotency key of a request, and converts its breadcrumb to canonical form. `limit` is the maximum size of the
@@ -207,14 +207,14 @@ impl Checked {
         }
     }
 
-    /// Returns the age limit of idempotency keys as a time. A request at `now` checks for deletion the keys that were added or
-    /// renewed before this time.
+    /// Returns the time up to which a request at `now` checks old idempotency keys for deletion. The request checks the keys that were
+    /// last added or renewed at this time or earlier.
     pub(in crate::store) fn checked_before(now: Timestamp) -> Timestamp {
         Self::before(now, NewRequest::KEPT)
     }
 
-    /// Returns the renewal time for an old idempotency key whose run is still in the ledger. A request at `now` retains the key,
-    /// and a later request checks the key again after a day.
+    /// Returns the time with which a request at `now` renews an old idempotency key whose run is still in the ledger. The next check
+    /// of the key for deletion is then due one day after `now`.
     pub(in crate::store) fn renewed_at(now: Timestamp) -> Timestamp {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         Self::before(now, NewRequest::KEPT.saturating_sub(DAY))

@@ -264,7 +264,7 @@ impl RunState {
         Self::Superseded,
     ];
 
-    /// Returns the number of this run state in a database.
+    /// Returns the number that represents this run state in a database.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) const fn number(self) -> i16 {
         match self {
@@ -278,7 +278,7 @@ impl RunState {
         }
     }
 
-    /// Returns the run state with a number in a database, or `None` for an unknown number.
+    /// Returns the run state that a number represents in a database, or `None` for an unknown number.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn of_number(number: i16) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.number() == number)
@@ -322,8 +322,8 @@ impl fmt::Display for RunState {
 pub enum Cancelled {
     /// The run was ready, delayed or suspended. No worker had it, and it has ended.
     Waiting,
-    /// A worker had claimed the run, and no other claim followed, even if the lease had expired. The run has ended now, and the
-    /// worker learns this from its next heartbeat.
+    /// A worker had claimed the run. The worker's lease may have expired, but no other worker had claimed the run since. The run has
+    /// ended now, and the worker learns this from its next heartbeat.
     Running,
     /// The run had already ended, in this state. The call changed nothing.
     Over(RunState),

@@ -133,7 +133,7 @@ pub struct Run {
     /// that was committed later has an `updated_at` after it. So a breadcrumb can wake the run if its `updated_at` is later than
     /// this time, or than the wake's [`since`](Wake::since) if that is earlier.
     pub suspended_at: Option<Timestamp>,
-    /// The IDs of the breadcrumbs that the run wrote.
+    /// The IDs of all breadcrumbs that the ledger recorded as writes of the run.
     pub written: Vec<BreadcrumbId>,
     /// The class of the run's failure, or the reason for which the run was skipped.
     pub reason: Option<String>,

@@ -39,7 +39,7 @@ pub struct RunQuery {
     pub added_from: Option<Timestamp>,
     /// The time before which a selected run was [added](Run::added_at), exclusive.
     pub added_before: Option<Timestamp>,
-    /// The end of the previous page of runs. `None` for the first page.
+    /// The position after the previous page of runs, at which this page starts. `None` for the first page.
     pub after: Option<RunCursor>,
     /// Maximum number of runs on the page, from 1 to [`MAX_LIMIT`](Self::MAX_LIMIT). Defaults to
     /// [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT).
@@ -116,7 +116,7 @@ impl RunQuery {
         self
     }
 
-    /// Sets the end of the previous page of runs, after which this page starts.
+    /// Sets the position after the previous page of runs, at which this page starts.
     #[must_use]
     pub fn after(mut self, page: RunCursor) -> Self {
         self.after = Some(page);
@@ -137,7 +137,7 @@ impl RunQuery {
         limit.clamp(1, Self::MAX_LIMIT)
     }
 
-    /// Returns `true` if the query selects runs in a state.
+    /// Returns `true` if the query selects runs in the state `state`.
     pub(in crate::store) fn has_state(&self, state: RunState) -> bool {
         self.states.is_empty() || self.states.contains(&state)
     }
@@ -219,7 +219,7 @@ impl From<u64> for RunCursor {
 pub struct RunPage {
     /// The runs of the page, the most recently enqueued first.
     pub runs: Vec<Run>,
-    /// The start of the next page of runs. `None` if this page is the last one.
+    /// The position after this page of runs, for the query of the next page. `None` if this page is the last one.
     pub next: Option<RunCursor>,
 }
 

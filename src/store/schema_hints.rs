@@ -200,7 +200,7 @@ pub(crate) fn own(breadcrumb: &Breadcrumb) -> Option<&Json> {
         .filter(|hints| !hints.is_null())
 }
 
-/// Returns `true` if the tag of a schema definition can contain the schema name. Otherwise the schema cannot have a definition.
+/// Returns `true` if a schema name is short enough for the tag of a schema definition. Otherwise the schema cannot have a definition.
 fn can_be_defined(schema: &str) -> bool {
     DEFINES.len() + schema.len() <= Breadcrumb::MAX_TAG_BYTES
 }

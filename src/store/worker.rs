@@ -47,7 +47,7 @@ use std::time::Duration;
 pub struct WorkerRecord {
     /// The ID of this worker. A new one is chosen at each start.
     pub id: Arc<str>,
-    /// The name of the worker for people. Several workers may have the same name.
+    /// The human-readable name of the worker. Several workers may have the same name.
     pub name: String,
     /// The version of this crate in the worker's program.
     pub crate_version: String,

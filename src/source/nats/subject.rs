@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 /// The first token of all NATS subjects that carry events.
 pub(super) const PREFIX: &str = "breadcrumbs";
 
-/// Maximum lengths of the names in a NATS subject in bytes, because a server limits a protocol line to 4 KiB.
+/// Maximum lengths in bytes of the escaped schema name and the escaped tenant name in a NATS subject. A NATS server limits a protocol line
+/// to 4 KiB.
 const LONGEST_SCHEMA: usize = 1_024;
 const LONGEST_TENANT: usize = 200;
 
@@ -61,7 +62,8 @@ pub(super) fn durable(group: &str, tenant: &str) -> String {
     format!("{}@{}", token(group), token(tenant))
 }
 
-/// Escapes a name as one NATS subject token, without dots, wildcards, spaces and control characters.
+/// Escapes a name as one NATS subject token. ASCII letters, digits, `_` and `-` are unchanged, and each byte of another character becomes
+/// `=` and two hexadecimal digits.
 fn token(name: &str) -> String {
     match name.is_empty() {
         true => "=".to_owned(),

@@ -2,14 +2,14 @@ use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Event, Timestamp};
 use async_trait::async_trait;
 
-/// A list of changes that an [`SseSource`](super::SseSource) queries for events that the stream did not deliver.
+/// A list of breadcrumb changes in which an [`SseSource`](super::SseSource) finds the events that its stream did not deliver.
 ///
 /// Implement it for a server that has a list of changes but is not an RCRT server, and pass it to
 /// [`SseSourceBuilder::backfill`](super::SseSourceBuilder::backfill).
 #[async_trait]
 pub trait Backfill: Send + Sync + 'static {
-    /// Returns the time of the newest breadcrumb change by the server's clock, or [`Timestamp::UNIX_EPOCH`] without a
-    /// change.
+    /// Returns the time of the newest breadcrumb change by the server's clock, or [`Timestamp::UNIX_EPOCH`] if no
+    /// breadcrumb has ever changed.
     ///
     /// The returned time must not be later than the server's current time. After [`since`](Self::since) has returned, the source
     /// regards all changes up to this time as delivered, so a time in the future would hide the changes before it.

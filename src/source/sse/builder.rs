@@ -98,15 +98,15 @@ impl SseSourceBuilder {
         }
     }
 
-    /// Sets the bearer token that the event source sends with each connect. Defaults to no token.
+    /// Sets the bearer token that the event source sends with each request for the event stream. Defaults to no token.
     pub fn token(mut self, token: BearerToken) -> Self {
         self.token = token;
         self
     }
 
-    /// Sets the list of changes from which the source reads missing events, after each connect and every
-    /// [`check_every`](Self::check_every). Defaults to none: the source then does not deliver events that were written
-    /// while it had no connection.
+    /// Sets the list of breadcrumb changes in which the source finds missing events. The source queries the list after each
+    /// connect and at the interval [`check_every`](Self::check_every). Defaults to none: the source then does not deliver events that
+    /// were written while it had no connection.
     pub fn backfill(mut self, backfill: Arc<dyn Backfill>) -> Self {
         self.backfill = Some(backfill);
         self
@@ -134,15 +134,16 @@ impl SseSourceBuilder {
         self
     }
 
-    /// Sets the time that the stream has to deliver an event after the [`backfill`](Self::backfill) found the event. After this time,
-    /// the source delivers the event and counts it as missed by the stream. Defaults to 2 s.
+    /// Sets the delay before the source itself delivers an event that the [`backfill`](Self::backfill) found. If the stream does not
+    /// deliver the event within this delay, the event counts as missed by the stream. Defaults to 2 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets the time span before the newest known change that each [`backfill`](Self::backfill) query repeats. The overlap finds
-    /// commits that became visible out of order, and commits with a timestamp from another clock of the server. Defaults to 60 s.
+    /// Sets the overlap of successive [`backfill`](Self::backfill) queries: each query starts this long before the newest known
+    /// change. The overlap finds commits that became visible out of order, and commits with a timestamp from another clock of the server.
+    /// Defaults to 60 s.
     pub fn overlap(mut self, overlap: Duration) -> Self {
         self.overlap = overlap;
         self

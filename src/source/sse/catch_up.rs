@@ -1,4 +1,4 @@
-//! State of the queries for events that an event stream omitted (backfill queries), which run next to the stream.
+//! State of the backfill queries, which find the events that an event stream omitted.
 
 use crate::error::BoxError;
 use crate::model::{Event, Timestamp};

@@ -1,4 +1,4 @@
-//! One connection to an event stream: opened with the token and the last event ID, and read chunk by chunk.
+//! One connection to an event stream, opened with the bearer token and the last event ID, and read chunk by chunk.
 
 use super::settings::Settings;
 use super::token::TokenError;

@@ -11,7 +11,7 @@ use tokio::sync::{broadcast, watch};
 #[derive(Clone, Debug)]
 pub(super) enum Said {
     Event(Event),
-    /// The event stream connection ended, with the cause.
+    /// The event stream connection ended. The string describes the cause.
     Broke(Arc<str>),
 }
 
@@ -19,7 +19,7 @@ pub(super) enum Said {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     pub(super) is_ready: bool,
-    /// Number of failed connections to the event stream. `why` has the cause of the last failure.
+    /// Total number of failed connections to the event stream. `why` has the cause of the last failure.
     pub(super) failures: u64,
     pub(super) why: Option<Arc<str>>,
 }
@@ -42,7 +42,7 @@ impl Feed {
         }
     }
 
-    /// Removes the context of an event if it is too large. Returns `None` for an event whose tags and schema name are
+    /// Removes an event's context if the context is too large. Returns `None` for an event whose tags and schema name are
     /// too large, and records the event's version, so that backfill queries do not find it again.
     pub(super) fn fit(&self, event: Event) -> Option<Event> {
         let (id, version) = (event.breadcrumb_id, event.version);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Duration of an event stream connection after which a failure resets the reconnect backoff.
+/// Minimum duration of an event stream connection after which the reconnect backoff starts again at the first delay.
 const STEADY: Duration = Duration::from_secs(30);
 
 /// Delay before a reconnect to the event stream after a refusal of the credentials. An operator has to act, and a
@@ -260,7 +260,7 @@ impl Follower {
         }
     }
 
-    /// Delivers the events of a backfill query, except the events that the stream delivered in the meantime.
+    /// Delivers the events that a backfill query found and that the stream has not delivered.
     fn settle(&mut self, found: Found) {
         let missed = self.tell_found(found);
         if missed == 0 {

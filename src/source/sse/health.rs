@@ -6,7 +6,7 @@
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SseHealth {
-    /// If `true`, the source is connected and has read the events from before the connection.
+    /// If `true`, the source is connected and has read the events that it missed before the connection.
     pub is_connected: bool,
     /// Number of connections to the event stream that the source opened.
     pub connections: u64,

@@ -31,7 +31,7 @@ impl Settings {
         half(1.0) + half(chance())
     }
 
-    /// Returns the reconnection delay that the event stream's server requests, clamped to between 0.5 s and 60 s.
+    /// Returns the reconnection delay that the event stream's server requests, clamped to 0.5 s to 60 s.
     pub(super) fn asked_pause(&self, asked: Duration) -> Duration {
         asked.clamp(Duration::from_millis(500), Duration::from_secs(60))
     }

@@ -40,7 +40,7 @@ pub struct BearerToken(Arc<Inner>);
 struct Inner {
     origin: Origin,
     held: Mutex<Option<Held>>,
-    /// Permit to renew the bearer token. Only one caller renews it at a time.
+    /// Semaphore that allows only one caller at a time to renew the bearer token.
     renewing: Semaphore,
 }
 
@@ -77,7 +77,8 @@ pub enum TokenError {
     /// The bearer token contains characters that are not allowed in an HTTP header.
     #[error("the bearer token contains characters that are not allowed in an HTTP header")]
     Unsendable,
-    /// The token server or the token function does not answer, or its answer is invalid. A retry can succeed.
+    /// The server or function that supplies bearer tokens does not answer, or its answer is invalid. A retry can
+    /// succeed.
     #[error("cannot obtain a bearer token; see the cause")]
     Unavailable(#[source] BoxError),
 }

@@ -3,8 +3,8 @@
 use super::size::event_size;
 use crate::model::Event;
 
-/// Maximum number of events that wait for the first backfill query, and their maximum size in bytes. At either limit,
-/// the source stops reading the stream.
+/// Maximum number of events that wait for the first backfill query, and their maximum total size in bytes. At either
+/// limit, the source stops reading the stream.
 const MAX_EVENTS: usize = 2_048;
 const MAX_BYTES: usize = 8 << 20;
 
@@ -16,7 +16,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Returns `true` if the source may read more of the event stream.
+    /// Returns `true` if there is space for another waiting event.
     pub(super) fn has_room(&self) -> bool {
         self.events.len() < MAX_EVENTS && self.bytes < MAX_BYTES
     }

@@ -147,7 +147,7 @@ pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Res
     )
 }
 
-/// A claim of one run does not wait until the run is due. A claim of due runs does.
+/// A claim of one run is granted even before the run is due. A claim of due runs does not return such a run.
 ///
 /// So an operator can start a delayed run at once with [`claim`](crate::store::RunLedger::claim).
 ///

@@ -294,9 +294,9 @@ pub async fn a_lost_lease_leaves_no_dead_letter<S: StoreUnderTest>(
     )
 }
 
-/// Only a failed run can be redone. The redo starts a new epoch with fresh attempts and another run key.
+/// The redo of a failed run starts a new epoch, with fresh attempts and another run key.
 ///
-/// [`redo`](crate::store::RunLedger::redo) of a run in another state is
+/// [`redo`](crate::store::RunLedger::redo) of a ready, running or done run is
 /// [`StoreError::WrongState`](crate::store::StoreError::WrongState).
 ///
 /// Not checked for a store without a ledger.

@@ -308,8 +308,8 @@ pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
     expect(apart < HOUR / 60, "leases and breadcrumbs have one clock")
 }
 
-/// **Before and after a suspension.** The time of a suspension separates earlier breadcrumbs from later breadcrumbs. A breadcrumb
-/// in the same commit as the suspension counts as earlier.
+/// **Before and after a suspension.** Of all breadcrumbs, only the ones that are committed after a run's suspension have a
+/// later time than the suspension. A breadcrumb in the same commit as the suspension counts as earlier.
 ///
 /// A runtime compares the times to find the answers that a suspended run waits for.
 ///

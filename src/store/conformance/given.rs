@@ -40,7 +40,7 @@ pub(super) fn run_of(executor: &str, trigger: &Breadcrumb) -> RunRef {
     RunRef::new(executor, trigger.id, trigger.version)
 }
 
-/// Creates `n` breadcrumbs with the schema of notes, one after another.
+/// Creates `n` breadcrumbs of the schema `note.v1`, one after another.
 pub(super) async fn some_notes(
     store: &impl BreadcrumbStore,
     n: usize,
@@ -93,21 +93,22 @@ pub(super) async fn line(
     Ok(runs)
 }
 
-/// Returns the ledger of a store, or an error without one. The suite does not check the promises of a ledger on a store without
+/// Returns the ledger of a store, or an error if the store has none. The suite does not check the promises of a ledger on a store without
 /// one.
 #[track_caller]
 pub(super) fn ledger_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
     some(store.ledger(), "a ledger")
 }
 
-/// Returns a ledger that records which run wrote each version of the breadcrumbs.
+/// Returns the store's ledger, or an error if the ledger does not record which run wrote each breadcrumb version.
 #[track_caller]
 pub(super) fn lineage_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
     expect(store.capabilities().lineage, "the store has a lineage")?;
     ledger_of(store)
 }
 
-/// Returns the writes that the ledger reports for a run that did not fail. A ledger without a lineage reports none.
+/// Returns the breadcrumb IDs that the ledger must report for a run that did not fail and wrote `written`. A ledger without a lineage
+/// reports none.
 pub(super) fn recorded(
     store: &impl BreadcrumbStore,
     written: Vec<BreadcrumbId>,

@@ -230,7 +230,7 @@ pub async fn a_refused_request_records_no_key<S: StoreUnderTest>(
     created(ledger.request(request("agent", "key")).await?).map(drop)
 }
 
-/// Returns the ledger of a store, or an error if the store does not declare keyed requests.
+/// Returns the ledger of a store, or an error if the store does not declare the capability `keyed_requests`.
 fn requests_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
     expect(
         store.capabilities().keyed_requests,
@@ -251,7 +251,7 @@ fn created(requested: Requested) -> Result<Arc<Breadcrumb>, Broken> {
     }
 }
 
-/// Expects that another request of "agent" with the idempotency key "key" finds a breadcrumb.
+/// Expects that another request for the executor `agent` with the idempotency key `key` returns the existing breadcrumb `id`.
 async fn is_existing(ledger: &dyn RunLedger, id: BreadcrumbId) -> Result<(), Broken> {
     let again = ledger.request(request("agent", "key")).await?;
     same(again, Requested::Existing { id, version: 1 }, "the answer")

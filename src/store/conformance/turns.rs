@@ -129,8 +129,8 @@ pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
     Ok(())
 }
 
-/// The run of an older trigger version is superseded and no longer blocks the next run of its ordering key. The newer run goes to
-/// the end of the order of its own key.
+/// The run of an older trigger version is superseded and no longer blocks the next run with the same ordering key. The newer run goes to
+/// the end of its ordering key's order.
 ///
 /// The argument `instead_of` of [`claim`](crate::store::RunLedger::claim) ends the older run.
 ///
@@ -229,7 +229,7 @@ pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: StoreUnderTe
     next_due(ledger, &run).await.map(drop)
 }
 
-/// If one call adds a run twice, the first ordering key counts.
+/// If one call adds a run twice with different ordering keys, the run has the first of these keys.
 ///
 /// [`enqueue`](crate::store::RunLedger::enqueue) adds the runs of one call in order.
 ///

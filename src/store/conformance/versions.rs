@@ -25,7 +25,7 @@ async fn accept_transfers(
         .await?)
 }
 
-/// A transferred run becomes due when a worker of its executor version accepts it, and not before. It has used no attempt.
+/// A transferred run becomes due only when a worker accepts the transfer for the target executor version. The run has used no attempt.
 ///
 /// The methods are [`transfer`](crate::store::RunLedger::transfer) and
 /// [`accept_transfers`](crate::store::RunLedger::accept_transfers).
@@ -96,9 +96,9 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
     )
 }
 
-/// A transferred run that no worker accepts becomes due at the given time.
+/// A transferred run that no worker accepts becomes due at the time limit of the transfer.
 ///
-/// The time is the argument `until` of [`transfer`](crate::store::RunLedger::transfer).
+/// The time limit is the argument `until` of [`transfer`](crate::store::RunLedger::transfer).
 ///
 /// Not checked for a store without a ledger.
 pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: StoreUnderTest>(

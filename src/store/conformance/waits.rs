@@ -57,7 +57,7 @@ pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(),
     )
 }
 
-/// A suspended run is woken once. It continues with its state and the breadcrumb that woke it, and its row still has its writes.
+/// A suspended run can be woken only once. It continues with its state and the breadcrumb that woke it, and its row still has its writes.
 ///
 /// A second [`resume`](crate::store::RunLedger::resume) is
 /// [`StoreError::WrongState`](crate::store::StoreError::WrongState).

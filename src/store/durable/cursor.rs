@@ -57,8 +57,8 @@ impl Acknowledged {
 /// Position of an event consumer's subscription: up to it, all events are acknowledged.
 pub(in crate::store) struct Cursor {
     place: Mutex<Place>,
-    /// Function that receives the consumer's settled position. The cursor calls the function each time this position grows. The function
-    /// must not block.
+    /// Function that the cursor calls with the consumer's settled position each time this position grows. All events up to this position
+    /// are acknowledged. The function must not block.
     settle: Box<dyn Fn(u64) + Send + Sync>,
 }
 

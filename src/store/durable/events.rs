@@ -52,7 +52,7 @@ pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
     /// Returns a receiver that is notified when the tenant may have new events.
     fn announced(&self) -> watch::Receiver<u64>;
 
-    /// Returns the maximum time between two reads of events. A subscription also reads without an announcement, because other processes may
+    /// Returns the maximum time after which a subscription reads events again without an announcement of new events. Other processes may
     /// be unable to announce their events.
     fn poll(&self) -> Duration;
 
@@ -193,7 +193,7 @@ struct Subscriber<L> {
     /// subscriber processes the rows of the table.
     inbox_at: Instant,
     next: u64,
-    /// Time up to which a `Lagged` error reports the events as delivered. It is just before the newest delivered event, because the next
+    /// Time in a `Lagged` error: all events up to this time were delivered. It is just before the newest delivered event, because the next
     /// event can belong to the same commit. Without a delivered event, it comes from the start of the subscription.
     delivered_to: Option<Timestamp>,
     /// Events that the subscription has read and not delivered yet.

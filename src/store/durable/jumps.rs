@@ -71,7 +71,7 @@ impl Jumps {
         since.is_some_and(|since| state.now().saturating_duration_since(since) >= time)
     }
 
-    /// Adds time to the monotonic clock for a test that moves the wall clock.
+    /// Advances the monotonic clock of the detector by as much as a test has advanced the wall clock.
     #[cfg(feature = "conformance")]
     pub(in crate::store) fn advance_clock(&self, time: Duration) {
         let mut state = self.state();

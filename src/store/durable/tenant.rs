@@ -5,7 +5,7 @@ use crate::bugs::planted;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Changes of a store's clock by tests. Without tests, the clock is unchanged.
+/// Test control of a store's clock: a time offset, and a time at which the clock is stopped. Without tests, the clock is unchanged.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Time {
     /// Time that tests have added to the store's clock, in microseconds.
@@ -54,8 +54,8 @@ impl Time {
     }
 }
 
-/// Maximum time in microseconds by which the wall clock can be behind the last commit before the clock counts as set back. Commits within
-/// one microsecond get times that are one microsecond apart each, so the last commit's time can be ahead of the wall clock.
+/// Maximum lag of the wall clock behind the last commit, in microseconds. With a greater lag, the wall clock counts as set back. Commits
+/// within one microsecond get times that are one microsecond apart each, so the last commit's time can be ahead of the wall clock.
 #[cfg(feature = "sqlite")]
 const AHEAD: i64 = 1_000;
 

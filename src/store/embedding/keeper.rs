@@ -83,7 +83,7 @@ pub(in crate::store) struct Keeper {
     pub(in crate::store) config: EmbeddingConfig,
     /// If `true`, a breadcrumb of the tenant may lack a vector.
     behind: AtomicBool,
-    /// If `true`, the last call of the embedder failed, and commits do not wait for their vectors.
+    /// If `true`, the last call of the embedder failed, and commits do not wait for the vectors of their breadcrumbs.
     failing: AtomicBool,
     /// If `true`, a background task embeds the tenant's breadcrumbs without a vector.
     going_on: AtomicBool,
@@ -108,7 +108,7 @@ impl Keeper {
         }
     }
 
-    /// Returns a guard for a write of breadcrumbs that starts now. If the guard is dropped before the vectors are stored, it sets
+    /// Returns a guard for a commit that is about to start. If the guard is dropped before the vectors are stored, it sets
     /// `behind`, and the next [`catch_up`](Self::catch_up) starts a pass.
     pub(in crate::store) fn begin(self: &Arc<Self>) -> Keeping {
         Keeping {

@@ -202,7 +202,7 @@ pub struct EmbeddingConfig {
 }
 
 impl EmbeddingConfig {
-    /// Creates a configuration with which each commit waits for its vectors.
+    /// Creates a configuration with which each commit waits for the vectors of the breadcrumbs that it writes.
     #[must_use]
     pub fn new(embedder: impl Embedder) -> Self {
         Self {
@@ -232,8 +232,8 @@ impl EmbeddingConfig {
         self
     }
 
-    /// Sets the maximum time that a commit waits for its vectors. After this time, the store embeds in the background. Defaults to
-    /// 5 s.
+    /// Sets the maximum time that a commit waits for the vectors of its breadcrumbs. After this time, the store embeds in the
+    /// background. Defaults to 5 s.
     ///
     /// After a timeout or a failure, commits do not wait for the embedder until the background task
     /// has succeeded.
@@ -299,8 +299,7 @@ impl EmbeddingConfig {
         self.embedder.dimensions()
     }
 
-    /// Returns an error if the stored vectors do not match the embedder. They then come from another model, or have another number
-    /// of dimensions.
+    /// Returns an error if the stored vectors come from another model than the embedder's, or have another number of dimensions.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn check(&self, kept: &str, dimensions: usize) -> Result<(), EmbedError> {
         if kept == self.model() && dimensions == self.dimensions() {

@@ -39,7 +39,7 @@ impl<'q> Nearest<'q> {
                     .is_some_and(|Reverse(last)| score >= last.score))
     }
 
-    /// Returns `true` if the limit of the vector search is reached.
+    /// Returns `true` if the vector search has found its maximum number of results.
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn is_full(&self) -> bool {
         self.found.len() >= self.query.query.limit

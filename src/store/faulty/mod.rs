@@ -55,7 +55,7 @@ pub struct Faulty<S> {
     name: Arc<str>,
 }
 
-/// Moment at which a fault plan decides about a call of a store or an event source.
+/// Moment at which a fault plan chooses a fault: before or after a call of a store or an event source.
 ///
 /// A fault at [`Before`](Self::Before) tests a lost request, and at [`After`](Self::After) a lost
 /// response.
@@ -123,7 +123,7 @@ impl<S> Faulty<S> {
     /// Delay before the next attempt in every injected error (100 ms).
     pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-    /// Wraps a store or an event source. `plan` decides about each call.
+    /// Wraps a store or an event source, so that the fault plan `plan` can inject a fault into each call.
     #[must_use]
     pub fn new(
         inner: S,

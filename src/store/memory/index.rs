@@ -21,15 +21,15 @@ pub(super) struct Index {
     keys: BTreeMap<Position, RunRef>,
     /// Rows of suspended runs, by the ID of their trigger.
     suspended: HashMap<BreadcrumbId, BTreeMap<u64, RunRef>, RandomState>,
-    /// Rows of all suspended runs, by their sequence.
+    /// Rows of all suspended runs, by their sequence number.
     waits: BTreeMap<u64, RunRef>,
-    /// Rows of transferred runs, by executor and version.
+    /// Rows of transferred runs, by executor ID and executor version.
     transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
     /// Rows of ended runs, oldest first.
     over: BTreeMap<u64, RunRef>,
 }
 
-/// Position of a row in the order of its ordering key: executor, ordering key and sequence.
+/// Position of a row in the order of its ordering key: executor ID, ordering key and sequence number.
 type Position = (Arc<str>, Arc<str>, u64);
 
 impl Index {
