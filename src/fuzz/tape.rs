@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 pub(crate) struct Tape {
     choices: Vec<u16>,
     next: usize,
-    /// One in this many generated values is replaced with a bad part. 0 disables bad parts.
+    /// The number `n` for a replacement of about one in `n` generated values with a bad part. 0 disables bad parts.
     bad_one_in: usize,
     noted: BTreeSet<&'static str>,
 }
@@ -45,17 +45,17 @@ impl Tape {
         words[self.below(words.len())]
     }
 
-    /// Returns `true` once in `count` calls on average. Returns `false` after the last choice.
+    /// Returns `true` with a probability of 1 in `count`, decided by the next choice. Returns `false` after the last choice.
     pub(crate) fn once_in(&mut self, count: usize) -> bool {
         self.below(count) == count - 1
     }
 
-    /// Returns `true` if the next generated value is replaced with a bad part.
+    /// Decides with the next choice if the next generated value is replaced with a bad part.
     pub(super) fn is_bad(&mut self) -> bool {
         self.bad_one_in > 0 && self.once_in(self.bad_one_in)
     }
 
-    /// Counts a known bad part as used by this input of a fuzz test.
+    /// Records that this input of a fuzz test contains a known bad part.
     pub(crate) fn note(&mut self, part: &'static str) {
         self.noted.insert(part);
     }

@@ -87,7 +87,7 @@ const PATH: Shape = Either(&[
     &Made(long_path),
 ]);
 
-/// Writes a path of one of the known sizes into a fuzz test's input.
+/// Writes a JSONPath with about one of the known lengths in bytes into a fuzz test's input.
 fn long_path(tape: &mut Tape, out: &mut String) {
     let (name, size) = *tape.pick(&SIZES[..9]);
     tape.note(name);

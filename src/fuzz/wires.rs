@@ -1,4 +1,4 @@
-//! Formats that servers, model providers and external agent programs send, for fuzz tests.
+//! Formats of messages from servers, model providers and external agent programs, for fuzz tests.
 
 use super::Shape::{self, Any, Either, List, Named, Object, Raw, Word};
 use super::agents::{ANSWER, ARGUMENTS, TOOL};
@@ -47,7 +47,7 @@ const CALL: Shape = Object(&[
         ]),
     ),
 ]);
-/// Pieces of the arguments of a streamed tool call. Only all pieces together are JSON.
+/// Fragments of the arguments of a streamed tool call. Only the fragments of one call together are JSON.
 const PIECE: Shape = Word(&[
     "",
     "{",

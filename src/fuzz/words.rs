@@ -1,6 +1,6 @@
 //! Strings and field names that the crate's formats use, for the inputs of fuzz tests.
 
-/// Strings of any kind for the inputs of fuzz tests. Some are valid only where a certain format expects them.
+/// List of strings of different kinds for the inputs of fuzz tests. Some are valid only where a certain format expects them.
 pub(super) const WORDS: &[&str] = &[
     "",
     "a",

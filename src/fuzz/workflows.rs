@@ -22,7 +22,7 @@ const NAME: Shape = Either(&[
 ]);
 const FLOWS: &[&str] = &["main", "other"];
 
-/// Format from which fuzz tests generate values with references to variables of a workflow.
+/// The format of workflow values that can contain references such as `${input.a}`, for fuzz tests.
 const EXPRESSION: Shape = Either(&[
     &Word(&[
         "${input}",
@@ -100,7 +100,7 @@ static STEPS: Shape = Either(&[
     &Made(nested_steps),
 ]);
 
-/// Writes nested workflow steps into a fuzz test's input, to about the maximum depth of JSON or YAML.
+/// Writes workflow steps into a fuzz test's input, nested to about the maximum depth that the JSON or YAML reader accepts.
 fn nested_steps(tape: &mut Tape, out: &mut String) {
     const TEST: &str = r#"{"path":"input","op":"exists"}"#;
     let (name, times) = *tape.pick(&[

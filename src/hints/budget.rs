@@ -11,7 +11,7 @@ use std::io;
 pub(crate) struct Budget {
     steps: usize,
     bytes: usize,
-    /// Number of steps that the shortest path takes to search the context. Computed once.
+    /// Number of steps in which a JSONPath of minimum length searches the whole context. Computed once.
     search: Option<usize>,
 }
 
@@ -38,8 +38,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Subtracts the steps of a search of `context` by a path from the budget. All calls must pass the same context. The cost of a node
-    /// grows with the length of the path.
+    /// Subtracts the steps for searching `context` with the JSONPath `path`. All calls must pass the same context. The cost of a node grows
+    /// with the length of the path.
     pub(super) fn search(&mut self, context: &Value, path: &Path) -> Result<(), HintsReason> {
         let steps = *self
             .search
@@ -108,7 +108,7 @@ impl<'b> Text<'b> {
         }
     }
 
-    /// Writes a value as JSON.
+    /// Appends a value to the result string as JSON.
     pub(super) fn print(&mut self, value: impl Serialize) -> Result<(), HintsReason> {
         // Serialization of a value fails only if the budget is exhausted.
         serde_json::to_writer(self, &value).map_err(|_| HintsReason::TooLarge)

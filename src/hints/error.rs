@@ -110,7 +110,7 @@ pub enum HintsProblem {
         /// The reason why the path is invalid.
         reason: &'static str,
     },
-    /// The JSONPath of a rule or of a format does not compile.
+    /// The JSONPath of an `extract` rule, or a JSONPath in a `format` rule, does not compile.
     ///
     /// See [`Path::parse`](crate::model::Path::parse) for the syntax and the limits.
     #[error("{0}")]
@@ -192,7 +192,7 @@ pub enum HintsReason {
         "the mode \"merge\" needs an object, and the filtered context is not an object; set the mode to \"replace\""
     )]
     NotAnObject,
-    /// The JSONPath of a rule cannot be evaluated on a context with this size or depth.
+    /// The context is too large or too deep for the evaluation of a rule's JSONPath.
     ///
     /// A path of names and indexes has no such limit.
     #[error(

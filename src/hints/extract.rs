@@ -19,12 +19,12 @@ pub(super) fn extract(
     nodes.into_iter().map(|node| budget.copy(node)).collect()
 }
 
-/// Returns the node of the context at a path with only names and indexes, or `None` without a node.
+/// Returns the node at a path of only names and indexes, or `None` if the context has no node there.
 pub(super) fn one<'c>(path: &Path, context: &'c Value) -> Result<Option<&'c Value>, HintsReason> {
     path.first(context).map_err(|_| HintsReason::Search)
 }
 
-/// Returns the nodes of the context at a path that can select several.
+/// Returns all nodes that a path selects in the context, for a path that can select more than one node.
 pub(super) fn many<'c>(
     path: &Path,
     context: &'c Value,

@@ -17,7 +17,7 @@ const PATTERNS_A_STEP: usize = 8;
 pub(super) struct Filter {
     /// The paths of `include`, then the paths of `exclude`.
     patterns: Vec<Vec<PatternStep>>,
-    /// Number of paths of `include`.
+    /// Number of `include` paths at the start of the list `patterns`.
     includes: usize,
 }
 
@@ -141,7 +141,7 @@ impl Walk<'_> {
         Ok((included || !kept.is_empty()).then_some(kept))
     }
 
-    /// Returns the part of a list that the filter does not remove, or `None` for the whole list.
+    /// Filters the items of a list. Returns `None` if the filter removes nothing, otherwise the remaining part.
     fn items<'c>(
         &mut self,
         items: &'c [Value],
@@ -162,7 +162,7 @@ impl Walk<'_> {
         Ok(left.map(Kept::List))
     }
 
-    /// Returns the part of an object that the filter does not remove, or `None` for the whole object.
+    /// Filters the fields of an object. Returns `None` if the filter removes nothing, otherwise the remaining part.
     fn fields<'c>(
         &mut self,
         fields: &'c Map<String, Value>,
@@ -207,8 +207,8 @@ fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
     (next, false)
 }
 
-/// Compares a path step with a child node. The first value is `true` if the step can still match below the child node, and the second value
-/// is `true` if the step matches the child node itself.
+/// Tests if a path step matches a child node. The first value is `true` if the step can still match below the child node, and the second
+/// value is `true` if the step matches the child node itself.
 fn passes(step: &PatternStep, way: Way<'_>) -> (bool, bool) {
     match (step, way) {
         (PatternStep::Name(name), Way::Field(field)) => (false, name == field),

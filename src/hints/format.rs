@@ -7,7 +7,7 @@ use super::extract;
 use crate::model::Path;
 use serde_json::Value;
 
-/// Compiled `format` rule of hints: pieces of text, and paths.
+/// Compiled `format` rule of hints: a sequence in which each piece is literal text or a path.
 #[derive(Debug)]
 pub(super) struct Format(Vec<Piece>);
 

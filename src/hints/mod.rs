@@ -114,7 +114,7 @@ pub const MAX_TRANSFORMS: usize = 64;
 ///
 /// A larger template is refused with [`HintsProblem::TooLarge`].
 pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
-/// Maximum number of steps of one [`Hints::apply`], 2,097,152. The filter and all rules share the steps.
+/// Maximum number of steps of one call of [`Hints::apply`]: 2,097,152. The filter and all rules share the steps.
 ///
 /// Each node that the filter visits or a rule copies and each rendered piece of a template take one step, even if the piece writes
 /// nothing. Each node that a path searches takes four steps. Long strings and names take more.

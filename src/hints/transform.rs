@@ -19,13 +19,13 @@ pub(super) enum Transform {
     Template(Template),
 }
 
-/// Compiles a `template` rule of hints. Fails without the feature `templates`.
+/// Compiles a `template` rule of hints, in a build with the feature `templates`.
 #[cfg(feature = "templates")]
 pub(super) fn template(text: &str) -> Result<Transform, HintsProblem> {
     Template::parse(text).map(Transform::Template)
 }
 
-/// Compiles a `template` rule of hints. Fails without the feature `templates`.
+/// Rejects a `template` rule of hints, in a build without the feature `templates`.
 #[cfg(not(feature = "templates"))]
 pub(super) fn template(_: &str) -> Result<Transform, HintsProblem> {
     Err(HintsProblem::NoTemplates)

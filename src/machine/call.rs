@@ -120,7 +120,7 @@ pub enum ToolOutcome {
     ///
     /// The call ends with this answer.
     Answered(Answer),
-    /// The answer of the tool call arrives later from another source, and the run is suspended until then.
+    /// The execution of the tool call gave no answer, and the run is suspended until another source delivers the answer.
     ///
     /// The machine returns [`Effect::Defer`](super::Effect::Defer) for it.
     Deferred(Deferral),
@@ -138,7 +138,7 @@ impl From<Deferral> for ToolOutcome {
     }
 }
 
-/// The answer of a tool call, as its callers receive it.
+/// The answer that the callers of a tool call receive.
 ///
 /// The machine answers some calls itself, with an error that has one of these codes:
 ///

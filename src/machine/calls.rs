@@ -28,7 +28,7 @@ struct Known {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
-    /// The tool call waits until the suspended run resumes.
+    /// The tool call arrived while the run was suspended, and waits for the run to resume.
     Queued,
     Executing,
     Deferred,
@@ -120,7 +120,8 @@ impl Calls {
         }
     }
 
-    /// Discards the oldest answered tool call that is not `needed`, and retains only its ID. Returns `false` if no call can be discarded.
+    /// Discards the oldest answered tool call for which `needed` returns `false`, and retains only the call's ID. Returns `false` if no
+    /// call can be discarded.
     pub(super) fn forget_one(&mut self, needed: impl Fn(&CallId) -> bool) -> bool {
         let can_go = |known: &Known| known.phase.is_answered() && !needed(&known.call.id);
         let Some(at) = self.known.iter().position(can_go) else {

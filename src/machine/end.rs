@@ -39,7 +39,7 @@ impl Machine {
         effects.extend(self.exit().map(Effect::Finish));
     }
 
-    /// Cancels all tool calls without an answer, and delivers the answers to all waiting callers.
+    /// Cancels all tool calls without an answer, then delivers an answer to each waiting caller.
     fn cancel_all(&mut self, effects: &mut Vec<Effect>) {
         self.cancel(|_| true, effects);
         self.turn.set_open(false);

@@ -1,4 +1,4 @@
-//! Pure state machine for the tool calls of one agent run. It does no I/O, reads no clock and generates no IDs.
+//! State machine without side effects for the tool calls of one agent run. It does no I/O, reads no clock and generates no IDs.
 //!
 //! Use this to write a driver for an agent: code that executes tools and talks to a model. Agents request tools in two ways.
 //! An API response contains several calls, and the next request returns all results together. A CLI agent makes a callback

@@ -5,7 +5,7 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Overhead of an output in a saved machine, in bytes.
+/// Overhead of each output in a saved machine, in bytes.
 const OUTPUT: usize = 96;
 
 /// The outputs of an agent run, by the name of the tool that submits each output.
@@ -13,8 +13,8 @@ const OUTPUT: usize = 96;
 #[serde(transparent)]
 pub(super) struct Outputs(BTreeMap<String, Output>);
 
-/// A claimed output slot of an agent run. The first received call claims the slot, so that a concurrent second call cannot win. The answer
-/// of the first call decides if the claim becomes an output or is released.
+/// An output slot of an agent run that a tool call has claimed. The first received call claims the slot, so that a concurrent second call
+/// cannot win. The answer of the first call decides if the claim becomes an output or is released.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 struct Output {
     by: CallId,

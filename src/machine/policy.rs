@@ -146,12 +146,12 @@ pub enum ResultDelivery {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Siblings {
-    /// Tool calls that are executing continue, and the machine stores their results.
+    /// Executing tool calls continue when another call is deferred, and the machine stores their results.
     ///
     /// Use it for tools that cannot be cancelled.
     #[default]
     Finish,
-    /// Tool calls that are executing are cancelled, and their callers receive `cancelled`.
+    /// Executing tool calls are cancelled when another call is deferred, and their callers receive `cancelled`.
     ///
     /// A later result of a cancelled call is reported and ignored.
     Cancel,

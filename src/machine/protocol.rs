@@ -35,9 +35,9 @@ pub enum Signal {
     ToolCallReceived {
         /// The requested tool call.
         call: MachineCall,
-        /// If `true`, another tool call of the same turn follows, and a batch is not delivered before the last call was received.
-        /// Without this flag, a tool that finishes before the next call is received would split the turn. Has no effect
-        /// under [`ResultDelivery::Each`](super::ResultDelivery::Each).
+        /// If `true`, the turn has more tool calls, and no batch is delivered until the turn's last call is received. Without this flag, a
+        /// tool that finishes before the next call is received would split the turn. Has no effect under
+        /// [`ResultDelivery::Each`](super::ResultDelivery::Each).
         more: bool,
     },
     /// The execution of a tool call ended.
@@ -143,28 +143,29 @@ pub enum Exit {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineAnomaly {
-    /// The input finishes or resolves an unknown or queued tool call. A call is unknown if the machine accepted no call with this ID.
+    /// The input reports the outcome or the answer of a tool call that is unknown or queued. A call is unknown if the machine accepted no
+    /// call with this ID.
     UnknownCall {
         /// The call ID in the input.
         call_id: CallId,
     },
-    /// A tool call was finished or resolved after it had finished, was deferred or was cancelled.
+    /// The input reports the outcome or the answer of a tool call that already finished, was deferred or was cancelled.
     ///
     /// The machine ignores the result.
     DuplicateCompletion {
-        /// The ID of the tool call that was finished or resolved again.
+        /// The ID of the tool call in the input.
         call_id: CallId,
     },
-    /// A tool call arrived with the ID of a different call. Its caller receives an error result.
+    /// A tool call arrived with the ID of an earlier call, but with another tool or other arguments. Its caller receives an error result.
     ConflictingCall {
         /// The ID that both tool calls have.
         call_id: CallId,
     },
-    /// A pending tool call was resolved, but the run is not suspended for that call.
+    /// The input reports the answer of a pending tool call, but the run is not suspended for that call.
     ///
     /// If the call is deferred, send the answer again after its [`Effect::Defer`].
     NotDeferred {
-        /// The ID of the pending tool call that was resolved.
+        /// The ID of the pending tool call in the input.
         call_id: CallId,
     },
     /// The input arrived after the end of the agent run. If the input is a call, its caller receives `cancelled`.

@@ -37,7 +37,7 @@ impl Machine {
         (bytes <= limits.item_bytes && self.make_room(bytes)).then_some(action)
     }
 
-    /// Returns the JSON in its stored form, or `None` if the JSON exceeds a limit or there is no room for it.
+    /// Returns the JSON in its stored form, or `None` if the JSON exceeds a limit or the machine has no memory left for it.
     pub(super) fn kept(&mut self, json: &Json) -> Option<Json> {
         let json = size::kept(json, &self.policy.limits)?;
         self.make_room(json.size()).then_some(json)
@@ -60,7 +60,8 @@ impl Machine {
         true
     }
 
-    /// Forgets answered tool calls while they exceed their memory limit. The last answered call and calls with waiting callers remain.
+    /// Forgets answered tool calls until their total size is within [`MachineLimits::answered_bytes`](super::MachineLimits). The last
+    /// answered call and calls with waiting callers remain.
     pub(super) fn forget_what_is_over(&mut self) {
         let last = self.calls.last_answered().cloned();
         while self.calls.answered_bytes() > self.policy.limits.answered_bytes {

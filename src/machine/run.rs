@@ -109,7 +109,7 @@ impl Machine {
         self.calls.answered()
     }
 
-    /// Returns the tool call IDs of the waiting callers in order of arrival, resent and refused calls of the turn included.
+    /// Returns the tool call ID of each caller that waits for an answer, in order of arrival, also for resent and refused calls.
     ///
     /// The callers of a delivered batch are included until the next signal of the agent. A driver that was interrupted while
     /// it passed on the calls of a turn continues with the first call that is not in this list.

@@ -45,8 +45,8 @@ pub(super) fn of_deferral(deferral: &Deferral) -> usize {
     content.saturating_add(DEFERRAL)
 }
 
-/// Returns the JSON in the form that a store returns, so that comparisons have the same result before and after a restart.
-/// Returns `None` if the JSON is larger or deeper than the limits.
+/// Returns the JSON in the canonical form of stores, so that comparisons have the same result before and after a restart. Returns `None` if
+/// the JSON is larger or deeper than the limits.
 pub(super) fn kept(json: &Json, limits: &MachineLimits) -> Option<Json> {
     let json = json.canonical(limits.item_bytes).ok()?;
     is_within(&json, MachineLimits::DEPTH).then_some(json)

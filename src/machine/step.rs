@@ -182,7 +182,7 @@ impl Machine {
     }
 }
 
-/// Reports an input after the end of the agent run, and answers the caller if the input is a call.
+/// Reports an input after the end of the agent run. If the input is a tool call, its caller receives the error `cancelled`.
 fn absorb(signal: Signal) -> Vec<Effect> {
     let mut effects = vec![Effect::Report(MachineAnomaly::AfterTerminal)];
     match signal {

@@ -5,10 +5,10 @@ use super::policy::ResultDelivery;
 use super::size;
 use serde::{Deserialize, Serialize};
 
-/// Size in bytes of the record of a waiting caller, without the call ID and the caller's own answer.
+/// Size in bytes of a waiting caller's record, without the call ID and without a refusal.
 const CALLER: usize = 64;
 
-/// Maximum size in bytes of a caller's own answer, which is always a refusal.
+/// Maximum size in bytes of the refusal in a waiting caller's record.
 const OWN: usize = 448;
 
 /// The callers that wait for answers of tool calls, in order of arrival. A call that was sent twice has two callers.
@@ -25,7 +25,8 @@ pub(super) struct Turn {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Caller {
     pub(super) call_id: CallId,
-    /// The refusal for this caller only. `None` if the caller receives the same answer as the other callers of the tool call.
+    /// The refusal that only this caller of the tool call receives. `None` if the caller receives the same answer as the other callers of
+    /// the tool call.
     pub(super) own: Option<Answer>,
 }
 
@@ -80,7 +81,7 @@ impl Turn {
         self.callers.iter().any(|caller| caller.call_id == *id)
     }
 
-    /// Takes the answers of tool calls that are ready for delivery.
+    /// Returns the answers that are ready for delivery, and counts them as delivered.
     pub(super) fn take_ready(
         &mut self,
         delivery: ResultDelivery,

@@ -53,7 +53,7 @@ pub struct Breadcrumb {
     /// The breadcrumb's description, a paragraph for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The content version that the breadcrumb's author assigns. Unlike [`version`](Self::version), no store counts it.
+    /// The breadcrumb's semantic version, such as `1.2.0`, which its author assigns. Unlike [`version`](Self::version), no store counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub semantic_version: Option<String>,
     /// The breadcrumb's tags, by which selectors group breadcrumbs, for example `session:1` or `workspace:tools`. At most

@@ -17,7 +17,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// A test of a breadcrumb's context: a JSONPath, an operator and a value. An item of `context_match` in definitions.
+/// A condition on a breadcrumb's context: a JSONPath, an operator and a value. An item of `context_match` in definitions.
 ///
 /// [`Condition::new`] compiles the path and the value. A condition that does not compile stores the error and never holds, and
 /// [`Subscriptions::new`](super::Subscriptions::new) rejects it.
@@ -45,9 +45,10 @@ pub struct Condition {
     test: Result<Arc<Test>, ConditionError>,
 }
 
-/// Access of a condition to a breadcrumb's context. Implemented for parsed values, JSON payloads and unreadable contexts.
+/// A breadcrumb's context as conditions read it. Implemented for parsed values, JSON payloads and unreadable contexts.
 pub(super) trait Look {
-    /// Returns `true` if conditions can be decided on the context. If `false`, the context counts as missing.
+    /// Returns `true` if the context is available, so that a condition on it holds or does not hold. If `false`, the context counts as
+    /// missing.
     fn is_there(&self) -> bool;
 
     /// Returns `true` if `check` holds for a node that `path` selects in the context. Returns `None` if the evaluation of the path fails or
@@ -180,14 +181,14 @@ impl Condition {
         self.holds_in(context, MAX_SEARCH_STEPS)
     }
 
-    /// Returns the condition's JSONPath, or `None` if the path consists only of names and indexes. Only other paths take search steps.
+    /// Returns the condition's JSONPath, or `None` for a path of only names and indexes, which takes no search steps.
     pub(crate) fn search_path(&self) -> Option<&Path> {
         let (path, _, _) = self.compiled()?;
         (!path.is_plain()).then_some(path)
     }
 
-    /// Returns `true` if the condition holds on a breadcrumb's context. Returns `false` if the evaluation of the condition's path fails or
-    /// takes more than `limit` steps.
+    /// Returns `true` if the condition holds on a breadcrumb's context, within a number of search steps. Returns `false` if the evaluation
+    /// of the condition's path fails or takes more than `limit` steps.
     pub(super) fn holds_in(&self, context: &dyn Look, limit: usize) -> bool {
         self.outcome(context, limit).unwrap_or(false)
     }

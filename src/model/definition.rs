@@ -196,7 +196,7 @@ pub enum DefinitionProblem {
     EmptyTrigger,
 }
 
-/// Returns the end of a message about an unknown name: the nearest name, or all known names.
+/// Returns the end of an error message about an unknown name: the nearest name, or all known names.
 fn instead(nearest: Option<&str>, known: &[&str]) -> String {
     match nearest {
         Some(_) => did_you_mean(nearest),

@@ -144,8 +144,8 @@ impl Event {
         Self::of(EventKind::Deleted, tombstone)
     }
 
-    /// Returns the kind of change, independent of the name that the event source uses. A creation or update of version 1 is
-    /// [`EventKind::Created`], although an RCRT server sends the type `breadcrumb.updated`.
+    /// Returns the kind of change by the breadcrumb's version, independent of the name that the event source uses. A creation or update of
+    /// version 1 is [`EventKind::Created`], although an RCRT server sends the type `breadcrumb.updated`.
     ///
     /// Routing uses this kind. A program that handles events itself should use it too.
     #[must_use]

@@ -5,7 +5,7 @@ use super::subscription::{Role, Subscription};
 use serde::Serialize;
 use std::fmt;
 
-/// Explanation of the [`Route`] of an event: for each subscription, the match or the first test that failed.
+/// Explanation of the [`Route`] of an event: each subscription's match, or its first requirement that the event does not meet.
 ///
 /// The `Display` form has one line for each subscription and quotes values of the event's context. Show the explanation only to
 /// people with access to this context, and do not log it.
@@ -38,7 +38,7 @@ pub struct Explained {
     pub asks: String,
     /// If `true`, the subscription matches the event.
     pub matched: bool,
-    /// The first failed test of the subscription with the tested value, such as `all_tags: "session:1" is missing`. `None` if the
+    /// The first requirement of the subscription that the event does not meet, such as `all_tags: "session:1" is missing`. `None` if the
     /// subscription matches.
     pub reason: Option<String>,
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 pub(crate) struct KnownFields<'k> {
     /// The names of the fields that the object can have.
     pub(crate) names: &'k [&'static str],
-    /// Wrong names that occur in practice, each with the fields that the author probably means.
+    /// Field names that are often used by mistake, each with the fields that the author probably means.
     pub(crate) aliases: &'k [(&'k str, &'k [&'static str])],
 }
 
@@ -40,8 +40,8 @@ impl KnownFields<'_> {
         Finding::new(severity, place.field(field), message)
     }
 
-    /// Returns the end of a message about an unknown field. The text lists the suggested fields. Without suggestions, it lists the known
-    /// fields, provided that there are at most 8.
+    /// Returns the end of an error message about an unknown field. The text lists the suggested fields. Without suggestions, it lists the
+    /// known fields, provided that there are at most 8.
     fn hint(&self, unknown: &str) -> String {
         const FEW: usize = 8;
         let suggestions = self.suggest(unknown);
@@ -59,7 +59,7 @@ impl KnownFields<'_> {
     /// Returns the known fields that the author of an unknown field probably means: by a list of usual mistakes, then by edit distance,
     /// then by common words.
     pub(crate) fn suggest(&self, unknown: &str) -> Vec<&'static str> {
-        /// Maximum length in bytes of a name that can be a typing error. Longer names are data.
+        /// Maximum length in bytes of an unknown field name that gets suggestions. Longer names are data.
         const LONGEST: usize = 64;
         if unknown.len() > LONGEST {
             return Vec::new();
@@ -123,8 +123,8 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// Returns the number of additional words in the longer of two field names. Returns `None` if the longer name lacks a word of the shorter
-/// name.
+/// Returns the number of words that the longer of two field names has more than the shorter one. Returns `None` if the longer name lacks a
+/// word of the shorter name.
 fn different_words(one: &str, other: &str) -> Option<usize> {
     let words = |name: &str| {
         let words = name.split('_').filter(|word| word.len() > 2);

@@ -52,7 +52,8 @@ struct Executor {
     subscriptions: Subscriptions,
 }
 
-/// A subscription of an executor in the index. Its ballot contains the priority and the event kinds, which decide the route of an event.
+/// Entry of the index for one subscription: the executor and the ballot. The ballot contains the priority and the event kinds, which decide
+/// the route of an event.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Place {
     executor: usize,
@@ -138,7 +139,7 @@ impl SubscriptionIndex {
         matching
     }
 
-    /// Returns the route of an event for an executor, from the executor's subscriptions whose selectors match or may match.
+    /// Returns the route of an event for an executor. `places` are the executor's subscriptions with a possible match.
     fn route(&self, kind: EventKind, places: &[(Place, Passed)]) -> Option<(Arc<str>, Route)> {
         let mut tally = Tally::default();
         for (place, passed) in places {

@@ -13,7 +13,7 @@ use std::fmt;
 /// Flatten deeper data, or store its text as a string.
 pub const MAX_DEPTH: usize = 64;
 
-/// Error of a JSON text or value that is not accepted.
+/// Error of a JSON text or value that the validation rejects.
 ///
 /// A retry cannot succeed: the caller must change the JSON.
 /// [`Json::from_text`](super::Json::from_text) and stores return this error.
@@ -94,8 +94,8 @@ fn check<'t>(
     }
 }
 
-/// Parses untrusted JSON, and rejects deep nesting and the reserved key. Use this function for all untrusted text: the parser of
-/// `serde_json` gives [`RESERVED_KEY`] a special meaning, and allows 128 levels.
+/// Parses untrusted JSON, and rejects deep nesting and the object key [`RESERVED_KEY`]. Use this function for all untrusted text: the
+/// parser of `serde_json` gives [`RESERVED_KEY`] a special meaning, and allows 128 levels.
 ///
 /// # Errors
 /// Returns [`JsonError`] if the text is not JSON, nests deeper than [`MAX_DEPTH`] levels or has the reserved key. The caller limits
@@ -171,7 +171,8 @@ pub(crate) fn admit(value: &Value) -> Result<(), JsonError> {
     check_value(value).map(|_| ())
 }
 
-/// Returns the size in bytes of a JSON value as text without spaces. `room` is the number of further levels that are allowed.
+/// Validates a JSON value, records properties in `findings`, and returns the size as text without spaces, in bytes. `room` is the number of
+/// further levels that are allowed.
 fn measure(value: &Value, room: usize, findings: &mut Findings) -> Result<usize, Unfit> {
     let inside = || room.checked_sub(1).ok_or(Unfit::TooDeep(MAX_DEPTH));
     Ok(match value {
@@ -261,7 +262,7 @@ pub(crate) fn dismantle(value: Value) {
     }
 }
 
-/// Returns the size in bytes of a JSON value as text without spaces.
+/// Returns the size in bytes of a JSON value as text without spaces, if the value nests at most `depth` levels.
 ///
 /// # Errors
 /// Returns [`Unfit`] if the value nests deeper than `depth` levels, at most [`MAX_DEPTH`], or has the reserved key.

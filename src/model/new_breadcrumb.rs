@@ -37,7 +37,7 @@ pub struct NewBreadcrumb {
     /// The new breadcrumb's description. See [`Breadcrumb::description`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The content version that the author of the new breadcrumb assigns. See [`Breadcrumb::semantic_version`].
+    /// The new breadcrumb's semantic version, such as `1.2.0`, which its author assigns. See [`Breadcrumb::semantic_version`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub semantic_version: Option<String>,
     /// The new breadcrumb's tags. See [`Breadcrumb::tags`].

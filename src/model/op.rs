@@ -20,7 +20,7 @@
 pub enum Op {
     /// A node at the path deeply equals the condition's value. Numbers compare by value, so `1` equals `1.0`.
     Eq,
-    /// No node at the path equals the condition's value. Also holds if the path has no node.
+    /// No node at the path equals the condition's value, or the path has no node.
     Ne,
     /// A node at the path is greater than the condition's value. Both are numbers, or both are strings, which compare by code point.
     Gt,
@@ -46,7 +46,7 @@ pub enum Op {
     /// A node at the path is a string of at most 64 KiB in which the condition's value, a regular expression, finds a match. The syntax is
     /// that of the `regex` crate, which matches in linear time.
     Matches,
-    /// The condition's path has at least one node. With the value `false`: the path has no node.
+    /// The path has at least one node if the condition's value is `true` or missing, and no node if the value is `false`.
     Exists,
 }
 

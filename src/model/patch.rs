@@ -46,7 +46,7 @@ pub struct Patch {
     /// The new description of the breadcrumb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The new content version that the author assigns to the breadcrumb.
+    /// The new semantic version of the breadcrumb, such as `1.2.0`, which the author assigns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub semantic_version: Option<String>,
     /// The new tags, which replace all tags of the breadcrumb.

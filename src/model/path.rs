@@ -204,7 +204,7 @@ impl PartialEq for Path {
 
 impl Eq for Path {}
 
-/// Error of a JSONPath that is not accepted or cannot be evaluated on a document.
+/// Error of a JSONPath that is invalid or over a limit, or that cannot be evaluated on a document.
 ///
 /// The fields mean the same in all variants. `path` is the text of the path, truncated to 80 characters. `what` names the counted
 /// parts, and `found` is the first count above `limit`. `reason` is the cause and `way_out` the remedy, both for people.
@@ -296,7 +296,7 @@ fn syntax(path: &str, reason: impl Into<String>) -> PathError {
     }
 }
 
-/// Checks the number of some parts of a JSONPath, such as segments, against its limit.
+/// Checks the number of one kind of part of a JSONPath, such as segments, against the limit for this kind.
 fn within(
     path: &str,
     (what, found, limit): (&'static str, usize, usize),

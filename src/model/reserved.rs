@@ -32,14 +32,15 @@ pub(crate) const CHAT_TURN: &str = "chat.turn.v1";
 /// Prefix of the tag with the session of a breadcrumb.
 pub(crate) const SESSION_TAG: &str = "session:";
 
-/// Prefix of the tag that a request and its answers share.
+/// Prefix of the tag that a run's request to a tool, agent or person shares with the answers.
 pub(crate) const REQUEST_TAG: &str = "request:";
 
 /// Schema name of workflow definitions.
 #[cfg(feature = "agents")]
 pub(crate) const WORKFLOW_DEFINITION: &str = "workflow.def.v1";
 
-/// Schema name of a workload's response to a message. A workload is an agent, a flow or code that answers the messages of a session.
+/// Schema name of the response of a workload to a chat message. A workload is an agent, a flow or code that answers the messages of a
+/// session.
 pub(crate) const WORKLOAD_RESULT: &str = "workload.result.v1";
 
 /// Prefix of the tags by which a store without a ledger recognises the writes of a run.
@@ -63,8 +64,7 @@ pub(crate) fn is_definition_schema(schema: &str) -> bool {
     name == "tool" || name.split('.').any(|part| part == "def")
 }
 
-/// Returns `true` if no subscription matches breadcrumbs with this schema name: the records of chat sessions, which only clients
-/// read.
+/// Returns `true` if breadcrumbs with this schema name are records of chat sessions, which no subscription matches.
 pub(crate) fn is_unrouted_schema(schema: Option<&str>) -> bool {
     schema.is_some_and(|schema| schema == CHAT_TURN || schema == CHAT_SESSION)
 }

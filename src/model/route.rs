@@ -63,8 +63,8 @@ pub enum Route {
         /// Index of the matching trigger subscription with the highest priority. Of several with this priority, the first.
         subscription: usize,
     },
-    /// The event has no readable context, and a trigger subscription has conditions on the context. Read the breadcrumb and call
-    /// [`Subscriptions::route_breadcrumb`].
+    /// The context is missing in the event or cannot be read, and a trigger subscription has conditions on the context. Read the breadcrumb
+    /// and call [`Subscriptions::route_breadcrumb`].
     NeedsContext,
 }
 
@@ -340,7 +340,8 @@ const fn bit(kind: EventKind) -> u8 {
     1 << kind as u8
 }
 
-/// Computation of the route of an event from the subscriptions with matching selectors. The subscriptions can be added in any order.
+/// Intermediate result of computing the route of an event from the subscriptions with matching selectors. The subscriptions can be added in
+/// any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// Priority and index of the best matching trigger subscription so far.

@@ -33,8 +33,8 @@ pub(super) struct Parts {
     pub(super) any_tags: Option<Vec<String>>,
     pub(super) all_tags: Vec<String>,
     pub(super) conditions: Vec<Condition>,
-    /// The number of conditions in the definition that search the context. The number stays 0 if all of these conditions belong to this
-    /// selector.
+    /// The number of searching conditions in the whole definition: conditions whose path has more than names and indexes. The number stays
+    /// 0 if all of these conditions belong to this selector.
     searches: usize,
 }
 
@@ -211,14 +211,14 @@ impl Selector {
         &self.0.conditions
     }
 
-    /// Returns the number of the selector's conditions that search the context.
+    /// Returns the number of this selector's conditions whose path has more than names and indexes.
     pub(super) fn searches(&self) -> usize {
         let conditions = self.0.conditions.iter();
         conditions.filter_map(Condition::search_path).count()
     }
 
-    /// Sets the number of conditions in the definition that search the context. Each of these conditions gets an equal share of the maximum
-    /// number of search steps.
+    /// Sets the number of searching conditions in the whole definition. Each of these conditions gets an equal share of the maximum number
+    /// of search steps.
     pub(super) fn among_searches(&mut self, searches: usize) {
         if searches > self.searches() {
             Arc::make_mut(&mut self.0).searches = searches;
@@ -325,7 +325,7 @@ impl Selector {
     }
 }
 
-/// The parts of an event or a breadcrumb that a selector tests.
+/// The parts of an event or a breadcrumb that selectors read: schema name, tags and context.
 pub(super) struct Facts<'a> {
     pub(super) schema_name: Option<&'a str>,
     pub(super) tags: &'a [String],
@@ -368,7 +368,7 @@ impl Look for Json {
     }
 }
 
-/// A breadcrumb context that exists and cannot be read. No condition holds on it.
+/// A breadcrumb's context that is stored, but cannot be read. No condition holds on it.
 struct Unreadable;
 
 impl Look for Unreadable {
@@ -408,7 +408,7 @@ impl Verdict<'_> {
     }
 }
 
-/// The first failed test of a subscription.
+/// The first requirement of a subscription that an event or a breadcrumb does not meet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Miss<'s> {
     /// The subscription does not select events of this kind.

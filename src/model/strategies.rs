@@ -1,5 +1,5 @@
-//! Strategies for random JSON, definitions and events. The definitions and events have few different values, so events often match
-//! definitions.
+//! `proptest` strategies that generate random JSON, definitions and events. The definitions and events have few different values, so events
+//! often match definitions.
 
 use super::{BreadcrumbId, Event, EventKind, Json, Timestamp};
 use proptest::collection::{hash_map, vec};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 const SCHEMAS: [&str; 2] = ["a.v1", "b.v1"];
 const TAGS: [&str; 3] = ["session:1", "session:2", "tool:adder"];
 const MEMBERS: [&str; 3] = ["x", "y", "z"];
-/// Paths of conditions: plain paths and searches, with and without `$`, for one node or several nodes.
+/// List of paths for generated conditions: plain paths and searches, with and without `$`, for one node or several nodes.
 pub(super) const PATHS: [&str; 8] = [
     "x", "$.x", "$['y']", "$.x.y", "$.z[0]", "$.z[-1]", "$.z[*]", "$.*",
 ];
@@ -33,7 +33,7 @@ const OPS: [&str; 13] = [
     "matches",
 ];
 
-/// Generates any JSON. Objects often have the fields of a definition.
+/// Returns a strategy that generates any JSON. Objects often have the fields of a definition.
 pub(super) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -92,7 +92,7 @@ const FIELDS: [&str; 27] = [
     "tags",
 ];
 
-/// Generates a list of valid subscriptions as JSON.
+/// Returns a strategy that generates a list of valid subscriptions as JSON.
 pub(super) fn definition() -> impl Strategy<Value = Vec<Value>> {
     vec((subscription(), decoration()), 0..6).prop_map(|subscriptions| {
         let named = subscriptions.into_iter().enumerate();
@@ -102,7 +102,7 @@ pub(super) fn definition() -> impl Strategy<Value = Vec<Value>> {
     })
 }
 
-/// Generates the fields of a subscription that decide whether it matches.
+/// Returns a strategy that generates the fields of a subscription that decide its match.
 fn subscription() -> impl Strategy<Value = Map<String, Value>> {
     let fields = (
         weighted(0.6, select(&SCHEMAS[..])),
@@ -133,7 +133,7 @@ fn subscription() -> impl Strategy<Value = Map<String, Value>> {
     })
 }
 
-/// Generates the fields of a subscription that do not affect matching.
+/// Returns a strategy that generates the fields of a subscription that do not affect its match.
 fn decoration() -> impl Strategy<Value = Map<String, Value>> {
     let limit = 1..=1_000_usize;
     let order = select(&["newest_first", "oldest_first"][..]);
@@ -209,7 +209,7 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Generates any event. One in four has no context.
+/// Returns a strategy that generates random events. One in four has no context.
 pub(super) fn event() -> impl Strategy<Value = Event> {
     let kind = prop_oneof![
         3 => Just(EventKind::Created),
@@ -241,7 +241,7 @@ fn tags(least: usize) -> impl Strategy<Value = Vec<String>> {
     subsequence(tags, least..=TAGS.len())
 }
 
-/// Returns an object of the fields whose value is not null.
+/// Returns an object of all given fields except fields with the value `null`.
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
     let given = fields.into_iter().filter(|(_, value)| !value.is_null());
     given

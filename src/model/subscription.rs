@@ -5,7 +5,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// A selector with a role: it selects the breadcrumbs that trigger an executor, or the breadcrumbs of its input.
+/// A selector with a role: the selected breadcrumbs trigger an executor, or are input of the executor's runs.
 ///
 /// Create a subscription with [`trigger`](Self::trigger) or [`context`](Self::context), and change
 /// it with the other methods. Pass it to an executor builder, an agent, or
@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Subscription {
-    /// The selector of the breadcrumbs that trigger the executor or are its input.
+    /// The selector of the subscription's breadcrumbs.
     pub selector: Selector,
     /// The use of the selected breadcrumbs: trigger or context.
     pub role: Role,
@@ -37,15 +37,15 @@ pub struct Subscription {
     pub key: Option<String>,
     /// The method, the number and the order of the fetched breadcrumbs. Ignored on a trigger.
     pub fetch: Fetch,
-    /// If `true`, the executor does not run without the subscription's breadcrumbs. The attempt fails if the fetch fails, or if a fetch of
-    /// one item finds nothing. Defaults to `false`. Ignored on a trigger.
+    /// If `true`, an attempt of a run fails if the fetch of the breadcrumbs fails, or if a fetch of one item finds nothing. Defaults to
+    /// `false`. Ignored on a trigger.
     pub required: bool,
     /// Prefixes of the trigger's tags that each fetched breadcrumb must have too, such as `session:`. A context subscription fetches only
     /// breadcrumbs that have all tags of the trigger with these prefixes. It fetches nothing unless the trigger has a tag with each prefix.
     /// Ignored on a trigger.
     pub scope: Vec<String>,
-    /// The priority of the subscription. If several trigger subscriptions match, the one with the highest priority is used. If a context
-    /// exceeds its maximum size, items with the lowest priority are omitted first. Defaults to 0.
+    /// The priority of the subscription: a higher number goes first. If several trigger subscriptions match, the one with the highest
+    /// priority is used. If a context exceeds its maximum size, items with the lowest priority are omitted first. Defaults to 0.
     ///
     /// Between triggers of the same priority, the first one is used.
     pub priority: i64,
@@ -396,7 +396,8 @@ impl Subscription {
         self
     }
 
-    /// Makes the breadcrumbs of this context subscription required for a run. See the field `required`.
+    /// Makes an attempt of a run fail if the fetch of this context subscription fails, or if a fetch of one item finds nothing. See the
+    /// field `required`.
     ///
     /// Without this setting, a failed fetch only adds the source to
     /// [`ExecutionContext::missing`](crate::ExecutionContext::missing), and the run continues.
@@ -406,8 +407,8 @@ impl Subscription {
         self
     }
 
-    /// Adds tag prefixes to the subscription's scope. If a tag of the trigger starts with one of these prefixes, a fetched breadcrumb must
-    /// have the same tag. See the field `scope`.
+    /// Adds tag prefixes to the scope, which limits the fetched breadcrumbs to those that share tags with the trigger. If a tag of the
+    /// trigger starts with one of these prefixes, a fetched breadcrumb must have the same tag. See the field `scope`.
     ///
     /// Use it so that a run reads only breadcrumbs of the same session or order. Without a shared
     /// tag, the source is empty and listed as missing.
@@ -425,7 +426,7 @@ impl Subscription {
         self
     }
 
-    /// Sets the priority of the subscription. See the field `priority`.
+    /// Sets the priority of the subscription, by default 0. See the field `priority`.
     ///
     /// Higher numbers win. Negative numbers are allowed.
     #[must_use]

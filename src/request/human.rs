@@ -30,10 +30,10 @@ use crate::model::{
 use crate::tool::{Approval, NeededApproval, People, ROLE};
 use serde_json::Value;
 
-/// Schema of a question to a person.
+/// Schema name of a question to a person.
 pub(crate) const REQUEST: &str = "human.request.v1";
 
-/// Schema of a person's answer to a question.
+/// Schema name of a person's answer to a question.
 pub(crate) const RESPONSE: &str = "human.response.v1";
 
 /// Maximum size in bytes of tool call arguments that a person changed in an approval.
@@ -107,7 +107,7 @@ fn is_permitted(response: &Breadcrumb, people: &People) -> bool {
 pub(crate) struct Change<'c> {
     /// The tool call arguments in the person's approval.
     pub(crate) arguments: &'c Value,
-    /// If `true`, the approval has the arguments of the question, so nothing changes.
+    /// If `true`, the approval and the question have the same tool call arguments.
     pub(crate) is_same: bool,
     /// The rules for the people who change the tool call arguments.
     pub(crate) rules: &'c [Approval],
@@ -133,7 +133,7 @@ impl Change<'_> {
     }
 }
 
-/// Returns the reason why a run does not accept changed tool call arguments, or `None` if the run can save them.
+/// Returns the reason why tool call arguments from an approval are too large or too deep, or `None` if a run can save them.
 pub(crate) fn unfit_arguments(arguments: &Value) -> Option<String> {
     match size_within(arguments, MAX_CHANGED_DEPTH) {
         Ok(size) if size <= MAX_CHANGED_BYTES => None,

@@ -20,7 +20,7 @@ pub(crate) enum Reply {
     Approved(Option<Json>),
 }
 
-/// Returns the selector of the answers to a request of a run, by their schema.
+/// Returns the selector of the answers to a run's request, with `schema` as the schema name of the answers.
 pub(crate) fn answers_to(request_id: &str, schema: &str) -> Selector {
     Selector::schema(schema).all_tags([request_tag(request_id)])
 }

@@ -72,7 +72,7 @@ impl<'r> Pending<'r> {
         }
     }
 
-    /// Returns the substitute answer for the run if `llm_hints` withhold the contents of the received answer.
+    /// Returns the answer that the run receives instead of an answer whose contents `llm_hints` withhold.
     pub(crate) fn withheld(self) -> Answer {
         match self.expected {
             Expected::Approval { .. } => Answer::error("rejected", human::REJECTED),
@@ -105,8 +105,8 @@ impl<'r> Pending<'r> {
         Answer::error(code, message)
     }
 
-    /// Returns the schema and the ID of the request. `ExecutionContext::accepts` compares them with the store's records
-    /// to check an answer.
+    /// Returns the schema name and the ID of the request. `ExecutionContext::accepts` compares them with the store's records to check an
+    /// answer.
     pub(crate) fn asked(self) -> Asked<'r> {
         let (schema, _) = self.schemas();
         Asked {
@@ -121,13 +121,13 @@ impl<'r> Pending<'r> {
         answers_to(self.request_id, self.schema())
     }
 
-    /// Returns the schema of the answer to this request.
+    /// Returns the schema name of the answer to this request.
     fn schema(self) -> &'static str {
         let (_, schema) = self.schemas();
         schema
     }
 
-    /// Returns the schemas of this request and of its answer.
+    /// Returns the schema names of this request and of its answer.
     fn schemas(self) -> (&'static str, &'static str) {
         match self.expected {
             Expected::Agent { .. } => (agents::REQUEST, agents::RESPONSE),
@@ -141,7 +141,7 @@ impl<'r> Pending<'r> {
     }
 }
 
-/// Returns the time until which a person's answer counts, by the store's clock, for a wait that ends at `until`.
+/// Returns the deadline for a person's answer by the store's clock, for a wait that ends at `until`.
 ///
 /// Outside a run, `until` is a time of the machine's clock, and the margin allows for the difference of the two clocks.
 /// The waiting side checks for answers a last time at the end of the wait.
@@ -152,7 +152,7 @@ pub(crate) fn answers_until(until: Timestamp, is_run: bool) -> Timestamp {
     }
 }
 
-/// Returns the selectors of the answers to these requests of a run, one for each schema.
+/// Returns the selectors of the answers to these requests of a run, one for each schema name of answers.
 pub(crate) fn selectors<'r>(pending: impl Iterator<Item = Pending<'r>>) -> Vec<Selector> {
     let mut tags: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for one in pending {

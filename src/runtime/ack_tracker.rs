@@ -142,7 +142,7 @@ impl Drop for Owed {
 #[derive(Debug)]
 pub(super) struct Place(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
 
-/// Factory of the handles of event deliveries, and the limit of deliveries in flight.
+/// Creator of the handles of event deliveries, which also limits the number of deliveries in flight.
 pub(super) struct AckTrackers {
     progress: Arc<Progress>,
     stop: CancellationToken,

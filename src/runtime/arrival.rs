@@ -12,6 +12,6 @@ pub(super) struct Arrival {
 /// An executor that an event delivery may trigger.
 pub(super) struct Candidate {
     pub(super) id: Arc<str>,
-    /// If `false`, the event does not decide whether it triggers the executor, because it lacks the context of the breadcrumb.
+    /// If `false`, the trigger conditions of the executor are undecided, because the event lacks the breadcrumb's context.
     pub(super) surely: bool,
 }

@@ -32,7 +32,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Backlog {
-    /// Number of events that these workers have not acknowledged, including undelivered events. `None` if the source cannot count them. See
+    /// Number of events that the source still has to deliver to the workers that share it, or `None` if the source cannot count them. See
     /// [`EventSource::behind`](crate::EventSource::behind).
     ///
     /// Also `None` if the source does not answer.

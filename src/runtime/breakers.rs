@@ -26,9 +26,9 @@ pub struct OpenBreaker {
     pub executor: Arc<str>,
     /// The number of different triggers of the executor that failed since the last success, counted up to 1,000.
     pub failing_triggers: usize,
-    /// The error code of the executor's last failed attempt, or the outcome of the run if the run ended.
+    /// The error code of the executor's last failed attempt, or the outcome of that attempt's run if the attempt ended the run.
     pub last_error: &'static str,
-    /// The time until the next probe of the executor may start: the retry of one failed run. Zero if the probe is due or running.
+    /// The duration until the executor's next probe may start. A probe is the retry of one failed run. Zero if the probe is due or running.
     ///
     /// At most 60 s.
     pub next_probe_in: Duration,

@@ -75,7 +75,7 @@ pub struct RuntimeBuilder {
     name: Option<Arc<str>>,
 }
 
-/// An executor of a runtime that is not built yet.
+/// An executor that was added to a runtime before the runtime is built.
 enum Added {
     Executor(Arc<dyn UniversalExecutor>),
     /// An agent that has no store yet. `build` binds the agent, because the services can be set after the agent was added.
@@ -182,9 +182,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the first breadcrumb that an executor without a saved position reads. Defaults to [`FirstStart::LastHour`] in a runtime
-    /// [on a store](Runtime::on). [`start_at`](Self::start_at) and [`look_back`](Self::look_back) then have no effect. A later call of
-    /// `start_at` replaces this setting.
+    /// Sets the position in the store from which an executor without a saved position reads breadcrumbs. Defaults to
+    /// [`FirstStart::LastHour`] in a runtime [on a store](Runtime::on). [`start_at`](Self::start_at) and [`look_back`](Self::look_back)
+    /// then have no effect. A later call of `start_at` replaces this setting.
     ///
     /// Use this for an executor that is new on a store with older breadcrumbs. The first saved
     /// position ends the effect of the setting.
@@ -264,9 +264,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum number of runs of one executor that execute at a time, for executors whose profile has no limit. Defaults to
-    /// 16. The limit keeps a slow executor from using the whole [`concurrency`](Self::concurrency). A run that is committing its
-    /// response does not count, unless the limit is 1. At most the same number of runs may commit at a time.
+    /// Sets the maximum number of runs of one executor that execute at a time, unless the executor's profile sets this limit. Defaults to
+    /// 16. The limit keeps a slow executor from using the whole [`concurrency`](Self::concurrency). A run that is committing its response
+    /// does not count, unless the limit is 1. At most the same number of runs may commit at a time.
     ///
     /// Must be more than 0. [`Profile::max_inflight`](crate::Profile::max_inflight) sets the limit
     /// of one executor. Both limits hold per worker, not for all workers together.
@@ -275,8 +275,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum number of deliveries in flight: received from the source and not yet handled, redeliveries included.
-    /// Defaults to 8,192. Further events wait in the source.
+    /// Sets the maximum number of event deliveries that are received and not yet handled. Redeliveries count too. Defaults to 8,192.
+    /// Further events wait in the source.
     ///
     /// Must be more than 0. Each delivery holds an event in memory, so a lower value uses less
     /// memory.
@@ -300,9 +300,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the age of the oldest breadcrumbs that the runtime checks at the start of an executor without a saved position. Applies
-    /// if the source can lose events without reporting the loss and [`start_at`](Self::start_at) is not [`StartAt::Now`]. Defaults
-    /// to one hour. The minimum is one minute. An `INFO` line reports the time before which breadcrumbs are skipped.
+    /// Sets the maximum age of the breadcrumbs that the runtime checks at the start of an executor without a saved position. Applies if the
+    /// source can lose events without reporting the loss and [`start_at`](Self::start_at) is not [`StartAt::Now`]. Defaults to one hour.
+    /// The minimum is one minute. An `INFO` line reports the time before which breadcrumbs are skipped.
     ///
     /// Without a ledger, the position ends with the process. This limit then applies to the first start of each process, and only
     /// this check finds the runs that were in flight when a process died. In a store with
@@ -507,7 +507,8 @@ impl RuntimeBuilder {
     }
 }
 
-/// Checks the stored definitions of a runtime. Returns the keeper, which adds, replaces and removes the executors of the definitions.
+/// Checks the settings for executors that are defined in a store. Returns the keeper, which adds, replaces and removes the executors of the
+/// definitions.
 #[cfg(feature = "agents")]
 fn keeper_of(definitions: StoredDefinitions) -> Result<Arc<Keeper>, RuntimeError> {
     definitions.check()?;

@@ -1,4 +1,5 @@
-//! Position of one store's executors in the triggers of the store. Sweeps of the store find the triggers without runs in the ledger.
+//! Read position of the executors of one store: the triggers that the executors have read. Sweeps of the store find the triggers without
+//! runs in the ledger.
 
 use super::position::{Position, Range};
 use crate::model::Timestamp;
@@ -6,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The last part of the store that each sweep for triggers reads again, because a commit can become visible later than newer ones.
+/// The duration before the newest read commit that each sweep reads again, because a commit can become visible after a newer one.
 pub(super) const OVERLAP: Duration = Duration::from_secs(60);
 
 /// The position of the executors of one store: the triggers that they have read, and the sweep that is requested.
@@ -15,8 +16,8 @@ pub(super) struct Checkpoint(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The common position of all executors of the store. A trigger counts as read only if every executor has read it. `None` until the
-    /// ledger answers.
+    /// The common read position of all executors of the store. A trigger counts as read only if every executor has read it. `None` until
+    /// the ledger answers.
     position: Option<Position>,
     /// The start position of each executor of the store, as loaded from the ledger.
     starts: HashMap<Arc<str>, Position>,
@@ -24,10 +25,10 @@ struct State {
     newest: Option<Timestamp>,
     /// Triggers up to this time start no run of an executor without a saved position.
     first_start: Option<Timestamp>,
-    /// The event source delivers every event committed after this time.
+    /// The event source guarantees the delivery of every event committed after this time.
     delivered_after: Option<Timestamp>,
-    /// End time of the next sweep for triggers. The event source delivers all later events. `None` lets the sweep read up to the newest
-    /// breadcrumb.
+    /// The next sweep reads the triggers committed up to this time. The event source delivers all later events. `None` lets the sweep read
+    /// up to the newest breadcrumb.
     sweep_to: Option<Timestamp>,
     /// If `true`, events were missed before the position of the store's executors was loaded.
     is_reopened: bool,
@@ -58,7 +59,7 @@ pub(super) enum Swept {
     All,
     /// The sweep ended, and left breadcrumbs that the store cannot read now. An immediate retry would fail.
     Unread,
-    /// The sweep stopped between two pages of breadcrumbs. Unread intervals are left.
+    /// The sweep ended early, between two pages of breadcrumbs. Unread intervals are left.
     Part,
 }
 
@@ -73,7 +74,8 @@ pub(super) struct Loaded {
     pub(super) position: Position,
     /// Time of the newest breadcrumb in the store before the first subscription to the event source.
     pub(super) newest: Timestamp,
-    /// End time of the requested sweep for triggers. The event source delivers all later events. `None` requests no sweep.
+    /// The requested sweep reads the triggers committed up to this time. The event source delivers all later events. `None` requests no
+    /// sweep.
     pub(super) sweep_to: Option<Timestamp>,
 }
 
@@ -96,24 +98,24 @@ impl Checkpoint {
         self.state().newest
     }
 
-    /// Stores the time after which triggers start runs of an executor without a saved position.
+    /// Stores the commit time up to which triggers start no run of an executor without a saved position.
     pub(super) fn note_first_start(&self, after: Timestamp) {
         self.state().first_start.get_or_insert(after);
     }
 
-    /// Returns the time after which triggers start runs of an executor without a saved position. Returns `None` if all triggers from before
-    /// the executor's start are ignored.
+    /// Returns the commit time up to which triggers start no run of an executor without a saved position. Returns `None` if all triggers
+    /// from before the executor's start are ignored.
     pub(super) fn first_start(&self) -> Option<Timestamp> {
         self.state().first_start
     }
 
-    /// Stores the time after which the event source delivers every event.
+    /// Stores the commit time after which the event source guarantees the delivery of every event.
     pub(super) fn note_delivered_after(&self, time: Option<Timestamp>) {
         let mut state = self.state();
         state.delivered_after = state.delivered_after.or(time);
     }
 
-    /// Returns the time after which the event source delivers every event. `None` if the source did not report it.
+    /// Returns the commit time after which the event source guarantees the delivery of every event. `None` if the source did not report it.
     pub(super) fn delivered_after(&self) -> Option<Timestamp> {
         self.state().delivered_after
     }
@@ -142,8 +144,8 @@ impl Checkpoint {
         self.state().position.is_some()
     }
 
-    /// Returns the executors whose position is not loaded, and the time after which a trigger is new to all executors. `None` until
-    /// the position of the store is loaded.
+    /// Returns the executors whose position is not loaded, and the commit time after which triggers count as new to all executors. `None`
+    /// until the position of the store is loaded.
     pub(super) fn to_adopt(&self, executors: Vec<Arc<str>>) -> Option<(Vec<Arc<str>>, Timestamp)> {
         let state = self.state();
         let position = state.position.as_ref()?;
@@ -154,7 +156,8 @@ impl Checkpoint {
         Some((added, newest))
     }
 
-    /// Stores the loaded positions of executors that were added later. All triggers that they have not read count as unread.
+    /// Stores the loaded positions of executors that were added after the start of the runtime. All triggers that they have not read count
+    /// as unread.
     pub(super) fn adopt(&self, added: Vec<(Arc<str>, Position)>) {
         let mut state = self.state();
         for (executor, own) in added {
@@ -191,7 +194,7 @@ impl Checkpoint {
         self.state().saved = Some(now);
     }
 
-    /// Returns the time before which an executor reads no triggers. `None` if its position is not loaded.
+    /// Returns the commit time up to which an executor ignores triggers. `None` if its position is not loaded.
     pub(super) fn since(&self, executor: &str) -> Option<Timestamp> {
         self.state().starts.get(executor).map(Position::since)
     }
@@ -286,8 +289,8 @@ impl Checkpoint {
         position.map_or_else(Vec::new, |position| position.to_read(to, overlap))
     }
 
-    /// Returns the generation number, which counts the changes that invalidate a sweep's reads. A sweep stores the number at its start, and
-    /// the reads of the sweep are invalid if the number changes later.
+    /// Returns the number of changes so far that invalidate the reads of a running sweep. A sweep stores the number at its start, and the
+    /// reads of the sweep are invalid if the number changes later.
     pub(super) fn generation(&self) -> u64 {
         self.state().generation
     }
@@ -303,7 +306,7 @@ impl Checkpoint {
         counts
     }
 
-    /// Records that a sweep has read all triggers up to its end.
+    /// Records that a sweep has read all triggers up to the sweep's end time.
     pub(super) fn swept(&self, generation: u64) {
         let mut state = self.state();
         if state.generation == generation {
@@ -312,8 +315,8 @@ impl Checkpoint {
         }
     }
 
-    /// Records that an event source that reports lost events has delivered all events before a time. Has no effect while a sweep still has
-    /// to read older triggers.
+    /// Records that an event source has delivered all events committed before a time. The source is one that reports lost events. Has no
+    /// effect while a sweep still has to read older triggers.
     ///
     /// A position with gaps was saved by a worker that was killed before it enqueued all triggers of its events. The source has
     /// delivered these events again if they were committed after the time that it reported. Gaps stay if they can be triggers that the

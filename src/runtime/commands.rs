@@ -6,9 +6,9 @@ use crate::store::{Cancelled, RunLedger, RunRef};
 use std::sync::Arc;
 
 impl Runtime {
-    /// Repeats a run that failed, or that was skipped because no version of its executor matched. The run starts a new epoch, with
-    /// fresh attempts and a new idempotency key. [`DeadLetter::run_of`](crate::store::DeadLetter::run_of) returns the run of a dead
-    /// letter. The dead letter stays in the store, and can be deleted.
+    /// Repeats a run that failed, or that was skipped while it waited for another version of its executor. The run starts a new epoch, with
+    /// fresh attempts and a new idempotency key. [`DeadLetter::run_of`](crate::store::DeadLetter::run_of) returns the run of a dead letter.
+    /// The dead letter stays in the store, and can be deleted.
     ///
     /// This process starts the run at once if a run of the executor may start.
     /// [`Client::redo`](crate::Client::redo) works in a process without a runtime, and a worker
@@ -88,8 +88,8 @@ impl Runtime {
         Ok(cancelled)
     }
 
-    /// Skips a run that waits for another version of its executor ([`Run::transferred_to`]). The run ends as skipped, and
-    /// [`redo`](Self::redo) repeats it.
+    /// Skips a run that waits for a version of its executor other than the running version ([`Run::transferred_to`]). The run ends as
+    /// skipped, and [`redo`](Self::redo) repeats it.
     ///
     /// Use this if no worker with the other version will start again.
     ///

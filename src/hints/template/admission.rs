@@ -43,7 +43,7 @@ pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
     Ok(())
 }
 
-/// The open blocks of a template, each with the number of nesting levels that the block adds: one, and one for each `else`.
+/// The nesting levels of each open block of a template: one for the block, and one for each `else` in this block.
 #[derive(Default)]
 struct Blocks(Vec<usize>);
 
@@ -113,7 +113,7 @@ fn after_tag<'t>(tag: &'t str, blocks: &mut Blocks) -> Result<&'t str, HintsProb
     }
 }
 
-/// Reads a template tag up to its end, and returns the text after the tag.
+/// Reads the content and the closing braces of a template tag that is not a comment, and returns the text after the tag.
 fn body(tag: &str) -> Result<&str, HintsProblem> {
     let (mut rest, mut parentheses) = (tag.chars(), 0);
     loop {

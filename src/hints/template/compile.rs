@@ -48,7 +48,7 @@ impl<'t> Compiler<'t> {
         Ok(nodes)
     }
 
-    /// Compiles a template tag: `{{path}}` or `{{helper a b}}`, or the same in parentheses.
+    /// Compiles a template tag such as `{{path}}` or `{{helper a b}}`, or a subexpression such as `(helper a b)`.
     fn tag(&self, tag: &'t HelperTemplate) -> Compiled<Term> {
         let has_values = !(tag.params.is_empty() && tag.hash.is_empty());
         match &tag.name {

@@ -1,4 +1,4 @@
-//! Resolution of the paths of a template in their scopes.
+//! Resolution of the paths in a template by the scopes that are open at each path.
 
 use super::problem::{Compiled, SHOWN, unknown, wrong};
 use super::program::{From, Term};
@@ -60,7 +60,7 @@ impl Scopes<'_> {
     }
 }
 
-/// Returns the name of a path segment, or `None` for a segment that refers to the outer scope.
+/// Returns the name of a path segment, or `None` if the segment has no name, such as `..`.
 fn step(segment: &PathSeg) -> Option<String> {
     match segment {
         PathSeg::Named(name) => Some(name.clone()),

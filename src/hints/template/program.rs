@@ -16,7 +16,7 @@ pub(super) enum Node {
 #[derive(Debug)]
 pub(super) struct If {
     pub(super) test: Term,
-    /// If `true`, the number 0 counts as true.
+    /// If `true`, the block's condition holds for the number 0 (`includeZero`).
     pub(super) zero: bool,
     pub(super) body: Vec<Node>,
     pub(super) otherwise: Vec<Node>,
@@ -49,7 +49,7 @@ pub(super) enum From {
     Index(usize),
     /// The name of the field in a scope of `each` over an object.
     Key(usize),
-    /// The name of the field in an object, or the index of the item in a list.
+    /// The second block parameter of a scope: the field name in `each` over an object, or the item index in `each` over a list.
     KeyOrIndex(usize),
     /// `true` for the first item or field in a scope of `each`.
     First(usize),

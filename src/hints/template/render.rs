@@ -1,4 +1,4 @@
-//! Renderer of templates. Each piece, iteration and value takes a step of the budget.
+//! Renderer of the compiled templates of hints. Each piece, iteration and value takes a step of the budget.
 
 use super::program::{Block, Call, From, If, Node, Term};
 use super::seen::Seen;

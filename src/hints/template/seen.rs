@@ -12,7 +12,7 @@ const BYTES_A_STEP: usize = 256;
 #[derive(Clone, Copy)]
 pub(super) enum Seen<'v> {
     Nothing,
-    /// The root object of the template, whose field `context` is this value.
+    /// The root object of the template. The root has the field `context`, with the contained JSON value.
     Root(&'v Value),
     Value(&'v Value),
     Count(usize),
@@ -120,7 +120,8 @@ impl<'v> Seen<'v> {
         })
     }
 
-    /// Returns the order of two numbers, strings or booleans. Values with different types have no order.
+    /// Returns the order of two template values if both are numbers, both are strings or both are booleans. Values with different types
+    /// have no order.
     pub(super) fn order(
         self,
         other: Self,

@@ -1,4 +1,4 @@
-//! Evaluation of conditions in rules that restrict calls. A condition that cannot be decided holds, so the rule applies.
+//! Evaluation of conditions in rules that restrict tool calls. A condition that cannot be decided holds, so the rule applies.
 
 use super::{Condition, REGEX_HAYSTACK, Test};
 use crate::model::compare::order;
@@ -12,12 +12,12 @@ enum Found<'v> {
     Value(&'v Value),
     /// An object has no member with the name, or an array has no item at the index.
     Nothing,
-    /// The value before a step of the path has another type than the step needs.
+    /// A step of the path cannot be applied: a name to a value that is not an object, or an index to a value that is not an array.
     Undecided,
 }
 
 impl Condition {
-    /// Returns `false` only if the condition certainly does not hold.
+    /// Returns `true` if the condition holds or cannot be decided, and `false` only if it surely does not hold.
     ///
     /// The result is also `true` if the path has no value, if a value and the compared value have different types, or if the evaluation
     /// fails. With wildcards, an element without a value gives `true`. A path with a filter, a slice, a union or `..` always gives
@@ -144,8 +144,9 @@ fn item_at(value: &Value, index: i64) -> Found<'_> {
     }
 }
 
-/// Returns `true` if two JSON values have the same types, so that their comparison decides a condition. Returns `false` for `5` and `"5"`.
-/// The depth of the shallower value limits the recursion, and one of the values comes from a validated definition.
+/// Returns `true` if two JSON values and their nested members have the same types, so that a comparison decides a condition. Returns
+/// `false` for `5` and `"5"`. The depth of the shallower value limits the recursion, and one of the values comes from a validated
+/// definition.
 fn are_alike(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => {

@@ -2,7 +2,7 @@
 
 use crate::model::subscription::Role;
 
-/// Default role of a subscription that omits `role`: a trigger for the listed schema names, otherwise a context.
+/// Default role of a subscription that omits `role`: trigger for the listed schema names, and context for all other subscriptions.
 ///
 /// ```
 /// use serde_json::json;
@@ -35,7 +35,7 @@ impl RolePolicy {
         }
     }
 
-    /// Creates the policy for definitions from the time before roles were required.
+    /// Creates the policy for older definitions, in which subscriptions may omit `role`.
     #[must_use]
     pub fn older() -> Self {
         Self::triggers([
@@ -71,7 +71,7 @@ impl KeyPolicy {
         Self::default()
     }
 
-    /// Sets the default key of context subscriptions to a schema name.
+    /// Sets the default key of the context subscriptions whose selector has the schema name `schema`.
     ///
     /// # Examples
     /// ```
@@ -97,8 +97,8 @@ impl KeyPolicy {
         self
     }
 
-    /// Derives default keys from schema names: each dot becomes an underscore. Applies to the schema names without a key from
-    /// [`name`](Self::name).
+    /// Makes the policy derive default keys from schema names, with an underscore for each dot. Applies to the schema names without a key
+    /// from [`name`](Self::name).
     #[must_use]
     pub fn others_with_underscores(mut self) -> Self {
         self.underscores = true;
@@ -114,7 +114,7 @@ impl KeyPolicy {
         self
     }
 
-    /// Creates the policy for definitions from the time before keys were required. Its default limit of a fetch is 1.
+    /// Creates the policy for older definitions, in which context subscriptions may omit `key`. Its default limit of a fetch is 1.
     #[must_use]
     pub fn older() -> Self {
         const NAMES: [(&str, &str); 7] = [

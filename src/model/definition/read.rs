@@ -30,7 +30,7 @@ const FIELDS: [&str; 16] = [
     SELECTOR,
     "comment",
 ];
-/// Wrong field names that occur in practice, each with the fields that the author probably means.
+/// Field names that are often used by mistake in subscriptions, each with the fields that the author probably means.
 const ALIASES: [(&str, &[&str]); 9] = [
     ("tags", &["any_tags", "all_tags"]),
     ("schema", &["schema_name"]),

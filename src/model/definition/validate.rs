@@ -6,7 +6,7 @@ use crate::model::op::Op;
 use crate::model::subscription::{Method, Role, Subscription};
 use std::collections::HashMap;
 
-/// The key under which every context holds the trigger breadcrumb.
+/// The key under which every run's assembled context has the trigger breadcrumb.
 pub(crate) const TRIGGER_KEY: &str = "trigger";
 
 pub(super) fn validate(
@@ -56,7 +56,7 @@ pub(crate) struct ConditionCount {
 }
 
 impl ConditionCount {
-    /// Adds conditions, given as their operators, to the counts of the definition.
+    /// Adds the conditions with these operators to the counts of the definition.
     ///
     /// # Errors
     /// Returns the exceeded limit.

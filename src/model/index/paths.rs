@@ -15,15 +15,15 @@ pub(super) struct Paths {
 struct Node {
     names: BTreeMap<Box<str>, usize>,
     indexes: BTreeMap<i64, usize>,
-    /// Number of conditions whose path ends at this node.
+    /// Number of conditions of the group's selectors whose path ends at this node.
     uses: usize,
 }
 
 impl Paths {
-    /// Number of the root path `$` in the tree.
+    /// Identifying number of the root path `$` in the tree.
     pub(super) const ROOT: usize = 0;
 
-    /// Increments the use count of a path and returns the path's number.
+    /// Adds one use of a path, and returns the number that identifies the path in the tree.
     pub(super) fn acquire(&mut self, steps: &[Step]) -> usize {
         if self.nodes.is_empty() {
             self.nodes.push(Node::default());
@@ -92,13 +92,13 @@ impl Paths {
             .is_some_and(|node| !node.indexes.is_empty())
     }
 
-    /// Returns the number of the path that extends the path `at` by a name.
+    /// Returns the identifying number of the path that extends the path `at` by a name.
     pub(super) fn name(&self, at: usize, name: &str) -> Option<usize> {
         self.nodes.get(at)?.names.get(name).copied()
     }
 
-    /// Calls `found` with the number and the value of each used path that starts with the path `at`. `value` is the value at the path `at`.
-    /// The longest path limits the recursion.
+    /// Calls `found` for each path that starts with `at` and that a condition uses, with the path's identifying number and value. `value`
+    /// is the value at the path `at`. The longest path limits the recursion.
     pub(super) fn walk<'v>(
         &self,
         at: usize,
@@ -131,7 +131,7 @@ impl Paths {
         }
     }
 
-    /// Like [`walk`](Self::walk), but only for the items of an array.
+    /// Calls `found` like [`walk`](Self::walk), but only for paths that continue from `at` with an array index.
     pub(super) fn walk_items<'v>(
         &self,
         at: usize,

@@ -1,4 +1,4 @@
-//! Scanner that finds the values at a few paths of a JSON text in one pass, and checks that a parser would accept the rest.
+//! Scanner that reads a JSON text once, returns the values at a few paths, and checks that a parser would accept the whole text.
 
 use super::paths::Paths;
 use super::slot::Slot;
@@ -9,7 +9,7 @@ const SURE_NUMBER: usize = 100;
 /// Maximum number of exponent digits of a number that is certain to be in the range of a `Value`.
 const SURE_EXPONENT: usize = 2;
 
-/// Returns the values of a JSON text at the used paths, sorted by path number.
+/// Returns the values of a JSON text at the paths that the indexed conditions use, sorted by path number.
 ///
 /// The syntax of the text must be valid JSON. Returns `None` if only a parser can decide: for a text that a `Value` may not be able
 /// to hold (long numbers, lone surrogates, too many levels), and for a duplicate key on a used path.

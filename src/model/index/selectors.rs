@@ -33,7 +33,8 @@ struct Group<K> {
     paths: Paths,
 }
 
-/// Maximum length of a selector's list of alternative tags or values that is indexed. The test of the candidates covers longer lists.
+/// Maximum number of alternative tags or values of a selector for which the index stores the alternatives. The test of the candidates
+/// covers longer lists.
 const MOST_ENDS: usize = 32;
 
 impl<K: Copy + Ord> SelectorIndex<K> {
@@ -141,7 +142,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
 }
 
 impl<K> Group<K> {
-    /// Returns the indexed tests of a selector, by which the group's tree stores the selector. The paths of the selector must be in use.
+    /// Returns the tags and values by which the group's tree stores the selector. The paths of the selector must be in use.
     fn plan(&self, selector: &Selector, state: &RandomState) -> Plan {
         let tag = |tag: &String| state.hash_one(tag);
         let mut all: Vec<Edge> = selector

@@ -1,11 +1,11 @@
-//! Values of an event's context at the paths of an index.
+//! Values of an event's context at the paths that a selector index uses.
 
 use crate::model::json_check;
 use serde_json::Value;
 use std::cell::OnceCell;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
-/// The value of an event's context at one path of an index.
+/// The value of an event's context at one path that a selector index uses.
 pub(super) struct Slot<'e> {
     path: usize,
     node: Node<'e>,

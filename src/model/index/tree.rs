@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Tree of selectors, in which each edge is a test. The tests of all selectors have the same order, so selectors share the edges of common
-/// tests.
+/// Tree of selectors, in which each edge is a required or alternative tag or value. The tests of all selectors have the same order, so
+/// selectors share the edges of common tests.
 ///
 /// The depth is at most [`Plan::MOST`] + 1 edges, which limits the recursion.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub(super) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<PassThrough>>;
 pub(super) enum Edge {
     /// A tag that the selector requires, by its hash.
     AllTags(u64),
-    /// A value at a path of the context that the selector requires or accepts as an alternative.
+    /// A value that the selector requires, or accepts as an alternative, at a path of the context.
     Value {
         /// The number of the path in the context.
         path: usize,
@@ -64,15 +64,14 @@ pub(super) struct Plan {
     ends: Vec<Edge>,
 }
 
-/// The parts of an event that the tests of selectors need, computed on demand: the sorted hashes of its tags without duplicates, and its
-/// context.
+/// An event as the tree tests it: its sorted tag hashes and its context, both computed on demand.
 pub(super) struct Search<'s> {
     pub(super) tags: &'s dyn Fn() -> &'s [u64],
     pub(super) seen: &'s Seen<'s>,
 }
 
 impl Plan {
-    /// Maximum number of indexed required tests of a selector. The test of the candidates covers further ones.
+    /// Maximum number of required tags and values of a selector that the index stores. The test of the candidates covers further ones.
     pub(super) const MOST: usize = 16;
 
     /// Creates the plan of a selector: its sorted required tests (`all`) and its sorted alternative tests (`any`), without duplicates.
@@ -128,7 +127,8 @@ impl<K: Copy + PartialEq> Tree<K> {
         removed > 0
     }
 
-    /// Visits the selectors whose indexed tests all pass. A selector with several ends can be visited several times.
+    /// Calls `visitor` for each selector in this tree whose indexed tests all pass. A selector with several ends can be visited several
+    /// times.
     pub(super) fn visit<'t>(&'t self, search: &Search<'_>, visitor: &mut impl FnMut(&'t Entry<K>)) {
         for entry in self.first.iter().chain(&self.others) {
             visitor(entry);

@@ -9,7 +9,7 @@ use super::{PathError, shorten, syntax, within};
 pub(super) const MAX_BYTES: usize = 512;
 pub(super) const MAX_SEGMENTS: usize = 32;
 pub(super) const MAX_DESCENTS: usize = 1;
-/// Maximum number of wildcards, unions, slices and filters together in one JSONPath.
+/// Maximum total of wildcards, unions, slices and filters in one JSONPath.
 pub(super) const MAX_SPREADS: usize = 2;
 pub(super) const MAX_MEMBERS: usize = 8;
 pub(super) const MAX_PARENTHESES: usize = 8;
@@ -173,7 +173,8 @@ impl Scan<'_> {
         }
     }
 
-    /// Handles a character of a filter. The caller has already read the character.
+    /// Checks a character of a filter, and updates the counts of parentheses and other limited parts. The caller has already read the
+    /// character.
     fn mark(&mut self, c: char) -> Result<(), PathError> {
         match c {
             '*' => self.spread(),

@@ -7,8 +7,8 @@ use super::document::MAX_DEPTH;
 use super::{Path, PathError, shorten};
 use serde_json::Value;
 
-/// The maximum number of steps that all searches of one document take together. A document of 1 MiB of one-digit numbers takes half
-/// of these steps for one short path.
+/// The maximum total number of steps of all JSONPath searches in one evaluation, such as all conditions of a definition on one event. A
+/// document of 1 MiB of one-digit numbers takes half of these steps for one short path.
 pub(crate) const MAX_SEARCH_STEPS: usize = 1 << 22;
 
 /// The number of search steps for one node of a document. The evaluator formats the location of each node.
@@ -46,7 +46,7 @@ impl Path {
     }
 }
 
-/// Returns the number of steps of a search of the whole value with the shortest path, or `None` if it is more than `limit`.
+/// Returns the number of steps in which a path of minimum length searches the whole value, or `None` for more than `limit` steps.
 pub(crate) fn search_steps(value: &Value, limit: usize) -> Option<usize> {
     let mut left = limit;
     take(value, 0, 0, &mut left)?;

@@ -108,7 +108,8 @@ pub(super) fn is_name_char(c: char) -> bool {
     is_name_first(c) || c.is_ascii_digit()
 }
 
-/// Returns `true` if an unquoted name in a plain JSONPath can contain the character after the first one. `-` is allowed.
+/// Returns `true` if an unquoted name in a plain JSONPath (only names and indexes) can contain the character after the first one. `-` is
+/// allowed.
 pub(super) fn is_plain_name_char(c: char) -> bool {
     is_name_char(c) || c == '-'
 }

@@ -56,7 +56,7 @@ impl Measure<'_> {
     }
 }
 
-/// Returns the maximum number of bytes of a member name in a node's location. An escaped character takes up to six bytes.
+/// Returns the maximum number of bytes that a member name takes in a node's location. An escaped character takes up to six bytes.
 fn written(name: &str) -> usize {
     let escaped = name
         .bytes()

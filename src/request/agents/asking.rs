@@ -5,10 +5,10 @@ use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, request_tag};
 use serde_json::{Value, json};
 
-/// Schema of a request to another agent.
+/// Schema name of a request to another agent.
 pub(crate) const REQUEST: &str = "agent.request.v1";
 
-/// Schema of an agent's answer to a request.
+/// Schema name of an agent's answer to a request.
 pub(crate) const RESPONSE: &str = "agent.response.v1";
 
 /// Returns the breadcrumb of a request to an agent.

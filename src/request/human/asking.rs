@@ -16,7 +16,7 @@ pub(super) const MAX_SCHEMA_BYTES: usize = 16 << 10;
 /// refuses changed arguments.
 const MAX_RULES_BYTES: usize = 16 << 10;
 
-/// The fields that only a question about a tool call has.
+/// The names of the fields that only a question about a tool call has.
 const APPROVAL_FIELDS: [&str; 7] = [
     "also_of",
     "arguments",
@@ -211,8 +211,8 @@ fn reorders(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns the error result of an approved tool call if the approval's `llm_hints` exclude the changed arguments. The
-/// call is not made, because its result could show the arguments. Returns `None` if the call may be made.
+/// Returns the error result of an approved tool call if the `llm_hints` of the approval withhold the changed arguments. The call is not
+/// made, because its result could show the arguments. Returns `None` if the call may be made.
 pub(crate) async fn withheld_arguments(
     approval: &Breadcrumb,
     changed: Option<&Json>,

@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// Maximum number of question breadcrumbs with one request ID that are read.
 pub(crate) const MOST: usize = 1_000;
 
-/// Returns the questions to people with a request ID, each with its terms, oldest first. Questions that were changed
-/// after they were written are omitted.
+/// Returns the questions to people with a request ID, oldest first, each with the data that decides which answers are accepted. Questions
+/// that were changed after they were written are omitted.
 ///
 /// # Errors
 /// Returns the errors of the store.
@@ -30,8 +30,8 @@ pub(crate) async fn with_id(
     Ok(questions)
 }
 
-/// Returns `true` if a run or turn accepts an answer to its request. A turn outside a run can start again and ask an
-/// equal question under the same ID. The answer of a person must then be to the newest question.
+/// Returns `true` if a run or turn accepts an answer to its own request. A turn outside a run can start again and ask an equal question
+/// under the same ID. The answer of a person must then be to the newest question.
 ///
 /// # Errors
 /// Returns the errors of [`ExecutionContext::accepts`] and of the store.

@@ -1,4 +1,4 @@
-//! The terms of a question to a person, and the rule for the answers that count. No I/O.
+//! The terms of a question to a person: the data that decides whether an answer is accepted. No I/O.
 
 use super::schema::{QuestionSchema, has_fit_answer};
 use super::{Change, decision};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// an answer by another clock than the store's allows for this difference.
 pub(crate) const CLOCK_MARGIN: Duration = Duration::from_secs(5 * 60);
 
-/// The terms of a question to a person: the data that decides whether an answer counts.
+/// The terms of a question to a person: the data that decides whether an answer is accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Terms {
     /// The ID of the question, which its answer repeats.
@@ -95,7 +95,7 @@ impl Terms {
         is_allowed && !is_changed(answer) && may_be_for(context, self.breadcrumb)
     }
 
-    /// Returns `true` if a breadcrumb is an answer to the question that [counts](Self::counts) and was written in time, by the store's
+    /// Returns `true` if an answer to the question [counts](Self::counts) and was written before the question expired, by the store's
     /// clock. `margin` is the maximum difference between this clock and the clock of [`expires_at`](Self::expires_at).
     pub(crate) fn counts_in_time(&self, answer: &Breadcrumb, margin: Duration) -> bool {
         let is_in_time = |end: Timestamp| answer.updated_at <= end + margin;
@@ -131,8 +131,8 @@ impl Terms {
         self.arguments.as_deref() == Some(arguments)
     }
 
-    /// Returns the approval that a change to these tool call arguments needs, or `None` if no rule applies or nothing
-    /// changes.
+    /// Returns the approval that the question's rules require for a change to these tool call arguments. Returns `None` if no rule applies
+    /// or nothing changes.
     pub(crate) fn needed_for(&self, arguments: &Value) -> Option<NeededApproval> {
         match self.is_asked(arguments) {
             true => None,
@@ -140,8 +140,8 @@ impl Terms {
         }
     }
 
-    /// Returns the time after which a change to these tool call arguments does not count, by the store's clock. Returns
-    /// `None` if no rule for these arguments has a time limit.
+    /// Returns the deadline for an approval with these changed tool call arguments, by the store's clock. Returns `None` if no rule for
+    /// these arguments has a time limit.
     pub(crate) fn end_of_change(&self, arguments: &Value) -> Option<Timestamp> {
         let time = self.needed_for(arguments)?.expires_in;
         time.map(|time| self.asked_at + time)

@@ -5,7 +5,7 @@ use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, NewRequest, Requested, StoreError};
 use std::sync::Arc;
 
-/// Executor ID in the request keys of people's answers.
+/// Constant executor ID in the request keys under which people's answers are written.
 const ANSWERS: &str = "universal-executor:answers";
 
 /// Maximum number of invalid answers to one question. Further answers are refused.
