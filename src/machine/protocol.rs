@@ -143,13 +143,13 @@ pub enum Exit {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineAnomaly {
-    /// The input reports the outcome or the answer of a tool call that is unknown or queued. A call is unknown if the machine accepted no
-    /// call with this ID.
+    /// The input reports the outcome of an unknown or queued tool call, or the answer of an unknown tool call. A call is unknown if the
+    /// machine accepted no call with this ID.
     UnknownCall {
         /// The call ID in the input.
         call_id: CallId,
     },
-    /// The input reports the outcome or the answer of a tool call that already finished, was deferred or was cancelled.
+    /// The input reports the outcome of a tool call that was already deferred, or the outcome or answer of an answered tool call.
     ///
     /// The machine ignores the result.
     DuplicateCompletion {

@@ -32,8 +32,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Backlog {
-    /// Number of events that the source still has to deliver to the workers that share it, or `None` if the source cannot count them. See
-    /// [`EventSource::behind`](crate::EventSource::behind).
+    /// Number of events that wait in the event source for delivery, or are delivered but not acknowledged. `None` if the source cannot
+    /// count these events. See [`EventSource::behind`](crate::EventSource::behind).
     ///
     /// Also `None` if the source does not answer.
     pub behind: Option<u64>,
