@@ -32,7 +32,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// Minimum delay before a turn continues its inner executor run after this run has yielded.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Version of the trigger breadcrumb that a workload run writes for its inner executor.
+/// Version number of each trigger breadcrumb that a workload run writes for its inner executor.
 const FIRST: u64 = 1;
 
 /// Definition that runs any executor as a workload. Each message is written to the store as a trigger of the executor,
@@ -90,9 +90,9 @@ pub struct ExecutorDefinition {
 }
 
 impl ExecutorDefinition {
-    /// Creates a workload definition for an executor with the trigger schema `user.message.v1`. A message that is an
-    /// object becomes the context of the trigger. Any other message becomes the field `message` of this context. The
-    /// name of the definition is the executor ID.
+    /// Creates a workload definition that runs an executor. The workload's triggers have the schema `user.message.v1`.
+    /// A message that is an object becomes the context of the trigger. Any other message becomes the field `message` of
+    /// this context. The name of the definition is the executor ID.
     #[must_use]
     pub fn new(executor: Arc<dyn UniversalExecutor>) -> Self {
         Self {
@@ -177,7 +177,7 @@ impl WorkloadMessage {
 }
 
 struct ByExecutor {
-    /// The store to which the workload's run writes the trigger.
+    /// Store in which a workload run writes the trigger for the inner executor.
     store: Arc<dyn BreadcrumbStore>,
     executor: Arc<dyn UniversalExecutor>,
     schema: String,

@@ -302,8 +302,8 @@ impl ProviderSession for Remembered {
     }
 }
 
-/// Returns the ID that a tool call has in the answer of the model. The ID in the run has the number of the answer
-/// before that.
+/// Converts a tool call ID of the run to the ID in the model's answer. The run's ID is the number of the answer, a
+/// colon and the ID in the answer.
 fn id_in(answer: Option<&ChatMessage>, id: &str) -> String {
     let calls = answer.map(ChatMessage::tool_calls).unwrap_or_default();
     let has = |id: &str| calls.iter().any(|call| call.id == id);

@@ -119,7 +119,7 @@ impl RunCx {
         self
     }
 
-    /// Sets the listeners for events of runs within this workload run.
+    /// Sets the listeners for the events of the runs that this workload run starts.
     pub(super) fn listeners(mut self, sink: Sink) -> Self {
         self.outlet.listeners = sink;
         self

@@ -36,8 +36,8 @@ impl Sink {
         })])
     }
 
-    /// Returns a sink that sends workload events to the client of a chat turn, without the text of models unless
-    /// `with_text`.
+    /// Returns a sink that sends workload events to the client of a chat turn. Model text is sent only if `with_text`
+    /// is `true`.
     pub(super) fn of_turn(events: Arc<TurnEvents>, with_text: bool) -> Self {
         Self::new(move |event| {
             let record = event.kind.into_record();
@@ -48,7 +48,7 @@ impl Sink {
         })
     }
 
-    /// Returns a sink with these listeners for workload events and those of another sink.
+    /// Returns a sink with the listeners of both sinks for workload events.
     pub(super) fn and(mut self, others: Self) -> Self {
         self.0.extend(others.0);
         self

@@ -34,7 +34,7 @@ pub struct EventStream<'w> {
     outlet: Outlet,
     /// The work of the workload run, or `None` once it has ended.
     work: Option<BoxFuture<'w, WorkloadEventKind>>,
-    /// If `true`, the reader has received an event after the work of the run returned `Pending`.
+    /// If `true`, the stream lets other tasks run before it polls the run's work again.
     yields: bool,
 }
 

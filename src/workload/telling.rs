@@ -139,15 +139,15 @@ fn now() -> Timestamp {
     Timestamp::from_micros(clock::wall_micros())
 }
 
-/// Prefix of the trigger's tag that names the outer run.
+/// Prefix of the tag with which a trigger names the outer run of its run.
 pub(super) const PARENT: &str = "parent:";
 
 tokio::task_local! {
     static OUTER: Outer;
 }
 
-/// The run within which other runs start in the same task. A task-local value, because `process_event` has no argument
-/// for it.
+/// Outer run of the runs that start in the current task. The outer run is a task-local value, because `process_event`
+/// has no argument for it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outer {
     pub(super) run: Option<Arc<str>>,
@@ -156,7 +156,7 @@ pub(super) struct Outer {
 }
 
 impl Outer {
-    /// Runs a future within this outer run.
+    /// Runs a future in which this outer run is the outer run of all started runs.
     #[cfg(feature = "workloads")]
     pub(super) async fn around<T>(self, work: impl Future<Output = T>) -> T {
         OUTER.scope(self, work).await

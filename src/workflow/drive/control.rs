@@ -50,7 +50,7 @@ impl Control {
         }
     }
 
-    /// Returns a breadcrumb with this control order to the run of a trigger.
+    /// Returns the breadcrumb that sends this control order to the run of a trigger.
     ///
     /// Its context has `run`, the ID of the trigger, and `action`. Its tag is `run:<id>`.
     #[must_use]

@@ -32,6 +32,6 @@ pub(crate) struct Answered<'a> {
     pub(crate) asked: &'a Json,
     /// Context of the agent's response.
     pub(crate) answer: &'a Json,
-    /// The saved conversation of the agent's provider, or `None` if the provider was never started.
+    /// Saved state of the agent's provider session, or `None` if no provider session was started.
     pub(crate) session: Option<&'a Json>,
 }

@@ -97,7 +97,7 @@ impl Step<'_> {
 enum Objection {
     /// A guardrail denies the answer of the model.
     Denied(Denied),
-    /// The answer has this problem, and the model can correct the answer.
+    /// Description of a problem in the model's answer. The step can ask the model to correct the answer.
     Repair(String),
 }
 

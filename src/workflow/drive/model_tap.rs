@@ -30,8 +30,8 @@ impl Listener {
         self.emitter.send(&self.path, kind);
     }
 
-    /// Returns a callback for the token usage of conversation summaries. It reports a request and its usage, but no text, because a summary
-    /// is not an answer of the step.
+    /// Returns a callback that reports the token usage of conversation summaries to the listener. The callback reports a request and its
+    /// usage, but no text, because a summary is not an answer of the step.
     pub(super) fn of_cost(self) -> HearCost {
         Arc::new(move |usage| {
             self.report(StepEventKind::Asked);

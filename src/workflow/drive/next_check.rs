@@ -26,7 +26,7 @@ pub(super) struct NextCheck {
 }
 
 impl NextCheck {
-    /// Creates the time of the first poll for answers and orders, after the usual interval.
+    /// Schedules the first poll for answers and control orders: one usual interval from now.
     pub(super) fn new() -> Self {
         Self {
             at: Instant::now() + POLL_INTERVAL,
@@ -44,7 +44,8 @@ impl NextCheck {
         self.announced = announced;
     }
 
-    /// Schedules the next poll for answers soon. A step has just begun to wait, and the answer to this step may already exist.
+    /// Schedules the next poll for answers within the shortest interval. A step has just begun to wait, and the answer to this step may
+    /// already exist.
     pub(super) fn soon(&mut self) {
         self.announced = None;
         self.at = self.at.min(Instant::now() + MIN_POLL_INTERVAL);

@@ -1,4 +1,4 @@
-//! Outcomes of steps: converts answers and errors, and decides whether a step can be retried.
+//! Converts the answers and errors of steps to step outcomes, which state whether a step can be retried.
 
 use super::Assembly;
 use crate::agent::guardrail::Denied;

@@ -56,8 +56,8 @@ impl Assembly {
         self.store.create(new).await.map(drop)
     }
 
-    /// Returns an assembly for a run whose definition was replaced. The assembly has the run's original definition, and the services that
-    /// are registered now.
+    /// Returns an assembly with the definition with which a run began, and with the services that are registered now. A run needs this
+    /// assembly if its definition was replaced.
     ///
     /// # Errors
     /// Returns errors of the store. A definition that is missing or cannot be used is the inner error.

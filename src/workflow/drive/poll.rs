@@ -191,8 +191,8 @@ impl Drive<'_> {
         Ok(counts)
     }
 
-    /// Returns a copy of a step's wait whose end is a time of the store's clock. Outside of a run, a wait for an event or for a tool has no
-    /// end by the store's clock, because the wait ends by the machine's clock.
+    /// Returns a copy of a step's wait, with the end of the wait converted to the store's clock. Outside of a run, a wait for an event or
+    /// for a tool has no end by the store's clock, because the wait ends by the machine's clock.
     fn with_store_deadline(&self, wait: &Wait, task: &StepTask) -> Wait {
         let is_run = self.context.correlation_id().is_some();
         let of_person = |pending: Pending<'_>| pending.asked().of_person;

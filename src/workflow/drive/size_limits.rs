@@ -65,8 +65,8 @@ impl Drive<'_> {
         })
     }
 
-    /// Reduces the size of the run's state. Fails the steps in flight with the largest parts of the state. If no step is in flight, lets
-    /// other steps begin. Returns `true` if the run was paused and continues for that.
+    /// Fails the steps in flight with the largest parts of the run's state, so that the state becomes small enough to save. If no step is
+    /// in flight, lets other steps begin. Returns `true` if the run was paused and continues for that.
     ///
     /// # Errors
     /// Returns [`FlowStateError::TooLarge`] if no step is left that can fail or begin.

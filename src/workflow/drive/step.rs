@@ -35,12 +35,12 @@ pub(super) struct Step<'d> {
     pub(super) changed: Option<Json>,
     /// Number of earlier approvals of the step's tool call.
     pub(super) approvals: u32,
-    /// Time after which a breadcrumb can answer the step, if it is a `wait_for` step.
+    /// Time after which a breadcrumb must be updated to answer the step, if it is a `wait_for` step.
     pub(super) since: Timestamp,
     /// Time at which the timeout of the step ends, if it has one.
     pub(super) until: Option<Timestamp>,
     pub(super) agents: Agents,
-    /// Breadcrumbs that the step writes.
+    /// Breadcrumbs that this attempt at the step has written or received.
     pub(super) breadcrumbs: StepBreadcrumbs,
     pub(super) saver: Saver,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
@@ -54,7 +54,7 @@ pub(super) enum StepResult {
     Ended(StepOutcome),
     /// The step waits for a breadcrumb, such as an answer or an event.
     Waits(Wait),
-    /// The agents of the step wait for breadcrumbs, which `wake` selects.
+    /// The agents of the step wait for the breadcrumbs that the field `wake` selects.
     AgentsWait { ticket: String, wake: Wake },
 }
 
@@ -254,7 +254,8 @@ impl Step<'_> {
         ends.unwrap_or(asked + DEFAULT_WAIT_TIMEOUT)
     }
 
-    /// Creates the wait of the step for breadcrumbs after `since`. The wait ends with the timeout of the step, or `lasts` after `begins`.
+    /// Creates the wait of the step for breadcrumbs that are updated after `since`. The wait ends with the timeout of the step, or `lasts`
+    /// after `begins`.
     fn wait(
         &self,
         what: &str,

@@ -100,8 +100,8 @@ impl<'de> Deserialize<'de> for StepBreadcrumbs {
     }
 }
 
-/// Breadcrumbs of the ended steps of a flow run: the steps wrote or received these breadcrumbs. Each breadcrumb is listed at the path of
-/// the innermost enclosing step that is still in flight.
+/// Breadcrumbs that the ended steps of a flow run wrote or received. Each breadcrumb is listed at the path of the innermost enclosing step
+/// that is still in flight.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct EndedBreadcrumbs(BTreeMap<StepPath, Schemas>);
 
@@ -174,8 +174,8 @@ impl EndedBreadcrumbs {
         schemas.entry(schema).or_default().merge(known);
     }
 
-    /// Returns the breadcrumbs that the earlier steps in the sequence of this step wrote or received, with the schema `of` or with any
-    /// schema. Excludes the breadcrumbs of steps that run side by side with this step.
+    /// Returns the breadcrumbs that the steps before this step wrote or received. If `of` is set, returns only breadcrumbs of this schema.
+    /// Excludes the breadcrumbs of steps that run side by side with this step.
     fn known(&self, progress: &Progress, path: &StepPath, of: Option<&str>) -> SchemaBreadcrumbs {
         let around = progress.around(path).filter(|(_, is_line)| *is_line);
         let line = around.map(|(outer, _)| outer);

@@ -9,7 +9,7 @@ use crate::workflow::{Ready, StepTask};
 use std::sync::Arc;
 
 impl Drive<'_> {
-    /// Returns the time after which a breadcrumb can answer a `wait_for` step.
+    /// Returns the time after which a breadcrumb must be updated to answer a `wait_for` step.
     pub(super) fn since(&self, ready: &Ready) -> Timestamp {
         let trigger = self.context.trigger().updated_at;
         let StepTask::WaitFor { event } = &ready.task else {
@@ -34,8 +34,8 @@ impl Drive<'_> {
         found
     }
 
-    /// Excludes breadcrumbs from before the start of the flow from the answers to `wait_for` steps. Only a flow outside of a run needs this
-    /// call: the time of its trigger is from this process's clock, which can differ from the store's clock.
+    /// Prevents breadcrumbs that already exist when the flow starts from answering `wait_for` steps. Only a flow outside of a run needs
+    /// this call: the time of its trigger is from this process's clock, which can differ from the store's clock.
     pub(super) async fn mark_existing(&mut self) -> Result<(), StoreError> {
         // The trigger of a run has a time of the store's clock.
         if self.context.correlation_id().is_some() {

@@ -30,7 +30,7 @@ pub(super) enum Awaited {
     /// The step waits for a person's answer. The step or the tool of the step asked the question.
     Person {
         of: Vec<String>,
-        /// The schema of the answer, from the question of a tool.
+        /// Schema that the person's answer must match, if a tool asked the question and set a schema.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<QuestionSchema>,
     },

@@ -44,9 +44,10 @@ struct AttemptTimes {
     fifth: Duration,
     /// Time from which the attempt can yield to the next one.
     first_yield: Timestamp,
-    /// Time from which no step begins until the attempt yields, or until the attempt gives up waiting for its running steps.
+    /// Time of the attempt's next try to yield. From this time no step begins, until the attempt yields or stops waiting for its running
+    /// steps.
     next_yield: Timestamp,
-    /// Time from which no further step begins in the attempt.
+    /// Time after which no step begins, even if the attempt cannot yield.
     last_start: Timestamp,
 }
 

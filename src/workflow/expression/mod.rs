@@ -159,7 +159,8 @@ impl Expression {
         }
     }
 
-    /// Returns the value of the expression, of at most `most` bytes. The value of a whole variable is shared, not copied.
+    /// Returns the value of the expression, or an error if the value has more than `most` bytes. The value of a whole variable is shared,
+    /// not copied.
     pub(super) fn resolve(
         &self,
         variables: &dyn Variables,

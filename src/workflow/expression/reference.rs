@@ -2,7 +2,7 @@ use super::{Unresolved, Variables};
 use crate::model::{Json, Path};
 use serde_json::Value;
 
-/// A reference in an expression to a variable of a flow, or to the value at a path in it.
+/// A reference in an expression: to a flow variable, or to the value at a path in the variable's value.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) struct Reference {
     variable: String,

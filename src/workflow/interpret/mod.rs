@@ -464,7 +464,7 @@ impl FlowRun {
     }
 }
 
-/// Returns the result of a call that the run ignored, with the reason.
+/// Returns the result of an ignored call of the run, with the reason why the run ignored the call.
 fn ignored(anomaly: FlowAnomaly) -> Next {
     Next {
         anomaly: Some(anomaly),

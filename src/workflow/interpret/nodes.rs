@@ -38,7 +38,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Adds the state of a step in flight, or replaces the state at its path.
+    /// Sets the state of the step in flight at `path`, and updates the total size of the run's values.
     pub(super) fn insert(&mut self, path: &StepPath, node: Node) {
         self.total_size.add(node.bytes());
         let before = self.progress.nodes.insert(path.clone(), node);

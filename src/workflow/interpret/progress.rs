@@ -94,8 +94,8 @@ impl Progress {
         self.nodes.contains_key(path)
     }
 
-    /// Returns the enclosing steps in flight of a path, the innermost first. Each has `true` if its steps run one after another, and
-    /// `false` if they run side by side.
+    /// Returns the steps in flight that enclose the step at `path`, the innermost first. The flag is `true` if the inner steps run one
+    /// after another, and `false` if they run side by side.
     pub(in crate::workflow) fn around(
         &self,
         path: &StepPath,

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Maximum depth of a folder below a root of the workload search.
+/// Maximum number of folder levels that the workload search enters below a root folder.
 const DEPTH: usize = 16;
 /// Maximum number of files and folders that one workload search checks.
 const MOST: usize = 10_000;

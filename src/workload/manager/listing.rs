@@ -41,7 +41,8 @@ pub struct Listed {
     pub description: Option<String>,
     /// The location and the error of the workload, if it cannot be loaded.
     pub error: Option<Tried>,
-    /// If `true`, the name of this workload loads an earlier workload in the list, which has the same name.
+    /// If `true`, an earlier workload in the list has the same name, and loading by this name returns the earlier
+    /// workload.
     pub is_hidden: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Compaction of the long conversations of a session, between turns and steps.
+//! Compaction of long conversations of a session. A conversation is compacted between two turns, or between two steps.
 
 use super::log::{About, Kept};
 use super::{Conversation, Log};

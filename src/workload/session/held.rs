@@ -1,4 +1,4 @@
-//! Turns that run while their session is deleted: they end with an error and add nothing.
+//! Deletion of sessions. A turn that runs during the deletion ends with an error, and adds nothing to the session.
 
 use super::log::Log;
 use super::{Conversation, SessionStore};
@@ -74,7 +74,8 @@ impl Conversation {
         }
     }
 
-    /// Returns `true` for the conversation of an agent whose session was deleted during the turn.
+    /// Returns `true` if this is an agent's conversation, and the session of the conversation was deleted during the
+    /// turn.
     pub(super) async fn is_orphan(&self) -> Result<bool, SessionError> {
         match self.part_of() {
             Some(held) => Ok(!self.logs().has(held).await?),

@@ -237,7 +237,7 @@ impl Conversation {
         Ok(log)
     }
 
-    /// Returns the newest selected entries of a session log, in any order.
+    /// Returns the newest entries of a session log that match `which`, in any order and at most `most`.
     async fn entries(
         &self,
         head: BreadcrumbId,
@@ -323,7 +323,7 @@ impl Conversation {
         log_tag(&self.id, self.scope.as_str(), self.part_of())
     }
 
-    /// Returns access to all logs in the store under the ID of the session.
+    /// Returns a handle to all logs of this session in the store.
     fn logs(&self) -> SessionLogs {
         SessionLogs::new(Arc::clone(&self.store), Arc::clone(&self.id))
     }

@@ -177,8 +177,8 @@ impl Shared {
         Ok(sender.subscribe())
     }
 
-    /// Subtracts a subscriber from the count. If the subscriber's session is idle and has no other subscriber, removes the session from
-    /// memory.
+    /// Decreases the supervisor's number of subscribers by one. If the subscriber's session is idle and has no other subscriber, removes
+    /// the session from memory.
     pub(super) fn leave(&self, session: &str) {
         let mut lanes = self.lanes();
         lanes.health.subscribers = lanes.health.subscribers.saturating_sub(1);

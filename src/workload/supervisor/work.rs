@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 /// Schema of the trigger that holds the message of a supervised turn. No store contains such a breadcrumb.
 const MESSAGE: &str = "workload.message.v1";
 
-/// Maximum delay before a retry of a turn, because other turns of the session wait meanwhile. The settings or the error
-/// can request a longer delay.
+/// Maximum delay before a retry of a turn, unless the settings or the error request a longer delay. The maximum exists
+/// because the session's other turns wait during the delay.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The input of one attempt of a session's turn.
