@@ -115,14 +115,14 @@ impl Index {
         }
     }
 
-    /// Returns the run of an executor that has been due for the longest time, or `None` without a due run.
+    /// Returns an executor's due run with the earliest due time, or `None` without a due run.
     pub(super) fn first_due(&self, executor: &str, now: Timestamp) -> Option<&RunRef> {
         let (&(due, _), run) = self.due.get(executor)?.first_key_value()?;
         (due <= now).then_some(run)
     }
 
-    /// Returns the runs with the same ordering key as `run`, each with its sequence. The runs are in the order of the ordering
-    /// key.
+    /// Returns the runs with the ordering key of `run`, each with the sequence number of its row. The runs are in the order of
+    /// the ordering key.
     pub(super) fn of_key(&self, run: &RunRef) -> impl Iterator<Item = (u64, &RunRef)> {
         let key = run.order.as_ref();
         let range = key.map(|key| {
@@ -149,16 +149,16 @@ impl Index {
         }
     }
 
-    /// Returns the suspended runs with a sequence below `end`, or all suspended runs, the highest sequence first.
+    /// Returns the suspended runs whose sequence numbers are below `end`, the highest number first. Returns all suspended runs if
+    /// `end` is `None`.
     pub(super) fn suspended_before(&self, end: Option<u64>) -> impl Iterator<Item = &RunRef> {
         let before = self.waits.range(..end.unwrap_or(u64::MAX));
         before.rev().map(|(_, run)| run)
     }
 
-    /// Returns two lists of transferred runs that an executor version can accept. The first list has the runs that were
-    /// transferred to this version. The second list has the runs that were transferred to other versions and left the order of
-    /// their ordering keys. A run of the second list can be accepted when it is due. Both lists are in the order of the runs'
-    /// sequences.
+    /// Returns two lists of runs that an executor version can accept: runs transferred to this version, and runs transferred to
+    /// other versions. The runs of the second list left the order of their ordering keys, and can be accepted when they are due.
+    /// Both lists are in the order of the runs' sequence numbers.
     pub(super) fn transferred<'i>(
         &'i self,
         version: &'i (Arc<str>, Arc<str>),

@@ -258,7 +258,8 @@ impl RunLedger for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Returns a run's state and the time until the run is due. Returns `None` for an unknown run.
+    /// Returns a run's state and the duration until the run's due time. The duration is zero if the run is due or has no due
+    /// time. Returns `None` for an unknown run.
     pub(in crate::store) fn state_of(&self, run: &RunRef) -> Option<(RunState, Duration)> {
         let now = self.now();
         let row = self.tenant.read().runs.row(run)?;

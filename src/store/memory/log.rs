@@ -73,7 +73,7 @@ pub(super) struct Log {
     events: VecDeque<Logged>,
     /// The position of the last event in the log.
     last: u64,
-    /// Number of the oldest events in the log whose context was dropped.
+    /// Number of events whose context was dropped. These are the oldest events in the log.
     envelopes: usize,
     /// Sum of the [bytes](Logged::bytes) of the events whose context was not dropped.
     bytes: usize,
@@ -121,8 +121,8 @@ impl Log {
         }
     }
 
-    /// Returns the position of the oldest event in the log after `time`. Without such an event, returns the position that the
-    /// next event will have. The times of events grow with their positions.
+    /// Returns the position of the first event in the log that is later than `time`. Without such an event, returns the position
+    /// that the next event will have. The times of events grow with their positions.
     fn first_after(&self, time: Timestamp) -> u64 {
         let before = self
             .events
@@ -211,7 +211,7 @@ struct Subscriber {
     tenant: Arc<Tenant>,
     changed: watch::Receiver<u64>,
     next: u64,
-    /// Events that the subscriber has read from the log and not delivered yet. The first one is at position `next`.
+    /// Events that the subscriber has read from the log, but has not delivered yet. The first one is at position `next`.
     read: VecDeque<Logged>,
     /// Time up to which a `Lagged` error reports the events as delivered. It is just before the newest delivered event, because
     /// the next event can belong to the same commit. Without a delivered event, it comes from the start of the subscription.

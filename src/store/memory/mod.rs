@@ -161,7 +161,7 @@ struct Shared {
     keepers: Option<Keepers>,
     clock: Clock,
     tenants: Tenants<Tenant>,
-    /// The identity of the store's default tenant.
+    /// [`StoreId`] of the store's default tenant. The IDs of the other tenants are derived from this ID.
     id: StoreId,
 }
 
@@ -185,8 +185,9 @@ struct State {
 }
 
 impl State {
-    /// Returns an error if a change makes the tenant's breadcrumbs and saved states larger than `limit` bytes. `more` is the
-    /// growth in bytes, and `less` is the size of other data that the change removes. A change without growth never fails.
+    /// Returns an error if a change makes the total size of the tenant's breadcrumbs and saved states exceed `limit` bytes.
+    /// `more` is the growth in bytes, and `less` is the size of other data that the change removes. A change without growth never
+    /// fails.
     fn check_bytes(&self, more: isize, less: usize, limit: usize) -> Result<(), StoreError> {
         let before = self.table.bytes() + self.runs.bytes();
         let after = before.saturating_add_signed(more).saturating_sub(less);
@@ -310,7 +311,8 @@ impl MemoryStore {
         }
     }
 
-    /// Adds whole breadcrumbs to the store, unchanged and without events. They count as written from outside of runs.
+    /// Adds whole breadcrumbs to the store, with their IDs, versions and times, and without events. The breadcrumbs count as
+    /// written from outside of runs.
     #[cfg(feature = "mock")]
     pub(in crate::store) fn seed(&self, breadcrumbs: impl Iterator<Item = Arc<Breadcrumb>>) {
         let mut state = self.tenant.write();
@@ -339,7 +341,8 @@ impl MemoryStore {
         Timestamp::from_micros(self.shared.clock.micros())
     }
 
-    /// Returns the origin of the trigger of a run, if the trigger version is the current one.
+    /// Returns the origin of a run's trigger. Returns [`Origin::Unknown`] if the trigger's breadcrumb is missing or has a newer
+    /// version.
     fn origin(table: &Table, run: &RunRef) -> Origin {
         match table.writer(run.trigger_id, run.trigger_version) {
             None => Origin::Unknown,
@@ -370,7 +373,7 @@ impl MemoryStore {
         Ok(committed)
     }
 
-    /// Returns an error if `more` rows in the ledger would exceed the maximum number of open runs.
+    /// Returns an error if `more` additional open runs would exceed the maximum number of open runs.
     fn check_room(&self, runs: &Runs, more: usize) -> Result<(), StoreError> {
         let limit = self.shared.limits.open_runs;
         rules::check_room(NAME, runs.open(), more, limit)

@@ -1,4 +1,4 @@
-//! Paused executors of one tenant, whose runs no worker claims.
+//! Paused executors of one tenant. No worker claims the runs of these executors.
 
 use super::NAME;
 use crate::model::Timestamp;

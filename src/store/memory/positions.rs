@@ -1,4 +1,4 @@
-//! Saved positions of the executors of one tenant.
+//! Saved event positions of the executors of one tenant.
 
 use crate::store::SavedPosition;
 use std::collections::HashMap;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Positions {
     saved: HashMap<Arc<str>, Saved>,
-    /// Number of times that workers saved positions of executors so far.
+    /// Number of event positions of executors that workers have saved so far.
     saves: u64,
 }
 
 #[derive(Debug)]
 struct Saved {
     position: Vec<u8>,
-    /// The number of the save that wrote this position of an executor.
+    /// Serial number of the save of this position. The lowest number marks the oldest saved position.
     save: u64,
 }
 

@@ -7,7 +7,7 @@ use crate::store::{Committed, Requested, RunRef, StoreError, Write};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of old idempotency keys that a request checks while the tenant has fewer keys than its limit.
+/// Maximum number of old idempotency keys that a request checks for deletion while the tenant has fewer keys than its limit.
 const SWEPT: usize = 64;
 
 /// Executor ID and idempotency key, which identify a request.
@@ -16,8 +16,8 @@ type Name = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     keys: HashMap<Name, Recorded>,
-    /// The idempotency keys in the order of their next checks. Each entry has the time at which the key was added or
-    /// renewed, and a unique number.
+    /// The idempotency keys, oldest first, for the checks that delete keys without a run. Each entry has the time at which the
+    /// key was added or renewed, and a unique number.
     checks: BTreeMap<(Timestamp, u64), Name>,
     /// The number of the newest entry in `checks`. The numbers distinguish entries with the same time.
     last: u64,

@@ -29,7 +29,7 @@ pub(super) struct Runs {
     pub(super) paused: Paused,
 }
 
-/// Returns the ledger rows with the highest sequences, the highest first.
+/// Returns up to `most` ledger rows with the highest sequence numbers, the highest number first.
 fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
     let newest_first = |row: &&Row| Reverse(row.sequence);
     if rows.len() > most {
@@ -91,7 +91,7 @@ impl Runs {
         due.any(|limits| self.first_due(&limits.executor, now).is_some())
     }
 
-    /// Returns the run of an executor that has been due for the longest time, or `None` if the executor is paused.
+    /// Returns an executor's due run with the earliest due time. Returns `None` if no run is due or the executor is paused.
     fn first_due(&self, executor: &str, now: Timestamp) -> Option<&RunRef> {
         match self.paused.since(executor) {
             Some(_) => None,
@@ -278,8 +278,8 @@ impl Runs {
         )
     }
 
-    /// Returns all ledger rows in `states`. The result can contain further rows, which the caller must filter out. `on` limits the rows
-    /// of suspended runs to one trigger.
+    /// Returns the ledger rows of all runs whose state is in `states`. The result can contain further rows, which the caller must
+    /// filter out. `on` limits the rows of suspended runs to one trigger.
     fn in_states(
         &self,
         states: &[RunState],

@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Changes of a commit, which are complete before the state of the tenant changes.
+/// Changes that a commit prepares in full before it changes the tenant's state.
 struct Stage<'s> {
     state: &'s State,
     now: Timestamp,
@@ -23,7 +23,7 @@ struct Stage<'s> {
     is_single: bool,
     created: usize,
     deleted: usize,
-    /// Number of bytes by which the commit makes the breadcrumbs grow.
+    /// Number of bytes by which the commit increases the total size of the tenant's breadcrumbs.
     growth: isize,
     breadcrumb_bytes: usize,
 }
@@ -212,7 +212,8 @@ impl<'s> Stage<'s> {
         })
     }
 
-    /// Checks the size of a whole breadcrumb that a commit writes. The single fields were checked before.
+    /// Returns an error if the total size of a breadcrumb that a commit writes exceeds the limit. The single fields were checked
+    /// before.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.breadcrumb_bytes);
         if size > limit {
@@ -233,8 +234,8 @@ impl<'s> Stage<'s> {
         self.written.push((kind, breadcrumb));
     }
 
-    /// Returns the time of a write. It is later than the time of every earlier commit, so the update order equals the commit
-    /// order.
+    /// Returns the update time for the next write of the commit. This time is later than the time of every earlier commit, so the
+    /// update order equals the commit order.
     fn next_time(&mut self) -> Timestamp {
         self.latest = self.now.as_micros().max(self.latest + 1);
         Timestamp::from_micros(self.latest)

@@ -61,8 +61,8 @@ impl Table {
         self.tombstones.get(&id).map(|entry| &entry.breadcrumb)
     }
 
-    /// Returns the writer of a breadcrumb version, if the version is the current one or the tombstone. `Some(None)` for a write
-    /// from outside of runs.
+    /// Returns the run that wrote a breadcrumb version, or `None` if the version is neither the current version nor the
+    /// tombstone. Returns `Some(None)` for a write from outside of runs.
     pub(super) fn writer(&self, id: BreadcrumbId, version: u64) -> Option<Option<&Writer>> {
         let entry = self.entries.get(&id).or_else(|| self.tombstones.get(&id))?;
         (entry.breadcrumb.version == version).then_some(entry.writer.as_ref())
@@ -200,8 +200,8 @@ impl Table {
         }
     }
 
-    /// Compares the vectors of a query's candidate breadcrumbs, if an index limits the number of candidates. Otherwise returns
-    /// all vectors, which the caller must compare.
+    /// Compares the vectors of a query's candidate breadcrumbs with the vector `to`, unless there are too many candidates. In
+    /// that case, returns all vectors, which the caller must compare.
     pub(super) fn nearest_of_few(
         &self,
         nearest: &mut Nearest<'_>,

@@ -99,8 +99,8 @@ impl VectorTable {
 }
 
 impl Chunk {
-    /// Adds breadcrumbs of this chunk to `nearest`, by the similarity of their vectors to the vector `to`. An added
-    /// breadcrumb is selected by the query, and its vector is among the most similar so far.
+    /// Adds each breadcrumb of this chunk to `nearest` if the query selects the breadcrumb and its vector is among the most
+    /// similar to `to` so far.
     pub(super) fn add_nearest(
         &self,
         nearest: &mut Nearest<'_>,

@@ -12,8 +12,7 @@ use crate::store::durable::tenant::{Tenant, Time};
 use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeSet;
 
-/// The server's answer to the first message of a PostgreSQL transaction: the tenant's row, the clock and the rows for the transaction's
-/// jobs.
+/// The server's answer to the first message of a PostgreSQL transaction: the tenant's row, the clock and the facts that the jobs need.
 pub(super) struct Begun {
     /// The tenant's row (counters and event positions) at the start of the transaction. Other transactions can change it until [`take`]
     /// locks it.

@@ -24,9 +24,10 @@ pub(super) struct Changes {
     pub(super) requests: BTreeMap<Key, Recorded>,
     /// Ordering keys with runs that the jobs added or changed. Each of these runs is still in the order of its ordering key.
     pub(super) joined: BTreeSet<Line>,
-    /// Ordering keys whose first run may have ended or left the order of the key. The next run of such a key may be the first now.
+    /// Ordering keys whose first run may have ended, or may have left its position in the order. The next run of such a key may be
+    /// the first now.
     pub(super) left: BTreeSet<Line>,
-    /// If `true`, the tenant's row must record the time of this transaction, because a run became due at once.
+    /// If `true`, the tenant's row must record the time of this transaction, because the transaction made a run due immediately.
     pub(super) shows_time: bool,
 }
 

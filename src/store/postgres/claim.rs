@@ -30,7 +30,7 @@ pub(super) struct ClaimNext {
 /// still execute the claim, or may not have received it yet.
 struct Look<'c> {
     claim: &'c ClaimNext,
-    /// Maximum time to wait until the PostgreSQL server has ended the claim's session.
+    /// Maximum time to wait for the end of the claim's PostgreSQL session.
     patience: Duration,
 }
 

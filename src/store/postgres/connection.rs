@@ -35,8 +35,9 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
     Ok(options.disable_statement_logging())
 }
 
-/// Returns a name without credentials that identifies the PostgreSQL tables of a store. Tables that are reachable in two ways, for example
-/// by two host names, have two names. Each connection with server options gets its own name, because such options can select other tables.
+/// Returns a name that identifies the PostgreSQL tables of a store. The name contains the user, but no password. Tables that are reachable
+/// in two ways, for example by two host names, have two names. Each connection with server options gets its own name, because such options
+/// can select other tables.
 pub(super) fn name(options: &PgConnectOptions, schema: &str) -> String {
     if options.get_options().is_some() {
         return StoreId::unique("").database().to_owned();

@@ -203,8 +203,9 @@ impl Connection<'_> {
         });
     }
 
-    /// Returns the SQL that executes a write statement. The SQL first prepares the statement, unless this connection has prepared it
-    /// before. Returns `None` if the values do not fit into a message. After a failed message the caller must close the connection.
+    /// Returns the SQL that executes a write statement as a prepared statement. The SQL first prepares the statement, unless this
+    /// connection has prepared it before. Returns `None` if the values do not fit into a message. After a failed message the caller
+    /// must close the connection.
     pub(super) fn message(&mut self, statement: &Statement) -> Option<Vec<String>> {
         /// Maximum number of write statements that one PostgreSQL connection prepares. Commits have fewer combinations of optional parts.
         const MOST: usize = 128;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Starts a task that stores the acknowledged positions of event consumers, unless one is running.
+/// Starts a task that stores the acknowledged positions of event consumers, unless such a task is running.
 fn store_soon(database: &Arc<Database>) {
     if database.storing.swap(true, Ordering::SeqCst) {
         return;

@@ -57,16 +57,16 @@ pub(super) struct Database {
     pub(super) recent: Tenants,
     pub(super) progress: Progress,
     pub(super) loss: Loss,
-    /// If `true`, a commit releases the tenant's row before the commit is durable, and then waits until it is durable.
+    /// If `true`, a commit releases its lock on the tenant's row before the commit is durable, and then waits for durability.
     pub(super) can_flush: bool,
     /// Jobs (store operations) that wait for a PostgreSQL transaction.
     pub(super) waiting: Waiting,
     pub(super) round_trip: RoundTrip,
-    /// Sender that is dropped with the last reference to this state. The receivers of [`open`](Self::open()) then close.
+    /// Sender that closes the receivers of [`open`](Self::open()) when the last reference to this state is dropped.
     _open: watch::Sender<()>,
     open: watch::Receiver<()>,
-    /// Sender for the background tasks that have a PostgreSQL connection. Each of these tasks has a clone of the sender.
-    /// [`closed`](Self::closed) ends when all clones are dropped.
+    /// Sender of a channel that stays open while background tasks have PostgreSQL connections. Each of these tasks has a clone of
+    /// the sender. [`closed`](Self::closed) ends when all clones are dropped.
     pub(super) ends: watch::Sender<()>,
     ended: watch::Receiver<()>,
 }

@@ -341,7 +341,7 @@ pub(super) fn has_code(error: &sqlx::Error, code: &str) -> bool {
     found.is_some_and(|found| found == code)
 }
 
-/// PostgreSQL driver error that shows only its message. The driver's own debug form contains rows.
+/// Wrapper that displays only the message of a PostgreSQL driver error. The driver's own debug form contains rows.
 struct Said(Arc<sqlx::Error>);
 
 impl Said {

@@ -291,7 +291,8 @@ pub(super) struct Known {
     pub(super) origin: Origin,
     /// First run in the order of the run's ordering key, not counting the run itself.
     pub(super) first: Option<First>,
-    /// Time since which the run's executor is paused. Not read for a run to be enqueued.
+    /// Start of the current pause of the run's executor, or `None` if the executor is not paused. Not read for a run to be
+    /// enqueued.
     pub(super) paused: Option<Timestamp>,
     /// If `true`, the run's ledger row is locked until the end of this transaction.
     pub(super) is_locked: bool,

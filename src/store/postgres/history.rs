@@ -1,5 +1,5 @@
-//! Detection of lost commits. Commits are lost if the database lacks events that this process has seen, for example after a restore from an
-//! older backup.
+//! Detection of commits that the PostgreSQL database has lost. Commits are lost if the database lacks events that this process has seen,
+//! for example after a restore from an older backup.
 
 use super::NAME;
 use super::error::PostgresError;

@@ -100,8 +100,8 @@ impl TakeIn {
     }
 }
 
-/// Returns those chosen breadcrumb IDs of inbox rows that are already used. An ID is used if a breadcrumb or a tombstone of the tenant
-/// has it.
+/// Of the breadcrumb IDs that the inbox rows specify, returns the IDs that are already used. An ID is used if a breadcrumb or a
+/// tombstone of the tenant has it.
 async fn known(writing: &mut Writing<'_>, rows: &[Inserted]) -> sqlx::Result<Vec<BreadcrumbId>> {
     let chosen: Vec<Id> = rows.iter().filter_map(|row| row.id).map(Id::from).collect();
     if chosen.is_empty() {

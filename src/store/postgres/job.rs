@@ -21,7 +21,7 @@ pub(super) trait Job: Send + Sync + 'static {
         writing: &mut Writing<'_>,
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
 
-    /// Returns the claim of due runs that the transaction makes after its commit, or `None` if the job claims no due runs.
+    /// Returns the parameters of the claim that follows the commit, or `None` if the job claims no due runs.
     fn claims(&self) -> Option<&Asked> {
         None
     }

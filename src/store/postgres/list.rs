@@ -148,8 +148,8 @@ impl Read for Page<'_> {
     }
 }
 
-/// Returns the SQL that selects the newest runs with one stored state. Finished rows have no due time, so the index of states contains them
-/// in this order. The order therefore names the due time too.
+/// Returns the SQL that selects the newest runs with the stored state `state`. Finished rows have no due time, so the index of states
+/// contains them in this order. The order therefore names the due time too.
 fn part(query: &RunQuery, state: RunState, rows: Stored) -> String {
     let (due, order) = match rows {
         Stored::Any => ("", "r.sequence DESC"),

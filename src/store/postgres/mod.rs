@@ -175,7 +175,7 @@ impl PostgresStore {
         PostgresBuilder::new(url.into())
     }
 
-    /// Returns a handle on the same store for another tenant. A tenant needs no registration.
+    /// Returns a handle on the same store, bound to the tenant with this name. A tenant needs no registration.
     ///
     /// The handle shares the connections of this one. The name can be any string.
     ///

@@ -29,8 +29,8 @@ const EXTENSION: &str = "
     SELECT quote_ident(n.nspname), e.extversion FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace
     WHERE e.extname = 'vector'";
 
-/// SQL query that returns `true` if the tables for vectors have their current form. An older version of this crate created another table,
-/// which it never wrote to.
+/// SQL query that returns `true` if the tables for vectors have the form that this version of the crate expects. An older version of this
+/// crate created another table, which it never wrote to.
 const HAS_TABLES: &str = "
     SELECT to_regclass('ux_embedder') IS NOT NULL AND EXISTS (SELECT 1 FROM pg_attribute
         WHERE attrelid = to_regclass('ux_embeddings') AND attname = 'embedding' AND NOT attnotnull AND NOT attisdropped)";

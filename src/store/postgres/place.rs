@@ -13,7 +13,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct Transaction {
     pub(super) number: String,
-    /// Identifier in the table `ux_alive`. It changes with each crash of the server.
+    /// Identifier of the period since the PostgreSQL server's last crash, from the table `ux_alive`. The identifier changes with
+    /// each crash of the server.
     pub(super) since: String,
 }
 

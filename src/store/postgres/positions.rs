@@ -10,7 +10,8 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Write that saves a runtime's event position for each executor, and deletes the oldest positions beyond the limit.
+/// Write that saves a runtime's event position for each executor, and deletes the least recently saved positions beyond the
+/// limit.
 pub(super) struct SavePositions {
     pub(super) tenant: Arc<Named>,
     /// Executor IDs and the event positions to save, sorted and without duplicates, so that two workers lock the rows in the same order.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::watch;
 
-/// Numbers of each tenant's abandoned jobs (store operations). An abandoned job has no caller any more. Reads wait for these jobs, so that
+/// Number of abandoned jobs (store operations) of each tenant. An abandoned job has no caller any more. Reads wait for these jobs, so that
 /// they see the state before or after each job, and that state remains.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress(watch::Sender<HashMap<Arc<str>, usize>>);
@@ -20,7 +20,8 @@ impl Progress {
         }
     }
 
-    /// Registers a job (store operation) of a tenant. Returns a guard for the waiting caller and a guard for the job.
+    /// Registers a tenant's job (store operation), so that the job counts as abandoned when its caller stops waiting. Returns a
+    /// guard for the waiting caller and a guard for the job.
     pub(super) fn begin(&self, tenant: &Arc<str>) -> (Waiting, Working) {
         let job = Job {
             fate: Arc::new(AtomicU8::new(GOES_ON)),

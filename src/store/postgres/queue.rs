@@ -36,13 +36,13 @@ pub(super) fn held(lease: &Lease) -> Held {
     (row::name(&lease.run), lease.token, lease.epoch)
 }
 
-/// Returns one value of each lease as an array for an SQL parameter. `of` returns the value of a lease.
+/// Returns the values that `of` reads from the leases, as an array for an SQL parameter.
 fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
     leases.keys().map(of).collect()
 }
 
-/// Records in the database that the owners of lost leases are alive. [`Row::owner_lives`](crate::store::row::Row::owner_lives) does the
-/// same for one ledger row.
+/// For each lost lease, records in the run's ledger row that the lease's former owner is alive.
+/// [`Row::owner_lives`](crate::store::row::Row::owner_lives) does the same for one ledger row.
 pub(super) async fn owners_live(
     connection: &mut PgConnection,
     tenant: i64,

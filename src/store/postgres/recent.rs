@@ -77,7 +77,8 @@ impl Recent {
         }
     }
 
-    /// Returns the events in memory from a position up to the first missing one. Returns `None` if the event at the position is missing.
+    /// Returns at most one page of the events in memory, from position `from` up to the first gap. Returns `None` if the event at `from`
+    /// is missing.
     pub(super) fn page(&self, from: u64) -> Option<Page> {
         let recent = self.lock();
         let most = usize::try_from(PAGE).unwrap_or_default();

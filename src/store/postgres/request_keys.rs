@@ -21,7 +21,8 @@ pub(super) const FIND: &str = "
         SELECT * FROM ux_requests AS r WHERE r.tenant = $1 AND r.executor = u.executor AND r.request_key = u.request_key
         LIMIT 1) AS r";
 
-/// SQL that each connection prepares to read the time of the tenant's oldest request key.
+/// SQL that each connection prepares to read the earliest time at which one of the tenant's request keys was added or last
+/// checked.
 pub(super) const OLDEST: &str = "
     PREPARE ux_oldest_key (bigint) AS
     SELECT checked_at FROM ux_requests WHERE tenant = $1 AND checked_at > 0 ORDER BY checked_at LIMIT 1";

@@ -74,8 +74,9 @@ async fn remove(writing: &mut Writing<'_>, sql: &'static str, bound: i64) -> sql
     Ok(removed.rows_affected().cast_signed())
 }
 
-/// Returns the number of rows that retention deletes. The number is 0 if the excess over the limit is at most a batch. Otherwise the
-/// number is the excess, at most [`MOST`]. A batch is a sixteenth of the limit, at most 256 rows.
+/// Returns the number of rows to delete if the tenant has `kept` rows and may have `limit` rows. The number is 0 if the excess over
+/// the limit is at most a batch. Otherwise the number is the excess, at most [`MOST`]. A batch is a sixteenth of the limit, at most
+/// 256 rows.
 fn excess(kept: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let over = kept.saturating_sub(limit);

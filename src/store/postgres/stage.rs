@@ -15,8 +15,8 @@ use crate::store::row::End;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 
-/// Number of expired breadcrumbs that a small commit can remove. A commit of at least this many writes can remove one more than it
-/// writes.
+/// Maximum number of expired breadcrumbs that a commit of fewer writes removes. A commit of at least this many writes can remove
+/// one more than it writes.
 const EXPIRED_AT_ONCE: usize = 64;
 
 /// Job that commits breadcrumb writes and, if given, the end of a run. Adds an event for each written breadcrumb.
@@ -81,7 +81,8 @@ impl Job for Stage {
     }
 }
 
-/// Creates a breadcrumb outside of a run, with a chosen ID if there is one. Also returns `true` if further breadcrumbs may have expired.
+/// Creates a breadcrumb outside of a run, with the ID `id`, or with a new unique ID if `id` is `None`. Also returns `true` if further
+/// breadcrumbs may have expired.
 pub(super) async fn create(
     writing: &mut Writing<'_>,
     id: Option<BreadcrumbId>,
@@ -191,7 +192,8 @@ impl<'w, 't> Staged<'w, 't> {
         Ok(living?)
     }
 
-    /// Checks the total size of a breadcrumb. Each part can be within its limit although the sum of the parts is too large.
+    /// Returns an error if the total size of a breadcrumb exceeds the limit. Each part can be within its limit although the sum
+    /// of the parts is too large.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.writing.limits.breadcrumb_bytes);
         if size > limit {

@@ -138,8 +138,8 @@ impl Read for Writers<'_> {
     }
 }
 
-/// Reads the origin of a run's trigger from a row. The columns are: `true` if the trigger's version is the current one, then its writer,
-/// correlation ID and hops.
+/// Reads the origin of a run's trigger from the columns of a row, starting with the column at index `column`. The columns are:
+/// `true` if the trigger's version is the current one, then its writer, correlation ID and hops.
 pub(super) fn origin(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<Origin> {
     let is_current: bool = row.try_get(column)?;
     if !is_current {

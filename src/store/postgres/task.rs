@@ -30,7 +30,7 @@ pub(super) trait Task: Send {
     /// Rejects the job (store operation), and stores the error as the job's result.
     fn refuse(&mut self, error: StoreError, writing: &Writing<'_>);
 
-    /// Returns the claim of due runs that the job makes after the commit. `None` if the job is rejected or claims no runs.
+    /// Returns the parameters of the claim that follows the commit, or `None` if the job is rejected or claims no due runs.
     fn claims(&self) -> Option<&lease::Asked>;
 
     /// Sends the result of the job to its caller. `outcome` contains the results of the commit, or the reason why nothing was committed.

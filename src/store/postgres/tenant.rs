@@ -20,7 +20,8 @@ macro_rules! server_clock {
     };
 }
 
-/// SQL of the PostgreSQL server's clock in microseconds. In tests, `$2` replaces the server's time, and `$3` is added to the time.
+/// SQL of the PostgreSQL server's clock in microseconds since 1970, with the adjustments of tests. In tests, `$2` replaces the
+/// server's time, and `$3` is added to the time.
 macro_rules! wall_clock {
     () => {
         concat!(
@@ -54,7 +55,7 @@ pub(super) struct Named {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
     mark: Mutex<Mark>,
-    /// Time of the last failed check of the tenant's old request keys.
+    /// Time at which a check of the tenant's old request keys last failed with an error.
     failed_check: Mutex<Option<Instant>>,
     /// Newest events that this process committed over any handle of the tenant.
     pub(super) recent: Arc<Recent>,
@@ -81,7 +82,7 @@ impl Named {
         self.lock().add(events);
     }
 
-    /// Returns `false` if a check of the tenant's old request keys failed less than a minute ago.
+    /// Returns `false` if a check of the tenant's old request keys failed with an error less than a minute ago.
     pub(super) fn can_check_keys(&self) -> bool {
         let failed = *self
             .failed_check
@@ -90,7 +91,7 @@ impl Named {
         failed.is_none_or(|failed| failed.elapsed() >= Duration::from_secs(60))
     }
 
-    /// Records that a check of the tenant's old request keys failed.
+    /// Records that a check of the tenant's old request keys failed with an error.
     pub(super) fn check_failed(&self) {
         let mut failed = self
             .failed_check
@@ -103,7 +104,7 @@ impl Named {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the tenant's ID, which never changes. Returns `None` if the tenant has no row yet.
+    /// Returns the tenant's ID, or `None` if the tenant has no row yet. The ID never changes.
     pub(super) async fn id(&self, connection: &mut PgConnection) -> sqlx::Result<Option<i64>> {
         if let Some(id) = self.id.get() {
             return Ok(Some(*id));
@@ -116,7 +117,7 @@ impl Named {
         Ok(id.map(|id| *self.id.get_or_init(|| id)))
     }
 
-    /// Returns the tenant's ID. If the tenant has no row, inserts the row first.
+    /// Returns the tenant's ID, and inserts the tenant's row first if the row is missing.
     pub(super) async fn id_or_new(&self, connection: &mut PgConnection) -> sqlx::Result<i64> {
         loop {
             if let Some(id) = self.id(connection).await? {

@@ -43,7 +43,8 @@ pub(super) async fn begin(
     Ok(())
 }
 
-/// Fails if the stored vectors come from another model, for example because another process has opened the store with `forget_vectors`.
+/// Returns an error if the stored vectors come from another model than the store's embedder. For example, another process can have
+/// opened the store with `forget_vectors`.
 pub(super) async fn check(
     connection: &mut PgConnection,
     config: &EmbeddingConfig,
@@ -96,7 +97,8 @@ pub(super) struct Without<'t> {
     pub(super) most: usize,
 }
 
-/// SQL query for the next breadcrumbs after a time. A column is true if the breadcrumb's current version has no vector.
+/// SQL query for the next breadcrumbs that were updated after a time. A column is true if the breadcrumb's current version has no
+/// vector.
 const WITHOUT: &str = concat!(
     "SELECT ",
     clock!(),

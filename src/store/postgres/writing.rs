@@ -72,8 +72,8 @@ pub(super) struct Writing<'t> {
     pub(super) has_expired: bool,
     transaction: Transaction,
     pub(super) counters: Counters,
-    /// Event position that the planted bug `late-committer` assigned before the transaction locked the tenant's row. `None` without the
-    /// bug.
+    /// Event position that the deliberate bug `late-committer` assigned before the transaction locked the tenant's row. `None` without
+    /// the bug.
     early: Option<i64>,
     /// Tenant's row as the transaction last wrote it to the database.
     written: Tenant,
@@ -87,7 +87,8 @@ pub(super) struct Writing<'t> {
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
     /// Records of the transaction's request keys. `None` for a new key.
     pub(super) requests: BTreeMap<Key, Option<Recorded>>,
-    /// Time of the tenant's oldest request key at the start of the transaction. Known only if a job is a request.
+    /// Earliest time at which one of the tenant's request keys was added or last checked, as read at the start of the
+    /// transaction. Known only if a job is a request.
     pub(super) oldest_key: Option<Timestamp>,
     /// Changes of the transaction's earlier jobs (store operations).
     pub(super) earlier: Changes,
@@ -381,7 +382,8 @@ impl<'t> Writing<'t> {
         }
     }
 
-    /// Returns how many times the transaction has written changes. This number is the index of the [`Place`] of later changes.
+    /// Returns the number of times that the transaction has written changes. This number is the index of the [`Place`] of later
+    /// changes.
     pub(super) fn written_times(&self) -> usize {
         self.places.len()
     }

@@ -89,8 +89,8 @@ impl Reader {
     }
 }
 
-/// Returns the newest update time among a list's rows, ignoring times later than `now`. Returns `now` if all times are later, and the
-/// Unix epoch if the list has no rows. A time in the future would hide later changes.
+/// Returns the newest update time in the rows of a breadcrumb list, ignoring times later than `now`. Returns `now` if all times are
+/// later, and the Unix epoch if the list has no rows. A time in the future would hide later changes.
 fn newest(rows: &[Row], now: Timestamp) -> Timestamp {
     let times = rows.iter().map(|row| row.breadcrumb.updated_at);
     let past = times.filter(|time| *time <= now).max();

@@ -4,7 +4,7 @@ use super::error::{MAX_BODY, too_large};
 use crate::model::JsonError;
 use crate::store::StoreError;
 
-/// Returns the request body of a breadcrumb write, or an error if it exceeds [`MAX_BODY`].
+/// Returns the request body of a breadcrumb write, or an error if the body exceeds [`MAX_BODY`].
 pub(super) fn checked(
     index: usize,
     body: Result<String, serde_json::Error>,

@@ -211,7 +211,7 @@ impl RcrtBuilder {
     }
 
     /// Sets the maximum number of breadcrumbs that a search reads before it fails with
-    /// [`StoreError::TooFar`](crate::store::StoreError::TooFar), at least 1. Defaults to 10,000.
+    /// [`StoreError::TooFar`](crate::store::StoreError::TooFar). Zero counts as 1. Defaults to 10,000.
     ///
     /// Raise it for selectors with conditions on the context, which the server does not evaluate.
     pub fn max_scanned(mut self, breadcrumbs: usize) -> Self {

@@ -14,8 +14,8 @@ pub(super) struct Filter {
 /// reads one list without a tag.
 const MOST_ANY: usize = 8;
 
-/// Returns filters of breadcrumb lists on the server. The lists together contain every breadcrumb that a query selects. The result
-/// is empty if the query selects nothing.
+/// Returns the filters of the breadcrumb lists that a query must read from the RCRT server. The lists together contain every
+/// breadcrumb that the query selects. The result is empty if the query selects nothing.
 pub(super) fn filters(query: &Query) -> Vec<Filter> {
     let selector = &query.selector;
     let schema = schema(selector);

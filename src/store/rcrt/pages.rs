@@ -36,7 +36,7 @@ pub(super) struct Pages<'r> {
     /// [`FIRST_PAGE`] such rows. `None` during the first pass.
     known: Option<usize>,
     ended: bool,
-    /// The server's time of the last page of the list, or `None` if the server sends no time.
+    /// Server time of the response with the most recently read page, or `None` if the response has no time.
     pub(super) at: Option<Timestamp>,
 }
 
@@ -196,7 +196,7 @@ impl<'r> Pages<'r> {
         self.looked_at
     }
 
-    /// Returns the number of rows of the list that were read if no more rows may be read, otherwise `None`.
+    /// Returns `None` while more rows of the list may be read, otherwise the number of rows that were read.
     pub(super) fn too_far(&self) -> Option<usize> {
         (!self.has_room()).then_some(self.looked_at)
     }

@@ -1,4 +1,5 @@
-//! Searches with a whole selector. The RCRT server filters only by one tag and one schema, so this module checks the other conditions.
+//! Searches on the RCRT server with all conditions of a selector. The RCRT server filters only by one tag and one schema, so this
+//! module checks the other conditions.
 
 use super::NAME;
 use super::error::store_error;
@@ -118,7 +119,7 @@ struct Short {
 }
 
 /// Limits of one search for breadcrumbs in an interval of time. The caller continues where the search stopped, so each search
-/// makes progress in a bounded time, also on a slow server.
+/// makes progress in a bounded time, even on a slow server.
 #[derive(Clone, Copy)]
 struct Budget {
     before: Place,
@@ -127,8 +128,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Returns the limits of a search for each breadcrumb list. `None` if the query is not for an interval, because its caller
-    /// cannot continue a search.
+    /// Returns the limits for the search of one of `lists` breadcrumb lists. Returns `None` if the query is not for an interval,
+    /// because the caller then cannot continue a search.
     fn of(reader: &Reader, query: &Query, lists: usize) -> Option<Self> {
         const ROWS: usize = 1_000;
         const TIME: Duration = Duration::from_secs(30);

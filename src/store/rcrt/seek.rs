@@ -52,7 +52,7 @@ impl Seek {
     }
 }
 
-/// A search in a breadcrumb list with growing steps, and then with steps of half the size. Needs few requests, however long the
+/// Exponential search in a breadcrumb list: steps of doubling size, then a binary search. Needs few requests, however long the
 /// list is.
 #[derive(Debug)]
 pub(super) struct Gallop {

@@ -55,8 +55,8 @@ pub(in crate::store) fn learn(mut row: Row, origin: Origin) -> (Claimed, Change)
     (claimed, change)
 }
 
-/// Extends a lease, so that the lease ends one lease duration after now, and returns `true`. If the lease is lost, records that its
-/// owner is alive and returns `false`.
+/// Extends a lease, so that the lease ends one lease duration after now. Returns `true` if the lease was extended. If the lease is
+/// lost, records that its owner is alive and returns `false`.
 pub(in crate::store) fn heartbeat(
     row: Option<Row>,
     lease: &Lease,
@@ -132,7 +132,7 @@ pub(in crate::store) fn accept(row: Row, is_alone: bool, next: u64, now: Timesta
     change
 }
 
-/// Saves the progress of a run in its row.
+/// Saves the state of a leased run in the run's ledger row.
 pub(in crate::store) fn save(
     row: Option<Row>,
     lease: &Lease,
@@ -167,7 +167,7 @@ pub(in crate::store) fn end(mut row: Row, end: End, written: &[BreadcrumbId], ne
     }
 }
 
-/// Ends a transferred run in the state `Skipped`. A transferred run waits for another version of its executor.
+/// Ends a transferred run, and sets the run's state to `Skipped`. A transferred run waits for another version of its executor.
 pub(in crate::store) fn skip_transferred(
     row: Option<Row>,
     run: &RunRef,

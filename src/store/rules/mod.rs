@@ -38,7 +38,7 @@ pub(in crate::store) struct Facts<'r> {
     pub(in crate::store) now: Timestamp,
     /// The next sequence number of the ledger.
     pub(in crate::store) next: u64,
-    /// The time since which the executor of the run is paused, or `None`. Only [`claim`] reads it.
+    /// Start of the current pause of the run's executor, or `None` if the executor is not paused. Only [`claim`] reads this time.
     pub(in crate::store) paused: Option<Timestamp>,
 }
 
@@ -82,7 +82,7 @@ impl Change {
         }
     }
 
-    /// Returns a change of a ledger row that stays in its position.
+    /// Returns a change of a ledger row that does not move in the order of its ordering key.
     fn of(row: Row) -> Self {
         Self {
             is_changed: true,
@@ -136,7 +136,7 @@ impl Change {
     }
 }
 
-/// Returns an error if `more` runs would exceed the maximum number of runs that have not ended.
+/// Returns an error if `more` additional runs would exceed the maximum number of runs that have not ended.
 pub(in crate::store) fn check_room(
     store: &'static str,
     open: usize,
