@@ -502,10 +502,10 @@ fn expired(question: &QuestionView, run: Option<&Run>) -> Option<Timestamp> {
 /// the run's due time. For a run without a due time, the result is the later of the run's last change of state and the clock of this
 /// process.
 fn store_time(run: &Run) -> Timestamp {
-    match (run.state, run.due, run.due_for) {
-        (_, Some(due), Some(for_time)) => due + for_time,
-        (RunState::Suspended, Some(due), None) => due.just_before(),
-        (_, _, _) => run.since.max(now()),
+    match (run.due, run.due_for) {
+        (Some(due), Some(for_time)) => due + for_time,
+        (Some(due), None) if run.state == RunState::Suspended => due.just_before(),
+        (Some(_), None) | (None, Some(_) | None) => run.since.max(now()),
     }
 }
 

@@ -312,7 +312,7 @@ pub trait UniversalExecutor: Send + Sync {
         run::process(self, event).await
     }
 
-    /// Fetches all context subscriptions of the executor concurrently with [`fetch_source`](Self::fetch_source).
+    /// Fetches all context subscriptions of the executor concurrently, each by a call of [`fetch_source`](Self::fetch_source).
     ///
     /// A source whose fetch fails is omitted and listed in [`ExecutionContext::missing`].
     ///

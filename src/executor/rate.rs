@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Rate {
-    /// The maximum number of runs that start per duration. Must be at least 1.
+    /// The maximum number of runs that start in the duration `per`. Must be at least 1.
     pub runs: u32,
     /// The duration in which at most `runs` runs start. Must be longer than zero.
     pub per: Duration,

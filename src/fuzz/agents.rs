@@ -14,7 +14,7 @@ const COLLEAGUES: Shape = List(&Either(&[
     &Word(AGENTS),
     &Object(&[("agent!", &Word(AGENTS)), ("description!", &TEXT)]),
 ]));
-/// Format from which fuzz tests generate agent definitions.
+/// JSON shape from which fuzz tests generate agent definitions.
 pub(crate) const AGENT: Shape = Object(&[
     ("agent_id!", &Word(AGENTS)),
     ("system_prompt!", &TEXT),
@@ -91,7 +91,7 @@ const AGENT_SUBSCRIPTIONS: Shape = Either(&[
     &SUBSCRIPTIONS,
 ]);
 
-/// Format from which fuzz tests generate tool definitions.
+/// JSON shape from which fuzz tests generate tool definitions.
 pub(crate) const TOOL_DEFINITION: Shape = Object(&[
     ("name!", &Word(&["echo", "echo", "fail"])),
     ("subscriptions!", &TOOL_SUBSCRIPTIONS),
@@ -104,7 +104,7 @@ const TOOL_SUBSCRIPTIONS: Shape = Either(&[
     ]),
     &SUBSCRIPTIONS,
 ]);
-/// Format from which fuzz tests generate the contexts of breadcrumbs that request tool calls.
+/// JSON shape from which fuzz tests generate the contexts of breadcrumbs that request tool calls.
 pub(crate) const TOOL_REQUEST: Shape = Object(&[
     ("tool!", &Word(&["echo", "echo", "fail"])),
     ("input!", &ARGUMENTS),
@@ -117,7 +117,7 @@ pub(crate) const TOOL_REQUEST: Shape = Object(&[
     ("creator", &Any),
 ]);
 
-/// Format from which fuzz tests generate the answers of a model: prose, JSON or an action.
+/// JSON shape from which fuzz tests generate the answers of a model: prose, JSON or an action.
 pub(crate) const ANSWER: Shape = Either(&[
     &TEXT,
     &Object(&[
@@ -144,11 +144,11 @@ const DRAFT: Shape = Object(&[
     ("llm_hints", &HINTS),
 ]);
 
-/// Format from which fuzz tests generate the arguments of tool calls.
+/// JSON shape from which fuzz tests generate the arguments of tool calls.
 pub(crate) const ARGUMENTS: Shape = Either(&[
     &Object(&[("text!", &TEXT)]),
     &Object(&[("a", &Any), ("b", &Any), ("text", &Any)]),
     &Any,
 ]);
-/// Format from which fuzz tests generate tool names.
+/// JSON shape from which fuzz tests generate tool names.
 pub(crate) const TOOL: Shape = Word(TOOLS);

@@ -39,7 +39,7 @@ const TAGS: &[&str] = &[
 ];
 pub(crate) const TAG_LIST: Shape = List(&Word(TAGS));
 
-/// Format from which fuzz tests generate the context of a breadcrumb.
+/// JSON shape from which fuzz tests generate the context of a breadcrumb.
 pub(crate) const CONTEXT: Shape = Either(&[
     &Named(
         &[
@@ -218,7 +218,7 @@ const SUBSCRIPTION: Shape = Either(&[
         ("selector!", &SELECTOR_FIELDS),
     ]),
 ]);
-/// Format from which fuzz tests generate a list of subscriptions in a definition, in all its JSON forms.
+/// JSON shape from which fuzz tests generate a list of subscriptions in a definition, in all its JSON forms.
 pub(crate) const SUBSCRIPTIONS: Shape = Either(&[
     &List(&SUBSCRIPTION),
     &List(&SUBSCRIPTION),
@@ -250,7 +250,7 @@ const TIME: Shape = Word(&[
 ]);
 pub(super) const VERSION: Shape = Raw(&["1", "2", "0", "18446744073709551615", "9007199254740993"]);
 
-/// Format from which fuzz tests generate hints for the presentation of a breadcrumb to a model.
+/// JSON shape from which fuzz tests generate hints for the presentation of a breadcrumb to a model.
 pub(crate) const HINTS: Shape = Object(&[
     ("include", &List(&PATH)),
     ("exclude", &List(&PATH)),
@@ -284,7 +284,7 @@ const RULE: Shape = Either(&[
     &Object(&[("type!", &Word(&["jq"])), ("value!", &TEXT)]),
 ]);
 
-/// Format from which fuzz tests generate a stored breadcrumb.
+/// JSON shape from which fuzz tests generate a stored breadcrumb.
 pub(crate) const BREADCRUMB: Shape = Object(&[
     ("id!", &ID),
     ("schema_name!", &SCHEMA),
@@ -305,7 +305,7 @@ pub(crate) const BREADCRUMB: Shape = Object(&[
     ("updated_by", &TEXT),
     ("owner_id", &TEXT),
 ]);
-/// Format from which fuzz tests generate an event.
+/// JSON shape from which fuzz tests generate an event.
 pub(crate) const EVENT: Shape = Either(&[
     &Object(&[
         (
@@ -342,7 +342,7 @@ const REFERENCES: &[&str] = &[
     "#/$defs/a/$defs/a",
     "a.json",
 ];
-/// Format from which fuzz tests generate a JSON Schema.
+/// JSON shape from which fuzz tests generate a JSON Schema.
 pub(crate) static SCHEMA_OF_JSON: Shape = Either(&[
     &Object(&[("type!", &Word(TYPES))]),
     &Object(&[

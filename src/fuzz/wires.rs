@@ -70,7 +70,7 @@ const DELTA: Shape = Either(&[
     ]),
 ]);
 const USAGE: Shape = Object(&[("prompt_tokens", &INDEX), ("completion_tokens", &INDEX)]);
-/// Format from which fuzz tests generate an OpenAI model answer, as a chunk or as a whole.
+/// JSON shape from which fuzz tests generate an OpenAI model answer, as a chunk or as a whole.
 pub(crate) const CHUNK: Shape = Either(&[
     &Object(&[("choices!", &List(&Object(&[("delta!", &DELTA)])))]),
     &Object(&[(
@@ -98,7 +98,7 @@ pub(crate) const CHUNK: Shape = Either(&[
     )]),
 ]);
 
-/// Format from which fuzz tests generate a tool call that an external agent program sends back.
+/// JSON shape from which fuzz tests generate a tool call that an external agent program sends back.
 pub(crate) const SENT_CALL: Shape = Object(&[
     ("id!", &Word(&["1", "call", "é"])),
     ("tool!", &TOOL),

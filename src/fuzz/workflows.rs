@@ -296,7 +296,7 @@ pub(super) static WORKFLOW: Shape = Object(&[
     ("description", &TEXT),
 ]);
 
-/// Format from which fuzz tests generate the breadcrumb that defines a workflow executor.
+/// JSON shape from which fuzz tests generate the breadcrumb that defines a workflow executor.
 pub(super) const WORKFLOW_DEFINITION: Shape = Object(&[
     ("workflow_id!", &Word(&["w", "other"])),
     ("definition!", &WORKFLOW),

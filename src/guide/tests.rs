@@ -53,7 +53,7 @@ fn a_heading_without_a_table_is_reported() {
 }
 
 #[test]
-#[should_panic(expected = "B")]
+#[should_panic(expected = "assertion `left == right` failed: B")]
 fn a_missing_field_is_reported() {
     assert_fields(PAGE, "B", &["x", "y"]);
 }

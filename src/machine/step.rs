@@ -182,7 +182,8 @@ impl Machine {
     }
 }
 
-/// Reports an input after the end of the agent run. If the input is a tool call, its caller receives the error `cancelled`.
+/// Returns the effects of an input that arrives after the agent run has ended: a report of the anomaly. If the input is a
+/// tool call, its caller receives the error `cancelled`.
 fn absorb(signal: Signal) -> Vec<Effect> {
     let mut effects = vec![Effect::Report(MachineAnomaly::AfterTerminal)];
     match signal {

@@ -1,4 +1,4 @@
-//! Search of the store for the breadcrumbs that open `Runtime::wait_for` calls and suspended runs wait for. The search is needed if an
+//! Search of the store for breadcrumbs that answer pending `Runtime::wait_for` calls and suspended runs. The search is needed if an
 //! event did not reach this worker: the source delivered it to another worker, or the runtime takes no events.
 
 use super::position::Range;

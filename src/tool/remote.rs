@@ -205,7 +205,8 @@ impl Asking<'_> {
         Query::new(Selector::schema(schema).all_tags([request_tag(self.id)]))
     }
 
-    /// Reads a tool response. Returns `None` if the response does not answer the request of this call.
+    /// Reads the answer of the remote tool from a response breadcrumb. Returns `None` if the response does not answer
+    /// the request of this call.
     async fn read(&self, response: &Breadcrumb) -> Result<Option<Answer>, BoxError> {
         let answer_in = |shown| wire::answer_of(response, shown, self.id, &self.tool.name);
         if answer_in(&response.context).is_none() {

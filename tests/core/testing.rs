@@ -15,7 +15,7 @@ use universal_executor::testing::{
     Contexts, Faults, Moment, Operation, Recorded, TestError, TestStore, assert_failed,
     assert_responded, assert_suspended,
 };
-use universal_executor::tool::{Approval, json_tool};
+use universal_executor::tool::{Approval, JsonTool, json_tool};
 use universal_executor::{
     BoxError, BreadcrumbStore, BreadcrumbStoreExt, Client, ExecutionContext, NewBreadcrumb,
     Response, Runtime, Selector, Services, Subscription, UniversalExecutor, Wake, executor,
@@ -61,6 +61,13 @@ fn waiter(wake: impl Fn(&ExecutionContext) -> Wake + Send + Sync + 'static) -> E
                 }
             }
         })
+}
+
+/// Creates a tool that does nothing.
+fn refund() -> JsonTool {
+    json_tool("refund", "Refunds an order.", json!({}), |_, _| async {
+        Ok(json!("refunded"))
+    })
 }
 
 async fn receipts(store: &TestStore) -> Result<usize, BoxError> {
@@ -424,14 +431,11 @@ async fn an_assertion_fails_in_another_state_and_without_a_run() -> Result<(), B
 #[tokio::test]
 async fn an_agent_with_an_approval_is_tested_with_its_contexts() -> Result<(), BoxError> {
     let store = TestStore::new()?;
-    let refund = json_tool("refund", "Refunds an order.", json!({}), |_, _| async {
-        Ok(json!("refunded"))
-    });
     let model = ScriptedModel::calling("refund", json!({"order": 7}), "Done.");
     let helper = Agent::new("helper", model)
         .on(Subscription::trigger("wish.v1"))
         .reads(Subscription::context("order.v1").key("order"))
-        .tool(refund)
+        .tool(refund())
         .needs_approval(["refund"]);
     let helper = Recorded::new(helper.bind(&store)?);
     let contexts = helper.contexts();
@@ -462,13 +466,10 @@ async fn an_agent_with_an_approval_is_tested_with_its_contexts() -> Result<(), B
 #[tokio::test]
 async fn a_question_is_open_until_its_last_moment() -> Result<(), BoxError> {
     let store = TestStore::new()?;
-    let refund = json_tool("refund", "Refunds an order.", json!({}), |_, _| async {
-        Ok(json!("refunded"))
-    });
     let model = ScriptedModel::calling("refund", json!({"order": 7}), "Done.");
     let helper = Agent::new("helper", model)
         .on(Subscription::trigger("wish.v1"))
-        .tool(refund)
+        .tool(refund())
         .approval_rule("refund", Approval::always().expires_in(HOUR));
     let worker = Runtime::on(&store).agent(helper).build()?;
     let wish = NewBreadcrumb::new("wish.v1").context(json!({"message": "Refund it."}));

@@ -36,7 +36,7 @@ pub enum AnswerError {
     },
     /// Several executors have asked a question with this ID. One of the questions may show other arguments than the call of the other has.
     #[error(
-        "the question ID {:?} is ambiguous, because several executors have asked a question with this ID; delete the breadcrumbs of the questions that nobody must answer",
+        "the question ID {:?} is ambiguous, because several executors have asked a question with this ID; delete all of these question breadcrumbs except one",
         excerpt(id, 80)
     )]
     Ambiguous {

@@ -7,7 +7,7 @@ use crate::source::StartAt;
 /// Maximum number of events that the tested backend retains in the tests of event loss.
 const KEPT: usize = 8;
 
-/// Numbers of events that the tested subscription delivered and reported as missed, up to a given event.
+/// Counts of a tested subscription up to a given event: the delivered events, and the events reported as missed.
 struct Told {
     delivered: usize,
     missed: u64,

@@ -134,7 +134,8 @@ fn apply(
     state.log.push(kind, breadcrumb, limits);
 }
 
-/// Returns the writer of the breadcrumbs that a commit writes under a lease. Its lineage is one hop after the trigger.
+/// Returns the executor and the lineage that a commit under a lease records as the writer of its breadcrumbs. The lineage is
+/// one hop after the trigger.
 fn writer_of(state: &State, lease: &Lease) -> Writer {
     let lineage = state.runs.lineage(&lease.run);
     Writer {

@@ -53,7 +53,7 @@ impl Call {
     }
 }
 
-/// Body and time of a successful response of the RCRT server.
+/// Successful response of the RCRT server: the body, and the server's time.
 pub(super) struct Answer {
     pub(super) text: Vec<u8>,
     /// The server's time from the `Date` header of the response, with a precision of one second. `None` without the header.

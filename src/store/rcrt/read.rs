@@ -170,8 +170,8 @@ impl Reader {
     }
 }
 
-/// Returns the rows of a breadcrumb list. Also returns the number of rows in the server's response, including rows that cannot be
-/// parsed.
+/// Parses the breadcrumbs of a list response of the RCRT server. Also returns the number of rows in the server's response,
+/// including rows that cannot be parsed.
 pub(super) fn rows(answer: &Answer) -> Result<(Vec<Row>, usize), Failure> {
     wire::rows(&answer.text)
         .map_err(|_| Failure::Unreadable("the response is not a JSON list of breadcrumbs".into()))

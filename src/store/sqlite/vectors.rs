@@ -47,8 +47,8 @@ pub(super) fn begin(
     Ok(Ok(()))
 }
 
-/// Returns the identifier of the SQLite file's current set of vectors. Fails if the stored vectors come from another model, for example
-/// because another process has opened the file with `forget_vectors`.
+/// Returns the identifier of the SQLite file's current set of vectors. Fails if the stored vectors come from another model: another
+/// process can have opened the file with `forget_vectors` and another embedder.
 pub(super) fn check(connection: &Connection, config: &EmbeddingConfig) -> Result<i64, Fault> {
     let kept = kept(connection)?.unwrap_or_default();
     let checked = config.check(&kept.model, kept.dimensions);

@@ -118,7 +118,7 @@ impl<'v> Step<'v> {
 /// Costs of checking any value against one schema object.
 #[derive(Clone, Copy, Default)]
 struct Cost {
-    /// Number of names and values that the check compares.
+    /// Number of property names and values that the check of one value compares.
     names: usize,
     errors: usize,
     error_bytes: usize,

@@ -271,7 +271,7 @@ impl Step<'_> {
         })
     }
 
-    /// Returns the ID of a request of this attempt at the step, which also identifies the answer.
+    /// Returns the ID of a request that this attempt at the step makes. The answer to the request contains the same ID.
     pub(super) fn ticket(&self, what: &str) -> String {
         let (key, attempt) = (&self.ready.idempotency_key, self.ready.attempt.to_string());
         human::hash(&[key, &attempt, what])

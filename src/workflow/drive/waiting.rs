@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Wait {
     /// ID of the step's request, which the answer contains.
     pub(super) ticket: String,
-    /// Start of the step's wait. Earlier breadcrumbs are not answers.
+    /// Time at which the step's wait starts. Earlier breadcrumbs are not answers.
     pub(super) since: Timestamp,
-    /// End of the step's wait. Later breadcrumbs are not answers.
+    /// Time at which the step's wait ends. Later breadcrumbs are not answers.
     pub(super) until: Timestamp,
     pub(super) on: Awaited,
 }

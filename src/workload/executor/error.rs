@@ -36,7 +36,7 @@ pub enum WorkloadError {
     Entry {
         /// The ID of the workflow that has no flow or agent to start with.
         workflow: String,
-        /// The reason why no flow or agent can start a run. The error lists the names of the workflow's flows and
+        /// The reason why the workflow has no flow or agent for the start of a run. The error lists the names of the workflow's flows and
         /// agents.
         source: EntryError,
     },

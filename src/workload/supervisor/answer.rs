@@ -31,7 +31,7 @@ pub enum TurnAnswerError {
     /// Several different questions have this ticket. A turn asks different questions under different tickets, so other
     /// writers created all but one, and the person may have seen other arguments than the call has.
     #[error(
-        "the ticket {:?} is ambiguous, because several different questions have this ticket; delete the breadcrumbs of the questions that nobody must answer",
+        "the ticket {:?} is ambiguous, because several different questions have this ticket; delete all of these question breadcrumbs except one",
         excerpt(ticket, 80)
     )]
     Ambiguous {

@@ -453,7 +453,7 @@ impl Supervisor {
         self.shared.health()
     }
 
-    /// Returns the access to the sessions in the supervisor's store.
+    /// Returns the handle for the sessions in the supervisor's store.
     ///
     /// Use it to show the earlier messages of a session, or to delete a session.
     #[must_use]

@@ -104,7 +104,7 @@ fn an_error_of_a_question_that_is_hard_to_provoke_names_the_question_too() {
     for (error, expected) in [
         (
             AnswerError::Ambiguous { id: id.clone() },
-            "the question ID \"q-1\" is ambiguous, because several executors have asked a question with this ID; delete the breadcrumbs of the questions that nobody must answer".to_owned(),
+            "the question ID \"q-1\" is ambiguous, because several executors have asked a question with this ID; delete all of these question breadcrumbs except one".to_owned(),
         ),
         (
             AnswerError::Expired { id: id.clone(), at },
