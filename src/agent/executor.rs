@@ -195,7 +195,7 @@ impl AgentExecutor {
             let found = trifecta.to_string();
             tracing::warn!(
                 agent,
-                found,
+                capabilities = found,
                 "the agent could leak private data, because untrusted content can make it send the data out"
             );
         }

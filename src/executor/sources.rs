@@ -65,7 +65,7 @@ pub enum MissingReason {
     /// The fetch of the context source failed.
     ///
     /// The run continues without the source, because the source is not required.
-    #[error("the fetch of the source failed")]
+    #[error("the fetch of the source failed; see the cause")]
     Failed(#[source] Arc<StoreError>),
     /// A limit made the fetch of the context source incomplete.
     ///
@@ -76,7 +76,9 @@ pub enum MissingReason {
     /// lowest `priority` first, then the oldest.
     ///
     /// Raise `context_bytes`, lower the limit of the fetch, or give the source a higher priority.
-    #[error("{items} items of {bytes} bytes were omitted, because the context would be too large")]
+    #[error(
+        "{items} items of {bytes} bytes were omitted, because the context would exceed Profile::context_bytes; raise this limit, or fetch fewer items"
+    )]
     TooLarge {
         /// The number of items that were omitted from the context source.
         items: usize,
@@ -97,7 +99,7 @@ pub enum MissingReason {
     ///
     /// Raise the [`ContextBudget`](super::ContextBudget), or give the source a higher priority.
     #[error(
-        "{items} items of {bytes} bytes were omitted, because the context would exceed the budget for the model"
+        "{items} items of {bytes} bytes were omitted, because the context would exceed the ContextBudget for the model; raise the budget, or fetch fewer items"
     )]
     OverBudget {
         /// The number of items that a budget omitted from the context source.
@@ -153,7 +155,9 @@ pub enum Bound {
     /// the search query.
     ///
     /// Fix the hints of the trigger or of its schema.
-    #[error("no vector search was made, because the hints of the trigger cannot be used")]
+    #[error(
+        "no vector search was made, because the llm_hints of the trigger or of its schema cannot be applied; fix them"
+    )]
     TriggerWithheld,
     /// The subscription's scope requires a tag prefix that no tag of the trigger has.
     ///

@@ -129,7 +129,7 @@ impl TurnEvents {
         let patience = LAST_WRITE.min(lease / 10);
         if within(patience, self.write_last(store)).await.is_none() {
             let trigger = self.trigger;
-            tracing::warn!(%trigger, ?patience,
+            tracing::warn!(%trigger, timeout = ?patience,
                 "write of the last events of a chat turn timed out; clients may miss them, and the answer is unaffected");
         }
     }
@@ -204,7 +204,7 @@ impl TurnEvents {
                 }
             }
             None => {
-                tracing::warn!(%trigger, ?patience,
+                tracing::warn!(%trigger, timeout = ?patience,
                     "write of chat turn events timed out; clients see them late or miss them, and the answer is unaffected");
                 Sent::Failed
             }

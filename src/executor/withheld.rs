@@ -9,7 +9,7 @@ use std::fmt;
 #[non_exhaustive]
 pub enum WithheldBy {
     /// The hints that apply to the item cannot be read.
-    #[error("{hints} cannot be used: {error}")]
+    #[error("{hints} are invalid: {}: {}", error.field, error.problem)]
     Unreadable {
         /// The owner of the hints: the breadcrumb or its schema.
         hints: HintsOf,
@@ -52,9 +52,9 @@ pub enum HintsOf {
 impl fmt::Display for HintsOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Breadcrumb => f.write_str("the breadcrumb's own hints"),
+            Self::Breadcrumb => f.write_str("the llm_hints of the breadcrumb"),
             Self::Schema(schema) => {
-                write!(f, "the hints of schema {:?}", excerpt(schema, 128))
+                write!(f, "the llm_hints of schema {:?}", excerpt(schema, 128))
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::model::{MAX_DEPTH, PathError, RESERVED_KEY};
 /// [`Hints::from_json`](super::Hints::from_json) returns it. Hints must change, so a retry cannot
 /// succeed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("hints: {field}: {problem}")]
+#[error("cannot read llm_hints: {field}: {problem}")]
 #[non_exhaustive]
 pub struct HintsError {
     /// The path of the field to fix in the hints, for example `transform.summary.template`.
@@ -147,7 +147,7 @@ fn instead(nearest: Option<&str>, known: &[&str]) -> String {
 /// [`Hints::apply`](super::Hints::apply) returns it. Change the rule, or the program that writes
 /// the context. The message is safe to log.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("hints rule {rule:?} failed: {reason}")]
+#[error("rule {rule:?} of llm_hints failed: {reason}")]
 #[non_exhaustive]
 pub struct HintsFailure {
     /// The path of the failed rule or field in the hints, for example `transform.summary`.

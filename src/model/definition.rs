@@ -69,18 +69,20 @@ pub enum DefinitionProblem {
     /// The definition text is not JSON, or has an object with a duplicate or reserved key.
     ///
     /// Use the line and the column of `reason` to find the mistake.
-    #[error("the definition is not valid JSON: {reason}")]
+    #[error("the JSON of the subscriptions is not valid: {reason}")]
     NotJson {
         /// Message of the JSON parser, with line and column.
         reason: String,
     },
     /// The definition nests deeper than 64 levels.
-    #[error("the definition nests deeper than {MAX_DEPTH} levels; flatten it")]
+    #[error("the JSON of the subscriptions nests deeper than {MAX_DEPTH} levels; flatten it")]
     TooDeep,
     /// The definition text exceeds the maximum size of a definition.
     ///
     /// The maximum is 1 MiB.
-    #[error("the definition has {size} bytes where at most {limit} are allowed; split it")]
+    #[error(
+        "the JSON of the subscriptions has {size} bytes where at most {limit} are allowed; split it"
+    )]
     TooLarge {
         /// Size of the definition text in bytes.
         size: usize,
@@ -114,7 +116,7 @@ pub enum DefinitionProblem {
         nearest: Vec<&'static str>,
     },
     /// A field of a subscription is both inside and outside of its `selector`.
-    #[error("duplicate field; remove the one inside or outside of \"selector\"")]
+    #[error("the field is both inside and outside of \"selector\"; remove one of the two")]
     Twice,
     /// The value of a field is not one of the field's known names, such as `trigger` for a role.
     ///

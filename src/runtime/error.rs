@@ -60,7 +60,7 @@ pub enum RuntimeError {
     /// The cause names the problem, for example a model name without
     /// [`services`](super::RuntimeBuilder::services).
     #[cfg(feature = "agents")]
-    #[error("cannot create an agent that was added to the runtime; see the cause")]
+    #[error("cannot create the executor of an agent that was added to the runtime; see the cause")]
     Agent(#[from] AgentError),
     /// An executor is not bound to a store, and the runtime was built without a store.
     #[error(

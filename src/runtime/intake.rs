@@ -205,7 +205,7 @@ impl<'r> Intake<'r> {
                 biased;
                 Ok(()) = changes.changed() => self.open_places(),
                 Some(ended) = self.tasks.join_next() => if let Err(error) = ended {
-                    tracing::error!(error = %Chain(&error), "a task of the runtime failed, will restart it");
+                    tracing::error!(error = %Chain(&error), "a background task of the runtime panicked, will restart the task");
                     self.reopen = Some(later(Instant::now(), PAUSE));
                 },
                 () = until(reopen), if reopen.is_some() => {
@@ -331,7 +331,7 @@ impl<'r> Intake<'r> {
             Retry::Never => REFUSED_PAUSE,
         };
         self.errors = self.errors.saturating_add(1);
-        tracing::warn!(source, code, error = %Chain(error), ?pause, "the event source failed, will retry");
+        tracing::warn!(source, code, error = %Chain(error), retry_in = ?pause, "the event source failed, will retry");
         let polled_at = later(Instant::now(), pause);
         self.pause = Some(polled_at);
         self.failures += 1;

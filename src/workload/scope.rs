@@ -180,7 +180,7 @@ impl Drop for WorkloadScope {
                 }));
             }
             Err(_) => tracing::warn!(
-                left = open.len(),
+                workloads = open.len(),
                 "workloads dropped without being closed, because no tokio runtime is running"
             ),
         }

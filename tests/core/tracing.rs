@@ -249,11 +249,11 @@ async fn withheld_items_are_logged_with_their_source_and_without_their_content()
     assert!(refused.is_err());
     let text = log.text();
     assert!(
-        text.contains("items of a source are withheld from the model, because their hints cannot be used source=\"notes\" items=1"),
+        text.contains("items of a source are withheld from the model, because their llm_hints cannot be applied source=\"notes\" items=1"),
         "{text}"
     );
     assert!(
-        text.contains("the trigger or a required source is withheld from the model, because its hints cannot be used source=\"trigger\""),
+        text.contains("the trigger or a required source is withheld from the model, because its llm_hints cannot be applied; the run fails source=\"trigger\""),
         "{text}"
     );
     assert!(!text.contains(SECRET), "{text}");

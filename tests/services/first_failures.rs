@@ -205,7 +205,7 @@ async fn a_wrong_port_is_named_with_its_host() {
     expect_line(
         "wrong port of an RCRT server",
         &of_rcrt,
-        &["WARN", &at, "refused", remedy, "pause="],
+        &["WARN", &at, "refused", remedy, "retry_in="],
     );
 }
 

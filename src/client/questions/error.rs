@@ -73,7 +73,7 @@ pub enum AnswerError {
     },
     /// The deadline for the person's answer has passed. Changed arguments of a tool call can have an earlier deadline.
     #[error(
-        "question {:?} expired at {at}, so the answer has no effect; ask the executor again for a new question",
+        "question {:?} expired at {at}, so the answer has no effect; send a new request to the executor",
         excerpt(id, 80)
     )]
     Expired {

@@ -42,7 +42,7 @@ impl ExecutionContext {
                 breadcrumb = %found.id,
                 schema,
                 cause = cause.to_string(),
-                "withheld a breadcrumb from the model, because its hints cannot be used"
+                "withheld a breadcrumb from the model, because its llm_hints cannot be applied"
             );
             ContextError::Withheld {
                 key: schema.to_owned(),

@@ -97,7 +97,7 @@ async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError
             tracing::warn!(
                 source = source.key,
                 items,
-                "items of a source are withheld from the model, because their hints cannot be used"
+                "items of a source are withheld from the model, because their llm_hints cannot be applied"
             );
             MissingSource {
                 key: source.key.clone(),
@@ -122,7 +122,7 @@ fn schemas_to_ask(context: &ExecutionContext) -> Vec<String> {
 fn withheld(key: &str, cause: Arc<WithheldBy>) -> ContextError {
     tracing::warn!(
         source = key,
-        "the trigger or a required source is withheld from the model, because its hints cannot be used"
+        "the trigger or a required source is withheld from the model, because its llm_hints cannot be applied; the run fails"
     );
     ContextError::Withheld {
         key: key.to_owned(),

@@ -23,11 +23,11 @@ fn hints_that_are_too_large_or_too_deep_are_refused() {
 
     assert_eq!(
         refusal(&large),
-        "hints: llm_hints: the value is larger than 65536 bytes; shorten it"
+        "cannot read llm_hints: llm_hints: the value is larger than 65536 bytes; shorten it"
     );
     assert_eq!(
         refusal(&deep),
-        "hints: llm_hints: the hints nest deeper than 64 levels; flatten them"
+        "cannot read llm_hints: llm_hints: the hints nest deeper than 64 levels; flatten them"
     );
 }
 
@@ -42,12 +42,12 @@ fn too_many_paths_or_rules_are_refused() {
     assert!(Hints::from_json(&json!({"exclude": vec!["a"; MAX_PATHS]})).is_ok());
     assert_eq!(
         refusal(&json!({"exclude": vec!["a"; MAX_PATHS + 1]})),
-        "hints: exclude: 65 entries where at most 64 are allowed; remove some"
+        "cannot read llm_hints: exclude: 65 entries where at most 64 are allowed; remove some"
     );
     assert!(Hints::from_json(&rules(MAX_TRANSFORMS)).is_ok());
     assert_eq!(
         refusal(&rules(MAX_TRANSFORMS + 1)),
-        "hints: transform: 65 entries where at most 64 are allowed; remove some"
+        "cannot read llm_hints: transform: 65 entries where at most 64 are allowed; remove some"
     );
     let format = rule("format", "format", &"{a}".repeat(MAX_PATHS + 1));
     assert!(refusal(&format).contains("65 entries"));

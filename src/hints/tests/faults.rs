@@ -74,6 +74,6 @@ fn a_jq_rule_is_refused_with_the_supported_alternatives() {
 
     assert_eq!(
         refusal(&hints),
-        "hints: transform.x.type: jq is not supported; use \"extract\" with a JSONPath, or \"template\""
+        "cannot read llm_hints: transform.x.type: jq is not supported; use \"extract\" with a JSONPath, or \"template\""
     );
 }

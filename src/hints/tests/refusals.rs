@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 #[track_caller]
 fn says(hints: Value, expected: &str) {
-    assert_eq!(refusal(&hints), format!("hints: {expected}"));
+    assert_eq!(
+        refusal(&hints),
+        format!("cannot read llm_hints: {expected}")
+    );
 }
 
 #[test]
@@ -111,7 +114,9 @@ fn paths_that_are_more_than_steps_are_refused_in_filters() {
     ] {
         let text = refusal(&json!({"exclude": [path]}));
         assert!(
-            text.starts_with(&format!("hints: exclude[0]: invalid path {path:?}: ")),
+            text.starts_with(&format!(
+                "cannot read llm_hints: exclude[0]: invalid path {path:?}: "
+            )),
             "{text}"
         );
     }
@@ -130,8 +135,14 @@ fn a_jsonpath_or_format_that_does_not_compile_is_refused() {
     let extract = |path: &str| json!({"transform": {"x": {"type": "extract", "value": path}}});
     let format = |text: &str| json!({"transform": {"x": {"type": "format", "format": text}}});
 
-    assert!(refusal(&extract("$.a[")).starts_with("hints: transform.x.value: path `$.a[`"));
-    assert!(refusal(&format("{a[}")).starts_with("hints: transform.x.format: path `$.a[`"));
+    assert!(
+        refusal(&extract("$.a["))
+            .starts_with("cannot read llm_hints: transform.x.value: path `$.a[`")
+    );
+    assert!(
+        refusal(&format("{a[}"))
+            .starts_with("cannot read llm_hints: transform.x.format: path `$.a[`")
+    );
     says(
         format("{a"),
         "transform.x.format: invalid format: a \"{\" is not closed; write {path} for a value, and {{ or }} for a brace",

@@ -398,7 +398,7 @@ fn warn_of_omitted(omitted: usize) {
         tracing::warn!(
             omitted,
             limit = MOST,
-            "the newest definitions are not loaded, because there are too many; delete some"
+            "the store has more executor definitions than the limit, so the newest are not loaded; delete some"
         );
     }
 }

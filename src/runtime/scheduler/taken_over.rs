@@ -104,7 +104,7 @@ impl TakenOver {
                 run = %lease.run,
                 attempt,
                 abandoned = lease.abandoned,
-                "a run restarts alone, because it may have crashed its workers; this worker starts no other such run until it ends"
+                "a run that may have crashed its workers restarts; until it ends, this worker starts no other run that may have crashed a worker"
             );
         }
     }

@@ -97,7 +97,7 @@ impl NatsRelay {
             tracing::warn!(
                 code = error.code(),
                 error = %Chain(&error),
-                "cannot acknowledge an event that is published to NATS; will publish the event again"
+                "an event was published to NATS, but cannot be acknowledged in the store; will publish the event again"
             );
         }
     }

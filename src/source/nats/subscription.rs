@@ -132,7 +132,7 @@ impl Subscription {
                 tracing::warn!(
                     position,
                     bytes,
-                    why,
+                    reason = why,
                     "skipped a NATS message that is not an event"
                 );
                 drop(message.ack_with(AckKind::Term).await);
@@ -234,10 +234,9 @@ fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
         "only message headers are delivered".to_owned()
     } else {
         if found.ack_wait != wanted.ack_wait {
-            let (found, wanted) = (found.ack_wait, wanted.ack_wait);
             tracing::warn!(
-                ?found,
-                ?wanted,
+                existing = ?found.ack_wait,
+                configured = ?wanted.ack_wait,
                 "existing NATS consumer has another acknowledgement timeout than configured; the existing timeout applies"
             );
         }

@@ -22,7 +22,7 @@ pub(super) enum Broke {
     NoStream,
     #[error("the connection of the event stream failed; see the cause")]
     Broken(#[source] BoxError),
-    #[error("the server closed the event stream")]
+    #[error("the server closed the event stream; the source reconnects")]
     Ended,
     #[error(
         "the event stream timed out, because no complete frame arrived within the watchdog time"

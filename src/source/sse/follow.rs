@@ -83,7 +83,7 @@ impl Follower {
             };
             let pause = self.pause(&why, attempt);
             let url = http::without_query(&self.settings.url);
-            tracing::warn!(url = url.as_str(), error = %Chain(&why), ?pause, "event stream ended, will reconnect");
+            tracing::warn!(url = url.as_str(), error = %Chain(&why), retry_in = ?pause, "event stream ended, will reconnect");
             self.feed.broke(&Chain(&why).to_string());
             sleep(pause).await;
         }
@@ -237,7 +237,7 @@ impl Follower {
                 let pause = self.settings.pause(self.failed, self.settings.reconnect);
                 tracing::warn!(
                     error = %Chain(&*error),
-                    ?pause,
+                    retry_in = ?pause,
                     "backfill query for omitted events failed, will retry"
                 );
                 // Events of the stream do not wait for the retry.

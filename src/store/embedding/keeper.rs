@@ -154,7 +154,7 @@ impl Keeper {
                 self.failing.store(true, Ordering::Relaxed);
                 let patience = self.config.patience;
                 tracing::warn!(
-                    ?patience,
+                    timeout = ?patience,
                     "embedding the breadcrumbs of a commit timed out; the store will retry in the background"
                 );
                 false

@@ -139,7 +139,7 @@ impl Connections {
                 });
             }
             if Instant::now() + pause > deadline {
-                tracing::debug!(error = %Chain(&error), "cannot connect to PostgreSQL within the wait timeout");
+                tracing::debug!(error = %Chain(&error), "the PostgreSQL server is still starting at the connection deadline; the operation fails");
                 return Err(self.not_in_time(Some(error)));
             }
             earlier = Some(error);

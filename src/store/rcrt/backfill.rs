@@ -76,7 +76,7 @@ impl Reader {
                 if let Some(looked_at) = pages.too_far() {
                     // The newest changes are returned. A sweep of the store finds the others.
                     tracing::warn!(
-                        looked_at,
+                        searched = looked_at,
                         "too many changes to search all for missed events; a sweep of the store will find the older events"
                     );
                     break;

@@ -116,7 +116,7 @@ impl Reader {
         let reads = stream::iter(own).map(move |id| async move { (id, self.full(id).await) });
         reads.buffered(AT_ONCE).map(|(id, answer)| match answer {
             Err(failure @ (Failure::Unreadable(_) | Failure::TooLarge { .. })) => {
-                tracing::warn!(%id, failure = %Chain(&failure), "omitted a breadcrumb because the response of the server cannot be read");
+                tracing::warn!(%id, failure = %Chain(&failure), "omitted a breadcrumb from a query result, because the server's response for the breadcrumb cannot be read");
                 (id, Ok(None))
             }
             answer => (id, answer),

@@ -213,7 +213,7 @@ impl Joined<'_> {
         match error.retry() {
             Retry::After(_) if age < MAX_AGE => Err(self.defer(lease, error, false).await),
             Retry::After(_) | Retry::Never => {
-                tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot write the saved response of a run; the run will be executed again");
+                tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "the store rejected the saved response of a run; the run will be executed again");
                 Ok(None)
             }
         }

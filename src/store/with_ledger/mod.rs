@@ -138,7 +138,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         if tenant != of_ledger && ledger_store.ledger().is_some() {
             tracing::warn!(
                 tenant,
-                of_ledger,
+                ledger_tenant = of_ledger,
                 "the store and the ledger of a WithLedger store are bound to different tenants; bind both to the same tenant"
             );
         }

@@ -51,8 +51,8 @@ impl Drive<'_> {
         self.has_unsaved_outcome = false;
         self.unsaved.clear();
         for waiter in self.save_waiters.drain(..) {
-            let is_heard = waiter.send(()).is_ok();
-            tracing::trace!(is_heard, "saved a run at the request of a step");
+            let still_waits = waiter.send(()).is_ok();
+            tracing::trace!(still_waits, "saved a run at the request of a step");
         }
         Ok(())
     }

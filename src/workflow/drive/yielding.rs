@@ -150,7 +150,7 @@ pub(super) async fn wait_for_all<T>(
         tracing::debug!(
             code,
             has_ended,
-            "a called agent in a flow run failed with a transient error, so the attempt ends; the other called agents had time to end"
+            "an agent step of a flow run failed with a transient error, so the attempt ends; other running agent steps were given time to finish"
         );
     }
     Err(error)

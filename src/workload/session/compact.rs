@@ -40,7 +40,7 @@ pub(in crate::workload) async fn compacted(
         CompactionMethod::Summarise => {
             let Some(model) = model else {
                 tracing::warn!(
-                    "cannot summarise a long conversation because no model for summaries is configured; it is not shortened"
+                    "a long conversation is not shortened, because no model for summaries is configured"
                 );
                 return Ok((log, None));
             };

@@ -236,7 +236,7 @@ impl Shared {
         // `self` owns the sender, so the wait ends only when the count is 0.
         if at_work.wait_for(|at_work| *at_work == 0).await.is_err() {
             tracing::debug!(
-                "cannot wait for the sessions of a supervisor to become idle, because their count was dropped"
+                "a supervisor was dropped while a caller waited for its sessions to become idle"
             );
         }
     }
@@ -252,8 +252,8 @@ impl Shared {
             let outcome = this.run(&session, &job, &stopped, &mut telling).await;
             telling.end(&outcome.status);
             this.count(&outcome.status);
-            let is_heard = job.told.send(outcome).is_ok();
-            tracing::trace!(is_heard, "turn ended");
+            let caller_waits = job.told.send(outcome).is_ok();
+            tracing::trace!(caller_waits, "a turn ended");
         }
         this.at_work.send_modify(|at_work| *at_work -= 1);
     }

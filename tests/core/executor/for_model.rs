@@ -323,7 +323,7 @@ async fn invalid_schema_hints_withhold_items_without_their_own_hints_and_are_rep
     assert_eq!(missing.len(), 1, "{missing:?}");
     let told = missing.first().unwrap().as_str().unwrap();
     assert!(
-        told.starts_with("\"notes\": 2 items were withheld: the hints of schema \"note.v1\""),
+        told.starts_with("\"notes\": 2 items were withheld: the llm_hints of schema \"note.v1\""),
         "{told}"
     );
     assert!(told.contains("exlude"), "{told}");
@@ -369,7 +369,7 @@ async fn an_optional_source_of_one_item_is_missing_if_that_is_withheld() {
     assert_eq!(shown["sources"], json!({"note": []}));
     let told = shown["missing"].to_string();
     assert!(
-        told.contains("1 items were withheld") && told.contains("the breadcrumb's own hints"),
+        told.contains("1 items were withheld") && told.contains("the llm_hints of the breadcrumb"),
         "{told}"
     );
 }

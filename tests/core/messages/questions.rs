@@ -108,7 +108,7 @@ fn an_error_of_a_question_that_is_hard_to_provoke_names_the_question_too() {
         ),
         (
             AnswerError::Expired { id: id.clone(), at },
-            format!("question \"q-1\" expired at {at}, so the answer has no effect; ask the executor again for a new question"),
+            format!("question \"q-1\" expired at {at}, so the answer has no effect; send a new request to the executor"),
         ),
         (
             AnswerError::NotChangeable { id },

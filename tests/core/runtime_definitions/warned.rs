@@ -55,8 +55,7 @@ async fn the_warnings_of_a_definition_are_logged_once_for_each_version() {
 #[tokio::test(start_paused = true)]
 async fn a_runtime_loads_the_oldest_10_000_definitions() {
     const MOST: usize = 10_000;
-    const TOO_MANY: &str =
-        "the newest definitions are not loaded, because there are too many; delete some";
+    const TOO_MANY: &str = "the store has more executor definitions than the limit, so the newest are not loaded; delete some";
     let store = MemoryStore::default();
     let definition = |number: usize| {
         let agent = agent(&format!("agent-{number}"), "question.v1", "Hello.");

@@ -180,7 +180,7 @@ fn a_text_that_is_too_large_is_a_typed_error() {
     );
     assert_eq!(
         error.to_string(),
-        "the definition has 1048578 bytes where at most 1048576 are allowed; split it"
+        "the JSON of the subscriptions has 1048578 bytes where at most 1048576 are allowed; split it"
     );
 }
 

@@ -468,7 +468,7 @@ fn a_duplicate_key_in_the_text_is_refused_at_any_depth() {
 
         assert!(
             error.to_string().starts_with(&format!(
-                "the definition is not valid JSON: duplicate key {key:?} at line 1 column "
+                "the JSON of the subscriptions is not valid: duplicate key {key:?} at line 1 column "
             )),
             "{text}: {error}"
         );
