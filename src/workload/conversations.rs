@@ -2,7 +2,7 @@
 
 use super::cx::RunCx;
 use super::event::WorkloadEventKind;
-use super::session::{Conversation, Log, LogEntry, compacted, replay, written};
+use super::session::{Conversation, Log, LogEntry, compact_log, json_bytes, replay};
 use crate::agent::compaction::HearCost;
 use crate::agent::{
     ChatMessage, Part, Provider, ProviderEvent, ProviderSession, ProviderTask, Speaker, ToolCall,
@@ -103,7 +103,7 @@ impl Talk {
             outlet.tell(&at, WorkloadEventKind::Asked);
             outlet.tell(&at, WorkloadEventKind::Usage(usage));
         });
-        let (log, event) = compacted(session, log, policy, model, guardrails, &by).await?;
+        let (log, event) = compact_log(session, log, policy, model, guardrails, &by).await?;
         if let Some(event) = event {
             self.cx.outlet.tell(path, event);
         }
@@ -316,13 +316,13 @@ fn id_in(answer: Option<&ChatMessage>, id: &str) -> String {
 /// Removes the oldest messages of an agent until the rest has at most `most` bytes. The results of a removed call are
 /// removed too.
 fn fit(said: &mut Vec<ChatMessage>, most: usize) {
-    let mut size: usize = said.iter().map(written).sum();
+    let mut size: usize = said.iter().map(json_bytes).sum();
     let mut left_out = 0;
     for message in &*said {
         if size <= most && message.speaker != Speaker::Tool {
             break;
         }
-        size = size.saturating_sub(written(message));
+        size = size.saturating_sub(json_bytes(message));
         left_out += 1;
     }
     said.drain(..left_out);

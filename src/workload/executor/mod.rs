@@ -262,8 +262,8 @@ impl WorkloadExecutor {
         };
         let session = SessionStore::new(Arc::clone(&self.store)).session(id);
         let is_within = tag_of(trigger, PARENT).is_some();
-        let is_begun = is_within || context.resumed().is_some();
-        let (mut session, mut log) = session.taken_up(is_begun).await?;
+        let is_continued = is_within || context.resumed().is_some();
+        let (mut session, mut log) = session.open_for_turn(is_continued).await?;
         // An inner run is not a turn of the session: the outer run adds the turn, so the inner run needs a separate conversation.
         if is_within {
             session = session.child(&StepPath::new(format!("executor:{}", self.id)));

@@ -1,6 +1,6 @@
 //! Compaction of long conversations of a session. A conversation is compacted between two turns, or between two steps.
 
-use super::log::{About, Kept};
+use super::log::{HeadFields, StoredEntry};
 use super::{Conversation, Log};
 use crate::agent::ChatModel;
 use crate::agent::compaction::{HearCost, helps, sum_up, tokens};
@@ -15,24 +15,28 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Returns the errors of the store. If the model returns no summary, the conversation stays as it is.
-pub(in crate::workload) async fn compacted(
+pub(in crate::workload) async fn compact_log(
     session: &Conversation,
     log: Log,
     policy: &Compaction,
     model: Option<Arc<dyn ChatModel>>,
     guardrails: &Guardrails,
-    by: &HearCost,
+    report_usage: &HearCost,
 ) -> Result<(Log, Option<WorkloadEventKind>), BoxError> {
-    let cut = cut(&log.kept, policy.keep);
-    let old = Log {
-        kept: log.kept.iter().take(cut).cloned().collect(),
+    let omitted = count_omitted_turns(&log.stored, policy.keep);
+    let omitted_messages = Log {
+        stored: log.stored.iter().take(omitted).cloned().collect(),
         ..log.clone()
     };
-    let old = match cut {
+    let omitted_messages = match omitted {
         0 => Vec::new(),
-        _ => old.messages(),
+        _ => omitted_messages.messages(),
     };
-    if !helps(policy.at_tokens, tokens(&log.messages()), tokens(&old)) {
+    if !helps(
+        policy.at_tokens,
+        tokens(&log.messages()),
+        tokens(&omitted_messages),
+    ) {
         return Ok((log, None));
     }
     let summary = match policy.method {
@@ -44,7 +48,7 @@ pub(in crate::workload) async fn compacted(
                 );
                 return Ok((log, None));
             };
-            match sum_up(&old, guardrails, &*model, Some(by)).await {
+            match sum_up(&omitted_messages, guardrails, &*model, Some(report_usage)).await {
                 Ok(summary) => Some(summary),
                 Err(error) => {
                     error.log();
@@ -53,17 +57,19 @@ pub(in crate::workload) async fn compacted(
             }
         }
     };
-    let kept = log.kept.get(cut..).unwrap_or_default().to_vec();
-    let about = About {
-        began: log.about.began,
-        entries: log.about.entries,
-        since: kept.first().map_or(log.about.entries, |kept| kept.number),
+    let stored = log.stored.get(omitted..).unwrap_or_default().to_vec();
+    let head_fields = HeadFields {
+        began: log.head_fields.began,
+        entries: log.head_fields.entries,
+        since: stored
+            .first()
+            .map_or(log.head_fields.entries, |stored| stored.number),
         summary,
     };
     let Some(head) = log.head else {
         return Ok((log, None));
     };
-    let head = match session.change(head, &about, None).await {
+    let head = match session.change(head, &head_fields, None).await {
         Ok(head) => head,
         // Another agent of the run has compacted the log, or another turn added to it, which this turn detects at its
         // end.
@@ -71,20 +77,27 @@ pub(in crate::workload) async fn compacted(
         Err(error) => return Err(error.into()),
     };
     let event = WorkloadEventKind::Compacted {
-        left_out: u64::try_from(cut).unwrap_or(u64::MAX),
-        summed_up: about.summary.is_some(),
+        left_out: u64::try_from(omitted).unwrap_or(u64::MAX),
+        summed_up: head_fields.summary.is_some(),
     };
-    Ok((Log { head, about, kept }, Some(event)))
+    Ok((
+        Log {
+            head,
+            head_fields,
+            stored,
+        },
+        Some(event),
+    ))
 }
 
 /// Returns the number of oldest turns to omit from a conversation, so that at most `keep` messages remain. The last
 /// turn always remains.
-fn cut(kept: &[Kept], keep: u64) -> usize {
+fn count_omitted_turns(stored: &[StoredEntry], keep: u64) -> usize {
     let mut messages = 0_u64;
-    for (at, turn) in kept.iter().enumerate().rev() {
+    for (at, turn) in stored.iter().enumerate().rev() {
         messages += u64::try_from(turn.entry.messages().len()).unwrap_or(u64::MAX);
         if messages > keep {
-            return (at + 1).min(kept.len() - 1);
+            return (at + 1).min(stored.len() - 1);
         }
     }
     0

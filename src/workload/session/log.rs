@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Maximum number of entries that are read from a session log: the newest ones.
-pub(super) const MOST_ENTRIES: u64 = 1_000;
+pub(super) const MAX_ENTRIES: u64 = 1_000;
 
 /// Maximum size in bytes of a session log entry as JSON. A larger entry is shortened to its first and last message.
-const ENTRY_BYTES: usize = 512 << 10;
+const MAX_ENTRY_BYTES: usize = 512 << 10;
 /// Maximum size in bytes of a text in a shortened session log entry.
 const TEXT_BYTES: usize = 128 << 10;
 
@@ -21,8 +21,8 @@ const TEXT_BYTES: usize = 128 << 10;
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub(super) head: Option<(BreadcrumbId, u64)>,
-    pub(super) about: About,
-    pub(super) kept: Vec<Kept>,
+    pub(super) head_fields: HeadFields,
+    pub(super) stored: Vec<StoredEntry>,
 }
 
 /// An entry of a session log.
@@ -51,7 +51,7 @@ pub enum LogEntry {
 
 /// The fields of a session log's head breadcrumb.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(super) struct About {
+pub(super) struct HeadFields {
     /// ID of the session log's head breadcrumb. Only the log of an agent has this field: `None` in the log of a
     /// session.
     #[serde(default)]
@@ -67,7 +67,7 @@ pub(super) struct About {
 
 /// A session log entry with its position.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct StoredEntry {
     pub(super) number: u64,
     /// Digest of the name of the turn that added the session log entry. `part` names the part of the turn.
     pub(super) turn: String,
@@ -77,15 +77,19 @@ pub(super) struct Kept {
 
 impl Log {
     /// Creates a session log from entries in any order. Only the last entry of each part of a turn remains.
-    pub(super) fn new(head: (BreadcrumbId, u64), about: About, mut kept: Vec<Kept>) -> Self {
-        kept.sort_by_key(|kept| std::cmp::Reverse(kept.number));
+    pub(super) fn new(
+        head: (BreadcrumbId, u64),
+        head_fields: HeadFields,
+        mut stored: Vec<StoredEntry>,
+    ) -> Self {
+        stored.sort_by_key(|stored| std::cmp::Reverse(stored.number));
         let mut parts = BTreeSet::new();
-        kept.retain(|kept| parts.insert((kept.turn.clone(), kept.part.clone())));
-        kept.reverse();
+        stored.retain(|stored| parts.insert((stored.turn.clone(), stored.part.clone())));
+        stored.reverse();
         Self {
             head: Some(head),
-            about,
-            kept,
+            head_fields,
+            stored,
         }
     }
 
@@ -95,17 +99,20 @@ impl Log {
     /// Use it to show a conversation, or to continue it with another model.
     #[must_use]
     pub fn messages(&self) -> Vec<ChatMessage> {
-        let summary = self.about.summary.as_ref();
+        let summary = self.head_fields.summary.as_ref();
         let summary = summary.map(|text| summarised(text));
-        let said = self.kept.iter().flat_map(|kept| kept.entry.messages());
-        replay::well_formed(summary.into_iter().chain(said.cloned()).collect())
+        let messages = self
+            .stored
+            .iter()
+            .flat_map(|stored| stored.entry.messages());
+        replay::well_formed(summary.into_iter().chain(messages.cloned()).collect())
     }
 
     /// Returns the entries of the session log, oldest first. Contains the last entry of each part of a turn, and no
     /// entries that a compaction omitted.
     #[must_use]
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &LogEntry> + ExactSizeIterator {
-        self.kept.iter().map(|kept| &kept.entry)
+        self.stored.iter().map(|stored| &stored.entry)
     }
 
     /// Returns the version of the session log, which grows with each change. 0 for an empty session without a log.
@@ -116,31 +123,31 @@ impl Log {
 
     /// Returns the number of entries that were ever added to the session log.
     pub(in crate::workload) const fn added(&self) -> u64 {
-        self.about.entries
+        self.head_fields.entries
     }
 
     /// Returns `true` if every entry that was added to the session log is read. Compaction has omitted none, and the
     /// log does not exceed the maximum number of read entries.
-    pub(super) const fn is_whole(&self) -> bool {
-        self.about.since == 0 && self.about.entries <= MOST_ENTRIES
+    pub(super) const fn is_complete(&self) -> bool {
+        self.head_fields.since == 0 && self.head_fields.entries <= MAX_ENTRIES
     }
 
     /// Returns the session log without the entries of a turn.
     pub(in crate::workload) fn without(mut self, turn: &str) -> Self {
-        self.kept.retain(|kept| kept.turn != turn);
+        self.stored.retain(|stored| stored.turn != turn);
         self
     }
 
     /// Returns the digests of the turns that have messages in the session log.
     pub(in crate::workload) fn turns(&self) -> impl Iterator<Item = &str> {
-        let said = self.kept.iter().filter(|kept| kept.is_said());
-        said.map(|kept| &*kept.turn)
+        let with_messages = self.stored.iter().filter(|stored| stored.has_messages());
+        with_messages.map(|stored| &*stored.turn)
     }
 }
 
-impl Kept {
+impl StoredEntry {
     /// Returns `true` if the session log entry has messages. The entry of a turn that was given up has none.
-    pub(super) fn is_said(&self) -> bool {
+    pub(super) fn has_messages(&self) -> bool {
         !self.entry.messages().is_empty()
     }
 }
@@ -155,23 +162,23 @@ impl LogEntry {
 
     /// Shortens a session log entry that is too large for a store: only the first and the last message remain, with
     /// shortened text.
-    pub(super) fn fitting(self) -> Self {
+    pub(super) fn shortened(self) -> Self {
         let Self::Said { mut messages } = self else {
             return self;
         };
-        if written(&messages) <= ENTRY_BYTES {
+        if json_bytes(&messages) <= MAX_ENTRY_BYTES {
             return Self::Said { messages };
         }
         let last = messages.pop();
         messages.truncate(1);
         messages.extend(last);
         for message in &mut messages {
-            let mut most = TEXT_BYTES;
-            message.cut(most);
+            let mut limit = TEXT_BYTES;
+            message.cut(limit);
             // A text can be six times as long in JSON.
-            while most > 0 && written(message) > ENTRY_BYTES / 2 {
-                most /= 2;
-                message.cut(most);
+            while limit > 0 && json_bytes(message) > MAX_ENTRY_BYTES / 2 {
+                limit /= 2;
+                message.cut(limit);
             }
         }
         Self::Said { messages }
@@ -179,7 +186,7 @@ impl LogEntry {
 }
 
 /// Returns the size in bytes of a value as JSON, by which a store measures a breadcrumb.
-pub(in crate::workload) fn written(what: &impl Serialize) -> usize {
+pub(in crate::workload) fn json_bytes(value: &impl Serialize) -> usize {
     // The store rejects a value that cannot be serialized.
-    serde_json::to_string(what).map_or(0, |text| text.len())
+    serde_json::to_string(value).map_or(0, |text| text.len())
 }

@@ -1,20 +1,20 @@
 //! Sessions: logs of messages in the store.
 
+mod binding;
 mod compact;
-mod held;
 mod log;
 pub(super) mod replay;
 
 pub use log::{Log, LogEntry};
 
-pub(super) use compact::compacted;
-pub(super) use log::written;
+pub(super) use compact::compact_log;
+pub(super) use log::json_bytes;
 
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch, Selector};
 use crate::session_log::{ENTRY, HEAD, SessionError, SessionLogs, digest, log_tag, parts_tag};
 use crate::store::{BreadcrumbStore, Commit, Query, StoreError, Write};
 use crate::workflow::StepPath;
-use log::{About, Kept, MOST_ENTRIES};
+use log::{HeadFields, MAX_ENTRIES, StoredEntry};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -69,7 +69,7 @@ pub struct Conversation {
     scope: StepPath,
     /// ID of the session log at the start of the turn. The logs of the agents belong to this session log. After the
     /// deletion of this log, this handle adds nothing.
-    held: Option<BreadcrumbId>,
+    bound_log: Option<BreadcrumbId>,
 }
 
 impl SessionStore {
@@ -86,7 +86,7 @@ impl SessionStore {
             store: Arc::clone(&self.store),
             id: id.into(),
             scope: StepPath::new(""),
-            held: None,
+            bound_log: None,
         }
     }
 }
@@ -134,22 +134,24 @@ impl Conversation {
     /// Returns a [`SessionError`] if the store fails, a breadcrumb of the log is invalid, or the session was deleted
     /// during the turn of this handle.
     pub async fn load(&self) -> Result<Log, SessionError> {
-        let head = match self.placed().await? {
-            Some(placed) => placed.head().await?,
+        let head = match self.bound_to_current_log().await? {
+            Some(bound) => bound.head().await?,
             None => None,
         };
-        self.check_held(head.as_deref())?;
+        self.check_bound_log(head.as_deref())?;
         let Some(head) = head else {
             return Ok(Log::default());
         };
-        let about: About = self.read(&head.context)?;
-        let first = about.since.max(about.entries.saturating_sub(MOST_ENTRIES));
+        let head_fields: HeadFields = self.read(&head.context)?;
+        let first = head_fields
+            .since
+            .max(head_fields.entries.saturating_sub(MAX_ENTRIES));
         // Further entries may have been added in the meantime.
-        let most = (about.entries - first).saturating_add(16);
+        let limit = (head_fields.entries - first).saturating_add(16);
         let all = Selector::schema(ENTRY);
-        let mut kept = self.entries(head.id, all, most).await?;
-        kept.retain(|kept| (first..about.entries).contains(&kept.number));
-        Ok(Log::new((head.id, head.version), about, kept))
+        let mut stored = self.entries(head.id, all, limit).await?;
+        stored.retain(|stored| (first..head_fields.entries).contains(&stored.number));
+        Ok(Log::new((head.id, head.version), head_fields, stored))
     }
 
     /// Adds the entry of a turn to the conversation's log. Replaces all earlier entries of the turn.
@@ -180,32 +182,32 @@ impl Conversation {
         part: &str,
         entry: LogEntry,
     ) -> Result<(), SessionError> {
-        let session = match self.placed().await? {
-            Some(placed) => placed,
-            None => self.within(self.whole().begin().await?.0),
+        let session = match self.bound_to_current_log().await? {
+            Some(bound) => bound,
+            None => self.bound_to(self.session_conversation().create_log().await?.0),
         };
         if session.is_orphan().await? {
             return Err(self.deleted());
         }
         let head = match to.head {
             Some(head) => head,
-            None => session.begin().await?,
+            None => session.create_log().await?,
         };
-        let (number, turn) = (to.about.entries, digest(&[turn]));
-        let began = session.part_of().unwrap_or(head.0);
-        let kept = json!({
+        let (number, turn) = (to.head_fields.entries, digest(&[turn]));
+        let began = session.session_log_id().unwrap_or(head.0);
+        let context = json!({
             "session": &*self.id, "scope": self.scope, "began": began, "number": number,
-            "turn": turn, "part": part, "entry": entry.fitting(),
+            "turn": turn, "part": part, "entry": entry.shortened(),
         });
-        let kept = NewBreadcrumb::new(ENTRY)
+        let breadcrumb = NewBreadcrumb::new(ENTRY)
             .tags([tag_of_entries(head.0), parts_tag(&self.id)])
-            .context(as_text(kept));
-        let about = About {
+            .context(as_text(context));
+        let head_fields = HeadFields {
             entries: number + 1,
-            began: session.part_of(),
-            ..to.about.clone()
+            began: session.session_log_id(),
+            ..to.head_fields.clone()
         };
-        session.change(head, &about, Some(kept)).await?;
+        session.change(head, &head_fields, Some(breadcrumb)).await?;
         if session.is_orphan().await? {
             session.logs().sweep().await?;
             return Err(self.deleted());
@@ -217,35 +219,36 @@ impl Conversation {
     /// in the session's log `of`.
     pub(super) async fn load_child(&self, path: &StepPath, of: &Log) -> Result<Log, SessionError> {
         let mut log = self.child(path).load().await?;
-        let mut said: BTreeSet<String> = of.turns().map(str::to_owned).collect();
-        let unknown = log.turns().filter(|turn| !said.contains(*turn));
+        let mut known_turns: BTreeSet<String> = of.turns().map(str::to_owned).collect();
+        let unknown = log.turns().filter(|turn| !known_turns.contains(*turn));
         let unknown: Vec<&str> = unknown.collect();
         // Turns of entries that are no longer read need a query.
         if let Some((head, _)) = of.head
-            && !(unknown.is_empty() || of.is_whole())
+            && !(unknown.is_empty() || of.is_complete())
         {
             let entries = Selector::schema(ENTRY).matching("$.turn", "in", unknown);
-            let found = self.entries(head, entries, MOST_ENTRIES).await?;
-            said.extend(
+            let found = self.entries(head, entries, MAX_ENTRIES).await?;
+            known_turns.extend(
                 found
                     .into_iter()
-                    .filter(Kept::is_said)
-                    .map(|kept| kept.turn),
+                    .filter(StoredEntry::has_messages)
+                    .map(|stored| stored.turn),
             );
         }
-        log.kept.retain(|kept| said.contains(&kept.turn));
+        log.stored
+            .retain(|stored| known_turns.contains(&stored.turn));
         Ok(log)
     }
 
-    /// Returns the newest entries of a session log that match `which`, in any order and at most `most`.
+    /// Returns the newest entries of a session log that match `selector`, in any order and at most `limit`.
     async fn entries(
         &self,
         head: BreadcrumbId,
-        which: Selector,
-        most: u64,
-    ) -> Result<Vec<Kept>, SessionError> {
-        let mut query = Query::new(which.all_tags([tag_of_entries(head)]));
-        query.limit = usize::try_from(most).unwrap_or(usize::MAX);
+        selector: Selector,
+        limit: u64,
+    ) -> Result<Vec<StoredEntry>, SessionError> {
+        let mut query = Query::new(selector.all_tags([tag_of_entries(head)]));
+        query.limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let found = self.store.search(&query).await;
         let found = found.map_err(|error| self.failed(error))?;
         found
@@ -259,12 +262,12 @@ impl Conversation {
     async fn change(
         &self,
         (id, version): (BreadcrumbId, u64),
-        about: &About,
-        add: Option<NewBreadcrumb>,
+        head_fields: &HeadFields,
+        entry: Option<NewBreadcrumb>,
     ) -> Result<Option<(BreadcrumbId, u64)>, SessionError> {
-        let patch = Patch::default().context(self.about(about));
+        let patch = Patch::default().context(self.head_context(head_fields));
         let mut writes = vec![Write::Update { id, version, patch }];
-        writes.extend(add.map(Write::Create));
+        writes.extend(entry.map(Write::Create));
         let committed = self.store.commit(Commit::from(writes)).await;
         let committed = committed.map_err(|error| self.failed(error))?;
         let head = committed.written.first();
@@ -273,20 +276,20 @@ impl Conversation {
 
     /// Creates the session log. Two concurrent calls both return the older log. Returns version 1, so that a log with
     /// entries of another writer causes a conflict.
-    async fn begin(&self) -> Result<(BreadcrumbId, u64), SessionError> {
+    async fn create_log(&self) -> Result<(BreadcrumbId, u64), SessionError> {
         if let Some(head) = self.head().await? {
-            self.check_held(Some(&head))?;
+            self.check_bound_log(Some(&head))?;
             return Ok((head.id, 1));
         }
-        let about = self.about(&About {
-            began: self.part_of(),
-            ..About::default()
+        let context = self.head_context(&HeadFields {
+            began: self.session_log_id(),
+            ..HeadFields::default()
         });
         let mut new = NewBreadcrumb::new(HEAD)
             .title(format!("Session {}", self.id))
             .tag(self.tag())
-            .context(about);
-        if !self.is_whole() {
+            .context(context);
+        if !self.is_whole_session() {
             new = new.tag(parts_tag(&self.id));
         }
         let commit = Commit::from(vec![Write::Create(new)]);
@@ -310,17 +313,17 @@ impl Conversation {
             .min_by_key(|head| (head.created_at, head.id)))
     }
 
-    fn about(&self, about: &About) -> Json {
+    fn head_context(&self, head_fields: &HeadFields) -> Json {
         as_text(json!({
-            "session": &*self.id, "scope": self.scope, "began": about.began, "entries": about.entries,
-            "since": about.since, "summary": about.summary,
+            "session": &*self.id, "scope": self.scope, "began": head_fields.began, "entries": head_fields.entries,
+            "since": head_fields.since, "summary": head_fields.summary,
         }))
     }
 
     /// Returns the tag of the session log's head breadcrumb. For an agent, the tag contains the ID of the session's
     /// log, so that a new session has new logs.
     fn tag(&self) -> String {
-        log_tag(&self.id, self.scope.as_str(), self.part_of())
+        log_tag(&self.id, self.scope.as_str(), self.session_log_id())
     }
 
     /// Returns a handle to all logs of this session in the store.

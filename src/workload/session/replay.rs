@@ -5,9 +5,9 @@ use crate::agent::{ChatMessage, Speaker};
 /// Removes unanswered tool calls, and tool results without a call, from the messages of a conversation. Model providers
 /// reject such messages.
 pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
-    let mut kept: Vec<ChatMessage> = Vec::with_capacity(messages.len());
-    let mut rest = messages.into_iter().peekable();
-    while let Some(mut message) = rest.next() {
+    let mut valid: Vec<ChatMessage> = Vec::with_capacity(messages.len());
+    let mut remaining = messages.into_iter().peekable();
+    while let Some(mut message) = remaining.next() {
         match message.speaker {
             // The call of this result does not directly precede it.
             Speaker::Tool => continue,
@@ -15,13 +15,13 @@ pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
         }
         let mut results = Vec::new();
         if !message.tool_calls().is_empty() {
-            while let Some(result) = rest.next_if(|next| next.speaker == Speaker::Tool) {
+            while let Some(result) = remaining.next_if(|next| next.speaker == Speaker::Tool) {
                 results.push(result);
             }
         }
         let answers = |id: &str| {
-            let mut of = results.iter().filter(|result| result.call_id() == Some(id));
-            of.next().is_some() && of.next().is_none()
+            let mut matching = results.iter().filter(|result| result.call_id() == Some(id));
+            matching.next().is_some() && matching.next().is_none()
         };
         message.retain_calls(|call| answers(&call.id));
         let calls = message.tool_calls().into_iter();
@@ -38,25 +38,25 @@ pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
             called.iter().any(|called| called == id)
         });
         if !(message.says_nothing() && message.speaker == Speaker::Assistant) {
-            kept.push(message);
-            kept.append(&mut results);
+            valid.push(message);
+            valid.append(&mut results);
         }
     }
-    kept
+    valid
 }
 
-/// Returns at most the last `most` messages of a conversation, from the first message of a user on.
-pub(in crate::workload) fn last(mut messages: Vec<ChatMessage>, most: u64) -> Vec<ChatMessage> {
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let cut = messages.len().saturating_sub(most);
-    let mut kept = messages.split_off(cut);
+/// Returns at most the last `limit` messages of a conversation, from the first message of a user on.
+pub(in crate::workload) fn last(mut messages: Vec<ChatMessage>, limit: u64) -> Vec<ChatMessage> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let cut = messages.len().saturating_sub(limit);
+    let mut valid = messages.split_off(cut);
     if cut > 0 {
-        let first = kept
+        let first = valid
             .iter()
             .position(|message| message.speaker == Speaker::User);
-        kept.drain(..first.unwrap_or(kept.len()));
+        valid.drain(..first.unwrap_or(valid.len()));
     }
-    kept
+    valid
 }
 
 #[cfg(test)]
@@ -85,16 +85,16 @@ mod tests {
         #[test]
         fn each_call_that_is_shown_has_its_result_right_after_it(
             messages in prop::collection::vec(any_message(), 0..24),
-            most in 1_u64..20,
+            limit in 1_u64..20,
         ) {
-            for shown in [well_formed(messages.clone()), last(well_formed(messages), most)] {
+            for shown in [well_formed(messages.clone()), last(well_formed(messages), limit)] {
                 let mut open: Vec<&str> = Vec::new();
                 for message in &shown {
                     if message.speaker == Speaker::Tool {
                         let id = message.call_id().unwrap();
-                        let place = open.iter().position(|open| *open == id);
-                        prop_assert!(place.is_some(), "{shown:?}");
-                        open.remove(place.unwrap());
+                        let position = open.iter().position(|open| *open == id);
+                        prop_assert!(position.is_some(), "{shown:?}");
+                        open.remove(position.unwrap());
                     } else {
                         prop_assert!(open.is_empty(), "{shown:?}");
                         open = message.tool_calls().iter().map(|call| call.id.as_str()).collect();

@@ -13,14 +13,14 @@ fn session() -> Conversation {
     SessionStore::new(Arc::new(MemoryStore::default())).session("s-1")
 }
 
-fn said(text: &str) -> LogEntry {
+fn turn_entry(text: &str) -> LogEntry {
     let messages = vec![ChatMessage::user(text), ChatMessage::assistant(text)];
     LogEntry::Said { messages }
 }
 
 async fn add(session: &Conversation, turn: &str) {
     let log = session.load().await.unwrap();
-    session.append(&log, turn, said(turn)).await.unwrap();
+    session.append(&log, turn, turn_entry(turn)).await.unwrap();
 }
 
 fn texts(log: &Log) -> Vec<String> {
@@ -40,7 +40,7 @@ fn policy(compaction: &serde_json::Value) -> crate::workflow::Compaction {
 }
 
 /// Returns a callback that ignores the cost of summaries.
-fn nobody() -> HearCost {
+fn ignore_usage() -> HearCost {
     Arc::new(drop)
 }
 
@@ -51,8 +51,8 @@ async fn shortened(
     policy: &crate::workflow::Compaction,
     model: Option<Arc<dyn crate::agent::ChatModel>>,
 ) -> (Log, Option<WorkloadEventKind>) {
-    let (guardrails, by) = (Guardrails::default(), nobody());
-    let shorter = compacted(session, log, policy, model, &guardrails, &by);
+    let (guardrails, report_usage) = (Guardrails::default(), ignore_usage());
+    let shorter = compact_log(session, log, policy, model, &guardrails, &report_usage);
     shorter.await.unwrap()
 }
 
@@ -105,23 +105,23 @@ async fn the_usage_of_a_summary_is_reported() {
     let summary = ChatResponse::new("They counted.").with_usage(Usage::new(30, 4));
     let model = Arc::new(ScriptedModel::script([Ok(summary)]));
     let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
-    let heard: Arc<Mutex<Vec<Usage>>> = Arc::default();
-    let hears = Arc::clone(&heard);
-    let by: HearCost = Arc::new(move |usage| hears.lock().unwrap().push(usage));
+    let reported: Arc<Mutex<Vec<Usage>>> = Arc::default();
+    let reports = Arc::clone(&reported);
+    let report_usage: HearCost = Arc::new(move |usage| reports.lock().unwrap().push(usage));
 
     let log = session.load().await.unwrap();
-    compacted(
+    compact_log(
         &session,
         log,
         &policy,
         Some(model),
         &Guardrails::default(),
-        &by,
+        &report_usage,
     )
     .await
     .unwrap();
 
-    assert_eq!(*heard.lock().unwrap(), [Usage::new(30, 4)]);
+    assert_eq!(*reported.lock().unwrap(), [Usage::new(30, 4)]);
 }
 
 #[tokio::test]
@@ -206,8 +206,8 @@ async fn a_turn_that_is_too_large_only_as_json_is_saved() {
         ];
 
         let empty = session.load().await.unwrap();
-        let said = LogEntry::Said { messages };
-        session.append(&empty, "one", said).await.unwrap();
+        let entry = LogEntry::Said { messages };
+        session.append(&empty, "one", entry).await.unwrap();
 
         let shown = texts(&session.load().await.unwrap());
         assert_eq!(shown.len(), 2);
@@ -265,19 +265,19 @@ impl BreadcrumbStore for Racing {
 async fn an_entry_appended_during_a_session_deletion_is_removed() {
     let store = Racing::default();
     let session = SessionStore::new(Arc::new(store.clone())).session("s-1");
-    let (held, _) = session.held(Log::default()).await.unwrap();
-    let agent = held.child(&StepPath::new("main/0"));
+    let (bound, _) = session.bind(Log::default()).await.unwrap();
+    let agent = bound.child(&StepPath::new("main/0"));
     let log = agent.load().await.unwrap();
 
     store.deletes.store(true, Ordering::SeqCst);
-    let added = agent.append(&log, "one", said("one")).await;
+    let added = agent.append(&log, "one", turn_entry("one")).await;
 
     assert!(
         matches!(added, Err(SessionError::Deleted { .. })),
         "{added:?}"
     );
     for schema in [HEAD, ENTRY] {
-        let left = Query::new(Selector::schema(schema));
-        assert_eq!(store.search(&left).await.unwrap(), []);
+        let remaining = Query::new(Selector::schema(schema));
+        assert_eq!(store.search(&remaining).await.unwrap(), []);
     }
 }

@@ -186,7 +186,7 @@ impl Shared {
                         .with_from_user(is_text(message)),
                     added: log.added(),
                     resumed: Some(state.clone()),
-                    session: session.held(log).await?.0,
+                    session: session.bind(log).await?.0,
                 }))
             }
             (What::Resume, Some(LogEntry::Said { .. }) | None) => Ok(Err(not_suspended())),
@@ -207,7 +207,7 @@ impl Shared {
                     trigger,
                     added: log.added(),
                     resumed: None,
-                    session: session.held(log).await?.0,
+                    session: session.bind(log).await?.0,
                 }))
             }
         }

@@ -32,42 +32,44 @@ impl SessionStore {
 }
 
 impl Conversation {
-    /// Reads the session log for a turn. `is_begun` is `true` if a turn resumes or is part of another turn: a missing
+    /// Reads the session log for a turn. `is_continued` is `true` if a turn resumes or is part of another turn: a missing
     /// log was deleted then.
-    pub(in crate::workload) async fn taken_up(
+    pub(in crate::workload) async fn open_for_turn(
         &self,
-        is_begun: bool,
+        is_continued: bool,
     ) -> Result<(Self, Log), SessionError> {
         let log = self.load().await?;
-        match log.head.is_none() && is_begun {
+        match log.head.is_none() && is_continued {
             true => Err(self.deleted()),
-            false => self.held(log).await,
+            false => self.bind(log).await,
         }
     }
 
     /// Binds a session handle to the session log of a turn, and creates an empty log if the session has none. After the
     /// deletion of the session, the returned handle and its clones read and add nothing.
-    pub(in crate::workload) async fn held(
+    pub(in crate::workload) async fn bind(
         &self,
         mut log: Log,
     ) -> Result<(Self, Log), SessionError> {
         let head = match log.head {
             Some(head) => head,
-            None => self.begin().await?,
+            None => self.create_log().await?,
         };
         log.head = Some(head);
-        let held = Some(head.0);
+        let bound_log = Some(head.0);
         let session = Self {
-            held,
+            bound_log,
             ..self.clone()
         };
         Ok((session, log))
     }
 
     /// Checks that the session still has the log with which the turn started.
-    pub(super) fn check_held(&self, head: Option<&Breadcrumb>) -> Result<(), SessionError> {
-        match (self.held, head) {
-            (Some(held), head) if self.is_whole() && head.is_none_or(|head| head.id != held) => {
+    pub(super) fn check_bound_log(&self, head: Option<&Breadcrumb>) -> Result<(), SessionError> {
+        match (self.bound_log, head) {
+            (Some(bound_log), head)
+                if self.is_whole_session() && head.is_none_or(|head| head.id != bound_log) =>
+            {
                 Err(self.deleted())
             }
             (Some(_) | None, _) => Ok(()),
@@ -77,49 +79,49 @@ impl Conversation {
     /// Returns `true` if this is an agent's conversation, and the session of the conversation was deleted during the
     /// turn.
     pub(super) async fn is_orphan(&self) -> Result<bool, SessionError> {
-        match self.part_of() {
-            Some(held) => Ok(!self.logs().has(held).await?),
+        match self.session_log_id() {
+            Some(bound_log) => Ok(!self.logs().has(bound_log).await?),
             None => Ok(false),
         }
     }
 
     /// Returns `true` if this is the conversation of a whole session, and `false` if it is the conversation of one
     /// agent in a session.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(super) fn is_whole_session(&self) -> bool {
         self.scope.as_str().is_empty()
     }
 
     /// Returns the ID of the session log to which this agent's conversation belongs. Returns `None` for the
     /// conversation of a whole session.
-    pub(super) fn part_of(&self) -> Option<BreadcrumbId> {
-        self.held.filter(|_| !self.is_whole())
+    pub(super) fn session_log_id(&self) -> Option<BreadcrumbId> {
+        self.bound_log.filter(|_| !self.is_whole_session())
     }
 
     /// Returns a handle to the session of an agent's conversation. The handle is not bound to the session log of a
     /// turn.
-    pub(super) fn whole(&self) -> Self {
+    pub(super) fn session_conversation(&self) -> Self {
         Self {
             scope: StepPath::new(""),
-            held: None,
+            bound_log: None,
             ..self.clone()
         }
     }
 
     /// Returns this agent's conversation, bound to the session log `head`.
-    pub(super) fn within(&self, head: BreadcrumbId) -> Self {
+    pub(super) fn bound_to(&self, head: BreadcrumbId) -> Self {
         Self {
-            held: Some(head),
+            bound_log: Some(head),
             ..self.clone()
         }
     }
 
     /// Returns an agent's conversation, bound to the current log of the session. A session, or a conversation that is
     /// already bound, is returned unchanged. `None` if the session has no log.
-    pub(super) async fn placed(&self) -> Result<Option<Self>, SessionError> {
-        if self.is_whole() || self.held.is_some() {
+    pub(super) async fn bound_to_current_log(&self) -> Result<Option<Self>, SessionError> {
+        if self.is_whole_session() || self.bound_log.is_some() {
             return Ok(Some(self.clone()));
         }
-        let head = self.whole().head().await?;
-        Ok(head.map(|head| self.within(head.id)))
+        let head = self.session_conversation().head().await?;
+        Ok(head.map(|head| self.bound_to(head.id)))
     }
 }
