@@ -107,7 +107,7 @@ impl AgentExecutor {
             ) else {
                 continue;
             };
-            let answered = agents::said_text(&answered);
+            let answered = agents::answer_text(&answered);
             let said = match words_of(&said) {
                 Some(words) if !is_data => ChatMessage::user(words),
                 Some(_) | None => ChatMessage::data(said),

@@ -12,7 +12,7 @@ use crate::model::display_text;
 use serde_json::Value;
 
 /// Returns the answer of an agent in a response: its output, otherwise its message, otherwise the whole context.
-pub(crate) fn said(context: &Value) -> Value {
+pub(crate) fn answer_value(context: &Value) -> Value {
     let message = context.get("message").and_then(Value::as_str);
     match (context.get("output"), message) {
         (Some(output), _) => output.clone(),
@@ -23,8 +23,8 @@ pub(crate) fn said(context: &Value) -> Value {
 }
 
 /// Returns the answer of an agent in a response as text: a string as it is, and any other value as JSON.
-pub(crate) fn said_text(context: &Value) -> String {
-    display_text(&said(context))
+pub(crate) fn answer_text(context: &Value) -> String {
+    display_text(&answer_value(context))
 }
 
 fn without_creator(context: &Value) -> Value {

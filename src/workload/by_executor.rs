@@ -1,7 +1,7 @@
 use super::cx::{RunCx, WorkloadMessage};
 use super::event::WorkloadEventKind;
 use super::stream::EventStream;
-use super::telling::{Outer, PARENT};
+use super::turn_emitter::{OuterRun, PARENT_TAG};
 use super::{Definition, Meta, Workload};
 use crate::error::BoxError;
 use crate::executor::{
@@ -23,17 +23,17 @@ use tokio::time::sleep;
 
 /// Maximum delay before a turn checks its inner executor run again. The inner run is suspended, paused, or held by
 /// another worker.
-const LOOKS: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maximum time for which a turn stays active while its inner executor run waits. A run that yields to another attempt
 /// waits for less. For a longer wait, the turn is suspended too. Clocks may differ by about this much.
-const SOON: Duration = Duration::from_secs(1);
+const MAX_ACTIVE_WAIT: Duration = Duration::from_secs(1);
 
 /// Minimum delay before a turn continues its inner executor run after this run has yielded.
-const PAUSE: Duration = Duration::from_millis(1);
+const MIN_DELAY: Duration = Duration::from_millis(1);
 
 /// Version number of each trigger breadcrumb that a workload run writes for its inner executor.
-const FIRST: u64 = 1;
+const TRIGGER_VERSION: u64 = 1;
 
 /// Definition that runs any executor as a workload. Each message is written to the store as a trigger of the executor,
 /// and the executor's response is the output of the run.
@@ -139,7 +139,7 @@ impl Definition for ExecutorDefinition {
         _: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<Box<dyn Workload>, BoxError> {
-        Ok(Box::new(ByExecutor {
+        Ok(Box::new(ExecutorWorkload {
             store: Arc::clone(store),
             executor: Arc::clone(&self.executor),
             schema: self.schema.clone(),
@@ -176,7 +176,7 @@ impl WorkloadMessage {
     }
 }
 
-struct ByExecutor {
+struct ExecutorWorkload {
     /// Store in which a workload run writes the trigger for the inner executor.
     store: Arc<dyn BreadcrumbStore>,
     executor: Arc<dyn UniversalExecutor>,
@@ -184,13 +184,13 @@ struct ByExecutor {
 }
 
 #[async_trait]
-impl Workload for ByExecutor {
+impl Workload for ExecutorWorkload {
     fn run(&mut self, cx: RunCx, message: Option<WorkloadMessage>) -> EventStream<'_> {
         let stream = cx.clone();
         stream.stream(async move {
             match self.work(&cx, message.unwrap_or_default()).await {
                 Ok(end) => end,
-                Err(error) => cx.broken(error),
+                Err(error) => cx.fail(error),
             }
         })
     }
@@ -200,7 +200,7 @@ impl Workload for ByExecutor {
     }
 }
 
-impl ByExecutor {
+impl ExecutorWorkload {
     async fn work(
         &self,
         cx: &RunCx,
@@ -208,15 +208,15 @@ impl ByExecutor {
     ) -> Result<WorkloadEventKind, BoxError> {
         let trigger = self.trigger(cx, &message).await?;
         let outcome = self.process(cx, &trigger).await?;
-        let waits = |until: Timestamp| WorkloadEventKind::Suspended {
+        let suspended = |until: Timestamp| WorkloadEventKind::Suspended {
             wake: Wake::at(until),
             state: json!({"trigger": trigger.id}).into(),
         };
-        let soon = cx.context().now() + LOOKS;
+        let next_check = cx.context().now() + CHECK_INTERVAL;
         Ok(match outcome {
-            Outcome::Responded { written } => self.end_of(cx, &written).await?,
+            Outcome::Responded { written } => self.last_event(cx, &written).await?,
             Outcome::AlreadyDone { state, written } => match state {
-                RunState::Done => self.end_of(cx, &written).await?,
+                RunState::Done => self.last_event(cx, &written).await?,
                 RunState::Ready
                 | RunState::Running
                 | RunState::Suspended
@@ -226,12 +226,15 @@ impl ByExecutor {
                     WorkloadEventKind::failed("not_done", format!("executor run ended as {state}"))
                 }
             },
-            Outcome::Suspended { until, .. } => waits(until.map_or(soon, |until| until.min(soon))),
-            Outcome::InProgress { until } => waits(until.min(soon)),
-            Outcome::Paused { .. } => waits(soon),
+            Outcome::Suspended { until, .. } => {
+                suspended(until.map_or(next_check, |until| until.min(next_check)))
+            }
+            Outcome::InProgress { until } => suspended(until.min(next_check)),
+            Outcome::Paused { .. } => suspended(next_check),
             Outcome::Failed { class, written } => {
-                let told = self.told(cx, &written).await?;
-                let message = told.unwrap_or_else(|| format!("executor run failed: {class}"));
+                let failure_message = self.failure_message(cx, &written).await?;
+                let message =
+                    failure_message.unwrap_or_else(|| format!("executor run failed: {class}"));
                 WorkloadEventKind::failed("executor_failed", message)
             }
             Outcome::Gone => {
@@ -241,7 +244,7 @@ impl ByExecutor {
                 );
                 WorkloadEventKind::failed("gone", message)
             }
-            Outcome::Superseded => self.changed(),
+            Outcome::Superseded => self.changed_event(),
             Outcome::Unmatched | Outcome::ContextNoted | Outcome::OwnBreadcrumb => {
                 let executor = self.executor.id();
                 let message = format!(
@@ -260,25 +263,27 @@ impl ByExecutor {
     async fn process(&self, cx: &RunCx, trigger: &Breadcrumb) -> Result<Outcome, BoxError> {
         // Only the version that this run wrote counts, even if another writer changed the breadcrumb since.
         let mut event = Event::created(trigger);
-        event.version = FIRST;
+        event.version = TRIGGER_VERSION;
         loop {
-            let outer = Outer {
+            let outer_run = OuterRun {
                 run: Some(cx.run().into()),
-                sink: cx.outlet.listeners.clone(),
+                sink: cx.emitter.listeners.clone(),
             };
-            let outcome = outer.around(self.executor.process_event(&event)).await?;
+            let outcome = outer_run
+                .around(self.executor.process_event(&event))
+                .await?;
             let Outcome::Suspended {
                 until: Some(until), ..
             } = &outcome
             else {
                 return Ok(outcome);
             };
-            let rest = until.since(cx.context().now());
-            if rest > SOON || cx.context().deadline().is_some() {
+            let remaining = until.since(cx.context().now());
+            if remaining > MAX_ACTIVE_WAIT || cx.context().deadline().is_some() {
                 return Ok(outcome);
             }
             // The minimum delay prevents a busy loop, however far the clocks differ.
-            sleep(rest.max(PAUSE)).await;
+            sleep(remaining.max(MIN_DELAY)).await;
         }
     }
 
@@ -303,7 +308,7 @@ impl ByExecutor {
             return Ok(written);
         }
         let mut new = message.breadcrumb(&self.schema).tag(turn);
-        let parent = format!("{PARENT}{}", cx.run());
+        let parent = format!("{PARENT_TAG}{}", cx.run());
         if parent.len() <= Breadcrumb::MAX_TAG_BYTES {
             new = new.tag(parent);
         }
@@ -320,7 +325,7 @@ impl ByExecutor {
             }
             None => {
                 // The store counts this write as a write from outside.
-                if !has_words(context, &message.content).await? {
+                if !is_user_text(context, &message.content).await? {
                     new = new.tag(DATA_TAG);
                 }
                 store.create(new).await?
@@ -329,7 +334,7 @@ impl ByExecutor {
     }
 
     /// Returns the last event of a workload run. `written` lists the breadcrumbs that the inner executor run wrote.
-    async fn end_of(
+    async fn last_event(
         &self,
         cx: &RunCx,
         written: &[BreadcrumbId],
@@ -342,8 +347,8 @@ impl ByExecutor {
         let written = store.get(*last).await?;
         let creator = written.context.get("creator");
         let answered = creator.and_then(|creator| creator.get("trigger_version")?.as_u64());
-        if answered.is_some_and(|version| version != FIRST) {
-            return Ok(self.changed());
+        if answered.is_some_and(|version| version != TRIGGER_VERSION) {
+            return Ok(self.changed_event());
         }
         // Later turns of the session show the result to models.
         let shown = match cx.context().shown(&written, store).await {
@@ -353,17 +358,17 @@ impl ByExecutor {
             }
             Err(error) => return Err(error.into()),
         };
-        let said = agents::said(&shown);
+        let answer = agents::answer_value(&shown);
         if written.context.text("status") == Some("error") {
-            let message = display_text(&said);
+            let message = display_text(&answer);
             return Ok(WorkloadEventKind::failed("executor_failed", message));
         }
         Ok(WorkloadEventKind::Final {
-            output: said.into(),
+            output: answer.into(),
         })
     }
 
-    fn changed(&self) -> WorkloadEventKind {
+    fn changed_event(&self) -> WorkloadEventKind {
         let executor = self.executor.id();
         let message = format!(
             "{} for executor {executor} was changed by another writer before the executor answered it",
@@ -373,7 +378,11 @@ impl ByExecutor {
     }
 
     /// Returns the message that a failed executor wrote in its response, or `None` if there is no such message.
-    async fn told(&self, cx: &RunCx, written: &[BreadcrumbId]) -> Result<Option<String>, BoxError> {
+    async fn failure_message(
+        &self,
+        cx: &RunCx,
+        written: &[BreadcrumbId],
+    ) -> Result<Option<String>, BoxError> {
         let Some(first) = written.first() else {
             return Ok(None);
         };
@@ -391,7 +400,7 @@ impl ByExecutor {
 ///
 /// # Errors
 /// [`ContextError::Store`] if the store cannot read its records.
-async fn has_words(context: &ExecutionContext, text: &Json) -> Result<bool, ContextError> {
-    let words = words_of(&context.trigger().context);
-    Ok(words.is_some() && words == text.as_str() && context.is_from_user().await?)
+async fn is_user_text(context: &ExecutionContext, text: &Json) -> Result<bool, ContextError> {
+    let user_text = words_of(&context.trigger().context);
+    Ok(user_text.is_some() && user_text == text.as_str() && context.is_from_user().await?)
 }

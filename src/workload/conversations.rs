@@ -18,19 +18,19 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Maximum size in bytes of one saved tool result. A session saves tool results for its later turns.
-const RESULT: usize = 16 << 10;
+const MAX_RESULT_BYTES: usize = 16 << 10;
 
 /// Maximum size in bytes of the saved tool calls and results of a running agent. The newest are retained. They are
 /// saved next to the provider's conversation, and a log entry has room for them with the question and the answer.
-const SAID: usize = 256 << 10;
+const MAX_TOOL_MESSAGES_BYTES: usize = 256 << 10;
 
 /// Maximum number of attempts to add the answer of an agent to its conversation. If several answers are added at the
 /// same time, one of them succeeds with each attempt.
-const TRIES: usize = 64;
+const APPEND_ATTEMPTS: usize = 64;
 
 /// The conversations of the agents in one workload run.
 #[derive(Clone)]
-pub(super) struct Talk {
+pub(super) struct RunConversations {
     session: Conversation,
     cx: RunCx,
     assembly: Arc<Assembly>,
@@ -43,7 +43,7 @@ pub(super) struct Talk {
     user_message: Option<Arc<str>>,
 }
 
-impl Talk {
+impl RunConversations {
     pub(super) fn new(
         session: Conversation,
         cx: RunCx,
@@ -66,11 +66,15 @@ impl Talk {
 
     /// Returns the earlier messages that an agent receives: the session's conversation, then the agent's own
     /// conversation. `history` limits their number.
-    async fn shown(&self, path: &StepPath, history: History) -> Result<Vec<ChatMessage>, BoxError> {
-        let most = match history {
+    async fn earlier_messages(
+        &self,
+        path: &StepPath,
+        history: History,
+    ) -> Result<Vec<ChatMessage>, BoxError> {
+        let limit = match history {
             History::None => return Ok(Vec::new()),
             History::All => u64::MAX,
-            History::Last(most) => most,
+            History::Last(limit) => limit,
         };
         let log = self.session.load().await?;
         let own = match self.is_speaker(path) {
@@ -82,7 +86,7 @@ impl Talk {
             let child = self.session.child(path);
             shown.extend(self.messages(&child, own, path).await?);
         }
-        Ok(replay::last(shown, most))
+        Ok(replay::last(shown, limit))
     }
 
     async fn messages(
@@ -92,35 +96,36 @@ impl Talk {
         path: &StepPath,
     ) -> Result<Vec<ChatMessage>, BoxError> {
         // After a crash, a turn starts from the same messages as its first attempt, without a compaction.
-        let is_again = log.turns().any(|turn| turn == self.turn);
+        let is_repeated = log.turns().any(|turn| turn == self.turn);
         let policy = self.assembly.workflow().policies.compaction.as_ref();
-        let Some(policy) = policy.filter(|_| !is_again) else {
+        let Some(policy) = policy.filter(|_| !is_repeated) else {
             return Ok(log.without(&self.turn).messages());
         };
         let (model, guardrails) = (self.assembly.summariser(), self.assembly.guardrails());
-        let (outlet, at) = (self.cx.outlet.clone(), path.clone());
-        let by: HearCost = Arc::new(move |usage| {
-            outlet.tell(&at, WorkloadEventKind::Asked);
-            outlet.tell(&at, WorkloadEventKind::Usage(usage));
+        let (emitter, at) = (self.cx.emitter.clone(), path.clone());
+        let report_usage: HearCost = Arc::new(move |usage| {
+            emitter.emit(&at, WorkloadEventKind::Asked);
+            emitter.emit(&at, WorkloadEventKind::Usage(usage));
         });
-        let (log, event) = compact_log(session, log, policy, model, guardrails, &by).await?;
+        let (log, event) =
+            compact_log(session, log, policy, model, guardrails, &report_usage).await?;
         if let Some(event) = event {
-            self.cx.outlet.tell(path, event);
+            self.cx.emitter.emit(path, event);
         }
         Ok(log.messages())
     }
 }
 
 #[async_trait]
-impl Conversations for Talk {
+impl Conversations for RunConversations {
     fn around(
         &self,
         path: &StepPath,
         history: History,
         provider: Arc<dyn Provider>,
     ) -> Arc<dyn Provider> {
-        Arc::new(Remembering {
-            talk: self.clone(),
+        Arc::new(HistoryProvider {
+            conversations: self.clone(),
             path: path.clone(),
             history,
             provider,
@@ -128,32 +133,37 @@ impl Conversations for Talk {
     }
 
     async fn answered(&self, path: &StepPath, answered: Answered<'_>) -> Result<(), BoxError> {
-        let made = match answered.session {
-            Some(saved) => saved.parse::<Saved>().map_err(permanent)?.said,
+        let tool_messages = match answered.session {
+            Some(saved) => {
+                saved
+                    .parse::<SavedSession>()
+                    .map_err(permanent)?
+                    .tool_messages
+            }
             None => Vec::new(),
         };
         if self.is_speaker(path) {
-            self.cx.keep(made);
+            self.cx.set_tool_messages(tool_messages);
             return Ok(());
         }
-        let words = (answered.asked.as_str(), self.user_message.as_deref());
-        let asked = match words {
+        let texts = (answered.asked.as_str(), self.user_message.as_deref());
+        let question = match texts {
             // A text that another agent wrote is data, also if it repeats the user.
             (Some(input), Some(message)) if input == message && answered.request.is_empty() => {
                 ChatMessage::user(input)
             }
             (Some(_) | None, _) => ChatMessage::data(answered.asked.clone()),
         };
-        let mut messages = vec![asked];
-        messages.extend(made);
-        let answer = agents::said(answered.answer);
+        let mut messages = vec![question];
+        messages.extend(tool_messages);
+        let answer = agents::answer_value(answered.answer);
         messages.push(ChatMessage::assistant(display_text(&answer)));
         let session = self.session.child(path);
-        let said = LogEntry::Said { messages };
+        let entry = LogEntry::Said { messages };
         let (turn, part) = (self.cx.run(), answered.request);
-        for _ in 0..TRIES {
+        for _ in 0..APPEND_ATTEMPTS {
             let log = session.load().await?;
-            match session.add(&log, turn, part, said.clone()).await {
+            match session.add(&log, turn, part, entry.clone()).await {
                 Err(SessionError::Conflict { .. }) => {}
                 added => return Ok(added?),
             }
@@ -162,8 +172,8 @@ impl Conversations for Talk {
     }
 
     fn is_over(&self, error: &BoxError) -> bool {
-        let of_session = error.downcast_ref::<SessionError>();
-        of_session.is_some_and(|error| match error {
+        let session_error = error.downcast_ref::<SessionError>();
+        session_error.is_some_and(|error| match error {
             SessionError::Deleted { .. } | SessionError::Unreadable { .. } => true,
             SessionError::Conflict { .. } | SessionError::Store { .. } => false,
         })
@@ -171,16 +181,19 @@ impl Conversations for Talk {
 }
 
 /// A provider that adds the earlier messages of the session to the task of its agent.
-struct Remembering {
-    talk: Talk,
+struct HistoryProvider {
+    conversations: RunConversations,
     path: StepPath,
     history: History,
     provider: Arc<dyn Provider>,
 }
 
-impl Remembering {
+impl HistoryProvider {
     async fn with_history(&self, mut task: ProviderTask) -> Result<ProviderTask, BoxError> {
-        let shown = self.talk.shown(&self.path, self.history).await?;
+        let shown = self
+            .conversations
+            .earlier_messages(&self.path, self.history)
+            .await?;
         // After the author's instructions, before the context and the message to answer.
         let mut messages = task.messages.iter();
         let at = messages.position(|message| message.speaker != Speaker::System);
@@ -191,7 +204,7 @@ impl Remembering {
 }
 
 #[async_trait]
-impl Provider for Remembering {
+impl Provider for HistoryProvider {
     fn delivery(&self) -> ResultDelivery {
         self.provider.delivery()
     }
@@ -203,8 +216,11 @@ impl Provider for Remembering {
     async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError> {
         let task = self.with_history(task).await?;
         let inner = self.provider.start(task).await?;
-        let said = Vec::new();
-        Ok(Box::new(Remembered { inner, said }))
+        let tool_messages = Vec::new();
+        Ok(Box::new(RecordingSession {
+            inner,
+            tool_messages,
+        }))
     }
 
     async fn resume(
@@ -212,32 +228,39 @@ impl Provider for Remembering {
         task: ProviderTask,
         saved: Json,
     ) -> Result<Box<dyn ProviderSession>, BoxError> {
-        let Saved { inner, said } = saved.parse().map_err(permanent)?;
+        let SavedSession {
+            inner,
+            tool_messages,
+        } = saved.parse().map_err(permanent)?;
         let task = self.with_history(task).await?;
         let inner = self.provider.resume(task, inner).await?;
-        Ok(Box::new(Remembered { inner, said }))
+        Ok(Box::new(RecordingSession {
+            inner,
+            tool_messages,
+        }))
     }
 }
 
-/// The saved state of a `Remembered` provider session: the state of the inner session, and the messages with the
+/// The saved state of a `RecordingSession` provider session: the state of the inner session, and the messages with the
 /// agent's tool calls and their results.
 #[derive(Deserialize, Serialize)]
-struct Saved {
+struct SavedSession {
     inner: Json,
-    said: Vec<ChatMessage>,
+    #[serde(rename = "said")]
+    tool_messages: Vec<ChatMessage>,
 }
 
 /// A provider session, with the tool calls of its agent and their results.
-struct Remembered {
+struct RecordingSession {
     inner: Box<dyn ProviderSession>,
-    said: Vec<ChatMessage>,
+    tool_messages: Vec<ChatMessage>,
 }
 
 #[async_trait]
-impl ProviderSession for Remembered {
+impl ProviderSession for RecordingSession {
     async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
-        let said = self.inner.next().await?;
-        if let ProviderEvent::Calls { calls, answer, .. } = &said {
+        let event = self.inner.next().await?;
+        if let ProviderEvent::Calls { calls, answer, .. } = &event {
             let calls = calls.iter().map(|call| {
                 let arguments = match &call.arguments {
                     ToolArguments::Json(json) => json.to_string(),
@@ -251,33 +274,33 @@ impl ProviderSession for Remembered {
             };
             // Later turns see the calls and the final answer, not the remarks in between.
             message.parts.retain(|part| !matches!(part, Part::Text(_)));
-            self.said.push(message);
-            fit(&mut self.said, SAID);
+            self.tool_messages.push(message);
+            truncate(&mut self.tool_messages, MAX_TOOL_MESSAGES_BYTES);
         }
-        Ok(said)
+        Ok(event)
     }
 
     async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError> {
         let calls = self
-            .said
+            .tool_messages
             .iter()
             .rev()
             .find(|one| !one.tool_calls().is_empty());
         let calls = calls.cloned();
-        self.said.extend(results.iter().map(|result| {
-            let id = id_in(calls.as_ref(), &result.call_id.to_string());
+        self.tool_messages.extend(results.iter().map(|result| {
+            let id = model_call_id(calls.as_ref(), &result.call_id.to_string());
             match &result.answer {
                 Answer::Success(output) => {
                     let text = display_text(output);
-                    ChatMessage::tool_result(id, excerpt(&text, RESULT))
+                    ChatMessage::tool_result(id, excerpt(&text, MAX_RESULT_BYTES))
                 }
                 Answer::Error { code, message } => {
                     let text = format!("{code}: {message}");
-                    ChatMessage::tool_error(id, excerpt(&text, RESULT))
+                    ChatMessage::tool_error(id, excerpt(&text, MAX_RESULT_BYTES))
                 }
             }
         }));
-        fit(&mut self.said, SAID);
+        truncate(&mut self.tool_messages, MAX_TOOL_MESSAGES_BYTES);
         self.inner.deliver(results).await
     }
 
@@ -294,9 +317,9 @@ impl ProviderSession for Remembered {
     }
 
     fn save(&self) -> Result<Json, BoxError> {
-        let saved = Saved {
+        let saved = SavedSession {
             inner: self.inner.save()?,
-            said: self.said.clone(),
+            tool_messages: self.tool_messages.clone(),
         };
         Ok(Json::from_text(serde_json::to_string(&saved)?)?)
     }
@@ -304,7 +327,7 @@ impl ProviderSession for Remembered {
 
 /// Converts a tool call ID of the run to the ID in the model's answer. The run's ID is the number of the answer, a
 /// colon and the ID in the answer.
-fn id_in(answer: Option<&ChatMessage>, id: &str) -> String {
+fn model_call_id(answer: Option<&ChatMessage>, id: &str) -> String {
     let calls = answer.map(ChatMessage::tool_calls).unwrap_or_default();
     let has = |id: &str| calls.iter().any(|call| call.id == id);
     match id.split_once(':') {
@@ -315,17 +338,17 @@ fn id_in(answer: Option<&ChatMessage>, id: &str) -> String {
 
 /// Removes the oldest messages of an agent until the rest has at most `most` bytes. The results of a removed call are
 /// removed too.
-fn fit(said: &mut Vec<ChatMessage>, most: usize) {
-    let mut size: usize = said.iter().map(json_bytes).sum();
-    let mut left_out = 0;
-    for message in &*said {
-        if size <= most && message.speaker != Speaker::Tool {
+fn truncate(messages: &mut Vec<ChatMessage>, limit: usize) {
+    let mut size: usize = messages.iter().map(json_bytes).sum();
+    let mut removed = 0;
+    for message in &*messages {
+        if size <= limit && message.speaker != Speaker::Tool {
             break;
         }
         size = size.saturating_sub(json_bytes(message));
-        left_out += 1;
+        removed += 1;
     }
-    said.drain(..left_out);
+    messages.drain(..removed);
 }
 
 #[cfg(test)]
@@ -343,10 +366,14 @@ mod tests {
         };
         let all: Vec<ChatMessage> = (0..10).flat_map(round).collect();
 
-        for (most, kept) in [(usize::MAX, 10), (5_000, 4), (1_300, 1), (500, 0)] {
-            let mut said = all.clone();
-            fit(&mut said, most);
-            assert_eq!(said, all.get(20 - 2 * kept..).unwrap_or_default(), "{most}");
+        for (limit, retained) in [(usize::MAX, 10), (5_000, 4), (1_300, 1), (500, 0)] {
+            let mut messages = all.clone();
+            truncate(&mut messages, limit);
+            assert_eq!(
+                messages,
+                all.get(20 - 2 * retained..).unwrap_or_default(),
+                "{limit}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::event::WorkloadEventKind;
 use super::session::Conversation;
 use super::sink::Sink;
-use super::stream::{EventStream, Outlet};
+use super::stream::{EventStream, RunEmitter};
 use crate::agent;
 use crate::error::BoxError;
 use crate::executor::ExecutionContext;
@@ -35,10 +35,10 @@ pub struct WorkloadMessage {
     pub(super) flow: Option<String>,
     /// If `true`, the progress of the run that the message starts is stored as breadcrumbs.
     #[serde(skip)]
-    pub(super) tells: bool,
+    pub(super) stores_progress: bool,
     /// The text that the user wrote, if the message content consists of more than this text.
     #[serde(skip)]
-    pub(super) words: Option<String>,
+    pub(super) user_text: Option<String>,
 }
 
 impl WorkloadMessage {
@@ -88,8 +88,8 @@ pub struct RunCx {
     context: ExecutionContext,
     session: Option<Conversation>,
     run: Arc<str>,
-    pub(super) outlet: Outlet,
-    said: Arc<Mutex<Vec<agent::ChatMessage>>>,
+    pub(super) emitter: RunEmitter,
+    tool_messages: Arc<Mutex<Vec<agent::ChatMessage>>>,
     /// The error that ended the workload run, or `None` if the workload itself reported the end.
     cause: Arc<Mutex<Option<BoxError>>>,
 }
@@ -103,11 +103,11 @@ impl RunCx {
     pub fn new(run: impl Into<Arc<str>>, context: ExecutionContext) -> Self {
         let run = run.into();
         Self {
-            outlet: Outlet::new(Arc::clone(&run), None),
+            emitter: RunEmitter::new(Arc::clone(&run), None),
             context,
             session: None,
             run,
-            said: Arc::default(),
+            tool_messages: Arc::default(),
             cause: Arc::default(),
         }
     }
@@ -115,13 +115,13 @@ impl RunCx {
     /// Sets the outer run within which this workload run was started.
     #[must_use]
     pub fn parent(mut self, run: impl Into<Arc<str>>) -> Self {
-        self.outlet = Outlet::new(Arc::clone(&self.run), Some(run.into()));
+        self.emitter = RunEmitter::new(Arc::clone(&self.run), Some(run.into()));
         self
     }
 
     /// Sets the listeners for the events of the runs that this workload run starts.
     pub(super) fn listeners(mut self, sink: Sink) -> Self {
-        self.outlet.listeners = sink;
+        self.emitter.listeners = sink;
         self
     }
 
@@ -160,7 +160,7 @@ impl RunCx {
     /// If the future is dropped while it waits, the event is not emitted.
     pub async fn tell(&self, path: &StepPath, kind: WorkloadEventKind) {
         if !kind.is_end() && !kind.begins() {
-            self.outlet.tell_in_turn(path, kind).await;
+            self.emitter.emit_with_backpressure(path, kind).await;
         }
     }
 
@@ -181,30 +181,38 @@ impl RunCx {
         &self,
         work: impl Future<Output = WorkloadEventKind> + Send + 'w,
     ) -> EventStream<'w> {
-        EventStream::new(self.outlet.clone(), work)
+        EventStream::new(self.emitter.clone(), work)
     }
 
     /// Stores the run's tool calls and their results, to be saved in the session between the user's message and the
     /// answer.
-    pub(super) fn keep(&self, messages: Vec<agent::ChatMessage>) {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = messages;
+    pub(super) fn set_tool_messages(&self, messages: Vec<agent::ChatMessage>) {
+        *self
+            .tool_messages
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = messages;
     }
 
     /// Returns the last event of a run that an error ended, and stores the error for the executor of the run.
-    pub(super) fn broken(&self, error: BoxError) -> WorkloadEventKind {
+    pub(super) fn fail(&self, error: BoxError) -> WorkloadEventKind {
         let end = WorkloadEventKind::of_error(&error);
         *self.cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         end
     }
 
-    pub(super) fn cause(&self) -> Option<BoxError> {
+    pub(super) fn take_cause(&self) -> Option<BoxError> {
         self.cause
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
     }
 
-    pub(super) fn kept(&self) -> Vec<agent::ChatMessage> {
-        std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn take_tool_messages(&self) -> Vec<agent::ChatMessage> {
+        std::mem::take(
+            &mut *self
+                .tool_messages
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 }

@@ -1,4 +1,4 @@
-use super::conversations::Talk;
+use super::conversations::RunConversations;
 use super::cx::{RunCx, WorkloadMessage};
 use super::entry::{Entry, EntryError, EntryPolicy, select_entry};
 use super::event::WorkloadEventKind;
@@ -73,11 +73,11 @@ impl FlowDefinition {
         policy: EntryPolicy,
     ) -> Result<Self, EntryError> {
         let entry = select_entry(&workflow, named, policy)?;
-        Self::begin(name, workflow, entry, named)
+        Self::starting_with(name, workflow, entry, named)
     }
 
     /// Returns the workload that starts with the given flow or agent of a workflow.
-    pub(super) fn begin(
+    pub(super) fn starting_with(
         name: impl Into<String>,
         workflow: Workflow,
         entry: Entry,
@@ -120,7 +120,7 @@ impl FlowDefinition {
         &self.workflow
     }
 
-    fn prepared(
+    fn look_up(
         &self,
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
@@ -139,7 +139,7 @@ impl Definition for FlowDefinition {
     }
 
     fn check(&self, services: &Services, store: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError> {
-        self.prepared(services, store).map(drop)
+        self.look_up(services, store).map(drop)
     }
 
     fn needs_a_ledger(
@@ -147,7 +147,7 @@ impl Definition for FlowDefinition {
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<bool, BoxError> {
-        let prepared = self.prepared(services, store)?;
+        let prepared = self.look_up(services, store)?;
         prepared.needs_a_ledger(services, store)
     }
 
@@ -156,7 +156,7 @@ impl Definition for FlowDefinition {
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<Option<Vec<String>>, BoxError> {
-        self.prepared(services, store)?.writes(services, store)
+        self.look_up(services, store)?.writes(services, store)
     }
 
     fn streams_text(
@@ -164,24 +164,26 @@ impl Definition for FlowDefinition {
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<bool, BoxError> {
-        let prepared = self.prepared(services, store)?;
+        let prepared = self.look_up(services, store)?;
         prepared.streams_text(services, store)
     }
 
     fn warnings(&self, has_sessions: bool) -> Vec<WorkflowWarning> {
         let agents = self.workflow.agents.iter();
-        let shown_nothing = agents.filter_map(|(name, agent)| match agent.history {
+        let without_session = agents.filter_map(|(name, agent)| match agent.history {
             History::All | History::None => None,
             History::Last(_) => {
-                let place = DefinitionPath::default().field("agents").field(name);
+                let path = DefinitionPath::default().field("agents").field(name);
                 Some(WorkflowWarning::new(
-                    place.field("history"),
+                    path.field("history"),
                     Oddity::NoSession,
                 ))
             }
         });
-        let odd = self.workflow.warnings().iter().cloned();
-        odd.chain(shown_nothing.filter(|_| !has_sessions)).collect()
+        let warnings = self.workflow.warnings().iter().cloned();
+        warnings
+            .chain(without_session.filter(|_| !has_sessions))
+            .collect()
     }
 
     fn prepare(
@@ -189,7 +191,7 @@ impl Definition for FlowDefinition {
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<Option<Arc<dyn Definition>>, BoxError> {
-        Ok(Some(Arc::new(self.prepared(services, store)?)))
+        Ok(Some(Arc::new(self.look_up(services, store)?)))
     }
 
     fn instantiate(
@@ -197,7 +199,7 @@ impl Definition for FlowDefinition {
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<Box<dyn Workload>, BoxError> {
-        self.prepared(services, store)?.instantiate(services, store)
+        self.look_up(services, store)?.instantiate(services, store)
     }
 }
 
@@ -270,7 +272,7 @@ struct FlowWorkload {
 impl FlowWorkload {
     /// Checks that a request can start a flow. [`FlowRun::begin`](crate::workflow::FlowRun::begin) reports a flow that does not exist, with
     /// the nearest name.
-    fn admit(&self, flow: &str) -> Result<(), RunError> {
+    fn check_entry(&self, flow: &str) -> Result<(), RunError> {
         if self.entries.contains(flow)
             || self.assembly.workflow().flows().all(|one| one.name != flow)
         {
@@ -289,38 +291,43 @@ impl Workload for FlowWorkload {
         let message = message.unwrap_or_default();
         let is_request = message.flow.is_some();
         let flow = message.flow.unwrap_or_else(|| self.flow.clone());
-        let refused = self.admit(&flow).err();
-        let outlet = cx.outlet.clone();
+        let refusal = self.check_entry(&flow).err();
+        let emitter = cx.emitter.clone();
         let sink: EventSink = Arc::new(move |event: StepEvent| {
             let path = event.path.clone();
-            outlet.tell(&path, event.into());
+            emitter.emit(&path, event.into());
         });
         let content = message.content;
-        let words = message.words.map(Arc::from);
+        let user_text = message.user_text.map(Arc::from);
         // The input of a request is data, unless it is the text of the message.
         let text = content.as_str().filter(|_| !is_request);
-        let words: Option<Arc<str>> = words.or_else(|| text.map(Arc::from));
+        let user_text: Option<Arc<str>> = user_text.or_else(|| text.map(Arc::from));
         let mut options = RunOptions::new(flow, content).events(sink);
-        options.stores_progress = message.tells;
+        options.stores_progress = message.stores_progress;
         let (assembly, stream, speaker) = (&self.assembly, cx.clone(), self.speaker.clone());
         stream.stream(async move {
-            if let Some(refused) = refused {
-                return end_of(Driven::Refused(refused));
+            if let Some(refusal) = refusal {
+                return last_event(Driven::Refused(refusal));
             }
             // A message that a run wrote is data.
-            let words = match cx.context().is_from_user().await {
-                Ok(is_from_user) => words.filter(|_| is_from_user),
-                Err(error) => return cx.broken(error.into()),
+            let user_text = match cx.context().is_from_user().await {
+                Ok(is_from_user) => user_text.filter(|_| is_from_user),
+                Err(error) => return cx.fail(error.into()),
             };
-            options.user_message.clone_from(&words);
+            options.user_message.clone_from(&user_text);
             if let Some(session) = cx.session_of() {
                 let assembly = Arc::clone(assembly);
-                let talk = Talk::new(session.clone(), cx.clone(), assembly, (speaker, words));
-                options.conversations = Some(Arc::new(talk));
+                let conversations = RunConversations::new(
+                    session.clone(),
+                    cx.clone(),
+                    assembly,
+                    (speaker, user_text),
+                );
+                options.conversations = Some(Arc::new(conversations));
             }
             match assembly.drive(cx.context(), options).await {
-                Ok(driven) => end_of(driven),
-                Err(error) => cx.broken(error),
+                Ok(driven) => last_event(driven),
+                Err(error) => cx.fail(error),
             }
         })
     }
@@ -331,11 +338,11 @@ impl Workload for FlowWorkload {
     }
 }
 
-fn end_of(driven: Driven) -> WorkloadEventKind {
+fn last_event(driven: Driven) -> WorkloadEventKind {
     match driven {
-        Driven::Refused(refused) => WorkloadEventKind::Error {
-            failure: StepFailure::new("refused", refused.to_string()),
-            retry: match refused {
+        Driven::Refused(refusal) => WorkloadEventKind::Error {
+            failure: StepFailure::new("refused", refusal.to_string()),
+            retry: match refusal {
                 RunError::DefinitionGone { .. } | RunError::OtherDefinition { .. } => {
                     MayRetry::Elsewhere
                 }

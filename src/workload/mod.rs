@@ -98,8 +98,8 @@ mod sink;
 mod stream;
 #[cfg(feature = "workloads")]
 mod supervisor;
-mod telling;
 mod turn;
+mod turn_emitter;
 mod turn_status;
 
 pub use crate::session_log::SessionError;

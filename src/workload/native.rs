@@ -134,7 +134,7 @@ impl Workload for Native {
                 Ok(output) => WorkloadEventKind::Final { output },
                 Err(error) => match error.downcast::<Suspension>() {
                     Ok(suspension) => self.suspended(&cx, *suspension).await,
-                    Err(error) => self.ended_by(&cx, error),
+                    Err(error) => self.end_with_error(&cx, error),
                 },
             }
         })
@@ -159,7 +159,7 @@ struct ClosureFailed {
 impl Native {
     /// Returns the last event of a run whose closure failed with an error. An error that is not retried is the closure's own outcome; any
     /// other is returned to the executor of the run, with its source.
-    fn ended_by(&self, cx: &RunCx, error: BoxError) -> WorkloadEventKind {
+    fn end_with_error(&self, cx: &RunCx, error: BoxError) -> WorkloadEventKind {
         match class_of(error.as_ref()).retry() {
             Retry::Never => WorkloadEventKind::of_error(&error),
             Retry::After(_) => {
@@ -167,7 +167,7 @@ impl Native {
                     name: self.name.clone(),
                     source: error,
                 };
-                cx.broken(failed.into())
+                cx.fail(failed.into())
             }
         }
     }
@@ -178,7 +178,7 @@ impl Native {
         if !writes.is_empty() {
             let store = cx.context().bound_store(Arc::clone(&self.store));
             if let Err(error) = store.commit(Commit::from(writes)).await {
-                return self.ended_by(cx, error.into());
+                return self.end_with_error(cx, error.into());
             }
         }
         WorkloadEventKind::Suspended { wake, state }

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 /// Default timeout for closing a workload.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Collection of workloads that are closed together.
 ///
@@ -39,8 +39,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 pub struct WorkloadScope {
-    open: Vec<(String, Box<dyn Workload>)>,
-    patience: Duration,
+    workloads: Vec<(String, Box<dyn Workload>)>,
+    close_timeout: Duration,
 }
 
 /// Error returned when workloads could not be closed. The scope has tried to close all of them.
@@ -78,8 +78,8 @@ fn names(failures: &[(String, BoxError)]) -> String {
 impl Default for WorkloadScope {
     fn default() -> Self {
         Self {
-            open: Vec::new(),
-            patience: PATIENCE,
+            workloads: Vec::new(),
+            close_timeout: CLOSE_TIMEOUT,
         }
     }
 }
@@ -89,7 +89,7 @@ impl WorkloadScope {
     /// listed in [`CloseError`].
     #[must_use]
     pub const fn close_timeout(mut self, timeout: Duration) -> Self {
-        self.patience = timeout;
+        self.close_timeout = timeout;
         self
     }
 
@@ -104,8 +104,8 @@ impl WorkloadScope {
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<&mut dyn Workload, BoxError> {
-        let made = definition.instantiate(services, store)?;
-        Ok(self.add(definition.meta().name.clone(), made))
+        let workload = definition.instantiate(services, store)?;
+        Ok(self.add(definition.meta().name.clone(), workload))
     }
 
     /// Adds a workload to the scope. The scope closes the workload in [`close`](Self::close), or when the scope is
@@ -115,19 +115,19 @@ impl WorkloadScope {
         name: impl Into<String>,
         workload: Box<dyn Workload>,
     ) -> &mut dyn Workload {
-        self.open.push((name.into(), workload));
-        let at = self.open.len() - 1;
+        self.workloads.push((name.into(), workload));
+        let at = self.workloads.len() - 1;
         #[expect(
             clippy::indexing_slicing,
             reason = "the element was pushed right before"
         )]
-        &mut *self.open[at].1
+        &mut *self.workloads[at].1
     }
 
     /// Returns the number of the scope's workloads that are not closed yet.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.open.len()
+        self.workloads.len()
     }
 
     /// Closes all workloads of the scope. Does nothing if they are already closed.
@@ -138,23 +138,25 @@ impl WorkloadScope {
     /// # Cancel safety
     /// If the future is dropped, the workloads that are not closed yet are dropped without being closed.
     pub async fn close(&mut self) -> Result<(), CloseError> {
-        close(std::mem::take(&mut self.open), self.patience).await
+        close(std::mem::take(&mut self.workloads), self.close_timeout).await
     }
 }
 
 async fn close(
-    open: Vec<(String, Box<dyn Workload>)>,
-    patience: Duration,
+    workloads: Vec<(String, Box<dyn Workload>)>,
+    close_timeout: Duration,
 ) -> Result<(), CloseError> {
-    let tried = open.len();
+    let tried = workloads.len();
     let mut failures = Vec::new();
-    for (name, mut workload) in open {
+    for (name, mut workload) in workloads {
         // `close` may panic before it returns a future, and the workload may panic when it is dropped.
-        let closed = async move { timeout(patience, workload.close()).await };
+        let closed = async move { timeout(close_timeout, workload.close()).await };
         match AssertUnwindSafe(closed).catch_unwind().await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => failures.push((name, error)),
-            Ok(Err(_)) => failures.push((name, format!("timed out after {patience:?}").into())),
+            Ok(Err(_)) => {
+                failures.push((name, format!("timed out after {close_timeout:?}").into()))
+            }
             Err(_) => failures.push((name, "panicked".into())),
         }
     }
@@ -166,13 +168,13 @@ async fn close(
 
 impl Drop for WorkloadScope {
     fn drop(&mut self) {
-        if self.open.is_empty() {
+        if self.workloads.is_empty() {
             return;
         }
-        let open = std::mem::take(&mut self.open);
+        let workloads = std::mem::take(&mut self.workloads);
         match Handle::try_current() {
             Ok(handle) => {
-                let closed = close(open, self.patience);
+                let closed = close(workloads, self.close_timeout);
                 drop(handle.spawn(async move {
                     if let Err(error) = closed.await {
                         error.log(None);
@@ -180,7 +182,7 @@ impl Drop for WorkloadScope {
                 }));
             }
             Err(_) => tracing::warn!(
-                workloads = open.len(),
+                workloads = workloads.len(),
                 "workloads dropped without being closed, because no tokio runtime is running"
             ),
         }
@@ -189,7 +191,7 @@ impl Drop for WorkloadScope {
 
 impl fmt::Debug for WorkloadScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.open.iter().map(|(name, _)| name);
+        let names = self.workloads.iter().map(|(name, _)| name);
         f.debug_list().entries(names).finish()
     }
 }

@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A listener for workload events, and a flag that is set once the listener has panicked.
 struct Listener<F: ?Sized = dyn Fn(WorkloadEvent) + Send + Sync> {
     has_panicked: AtomicBool,
-    hear: F,
+    callback: F,
 }
 
 impl Listener {
     /// Calls the listener with a workload event. A panic of the listener affects neither the turn nor other listeners,
     /// and the listener still receives the next events.
-    fn hear(&self, event: WorkloadEvent) {
-        let heard = catch_unwind(AssertUnwindSafe(|| (self.hear)(event)));
-        if heard.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
+    fn notify(&self, event: WorkloadEvent) {
+        let result = catch_unwind(AssertUnwindSafe(|| (self.callback)(event)));
+        if result.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
             tracing::warn!("listener for workload events panicked; it still receives later events");
         }
     }
@@ -32,7 +32,7 @@ impl Sink {
     pub(super) fn new(listener: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
         Self(vec![Arc::new(Listener {
             has_panicked: AtomicBool::new(false),
-            hear: listener,
+            callback: listener,
         })])
     }
 
@@ -54,12 +54,12 @@ impl Sink {
         self
     }
 
-    pub(super) fn tell(&self, event: WorkloadEvent) {
+    pub(super) fn send(&self, event: WorkloadEvent) {
         if let Some((last, others)) = self.0.split_last() {
             for listener in others {
-                listener.hear(event.clone());
+                listener.notify(event.clone());
             }
-            last.hear(event);
+            last.notify(event);
         }
     }
 }

@@ -18,10 +18,10 @@ use tokio::task::coop;
 
 /// Maximum number of events in the buffer of a workload run. In a full buffer, text events are joined and other details
 /// are dropped.
-pub(super) const ROOM: usize = 1_024;
+pub(super) const MAX_BUFFERED_EVENTS: usize = 1_024;
 
 /// Maximum size in bytes of a text event that joins several text events in a full buffer.
-const TEXT: usize = 64 << 10;
+const MAX_TEXT_BYTES: usize = 64 << 10;
 
 /// Stream of the events of one workload run.
 ///
@@ -31,7 +31,7 @@ const TEXT: usize = 64 << 10;
 /// Read it with `next` of `futures::StreamExt`, which is cancel safe. The last event satisfies
 /// [`is_end`](WorkloadEventKind::is_end). [`RunCx::stream`](super::RunCx::stream) creates a stream.
 pub struct EventStream<'w> {
-    outlet: Outlet,
+    emitter: RunEmitter,
     /// The work of the workload run, or `None` once it has ended.
     work: Option<BoxFuture<'w, WorkloadEventKind>>,
     /// If `true`, the stream lets other tasks run before it polls the run's work again.
@@ -39,14 +39,14 @@ pub struct EventStream<'w> {
 }
 
 impl<'w> EventStream<'w> {
-    /// Creates the event stream of a run's `work`, which emits events through `outlet` and returns the last event.
+    /// Creates the event stream of a run's `work`, which emits events through `emitter` and returns the last event.
     pub(super) fn new(
-        outlet: Outlet,
+        emitter: RunEmitter,
         work: impl Future<Output = WorkloadEventKind> + Send + 'w,
     ) -> Self {
-        outlet.tell(&StepPath::new(""), WorkloadEventKind::Started);
+        emitter.emit(&StepPath::new(""), WorkloadEventKind::Started);
         Self {
-            outlet,
+            emitter,
             work: Some(Box::pin(work)),
             yields: false,
         }
@@ -62,12 +62,12 @@ impl Stream for EventStream<'_> {
     ) -> Poll<Option<WorkloadEvent>> {
         ready!(coop::poll_proceed(context)).made_progress();
         let Self {
-            outlet,
+            emitter,
             work,
             yields,
         } = &mut *self;
         loop {
-            if let Some(event) = outlet.take() {
+            if let Some(event) = emitter.take() {
                 return Poll::Ready(Some(event));
             }
             // A reader that polls for event after event would poll the work again before other tasks run.
@@ -75,18 +75,18 @@ impl Stream for EventStream<'_> {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let Some(going) = work else {
+            let Some(running_work) = work else {
                 return Poll::Ready(None);
             };
             // Tasks that the work has spawned also emit events.
-            outlet.waker.register(context.waker());
-            match going.as_mut().poll(context) {
+            emitter.waker.register(context.waker());
+            match running_work.as_mut().poll(context) {
                 Poll::Ready(end) => {
                     *work = None;
-                    outlet.end(end);
+                    emitter.end(end);
                 }
                 Poll::Pending => {
-                    let event = outlet.take();
+                    let event = emitter.take();
                     *yields = event.is_some();
                     return match event {
                         Some(event) => Poll::Ready(Some(event)),
@@ -108,25 +108,25 @@ impl fmt::Debug for EventStream<'_> {
 
 /// Emitter of the events of a workload run. A clone is another handle on the same buffer.
 #[derive(Clone)]
-pub(super) struct Outlet {
+pub(super) struct RunEmitter {
     run: Arc<str>,
     parent: Option<Arc<str>>,
     /// Listeners for the events of inner runs. The event stream of this run does not contain these events.
     pub(super) listeners: Sink,
     buffer: Arc<Mutex<Buffer>>,
     waker: Arc<AtomicWaker>,
-    taken: Arc<Notify>,
+    event_taken: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Buffer {
     queue: VecDeque<WorkloadEvent>,
-    last: u64,
+    last_sequence: u64,
     missed: u64,
     is_over: bool,
 }
 
-impl Outlet {
+impl RunEmitter {
     pub(super) fn new(run: Arc<str>, parent: Option<Arc<str>>) -> Self {
         Self {
             run,
@@ -134,18 +134,18 @@ impl Outlet {
             listeners: Sink::default(),
             buffer: Arc::default(),
             waker: Arc::default(),
-            taken: Arc::default(),
+            event_taken: Arc::default(),
         }
     }
 
     /// Emits an event of the run at once. Drops a detail if the buffer is full.
-    pub(super) fn tell(&self, path: &StepPath, kind: WorkloadEventKind) {
+    pub(super) fn emit(&self, path: &StepPath, kind: WorkloadEventKind) {
         let mut buffer = self.buffer();
         if buffer.is_over {
             return;
         }
-        if buffer.queue.len() >= ROOM && kind.is_detail() {
-            buffer.squeeze(path, &kind);
+        if buffer.queue.len() >= MAX_BUFFERED_EVENTS && kind.is_detail() {
+            buffer.join_or_drop(path, &kind);
         } else {
             self.push(&mut buffer, path, kind);
         }
@@ -154,15 +154,15 @@ impl Outlet {
     }
 
     /// Emits an event of the run once the buffer is not full.
-    pub(super) async fn tell_in_turn(&self, path: &StepPath, kind: WorkloadEventKind) {
+    pub(super) async fn emit_with_backpressure(&self, path: &StepPath, kind: WorkloadEventKind) {
         loop {
-            let taken = self.taken.notified();
-            if self.buffer().queue.len() < ROOM {
+            let event_taken = self.event_taken.notified();
+            if self.buffer().queue.len() < MAX_BUFFERED_EVENTS {
                 break;
             }
-            taken.await;
+            event_taken.await;
         }
-        self.tell(path, kind);
+        self.emit(path, kind);
     }
 
     fn end(&self, kind: WorkloadEventKind) {
@@ -173,26 +173,26 @@ impl Outlet {
 
     fn take(&self) -> Option<WorkloadEvent> {
         let event = self.buffer().queue.pop_front()?;
-        self.taken.notify_waiters();
+        self.event_taken.notify_waiters();
         Some(event)
     }
 
     fn push(&self, buffer: &mut Buffer, path: &StepPath, kind: WorkloadEventKind) {
         let missed = std::mem::take(&mut buffer.missed);
         if missed > 0 {
-            let told = WorkloadEventKind::Missed { events: missed };
-            self.number(buffer, &StepPath::new(""), told);
+            let missed_event = WorkloadEventKind::Missed { events: missed };
+            self.push_numbered(buffer, &StepPath::new(""), missed_event);
         }
-        self.number(buffer, path, kind);
+        self.push_numbered(buffer, path, kind);
     }
 
-    fn number(&self, buffer: &mut Buffer, path: &StepPath, kind: WorkloadEventKind) {
-        buffer.last += 1;
+    fn push_numbered(&self, buffer: &mut Buffer, path: &StepPath, kind: WorkloadEventKind) {
+        buffer.last_sequence += 1;
         buffer.queue.push_back(WorkloadEvent {
             run: Arc::clone(&self.run),
             parent: self.parent.clone(),
             path: path.clone(),
-            sequence: buffer.last,
+            sequence: buffer.last_sequence,
             at: Timestamp::from_micros(clock::wall_micros()),
             kind,
         });
@@ -205,12 +205,12 @@ impl Outlet {
 
 impl Buffer {
     /// Joins a text event to the last event of a full buffer, or counts the event as dropped. Only text events of the
-    /// same step are joined, up to [`TEXT`] bytes.
-    fn squeeze(&mut self, path: &StepPath, kind: &WorkloadEventKind) {
+    /// same step are joined, up to [`MAX_TEXT_BYTES`] bytes.
+    fn join_or_drop(&mut self, path: &StepPath, kind: &WorkloadEventKind) {
         if let (WorkloadEventKind::Text(more), Some(last)) = (kind, self.queue.back_mut())
             && let WorkloadEventKind::Text(text) = &mut last.kind
             && last.path == *path
-            && text.len() + more.len() <= TEXT
+            && text.len() + more.len() <= MAX_TEXT_BYTES
         {
             text.push_str(more);
             return;
@@ -219,9 +219,9 @@ impl Buffer {
     }
 }
 
-impl fmt::Debug for Outlet {
+impl fmt::Debug for RunEmitter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outlet")
+        f.debug_struct("RunEmitter")
             .field("run", &self.run)
             .field("parent", &self.parent)
             .finish_non_exhaustive()
@@ -235,10 +235,10 @@ mod tests {
     use futures::StreamExt as _;
 
     fn kinds(
-        outlet: &Outlet,
+        emitter: &RunEmitter,
         work: impl Future<Output = WorkloadEventKind> + Send,
     ) -> Vec<WorkloadEvent> {
-        let stream = EventStream::new(outlet.clone(), work);
+        let stream = EventStream::new(emitter.clone(), work);
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let all = tokio::task::unconstrained(stream.collect());
         runtime.unwrap().block_on(all)
@@ -252,23 +252,23 @@ mod tests {
 
     #[test]
     fn dropped_events_are_counted_and_sequence_numbers_have_no_gap() {
-        let outlet = Outlet::new("r".into(), None);
+        let emitter = RunEmitter::new("r".into(), None);
         let path = StepPath::new("main/0");
-        let told = outlet.clone();
+        let run_emitter = emitter.clone();
 
-        let events = kinds(&outlet, async move {
+        let events = kinds(&emitter, async move {
             for _ in 0..3_000 {
-                told.tell(&path, WorkloadEventKind::Asked);
+                run_emitter.emit(&path, WorkloadEventKind::Asked);
             }
             done()
         });
 
         // The first event was read before the work started.
-        assert_eq!(events.len(), ROOM + 3);
+        assert_eq!(events.len(), MAX_BUFFERED_EVENTS + 3);
         assert_eq!(
-            events[ROOM + 1].kind,
+            events[MAX_BUFFERED_EVENTS + 1].kind,
             WorkloadEventKind::Missed {
-                events: 3_000 - ROOM as u64
+                events: 3_000 - MAX_BUFFERED_EVENTS as u64
             }
         );
         assert!(
@@ -282,13 +282,13 @@ mod tests {
 
     #[test]
     fn a_text_is_whole_however_slow_the_reader_is() {
-        let outlet = Outlet::new("r".into(), None);
+        let emitter = RunEmitter::new("r".into(), None);
         let path = StepPath::new("main/0");
-        let told = outlet.clone();
+        let run_emitter = emitter.clone();
 
-        let events = kinds(&outlet, async move {
+        let events = kinds(&emitter, async move {
             for _ in 0..3_000 {
-                told.tell(&path, WorkloadEventKind::Text("ab".into()));
+                run_emitter.emit(&path, WorkloadEventKind::Text("ab".into()));
             }
             done()
         });
@@ -305,13 +305,15 @@ mod tests {
 
     #[test]
     fn a_sender_of_ordered_events_waits_for_its_reader() {
-        let outlet = Outlet::new("r".into(), None);
+        let emitter = RunEmitter::new("r".into(), None);
         let path = StepPath::new("main/0");
-        let told = outlet.clone();
+        let run_emitter = emitter.clone();
 
-        let events = kinds(&outlet, async move {
+        let events = kinds(&emitter, async move {
             for _ in 0..3_000 {
-                told.tell_in_turn(&path, WorkloadEventKind::Asked).await;
+                run_emitter
+                    .emit_with_backpressure(&path, WorkloadEventKind::Asked)
+                    .await;
             }
             done()
         });
@@ -321,12 +323,12 @@ mod tests {
 
     #[test]
     fn nothing_follows_the_end() {
-        let outlet = Outlet::new("r".into(), None);
+        let emitter = RunEmitter::new("r".into(), None);
 
-        let events = kinds(&outlet, async { done() });
-        outlet.tell(&StepPath::new("main"), WorkloadEventKind::Asked);
+        let events = kinds(&emitter, async { done() });
+        emitter.emit(&StepPath::new("main"), WorkloadEventKind::Asked);
 
         assert_eq!(events.len(), 2);
-        assert_eq!(outlet.take(), None);
+        assert_eq!(emitter.take(), None);
     }
 }

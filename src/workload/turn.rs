@@ -3,7 +3,7 @@ use super::cx::{RunCx, WorkloadMessage};
 use super::event::WorkloadEventKind;
 use super::scope::{CloseError, WorkloadScope};
 use super::session::{Conversation, LogEntry};
-use super::telling::Telling;
+use super::turn_emitter::TurnEmitter;
 use super::turn_status::TurnStatus;
 use crate::agent;
 use crate::error::BoxError;
@@ -65,7 +65,7 @@ impl TurnOutcome {
     }
 
     /// Returns the outcome of a turn that an error ended before a workload was created.
-    pub(super) fn broken(run: &Arc<str>, error: BoxError) -> Self {
+    pub(super) fn of_error(run: &Arc<str>, error: BoxError) -> Self {
         let status = TurnStatus::of_error(&error);
         Self {
             cause: Some(error),
@@ -89,51 +89,51 @@ impl TurnOutcome {
 }
 
 /// The inputs of a turn to run: definition, services, store, session and message.
-pub(super) struct TurnOf<'t> {
+pub(super) struct PreparedTurn<'t> {
     pub(super) definition: &'t dyn Definition,
     pub(super) services: &'t Services,
     pub(super) store: &'t Arc<dyn BreadcrumbStore>,
     pub(super) context: ExecutionContext,
     /// The session whose conversation the turn continues.
-    pub(super) session: Option<Place>,
+    pub(super) session: Option<TurnSession>,
     pub(super) message: WorkloadMessage,
-    pub(super) halt: Halt<'t>,
+    pub(super) cancellation: TurnCancellation<'t>,
 }
 
 /// The session of a turn, with the number of entries at the start of the turn.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) session: Conversation,
+pub(super) struct TurnSession {
+    pub(super) conversation: Conversation,
     /// Number of entries in the session when the turn started.
-    pub(super) added: u64,
+    pub(super) entries_at_start: u64,
 }
 
 /// Cancellation of a turn from outside its workload.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Halt<'t> {
+pub(super) struct TurnCancellation<'t> {
     pub(super) stop: &'t CancellationToken,
     /// Maximum time that a cancelled turn waits for work that must not be interrupted.
-    pub(super) patience: Duration,
+    pub(super) close_timeout: Duration,
 }
 
 /// The result of a turn's run, before its messages are added to the session.
-struct Ran {
+struct RunResult {
     end: WorkloadEventKind,
     /// The messages of the run, which the session stores.
-    said: Vec<agent::ChatMessage>,
+    messages: Vec<agent::ChatMessage>,
     /// The error that ended the turn's run, or `None` if the workload itself reported the end.
     cause: Option<BoxError>,
 }
 
 /// The result of a turn whose workload did not run to its end.
-struct NotRun {
+struct IncompleteRun {
     status: TurnStatus,
     /// The error that ended the turn, from the store or the context. `None` if the turn ended for another reason.
     cause: Option<BoxError>,
     panic: Option<Panic>,
 }
 
-impl NotRun {
+impl IncompleteRun {
     fn of_panic(panic: Box<dyn Any + Send>) -> Self {
         Self {
             panic: Some(Panic(Mutex::new(panic))),
@@ -150,7 +150,7 @@ impl NotRun {
     }
 }
 
-impl From<TurnStatus> for NotRun {
+impl From<TurnStatus> for IncompleteRun {
     fn from(status: TurnStatus) -> Self {
         Self {
             status,
@@ -160,39 +160,44 @@ impl From<TurnStatus> for NotRun {
     }
 }
 
-impl From<TurnStatus> for Box<NotRun> {
+impl From<TurnStatus> for Box<IncompleteRun> {
     fn from(status: TurnStatus) -> Self {
         Self::new(status.into())
     }
 }
 
-impl TurnOf<'_> {
+impl PreparedTurn<'_> {
     /// Runs the turn: creates the workload, emits its events, adds the messages to the session, and closes the workload
     /// in any case. The caller emits the end of the turn.
-    pub(super) async fn run(self, telling: &mut Telling) -> TurnOutcome {
-        let halt = self.halt;
-        let mut scope = WorkloadScope::default().close_timeout(halt.patience);
-        let run = Arc::clone(telling.run());
-        let place = self.session.clone();
-        let work = AssertUnwindSafe(self.work(&mut scope, telling)).catch_unwind();
-        let ran = tokio::select! {
+    pub(super) async fn run(self, emitter: &mut TurnEmitter) -> TurnOutcome {
+        let cancellation = self.cancellation;
+        let mut scope = WorkloadScope::default().close_timeout(cancellation.close_timeout);
+        let run = Arc::clone(emitter.run());
+        let session = self.session.clone();
+        let work = AssertUnwindSafe(self.work(&mut scope, emitter)).catch_unwind();
+        let result = tokio::select! {
             biased;
-            () = halt.stop.cancelled() => Err(TurnStatus::Cancelled.into()),
-            ran = work => ran.unwrap_or_else(|panic| Err(Box::new(NotRun::of_panic(panic)))),
+            () = cancellation.stop.cancelled() => Err(TurnStatus::Cancelled.into()),
+            result = work => result.unwrap_or_else(|panic| Err(Box::new(IncompleteRun::of_panic(panic)))),
         };
-        let (ran, cause, panic) = match ran {
-            Ok(Ran { end, said, cause }) => (Ok((end, said)), cause, None),
-            Err(not_run) => {
-                let NotRun {
+        let (result, cause, panic) = match result {
+            Ok(RunResult {
+                end,
+                messages,
+                cause,
+            }) => (Ok((end, messages)), cause, None),
+            Err(incomplete_run) => {
+                let IncompleteRun {
                     status,
                     cause,
                     panic,
-                } = *not_run;
+                } = *incomplete_run;
                 (Err(status), cause, panic)
             }
         };
-        let settled = AssertUnwindSafe(settled(ran, place.as_ref(), &run, halt)).catch_unwind();
-        let status = settled.await.unwrap_or_else(|_| TurnStatus::panicked());
+        let saved = AssertUnwindSafe(save_turn(result, session.as_ref(), &run, cancellation))
+            .catch_unwind();
+        let status = saved.await.unwrap_or_else(|_| TurnStatus::panicked());
         let not_closed = scope.close().await.err();
         if let Some(error) = &not_closed {
             error.log(Some(&run));
@@ -209,27 +214,27 @@ impl TurnOf<'_> {
     async fn work(
         self,
         scope: &mut WorkloadScope,
-        telling: &mut Telling,
-    ) -> Result<Ran, Box<NotRun>> {
+        emitter: &mut TurnEmitter,
+    ) -> Result<RunResult, Box<IncompleteRun>> {
         let workload = scope
             .instantiate(self.definition, self.services, self.store)
             .map_err(|error| {
                 TurnStatus::failed("not_made", error.to_string(), MayRetry::Elsewhere)
             })?;
-        let mut cx = RunCx::new(Arc::clone(telling.run()), self.context);
-        if let Some(parent) = telling.parent() {
+        let mut cx = RunCx::new(Arc::clone(emitter.run()), self.context);
+        if let Some(parent) = emitter.parent() {
             cx = cx.parent(Arc::clone(parent));
         }
-        if let Some(place) = self.session {
-            cx = cx.session(place.session);
+        if let Some(session) = self.session {
+            cx = cx.session(session.conversation);
         }
-        let cx = cx.listeners(telling.sink().clone());
-        let kept = cx.clone();
+        let cx = cx.listeners(emitter.sink().clone());
+        let run_cx = cx.clone();
         let is_from_user = cx.context().is_from_user().await;
         let is_from_user =
-            is_from_user.map_err(|error| Box::new(NotRun::of_error(error.into())))?;
+            is_from_user.map_err(|error| Box::new(IncompleteRun::of_error(error.into())))?;
         // Data of this turn is data in later turns too.
-        let asked = match self.message.content.as_str() {
+        let input = match self.message.content.as_str() {
             Some(text) if is_from_user => agent::ChatMessage::user(text),
             Some(_) | None => agent::ChatMessage::data(self.message.content.clone()),
         };
@@ -237,63 +242,72 @@ impl TurnOf<'_> {
         let mut end = WorkloadEventKind::Started;
         while let Some(event) = events.next().await {
             end = event.kind.clone();
-            telling.tell(event);
+            emitter.emit(event);
         }
         drop(events);
-        let mut said = vec![asked];
-        said.extend(kept.kept());
-        let cause = kept.cause();
-        Ok(Ran { end, said, cause })
+        let mut messages = vec![input];
+        messages.extend(run_cx.take_tool_messages());
+        let cause = run_cx.take_cause();
+        Ok(RunResult {
+            end,
+            messages,
+            cause,
+        })
     }
 }
 
 /// Returns the status of a turn after its messages were added to the session.
-async fn settled(
-    ran: Result<(WorkloadEventKind, Vec<agent::ChatMessage>), TurnStatus>,
-    place: Option<&Place>,
+async fn save_turn(
+    result: Result<(WorkloadEventKind, Vec<agent::ChatMessage>), TurnStatus>,
+    session: Option<&TurnSession>,
     run: &str,
-    halt: Halt<'_>,
+    cancellation: TurnCancellation<'_>,
 ) -> TurnStatus {
-    let (status, mut messages) = match ran {
-        Ok((end, said)) => (TurnStatus::of_end(end), said),
+    let (status, mut messages) = match result {
+        Ok((end, messages)) => (TurnStatus::of_end(end), messages),
         Err(status) => return status,
     };
-    if let (TurnStatus::Completed { output }, Some(place)) = (&status, place) {
+    if let (TurnStatus::Completed { output }, Some(session)) = (&status, session) {
         messages.push(agent::ChatMessage::assistant(display_text(output)));
-        let kept = place.keep(run, LogEntry::Said { messages }, halt).await;
-        if let Err(not_kept) = kept {
-            return not_kept;
+        let saved = session
+            .save_entry(run, LogEntry::Said { messages }, cancellation)
+            .await;
+        if let Err(unsaved) = saved {
+            return unsaved;
         }
     }
     status
 }
 
-impl Place {
+impl TurnSession {
     /// Adds the entry of a turn to the session. Once started, the write is interrupted only if the turn is stopped and
     /// the store exceeds the timeout. Returns the status of a turn whose entry could not be added.
-    pub(super) async fn keep(
+    pub(super) async fn save_entry(
         &self,
         run: &str,
         entry: LogEntry,
-        halt: Halt<'_>,
+        cancellation: TurnCancellation<'_>,
     ) -> Result<(), TurnStatus> {
-        let Halt { stop, patience } = halt;
+        let TurnCancellation {
+            stop,
+            close_timeout,
+        } = cancellation;
         let log = tokio::select! {
             biased;
             () = stop.cancelled() => return Err(TurnStatus::Cancelled),
-            log = self.session.load() => log.map_err(TurnStatus::of_session)?,
+            log = self.conversation.load() => log.map_err(TurnStatus::of_session)?,
         };
         // A compaction may have changed the log in the meantime, but the messages are the same.
-        if log.added() != self.added {
-            return Err(TurnStatus::of_session(self.session.conflict()));
+        if log.added() != self.entries_at_start {
+            return Err(TurnStatus::of_session(self.conversation.conflict()));
         }
         let too_long = async {
             stop.cancelled().await;
-            sleep(patience).await;
+            sleep(close_timeout).await;
         };
         tokio::select! {
             biased;
-            kept = self.session.append(&log, run, entry) => kept.map_err(TurnStatus::of_session),
+            saved = self.conversation.append(&log, run, entry) => saved.map_err(TurnStatus::of_session),
             () = too_long => Err(TurnStatus::failed(
                 "session",
                 "the store timed out, so the session may or may not contain the turn",

@@ -57,12 +57,12 @@ async fn answer_of(
         if is_answer_schema(schema) || schema == WORKLOAD_RESULT {
             return Ok(match found.context.text("status") == Some("error") {
                 true => Err(reported(&found)),
-                false => Ok(Some(agents::said_text(&found.context))),
+                false => Ok(Some(agents::answer_text(&found.context))),
             });
         }
         // The response of another executor is the last breadcrumb that it created.
         if !is_reserved_schema(schema) && other.is_none() {
-            other = Some(agents::said_text(&found.context));
+            other = Some(agents::answer_text(&found.context));
         }
     }
     Ok(Ok(other))

@@ -1,6 +1,6 @@
 //! Requests to agents, and the answers to them.
 
-use super::said;
+use super::answer_value;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, request_tag};
 use serde_json::{Value, json};
@@ -51,5 +51,5 @@ pub(in crate::request) fn answer_of(
         let message = format!("agent {agent} has no answer: {message}");
         return Some(Answer::error("agent_failed", message));
     }
-    Some(Answer::success(said(shown)))
+    Some(Answer::success(answer_value(shown)))
 }

@@ -368,7 +368,7 @@ fn message(outcome: &StepOutcome) -> String {
 
 /// Returns the outcome of a step whose agent has responded.
 fn result_of(answer: &Json) -> StepOutcome {
-    StepOutcome::success(agents::said(answer))
+    StepOutcome::success(agents::answer_value(answer))
 }
 
 /// Returns the ID of the question that the first selector of people's answers waits for. `None` if no selector selects answers by people.

@@ -29,7 +29,7 @@ impl Form {
     }
 
     /// Returns the schema of the workload executor's responses.
-    pub(super) const fn result(self) -> &'static str {
+    pub(super) const fn response_schema(self) -> &'static str {
         match self {
             Self::Request => WorkloadExecutor::REQUEST_RESULT,
             Self::Message => WorkloadExecutor::RESULT,
@@ -74,7 +74,7 @@ impl Form {
             fields.insert("trigger_event_id".to_owned(), json!(trigger.id));
             fields.insert("timestamp".to_owned(), json!(now));
         }
-        let result = NewBreadcrumb::new(self.result())
+        let result = NewBreadcrumb::new(self.response_schema())
             .title(format!("{}: {id}", self.title()))
             .tag(format!("{}:result", self.kind()))
             .tags(request_tags(trigger, 1))

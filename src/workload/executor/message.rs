@@ -5,7 +5,7 @@ use crate::executor::{
     CHAT_MESSAGE, ContextError, ExecutionContext, UniversalExecutor as _, words_of,
 };
 use crate::model::{Breadcrumb, Json};
-use crate::workload::telling::PARENT;
+use crate::workload::turn_emitter::PARENT_TAG;
 use serde_json::Value;
 
 /// The field of a breadcrumb's context that names the run that wrote the breadcrumb.
@@ -36,7 +36,7 @@ impl WorkloadExecutor {
     ) -> Result<WorkloadMessage, ContextError> {
         let mut message = WorkloadMessage {
             flow: Some(self.flow_of(trigger).to_owned()),
-            tells: trigger.context.get("progress").and_then(Value::as_bool) == Some(true),
+            stores_progress: trigger.context.get("progress").and_then(Value::as_bool) == Some(true),
             ..WorkloadMessage::default()
         };
         message.content = match context.shown(trigger, self.store()).await {
@@ -48,13 +48,13 @@ impl WorkloadExecutor {
             Err(ContextError::Withheld { .. }) if context.resumed().is_some() => Json::default(),
             Err(error) => return Err(error),
         };
-        message.words = words(self, trigger, context).await?;
+        message.user_text = user_text(self, trigger, context).await?;
         Ok(message)
     }
 }
 
 /// Returns the text of a user's chat message. `None` if a run wrote the trigger, or if hints withhold the text.
-async fn words(
+async fn user_text(
     executor: &WorkloadExecutor,
     trigger: &Breadcrumb,
     context: &ExecutionContext,
@@ -72,11 +72,11 @@ async fn words(
 /// Returns the workload message of a trigger, from the part of its context that a model may see.
 fn message_of(trigger: &Breadcrumb, shown: &Json) -> WorkloadMessage {
     let is_chat = trigger.schema_name.as_deref() == Some(CHAT_MESSAGE);
-    let words = match is_chat {
+    let text = match is_chat {
         true => words_of(shown),
         false => shown.text("message"),
     };
-    let content = match words {
+    let content = match text {
         Some(text) => Value::from(text).into(),
         None => without_creator(trigger, shown),
     };
@@ -90,7 +90,7 @@ fn message_of(trigger: &Breadcrumb, shown: &Json) -> WorkloadMessage {
 /// Returns the context of a trigger. Removes `creator` from a trigger that another run wrote for this one.
 fn without_creator(trigger: &Breadcrumb, shown: &Json) -> Json {
     let mut context = shown.clone();
-    if tag_of(trigger, PARENT).is_some() && context.get(CREATOR).is_some() {
+    if tag_value(trigger, PARENT_TAG).is_some() && context.get(CREATOR).is_some() {
         let mut fields = context.into_value();
         if let Value::Object(fields) = &mut fields {
             fields.remove(CREATOR);
@@ -101,7 +101,7 @@ fn without_creator(trigger: &Breadcrumb, shown: &Json) -> Json {
 }
 
 /// Finds the trigger's first tag that starts with a prefix, and returns the part of the tag after the prefix.
-pub(super) fn tag_of<'b>(trigger: &'b Breadcrumb, prefix: &str) -> Option<&'b str> {
+pub(super) fn tag_value<'b>(trigger: &'b Breadcrumb, prefix: &str) -> Option<&'b str> {
     let mut tags = trigger.tags.iter();
     tags.find_map(|tag| tag.strip_prefix(prefix))
 }

@@ -1,17 +1,17 @@
+mod constructors;
 mod error;
 mod form;
-mod making;
 mod message;
 
+pub(crate) use constructors::check_fields;
 pub use error::WorkloadError;
-pub(crate) use making::check_fields;
 
 use super::event::WorkloadEvent;
-use super::scope::PATIENCE;
+use super::scope::CLOSE_TIMEOUT;
 use super::session::SessionStore;
 use super::sink::Sink;
-use super::telling::{Outer, PARENT, Telling};
-use super::turn::{Halt, Place, TurnOf, TurnOutcome};
+use super::turn::{PreparedTurn, TurnCancellation, TurnOutcome, TurnSession};
+use super::turn_emitter::{OuterRun, PARENT_TAG, TurnEmitter};
 use super::turn_status::TurnStatus;
 use super::{Definition, WorkloadMessage};
 use crate::error::{BoxError, Retry, permanent};
@@ -25,7 +25,7 @@ use crate::store::BreadcrumbStore;
 use crate::workflow::{MayRetry, StepPath, WorkflowWarning};
 use async_trait::async_trait;
 use form::Form;
-use message::tag_of;
+use message::tag_value;
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
@@ -203,65 +203,67 @@ impl WorkloadExecutor {
     }
 
     async fn turn(&self, trigger: &Breadcrumb, context: &ExecutionContext) -> TurnOutcome {
-        let outer = Outer::current();
-        let parent = tag_of(trigger, PARENT).map(Arc::from).or(outer.run);
-        let sink = self.sink.clone().and(outer.sink);
+        let outer_run = OuterRun::current();
+        let parent = tag_value(trigger, PARENT_TAG)
+            .map(Arc::from)
+            .or(outer_run.run);
+        let sink = self.sink.clone().and(outer_run.sink);
         let sink = match (context.turn_events(), self.form) {
             (Some(events), Form::Message) => {
                 sink.and(Sink::of_turn(Arc::clone(events), self.streams_text))
             }
             (None, _) | (_, Form::Request) => sink,
         };
-        let mut telling = Telling::new(context.idempotency_key().into(), parent, sink);
-        let halt = Halt {
+        let mut emitter = TurnEmitter::new(context.idempotency_key().into(), parent, sink);
+        let cancellation = TurnCancellation {
             stop: &CancellationToken::new(),
-            patience: PATIENCE,
+            close_timeout: CLOSE_TIMEOUT,
         };
         let message = self.message(trigger, context).await;
-        let outcome = match (message, self.place(trigger, context).await) {
+        let outcome = match (message, self.turn_session(trigger, context).await) {
             (Ok(message), Ok(session)) => {
-                let turn = TurnOf {
+                let turn = PreparedTurn {
                     definition: &*self.definition,
                     services: &self.services,
                     store: &self.store,
                     context: context.clone(),
                     session,
                     message,
-                    halt,
+                    cancellation,
                 };
-                turn.run(&mut telling).await
+                turn.run(&mut emitter).await
             }
             (Err(withheld @ ContextError::Withheld { .. }), _) => {
                 let message = withheld.to_string();
                 let status = TurnStatus::failed("withheld", message, MayRetry::Never);
-                TurnOutcome::of(telling.run(), status)
+                TurnOutcome::of(emitter.run(), status)
             }
-            (Err(error), _) => TurnOutcome::broken(telling.run(), error.into()),
+            (Err(error), _) => TurnOutcome::of_error(emitter.run(), error.into()),
             (Ok(_), Err(error)) => match error.retry() {
                 // A session that was deleted, for example, is an outcome of the turn.
-                Retry::Never => TurnOutcome::of(telling.run(), TurnStatus::of_session(error)),
-                Retry::After(_) => TurnOutcome::broken(telling.run(), error.into()),
+                Retry::Never => TurnOutcome::of(emitter.run(), TurnStatus::of_session(error)),
+                Retry::After(_) => TurnOutcome::of_error(emitter.run(), error.into()),
             },
         };
-        telling.end(&outcome.status);
+        emitter.end(&outcome.status);
         outcome
     }
 
     /// Returns the conversation of the session that a trigger's turn belongs to.
-    async fn place(
+    async fn turn_session(
         &self,
         trigger: &Breadcrumb,
         context: &ExecutionContext,
-    ) -> Result<Option<Place>, SessionError> {
+    ) -> Result<Option<TurnSession>, SessionError> {
         let id = match self.form {
             Form::Request => None,
-            Form::Message => tag_of(trigger, SESSION_TAG),
+            Form::Message => tag_value(trigger, SESSION_TAG),
         };
         let Some(id) = id else {
             return Ok(None);
         };
         let session = SessionStore::new(Arc::clone(&self.store)).session(id);
-        let is_within = tag_of(trigger, PARENT).is_some();
+        let is_within = tag_value(trigger, PARENT_TAG).is_some();
         let is_continued = is_within || context.resumed().is_some();
         let (mut session, mut log) = session.open_for_turn(is_continued).await?;
         // An inner run is not a turn of the session: the outer run adds the turn, so the inner run needs a separate conversation.
@@ -269,8 +271,11 @@ impl WorkloadExecutor {
             session = session.child(&StepPath::new(format!("executor:{}", self.id)));
             log = session.load().await?;
         }
-        let added = log.added();
-        Ok(Some(Place { session, added }))
+        let entries_at_start = log.added();
+        Ok(Some(TurnSession {
+            conversation: session,
+            entries_at_start,
+        }))
     }
 
     /// Returns the name of the flow that a trigger starts.
@@ -282,16 +287,16 @@ impl WorkloadExecutor {
 }
 
 /// Checks that a workload can be created from a definition, before the first turn.
-pub(super) fn checked(
+pub(super) fn check_definition(
     definition: &dyn Definition,
     services: &Services,
     store: &Arc<dyn BreadcrumbStore>,
 ) -> Result<(), WorkloadError> {
     let checked = definition.check(services, store);
-    checked.map_err(|source| broken(definition, source))
+    checked.map_err(|source| definition_error(definition, source))
 }
 
-pub(super) fn broken(definition: &dyn Definition, source: BoxError) -> WorkloadError {
+pub(super) fn definition_error(definition: &dyn Definition, source: BoxError) -> WorkloadError {
     WorkloadError::Definition {
         workload: definition.meta().name.clone(),
         source,

@@ -1,9 +1,9 @@
-use super::lane::Shared;
+use super::session_queue::Shared;
 use super::settings::Settings;
 use super::{Restart, Supervisor};
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
-use crate::workload::executor::{broken, checked};
+use crate::workload::executor::{check_definition, definition_error};
 use crate::workload::{Definition, WorkloadError};
 use std::fmt;
 use std::sync::Arc;
@@ -62,15 +62,15 @@ impl SupervisorBuilder {
 
     /// Sets the maximum number of turns that the supervisor runs at the same time, at least 1. Defaults to 64.
     pub const fn concurrency(mut self, turns: usize) -> Self {
-        self.settings.at_once = turns;
+        self.settings.concurrency = turns;
         self
     }
 
     /// Sets the maximum numbers of waiting turns: of one session, and of all sessions. Each is at least 1, because a
     /// turn waits before it starts. Defaults to 16 and 10,000.
     pub const fn queue(mut self, of_session: usize, of_all: usize) -> Self {
-        self.settings.queue = at_least_one(of_session);
-        self.settings.queued = at_least_one(of_all);
+        self.settings.max_waiting_per_session = at_least_one(of_session);
+        self.settings.max_waiting = at_least_one(of_all);
         self
     }
 
@@ -96,7 +96,7 @@ impl SupervisorBuilder {
 
     /// Sets the time for which [`close`](Supervisor::close) waits for running and waiting turns. Defaults to 30 s.
     pub const fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.drain = timeout;
+        self.settings.drain_timeout = timeout;
         self
     }
 
@@ -104,7 +104,7 @@ impl SupervisorBuilder {
     /// the save. Defaults to 30 s. A workload that takes longer is dropped, and is listed in
     /// [`not_closed`](crate::workload::TurnOutcome::not_closed).
     pub const fn close_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.patience = timeout;
+        self.settings.close_timeout = timeout;
         self
     }
 
@@ -121,11 +121,11 @@ impl SupervisorBuilder {
             settings,
         } = self;
         let prepared = definition.prepare(&services, &store);
-        let prepared = prepared.map_err(|source| broken(&*definition, source))?;
+        let prepared = prepared.map_err(|source| definition_error(&*definition, source))?;
         let definition = if let Some(prepared) = prepared {
             prepared
         } else {
-            checked(&*definition, &services, &store)?;
+            check_definition(&*definition, &services, &store)?;
             definition
         };
         Ok(Supervisor {

@@ -1,15 +1,15 @@
 //! Supervisor that runs the turns of many sessions concurrently.
 
 mod answer;
+mod attempt;
 mod builder;
-mod hear;
-mod lane;
+mod session_queue;
 mod settings;
-mod work;
+mod subscriber;
 
 pub use answer::TurnAnswerError;
 pub use builder::SupervisorBuilder;
-pub use hear::{Subscriber, SubscriberItem};
+pub use subscriber::{Subscriber, SubscriberItem};
 
 use super::Definition;
 use super::cx::WorkloadMessage;
@@ -21,7 +21,7 @@ use crate::model::{Breadcrumb, Json};
 use crate::services::Services;
 use crate::session_log::SessionError;
 use crate::store::BreadcrumbStore;
-use lane::{Job, Shared, What};
+use session_queue::{Job, Shared, TurnInput};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -315,7 +315,7 @@ impl Supervisor {
         session: &str,
         message: impl Into<WorkloadMessage>,
     ) -> Result<SupervisedTurn, SupervisorError> {
-        self.take(session, What::Message(message.into()))
+        self.enqueue(session, TurnInput::Message(message.into()))
     }
 
     /// Resumes the last turn of a session if this turn is suspended. The turn checks whether the awaited answer or
@@ -325,7 +325,7 @@ impl Supervisor {
     /// # Errors
     /// Returns the errors of [`send`](Self::send).
     pub fn resume(&self, session: &str) -> Result<SupervisedTurn, SupervisorError> {
-        self.take(session, What::Resume)
+        self.enqueue(session, TurnInput::Resume)
     }
 
     /// Answers the question of a turn in the name of a person. The ticket is in the turn's
@@ -469,21 +469,24 @@ impl Supervisor {
     /// If the future is dropped, the supervisor accepts no more turns, but running and waiting turns continue. Another
     /// call waits for them.
     pub async fn close(&self) {
-        self.shared.refuse();
-        if timeout(self.shared.settings.drain, self.shared.idle())
-            .await
-            .is_err()
+        self.shared.stop_accepting();
+        if timeout(
+            self.shared.settings.drain_timeout,
+            self.shared.wait_until_idle(),
+        )
+        .await
+        .is_err()
         {
             self.shared.stop.cancel();
-            self.shared.idle().await;
+            self.shared.wait_until_idle().await;
         }
     }
 
-    fn take(&self, session: &str, what: What) -> Result<SupervisedTurn, SupervisorError> {
-        let (told, outcome) = oneshot::channel();
-        let job = Job::new(what, told);
+    fn enqueue(&self, session: &str, input: TurnInput) -> Result<SupervisedTurn, SupervisorError> {
+        let (outcome_sender, outcome) = oneshot::channel();
+        let job = Job::new(input, outcome_sender);
         let run = Arc::clone(&job.run);
-        Shared::take(&self.shared, check(session)?, job)?;
+        Shared::enqueue(&self.shared, check(session)?, job)?;
         Ok(SupervisedTurn { run, outcome })
     }
 }
@@ -498,7 +501,7 @@ fn check(session: &str) -> Result<&str, SupervisorError> {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.shared.refuse();
+        self.shared.stop_accepting();
         self.shared.stop.cancel();
     }
 }

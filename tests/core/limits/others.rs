@@ -196,13 +196,13 @@ pub(super) const CAPACITIES: &[(&str, &str, &str)] = &[
         "src/tool/pool/mod.rs shared",
     ),
     (
-        "src/workload/supervisor/lane.rs",
-        "room",
+        "src/workload/supervisor/session_queue.rs",
+        "capacity",
         "src/workload/supervisor/settings.rs Settings.buffer",
     ),
     (
-        "src/workload/supervisor/lane.rs",
-        "settings.at_once.clamp(1, Semaphore::MAX_PERMITS)",
-        "src/workload/supervisor/settings.rs Settings.at_once",
+        "src/workload/supervisor/session_queue.rs",
+        "settings.concurrency.clamp(1, Semaphore::MAX_PERMITS)",
+        "src/workload/supervisor/settings.rs Settings.concurrency",
     ),
 ];

@@ -1,15 +1,15 @@
 //! Events of turns that a supervisor starts again after a failed attempt.
 
-use super::{Telling, now};
+use super::{TurnEmitter, now};
 use crate::workflow::{StepFailure, StepPath};
 use crate::workload::event::WorkloadEventKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl Telling {
+impl TurnEmitter {
     /// Sets the name of the turn's run. Returns `false` if listeners know the run under another name.
     pub(in crate::workload) fn name(&mut self, run: &Arc<str>) -> bool {
-        if self.last == 0 {
+        if self.last_sequence == 0 {
             self.run = Arc::clone(run);
         }
         self.is_named = true;
@@ -26,7 +26,7 @@ impl Telling {
         if !self.is_named {
             return;
         }
-        self.begin(now());
+        self.ensure_started(now());
         self.close_steps();
         let kind = WorkloadEventKind::Restarted {
             attempt,

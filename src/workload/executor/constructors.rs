@@ -1,7 +1,7 @@
 //! Constructors of [`WorkloadExecutor`].
 
 use super::form::Form;
-use super::{WorkloadError, WorkloadExecutor, broken, checked};
+use super::{WorkloadError, WorkloadExecutor, check_definition, definition_error};
 use crate::executor::{InvalidExecutor, OrderingKey, Profile, check, check_id};
 use crate::model::{
     DefinitionError, DefinitionOptions, DefinitionPath, Findings, KnownFields, SESSION_TAG,
@@ -12,7 +12,7 @@ use crate::store::BreadcrumbStore;
 use crate::workflow::{Document, Workflow};
 use crate::workload::entry::select_entry_of_request;
 use crate::workload::sink::Sink;
-use crate::workload::telling::PARENT;
+use crate::workload::turn_emitter::PARENT_TAG;
 use crate::workload::{Definition, FlowDefinition};
 use serde_json::Value;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl WorkloadExecutor {
     {
         let store = Arc::new(store.clone());
         let form = Form::Message;
-        Self::made(id.into(), form, definition, services, store, subscriptions)
+        Self::with_form(id.into(), form, definition, services, store, subscriptions)
     }
 
     /// Creates an executor that runs `definition` for each request to the workflow `id`. A request is a `workflow.request.v1` breadcrumb
@@ -57,8 +57,8 @@ impl WorkloadExecutor {
         B: BreadcrumbStore + Clone + 'static,
     {
         let (id, store) = (id.into(), Arc::new(store.clone()));
-        let subscriptions = requests(&id)?;
-        Self::made(
+        let subscriptions = request_subscriptions(&id)?;
+        Self::with_form(
             id,
             Form::Request,
             definition,
@@ -156,12 +156,14 @@ impl WorkloadExecutor {
             Some(_) => return Err(field("flow", "the name of a flow")),
         };
         let subscriptions = match context.get("subscriptions") {
-            None | Some(Value::Null) => requests(&id)?,
-            Some(_) => Subscriptions::from_json_with(context, options).map_err(unusable(&id))?,
+            None | Some(Value::Null) => request_subscriptions(&id)?,
+            Some(_) => {
+                Subscriptions::from_json_with(context, options).map_err(subscriptions_error(&id))?
+            }
         };
         let definition = Arc::new(flow_definition(&id, workflow, flow)?);
         let (form, store) = (Form::Request, Arc::new(store.clone()));
-        let mut executor = Self::made(id, form, definition, services, store, subscriptions)?;
+        let mut executor = Self::with_form(id, form, definition, services, store, subscriptions)?;
         executor.profile = executor.profile.definition(&sorted_text(context));
         Ok(executor)
     }
@@ -179,7 +181,7 @@ impl WorkloadExecutor {
         Ok(self)
     }
 
-    fn made(
+    fn with_form(
         id: String,
         form: Form,
         definition: Arc<dyn Definition>,
@@ -188,7 +190,7 @@ impl WorkloadExecutor {
         subscriptions: Subscriptions,
     ) -> Result<Self, WorkloadError> {
         let prepared = definition.prepare(services, &store);
-        let prepared = prepared.map_err(|source| broken(&*definition, source))?;
+        let prepared = prepared.map_err(|source| definition_error(&*definition, source))?;
         let is_prepared = prepared.is_some();
         let definition = prepared.unwrap_or(definition);
         let profile = profile(form, &*definition);
@@ -206,26 +208,26 @@ impl WorkloadExecutor {
         };
         check(&executor)?;
         if !is_prepared {
-            checked(&*executor.definition, services, &executor.store)?;
+            check_definition(&*executor.definition, services, &executor.store)?;
         }
-        executor.settle()?;
+        executor.apply_requirements()?;
         Ok(executor)
     }
 
     /// Reads the requirements of the executor's workload definition, and the schemas that runs may write.
-    fn settle(&mut self) -> Result<(), WorkloadError> {
+    fn apply_requirements(&mut self) -> Result<(), WorkloadError> {
         let (definition, services, store) = (&*self.definition, &self.services, &self.store);
-        let fault = |source| broken(definition, source);
-        let streams_text = definition.streams_text(services, store).map_err(fault)?;
-        let needs_a_ledger = definition.needs_a_ledger(services, store).map_err(fault)?;
-        let written = definition.writes(services, store).map_err(fault)?;
+        let error = |source| definition_error(definition, source);
+        let streams_text = definition.streams_text(services, store).map_err(error)?;
+        let needs_a_ledger = definition.needs_a_ledger(services, store).map_err(error)?;
+        let written = definition.writes(services, store).map_err(error)?;
         if needs_a_ledger && store.ledger().is_none() {
             let executor = self.id.clone();
             return Err(InvalidExecutor::NoLedger { executor }.into());
         }
         self.streams_text = streams_text;
         self.profile.responds_with = written.map(|mut written| {
-            written.push(self.form.result().to_owned());
+            written.push(self.form.response_schema().to_owned());
             written
         });
         Ok(())
@@ -241,7 +243,7 @@ fn profile(form: Form, definition: &dyn Definition) -> Profile {
         Form::Request => profile,
         Form::Message => profile.ordering(OrderingKey::TagPrefixUnless {
             prefix: SESSION_TAG.to_owned(),
-            unless: PARENT.to_owned(),
+            unless: PARENT_TAG.to_owned(),
         }),
     }
 }
@@ -252,7 +254,8 @@ fn flow_definition(
     flow: Option<&str>,
 ) -> Result<FlowDefinition, WorkloadError> {
     let entry = select_entry_of_request(&workflow, flow);
-    let definition = entry.and_then(|entry| FlowDefinition::begin(id, workflow, entry, flow));
+    let definition =
+        entry.and_then(|entry| FlowDefinition::starting_with(id, workflow, entry, flow));
     definition.map_err(|source| WorkloadError::Entry {
         workflow: id.to_owned(),
         source,
@@ -291,15 +294,16 @@ pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Find
     };
     let mut found = Findings::default();
     if let Some(object) = context.as_object() {
-        let unknown = RECORD.unknown(object);
-        let finding = |field| RECORD.finding(severity, &DefinitionPath::default(), field);
+        let unknown = DEFINITION_FIELDS.unknown(object);
+        let finding =
+            |field| DEFINITION_FIELDS.finding(severity, &DefinitionPath::default(), field);
         found.extend(unknown.map(finding));
     }
     found
 }
 
 /// The known fields of the context of a `workflow.def.v1` breadcrumb.
-static RECORD: KnownFields<'static> = KnownFields {
+static DEFINITION_FIELDS: KnownFields<'static> = KnownFields {
     names: &[
         "definition",
         "description",
@@ -317,14 +321,14 @@ static RECORD: KnownFields<'static> = KnownFields {
 };
 
 /// Returns the trigger subscription for requests to a workflow.
-fn requests(id: &str) -> Result<Subscriptions, WorkloadError> {
+fn request_subscriptions(id: &str) -> Result<Subscriptions, WorkloadError> {
     check_id(id)?;
     let request = Subscription::trigger(WorkloadExecutor::REQUEST);
     let request = request.matching("$.workflow", "eq", id);
-    Subscriptions::new([request]).map_err(unusable(id))
+    Subscriptions::new([request]).map_err(subscriptions_error(id))
 }
 
-fn unusable(id: &str) -> impl FnOnce(DefinitionError) -> WorkloadError {
+fn subscriptions_error(id: &str) -> impl FnOnce(DefinitionError) -> WorkloadError {
     let workflow = id.to_owned();
     move |source| WorkloadError::Subscriptions { workflow, source }
 }
@@ -338,6 +342,6 @@ mod tests {
     fn the_reference_lists_every_field_of_a_stored_workflow_definition() {
         const PAGE: &str = include_str!("../../../docs/reference/workloads.md");
 
-        assert_fields(PAGE, "Definition breadcrumb", RECORD.names);
+        assert_fields(PAGE, "Definition breadcrumb", DEFINITION_FIELDS.names);
     }
 }

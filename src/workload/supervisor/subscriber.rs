@@ -1,5 +1,5 @@
 use super::SupervisorError;
-use super::lane::Shared;
+use super::session_queue::Shared;
 use crate::workload::WorkloadEvent;
 use std::sync::{Arc, Weak};
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -34,7 +34,7 @@ impl Subscriber {
     pub(super) fn new(shared: &Arc<Shared>, session: &str) -> Result<Self, SupervisorError> {
         let session: Arc<str> = session.into();
         Ok(Self {
-            events: Some(shared.join(&session)?),
+            events: Some(shared.add_subscriber(&session)?),
             session,
             shared: Arc::downgrade(shared),
         })
@@ -55,7 +55,7 @@ impl Drop for Subscriber {
     fn drop(&mut self) {
         self.events = None;
         if let Some(shared) = self.shared.upgrade() {
-            shared.leave(&self.session);
+            shared.remove_subscriber(&self.session);
         }
     }
 }
@@ -128,12 +128,15 @@ mod tests {
     #[tokio::test]
     async fn a_subscriber_receives_events_after_another_one_is_dropped() {
         let supervisor = supervisor();
-        let [left, mut stays] = [(); 2].map(|()| supervisor.subscribe("one").unwrap());
+        let [dropped, mut remaining] = [(); 2].map(|()| supervisor.subscribe("one").unwrap());
 
-        drop(left);
+        drop(dropped);
         supervisor.send("one", "go").unwrap().outcome().await;
         supervisor.close().await;
 
-        assert!(matches!(stays.next().await, Some(SubscriberItem::Event(_))));
+        assert!(matches!(
+            remaining.next().await,
+            Some(SubscriberItem::Event(_))
+        ));
     }
 }

@@ -1,7 +1,7 @@
 //! Execution of one turn of a session, from the read of the session log to the end of the turn.
 
 use super::Restart;
-use super::lane::{Job, Shared, What};
+use super::session_queue::{Job, Shared, TurnInput};
 use crate::clock;
 use crate::executor::ExecutionContext;
 use crate::model::{Breadcrumb, Json, SESSION_TAG, Timestamp};
@@ -9,8 +9,8 @@ use crate::session_log::SessionError;
 use crate::workflow::MayRetry;
 use crate::workload::cx::WorkloadMessage;
 use crate::workload::session::{Conversation, Log, LogEntry, SessionStore};
-use crate::workload::telling::Telling;
-use crate::workload::turn::{Halt, Place, TurnOf, TurnOutcome};
+use crate::workload::turn::{PreparedTurn, TurnCancellation, TurnOutcome, TurnSession};
+use crate::workload::turn_emitter::TurnEmitter;
 use crate::workload::turn_status::TurnStatus;
 use futures::FutureExt as _;
 use std::panic::AssertUnwindSafe;
@@ -24,17 +24,17 @@ const MESSAGE: &str = "workload.message.v1";
 
 /// Maximum delay before a retry of a turn, unless the settings or the error request a longer delay. The maximum exists
 /// because the session's other turns wait during the delay.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// The input of one attempt of a session's turn.
-struct Begun {
+struct AttemptInput {
     message: WorkloadMessage,
     trigger: Breadcrumb,
     context: ExecutionContext,
     /// Session handle that is bound to the session log of the turn. After the deletion of the session, the handle adds
-    /// nothing. `added` is the number of entries when the turn started.
+    /// nothing. `entries_at_start` is the number of entries when the turn started.
     session: Conversation,
-    added: u64,
+    entries_at_start: u64,
     /// The saved state from which the turn continues, if the turn was suspended.
     resumed: Option<Json>,
 }
@@ -46,7 +46,7 @@ impl Shared {
         session: &str,
         job: &Job,
         stop: &CancellationToken,
-        telling: &mut Telling,
+        emitter: &mut TurnEmitter,
     ) -> TurnOutcome {
         let Restart { attempts, delay } = self.settings.restart;
         let mut attempt = 1;
@@ -54,20 +54,20 @@ impl Shared {
         // again.
         let mut session = SessionStore::new(Arc::clone(&self.store)).session(session);
         loop {
-            let outcome = self.attempt(&mut session, job, stop, telling).await;
+            let outcome = self.attempt(&mut session, job, stop, emitter).await;
             let TurnStatus::Failed { failure, retry } = &outcome.status else {
                 return outcome;
             };
-            let Some(asked) = delay_of(*retry).filter(|_| attempt < attempts.get()) else {
+            let Some(requested) = delay_of(*retry).filter(|_| attempt < attempts.get()) else {
                 return outcome;
             };
             let doubled = delay.saturating_mul(1 << (attempt - 1).min(16));
-            let delay = doubled.min(delay.max(LONGEST)).max(asked);
+            let delay = doubled.min(delay.max(MAX_RETRY_DELAY)).max(requested);
             attempt += 1;
-            telling.restart(attempt, failure.clone(), delay);
+            emitter.restart(attempt, failure.clone(), delay);
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return ended(telling, TurnStatus::Cancelled),
+                () = stop.cancelled() => return ended(emitter, TurnStatus::Cancelled),
                 () = sleep(delay) => {}
             }
             self.count_restart();
@@ -80,20 +80,20 @@ impl Shared {
         session: &mut Conversation,
         job: &Job,
         stop: &CancellationToken,
-        telling: &mut Telling,
+        emitter: &mut TurnEmitter,
     ) -> TurnOutcome {
-        let place = tokio::select! {
+        let permit = tokio::select! {
             biased;
             () = stop.cancelled() => None,
-            place = self.permits.acquire() => place.ok(),
+            permit = self.permits.acquire() => permit.ok(),
         };
-        if place.is_none() {
-            return ended(telling, TurnStatus::Cancelled);
+        if permit.is_none() {
+            return ended(emitter, TurnStatus::Cancelled);
         }
         // A store may panic too, before the workload is created and after it is closed.
-        let once = AssertUnwindSafe(self.run_once(session, job, stop, telling));
+        let once = AssertUnwindSafe(self.run_once(session, job, stop, emitter));
         let outcome = once.catch_unwind().await;
-        outcome.unwrap_or_else(|_| ended(telling, TurnStatus::panicked()))
+        outcome.unwrap_or_else(|_| ended(emitter, TurnStatus::panicked()))
     }
 
     async fn run_once(
@@ -101,76 +101,76 @@ impl Shared {
         session: &mut Conversation,
         job: &Job,
         stop: &CancellationToken,
-        telling: &mut Telling,
+        emitter: &mut TurnEmitter,
     ) -> TurnOutcome {
-        let begun = tokio::select! {
+        let input = tokio::select! {
             biased;
-            () = stop.cancelled() => return ended(telling, TurnStatus::Cancelled),
-            begun = self.begin(session, job) => begun,
+            () = stop.cancelled() => return ended(emitter, TurnStatus::Cancelled),
+            input = self.attempt_input(session, job) => input,
         };
-        let begun = match begun {
-            Ok(Ok(begun)) => begun,
-            Ok(Err(refused)) => return ended(telling, refused),
-            Err(error) => return ended(telling, TurnStatus::of_session(error)),
+        let input = match input {
+            Ok(Ok(input)) => input,
+            Ok(Err(refused)) => return ended(emitter, refused),
+            Err(error) => return ended(emitter, TurnStatus::of_session(error)),
         };
-        let Begun {
+        let AttemptInput {
             message,
             trigger,
             context,
-            session: held,
-            added,
+            session: conversation,
+            entries_at_start,
             resumed,
-        } = begun;
-        session.clone_from(&held);
+        } = input;
+        session.clone_from(&conversation);
         // A turn that continues has the name of the suspended turn.
         let run: Arc<str> = trigger.id.to_string().into();
-        if !telling.name(&run) {
-            return ended(telling, not_suspended());
+        if !emitter.name(&run) {
+            return ended(emitter, not_suspended());
         }
-        let halt = Halt {
+        let cancellation = TurnCancellation {
             stop,
-            patience: self.settings.patience,
+            close_timeout: self.settings.close_timeout,
         };
-        let place = Place {
-            session: held,
-            added,
+        let turn_session = TurnSession {
+            conversation,
+            entries_at_start,
         };
-        let turn = TurnOf {
+        let turn = PreparedTurn {
             definition: &*self.definition,
             services: &self.services,
             store: &self.store,
             context,
-            session: Some(place.clone()),
+            session: Some(turn_session.clone()),
             message: message.clone(),
-            halt,
+            cancellation,
         };
-        let mut outcome = turn.run(telling).await;
-        let entry = left_by(&outcome.status, resumed.as_ref(), message, trigger);
+        let mut outcome = turn.run(emitter).await;
+        let entry = suspension_entry(&outcome.status, resumed.as_ref(), message, trigger);
         if let Some(entry) = entry
-            && let Err(not_kept) = place.keep(&run, entry, halt).await
+            && let Err(unsaved) = turn_session.save_entry(&run, entry, cancellation).await
         {
             match &outcome.status {
                 // The error of the turn is more useful, and the turn can still be given up.
-                TurnStatus::Failed { .. } => not_kept.log_unsaved(&run),
+                TurnStatus::Failed { .. } => unsaved.log_unsaved(&run),
                 TurnStatus::Suspended { .. }
                 | TurnStatus::Completed { .. }
-                | TurnStatus::Cancelled => outcome.status = not_kept,
+                | TurnStatus::Cancelled => outcome.status = unsaved,
             }
         }
         outcome
     }
 
     /// Returns the input of a turn attempt, or the status of a turn that cannot start.
-    async fn begin(
+    async fn attempt_input(
         &self,
         session: &Conversation,
         job: &Job,
-    ) -> Result<Result<Begun, TurnStatus>, SessionError> {
+    ) -> Result<Result<AttemptInput, TurnStatus>, SessionError> {
         let log: Log = session.load().await?;
         let failed = |code, message| Ok(Err(TurnStatus::failed(code, message, MayRetry::Never)));
-        match (&job.what, log.entries().last()) {
+        match (&job.input, log.entries().last()) {
             (
-                What::Resume,
+                TurnInput::Resume,
                 Some(LogEntry::Suspended {
                     message,
                     trigger,
@@ -178,34 +178,34 @@ impl Shared {
                 }),
             ) => {
                 let context = ExecutionContext::for_trigger((**trigger).clone());
-                Ok(Ok(Begun {
+                Ok(Ok(AttemptInput {
                     message: message.clone(),
                     trigger: (**trigger).clone(),
                     context: context
                         .with_resumed(state.clone(), None)
                         .with_from_user(is_text(message)),
-                    added: log.added(),
+                    entries_at_start: log.added(),
                     resumed: Some(state.clone()),
                     session: session.bind(log).await?.0,
                 }))
             }
-            (What::Resume, Some(LogEntry::Said { .. }) | None) => Ok(Err(not_suspended())),
-            (What::Message(_), Some(LogEntry::Suspended { .. })) => failed(
+            (TurnInput::Resume, Some(LogEntry::Said { .. }) | None) => Ok(Err(not_suspended())),
+            (TurnInput::Message(_), Some(LogEntry::Suspended { .. })) => failed(
                 "suspended",
                 "the previous turn of the session is suspended; resume it, or give it up",
             ),
-            (What::Message(message), Some(LogEntry::Said { .. }) | None) => {
+            (TurnInput::Message(message), Some(LogEntry::Said { .. }) | None) => {
                 let now = Timestamp::from_micros(clock::wall_micros());
                 let new = message
                     .breadcrumb(MESSAGE)
                     .tag(format!("{SESSION_TAG}{}", session.id()));
                 let trigger = new.first_version(job.id, now);
                 let context = ExecutionContext::for_trigger(trigger.clone());
-                Ok(Ok(Begun {
+                Ok(Ok(AttemptInput {
                     message: message.clone(),
                     context: context.with_from_user(is_text(message)),
                     trigger,
-                    added: log.added(),
+                    entries_at_start: log.added(),
                     resumed: None,
                     session: session.bind(log).await?.0,
                 }))
@@ -221,7 +221,7 @@ fn is_text(message: &WorkloadMessage) -> bool {
 }
 
 /// Returns the log entry for the start or the end of a turn's suspension. `None` if the turn adds no such entry.
-fn left_by(
+fn suspension_entry(
     status: &TurnStatus,
     resumed: Option<&Json>,
     message: WorkloadMessage,
@@ -255,8 +255,8 @@ fn not_suspended() -> TurnStatus {
     TurnStatus::failed("not_suspended", message, MayRetry::Never)
 }
 
-fn ended(telling: &Telling, status: TurnStatus) -> TurnOutcome {
-    TurnOutcome::of(telling.run(), status)
+fn ended(emitter: &TurnEmitter, status: TurnStatus) -> TurnOutcome {
+    TurnOutcome::of(emitter.run(), status)
 }
 
 /// Returns the minimum delay before a retry of a turn, or `None` if the turn would fail again.

@@ -15,30 +15,30 @@ use std::sync::Arc;
 /// Emitter of a turn's events for listeners. Renumbers the events of the workload's runs, and withholds their ends
 /// until the outcome of the turn is known. An emitter that is dropped before its end emits the end of a cancelled turn.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct TurnEmitter {
     run: Arc<str>,
     parent: Option<Arc<str>>,
     sink: Sink,
-    last: u64,
+    last_sequence: u64,
     /// If `true`, an attempt of the turn has set the name of the turn's run.
     #[cfg(feature = "workloads")]
     is_named: bool,
     /// The running steps of the turn. The path of an outer step is a prefix of its inner steps' paths, and sorts before
     /// them.
-    open: BTreeSet<StepPath>,
+    running_steps: BTreeSet<StepPath>,
     is_over: bool,
 }
 
-impl Telling {
+impl TurnEmitter {
     pub(super) const fn new(run: Arc<str>, parent: Option<Arc<str>>, sink: Sink) -> Self {
         Self {
             run,
             parent,
             sink,
-            last: 0,
+            last_sequence: 0,
             #[cfg(feature = "workloads")]
             is_named: false,
-            open: BTreeSet::new(),
+            running_steps: BTreeSet::new(),
             is_over: false,
         }
     }
@@ -56,14 +56,14 @@ impl Telling {
     }
 
     /// Emits an event of an attempt of the turn, except for the start and the end of the attempt.
-    pub(super) fn tell(&mut self, event: WorkloadEvent) {
+    pub(super) fn emit(&mut self, event: WorkloadEvent) {
         let WorkloadEvent { path, at, kind, .. } = event;
-        self.begin(at);
+        self.ensure_started(at);
         if kind.is_end() || kind.begins() {
             return;
         }
         if let WorkloadEventKind::Step(step) = &kind {
-            self.note(&path, step);
+            self.track_step(&path, step);
         }
         self.send(path, at, kind);
     }
@@ -73,7 +73,7 @@ impl Telling {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        self.begin(now());
+        self.ensure_started(now());
         let waits = matches!(status, TurnStatus::Suspended { .. });
         if !waits {
             self.close_steps();
@@ -81,19 +81,19 @@ impl Telling {
         self.send(StepPath::new(""), now(), status.end());
     }
 
-    fn begin(&mut self, at: Timestamp) {
-        if self.last == 0 {
+    fn ensure_started(&mut self, at: Timestamp) {
+        if self.last_sequence == 0 {
             self.send(StepPath::new(""), at, WorkloadEventKind::Started);
         }
     }
 
-    fn note(&mut self, path: &StepPath, step: &FlowEventKind) {
+    fn track_step(&mut self, path: &StepPath, step: &FlowEventKind) {
         match step {
             FlowEventKind::Started => {
-                self.open.insert(path.clone());
+                self.running_steps.insert(path.clone());
             }
             FlowEventKind::Finished | FlowEventKind::Failed(_) | FlowEventKind::Cancelled => {
-                self.open.remove(path);
+                self.running_steps.remove(path);
             }
             FlowEventKind::Retried { .. }
             | FlowEventKind::Suspended { .. }
@@ -107,26 +107,26 @@ impl Telling {
 
     /// Emits a cancellation event for each running step of the turn.
     fn close_steps(&mut self) {
-        while let Some(path) = self.open.pop_last() {
+        while let Some(path) = self.running_steps.pop_last() {
             let kind = WorkloadEventKind::Step(FlowEventKind::Cancelled);
             self.send(path, now(), kind);
         }
     }
 
     fn send(&mut self, path: StepPath, at: Timestamp, kind: WorkloadEventKind) {
-        self.last += 1;
-        self.sink.tell(WorkloadEvent {
+        self.last_sequence += 1;
+        self.sink.send(WorkloadEvent {
             run: Arc::clone(&self.run),
             parent: self.parent.clone(),
             path,
-            sequence: self.last,
+            sequence: self.last_sequence,
             at,
             kind,
         });
     }
 }
 
-impl Drop for Telling {
+impl Drop for TurnEmitter {
     fn drop(&mut self) {
         // A listener that panics during another panic would abort the process.
         if !std::thread::panicking() {
@@ -140,30 +140,30 @@ fn now() -> Timestamp {
 }
 
 /// Prefix of the tag with which a trigger names the outer run of its run.
-pub(super) const PARENT: &str = "parent:";
+pub(super) const PARENT_TAG: &str = "parent:";
 
 tokio::task_local! {
-    static OUTER: Outer;
+    static OUTER_RUN: OuterRun;
 }
 
 /// Outer run of the runs that start in the current task. The outer run is a task-local value, because `process_event`
 /// has no argument for it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outer {
+pub(super) struct OuterRun {
     pub(super) run: Option<Arc<str>>,
     /// Listeners for the events of the outer run.
     pub(super) sink: Sink,
 }
 
-impl Outer {
+impl OuterRun {
     /// Runs a future in which this outer run is the outer run of all started runs.
     #[cfg(feature = "workloads")]
     pub(super) async fn around<T>(self, work: impl Future<Output = T>) -> T {
-        OUTER.scope(self, work).await
+        OUTER_RUN.scope(self, work).await
     }
 
     /// Returns the outer run of the current task, or an empty value.
     pub(super) fn current() -> Self {
-        OUTER.try_with(Self::clone).unwrap_or_default()
+        OUTER_RUN.try_with(Self::clone).unwrap_or_default()
     }
 }
