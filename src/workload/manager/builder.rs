@@ -42,7 +42,7 @@ use std::sync::Arc;
 pub struct WorkloadManagerBuilder {
     manager: WorkloadManager,
     /// The first duplicate name of the workloads registered in code.
-    twice: Option<String>,
+    duplicate: Option<String>,
 }
 
 impl WorkloadManagerBuilder {
@@ -59,13 +59,13 @@ impl WorkloadManagerBuilder {
             loaders: Vec::new(),
             native: BTreeMap::new(),
             store: None,
-            has_paths: false,
+            allows_paths: false,
             policy: EntryPolicy::default(),
             broken: BrokenPolicy::default(),
             cache: Cache::default(),
         };
-        let twice = None;
-        let builder = Self { manager, twice }.loader(JsonLoader);
+        let duplicate = None;
+        let builder = Self { manager, duplicate }.loader(JsonLoader);
         #[cfg(feature = "yaml")]
         let builder = builder.loader(YamlLoader);
         builder
@@ -100,11 +100,11 @@ impl WorkloadManagerBuilder {
     /// Adds a loader for a file format of workload definitions. If several loaders read the same file extension, the
     /// last one is used.
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
-        let endings = loader
+        let extensions = loader
             .extensions()
             .iter()
-            .map(|ending| (*ending).to_owned());
-        self.manager.roots.extensions.extend(endings);
+            .map(|extension| (*extension).to_owned());
+        self.manager.roots.extensions.extend(extensions);
         self.manager.loaders.push(Arc::new(loader));
         self
     }
@@ -114,7 +114,7 @@ impl WorkloadManagerBuilder {
     pub fn native(mut self, definition: Arc<dyn Definition>) -> Self {
         let name = definition.meta().name.clone();
         if let Some(before) = self.manager.native.insert(name, definition) {
-            self.twice.get_or_insert(before.meta().name.clone());
+            self.duplicate.get_or_insert(before.meta().name.clone());
         }
         self
     }
@@ -122,7 +122,7 @@ impl WorkloadManagerBuilder {
     /// Allows an [`Ident`](super::Ident) to be the path of any file that the process can read. Disabled by default,
     /// because identifiers may come from users.
     pub fn allow_paths(mut self) -> Self {
-        self.manager.has_paths = true;
+        self.manager.allows_paths = true;
         self
     }
 
@@ -152,7 +152,7 @@ impl WorkloadManagerBuilder {
     /// # Errors
     /// Returns [`ManagerError::Twice`] if two workloads registered in code have the same name.
     pub fn build(self) -> Result<WorkloadManager, ManagerError> {
-        match self.twice {
+        match self.duplicate {
             Some(name) => Err(ManagerError::Twice { name }),
             None => Ok(self.manager),
         }

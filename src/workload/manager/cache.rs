@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Cache of loaded workload definitions by their content. A full cache removes the oldest definition.
 #[derive(Default)]
-pub(super) struct Cache(Mutex<Kept>);
+pub(super) struct Cache(Mutex<CachedDefinitions>);
 
 #[derive(Default)]
-struct Kept {
+struct CachedDefinitions {
     by_key: HashMap<Key, Arc<dyn Definition>>,
     order: VecDeque<Key>,
 }
@@ -19,7 +19,7 @@ struct Kept {
 type Key = [u8; 32];
 
 impl Cache {
-    const MOST: usize = 256;
+    const MAX_DEFINITIONS: usize = 256;
 
     /// Returns the cached workload definition for the same content, otherwise loads it. Errors are not cached.
     pub(super) fn get_or(
@@ -29,24 +29,24 @@ impl Cache {
         load: impl FnOnce() -> Result<Arc<dyn Definition>, BoxError>,
     ) -> Result<Arc<dyn Definition>, BoxError> {
         let key = key(format, source);
-        let found = self.kept().by_key.get(&key).cloned();
+        let found = self.lock().by_key.get(&key).cloned();
         if let Some(found) = found {
             return Ok(found);
         }
         let loaded = load()?;
-        let mut kept = self.kept();
-        if kept.by_key.insert(key, Arc::clone(&loaded)).is_none() {
-            kept.order.push_back(key);
+        let mut cached = self.lock();
+        if cached.by_key.insert(key, Arc::clone(&loaded)).is_none() {
+            cached.order.push_back(key);
         }
-        while kept.order.len() > Self::MOST
-            && let Some(oldest) = kept.order.pop_front()
+        while cached.order.len() > Self::MAX_DEFINITIONS
+            && let Some(oldest) = cached.order.pop_front()
         {
-            kept.by_key.remove(&oldest);
+            cached.by_key.remove(&oldest);
         }
         Ok(loaded)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, CachedDefinitions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -57,9 +57,9 @@ fn key(format: &str, source: &LoaderSource<'_>) -> Key {
         .entry
         .map_or(String::new(), |entry| format!("#{entry}"));
     let mut digest = Sha256::new();
-    for part in [format, source.name, &entry, &policy, source.text] {
-        digest.update(part.len().to_le_bytes());
-        digest.update(part);
+    for field in [format, source.name, &entry, &policy, source.text] {
+        digest.update(field.len().to_le_bytes());
+        digest.update(field);
     }
     digest.finalize().into()
 }

@@ -61,8 +61,8 @@ impl WorkloadLoadError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         let mut retries = self.searched.iter().map(|tried| tried.retry);
-        let may = retries.find(|retry| *retry != Retry::Never);
-        may.unwrap_or(Retry::Never)
+        let retry = retries.find(|retry| *retry != Retry::Never);
+        retry.unwrap_or(Retry::Never)
     }
 }
 
@@ -77,7 +77,7 @@ impl Tried {
     }
 
     /// Returns the searched location for a store that could not be read.
-    pub(super) fn unread(path: impl Into<String>, error: &StoreError) -> Self {
+    pub(super) fn unreadable(path: impl Into<String>, error: &StoreError) -> Self {
         Self {
             retry: error.retry(),
             ..Self::new(path, Chain(error).to_string())
@@ -86,7 +86,7 @@ impl Tried {
 
     /// Returns the searched location for an invalid workload definition. The reason contains the messages of the error
     /// and its causes.
-    pub(super) fn broken(path: impl Into<String>, error: &BoxError) -> Self {
+    pub(super) fn invalid(path: impl Into<String>, error: &BoxError) -> Self {
         if let Some(error) = error.downcast_ref::<workflow::WorkflowLoadError>() {
             let reason = format!("{}: {}", error.path(), error.problem());
             let position = error.position();

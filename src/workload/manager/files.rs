@@ -6,12 +6,12 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 /// Maximum number of folder levels that the workload search enters below a root folder.
-const DEPTH: usize = 16;
+const MAX_DEPTH: usize = 16;
 /// Maximum number of files and folders that one workload search checks.
-const MOST: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 
 /// Maximum size of a workload definition file in bytes.
-const BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// The folders to search for workloads, and the files to find in them.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Candidate {
 
 /// Files that may define workloads, in order of precedence, and locations that could not be checked.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct SearchResult {
     pub(super) candidates: Vec<Candidate>,
     pub(super) unseen: Vec<(PathBuf, String)>,
     /// The root folders of the workload search that do not exist.
@@ -40,8 +40,8 @@ pub(super) struct Found {
 }
 
 impl Roots {
-    pub(super) fn find(&self) -> Found {
-        let mut found = Found::default();
+    pub(super) fn find(&self) -> SearchResult {
+        let mut found = SearchResult::default();
         for root in &self.roots {
             match root.try_exists() {
                 Ok(true) => self.walk(root, &mut found),
@@ -52,14 +52,14 @@ impl Roots {
         found
     }
 
-    fn walk(&self, root: &Path, found: &mut Found) {
-        let mut looked = 0;
+    fn walk(&self, root: &Path, found: &mut SearchResult) {
+        let mut checked = 0;
         // The stack has the pending folders in reverse order of precedence.
-        let mut open = vec![(root.to_owned(), 0)];
-        while let Some((folder, depth)) = open.pop() {
+        let mut pending = vec![(root.to_owned(), 0)];
+        while let Some((folder, depth)) = pending.pop() {
             let names = match self.names(&folder) {
                 Ok((names, entries)) => {
-                    looked += entries;
+                    checked += entries;
                     names
                 }
                 Err(error) => {
@@ -74,12 +74,14 @@ impl Roots {
                 match path.metadata() {
                     // A symbolic link to a folder can form a cycle.
                     Ok(data) if data.is_dir() && is_link => {}
-                    Ok(data) if data.is_dir() && depth < DEPTH => folders.push((path, depth + 1)),
+                    Ok(data) if data.is_dir() && depth < MAX_DEPTH => {
+                        folders.push((path, depth + 1));
+                    }
                     Ok(data) if data.is_dir() => {
-                        let reason = format!("more than {DEPTH} folders deep, skipped");
+                        let reason = format!("more than {MAX_DEPTH} folders deep, skipped");
                         found.unseen.push((path, reason));
                     }
-                    Ok(data) if data.is_file() && is_link && !leads_into(root, &path) => {
+                    Ok(data) if data.is_file() && is_link && !resolves_below(root, &path) => {
                         let reason = "symbolic link leads out of its root, skipped";
                         found.unseen.push((path, reason.to_owned()));
                     }
@@ -88,21 +90,21 @@ impl Roots {
                     Err(error) => found.unseen.push((path, error.to_string())),
                 }
             }
-            if looked > MOST {
-                let reason = format!("more than {MOST} files and folders, skipped the rest");
+            if checked > MAX_ENTRIES {
+                let reason = format!("more than {MAX_ENTRIES} files and folders, skipped the rest");
                 found.unseen.push((root.to_owned(), reason));
                 return;
             }
-            open.extend(folders.into_iter().rev());
+            pending.extend(folders.into_iter().rev());
         }
     }
 
     /// Returns the sorted names of the files and folders in a folder, and the number of checked entries. Excluded names
     /// are omitted. The exclusions do not apply to the root itself.
     fn names(&self, folder: &Path) -> io::Result<(Vec<String>, usize)> {
-        let (mut names, mut looked) = (Vec::new(), 0);
-        for entry in fs::read_dir(folder)?.take(MOST + 1) {
-            looked += 1;
+        let (mut names, mut checked) = (Vec::new(), 0);
+        for entry in fs::read_dir(folder)?.take(MAX_ENTRIES + 1) {
+            checked += 1;
             let Ok(name) = entry?.file_name().into_string() else {
                 continue;
             };
@@ -111,7 +113,7 @@ impl Roots {
             }
         }
         names.sort();
-        Ok((names, looked))
+        Ok((names, checked))
     }
 
     fn candidate(&self, path: PathBuf) -> Option<Candidate> {
@@ -123,14 +125,14 @@ impl Roots {
 }
 
 /// Returns `true` if a path, with all symbolic links resolved, is below `root`.
-fn leads_into(root: &Path, path: &Path) -> bool {
+fn resolves_below(root: &Path, path: &Path) -> bool {
     match (root.canonicalize(), path.canonicalize()) {
         (Ok(root), Ok(path)) => path.starts_with(root),
         (Ok(_) | Err(_), Ok(_) | Err(_)) => false,
     }
 }
 
-/// Returns the content of a workload definition file of at most [`BYTES`].
+/// Returns the content of a workload definition file of at most [`MAX_BYTES`].
 pub(super) fn read(path: &Path) -> io::Result<String> {
     // Opening a named pipe blocks until another process opens it for writing.
     let data = fs::metadata(path)?;
@@ -144,10 +146,10 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
     }
     let mut text = String::new();
     let read = fs::File::open(path)?
-        .take(BYTES + 1)
+        .take(MAX_BYTES + 1)
         .read_to_string(&mut text)?;
-    if u64::try_from(read).unwrap_or(u64::MAX) > BYTES {
-        let reason = format!("file is larger than {BYTES} bytes");
+    if u64::try_from(read).unwrap_or(u64::MAX) > MAX_BYTES {
+        let reason = format!("file is larger than {MAX_BYTES} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
     }
     Ok(text)

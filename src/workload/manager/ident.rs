@@ -73,7 +73,7 @@ impl IdentError {
 }
 
 /// Maximum length of a workload identifier in bytes.
-const LONGEST: usize = 4_096;
+const MAX_BYTES: usize = 4_096;
 
 impl FromStr for Ident {
     type Err = IdentError;
@@ -83,38 +83,38 @@ impl FromStr for Ident {
             ident: excerpt(text, 80).into_owned(),
             reason,
         };
-        if text.len() > LONGEST {
+        if text.len() > MAX_BYTES {
             return Err(refused("longer than 4,096 bytes"));
         }
         if text.chars().any(char::is_control) {
             return Err(refused("contains control characters"));
         }
-        let (of, entry) = match text.split_once('#') {
+        let (target, entry) = match text.split_once('#') {
             Some((_, "")) => return Err(refused("expected a flow or an agent after #")),
-            Some((of, entry)) => (of, Some(entry.to_owned())),
+            Some((target, entry)) => (target, Some(entry.to_owned())),
             None => (text, None),
         };
         if ["./", "../", "~/", "/"]
             .iter()
-            .any(|prefix| of.starts_with(prefix))
+            .any(|prefix| target.starts_with(prefix))
         {
-            let path = of.into();
+            let path = target.into();
             return Ok(Self::Path { path, entry });
         }
-        if let Some(id) = of.strip_prefix("store:") {
+        if let Some(id) = target.strip_prefix("store:") {
             let id = id.parse();
             let id = id.map_err(|_| refused("expected the UUID of a breadcrumb after store:"))?;
             return Ok(Self::Store { id, entry });
         }
-        if of.is_empty() {
+        if target.is_empty() {
             return Err(refused("the name is empty"));
         }
-        if of.contains(['/', '\\', ':']) {
+        if target.contains(['/', '\\', ':']) {
             return Err(refused(
                 "a path must start with ./, ../, ~/ or /, and a name must not contain / \\ :",
             ));
         }
-        let name = of.to_owned();
+        let name = target.to_owned();
         Ok(Self::Name { name, entry })
     }
 }

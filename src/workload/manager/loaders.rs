@@ -73,8 +73,8 @@ impl LoaderSource<'_> {
     /// # Errors
     /// Returns an [`EntryError`](crate::workload::EntryError) if the start of a run cannot be determined.
     pub fn flow(&self, workflow: Workflow) -> Result<Arc<dyn Definition>, BoxError> {
-        let made = FlowDefinition::with_entry(self.name, workflow, self.entry, self.policy)?;
-        Ok(Arc::new(made))
+        let definition = FlowDefinition::with_entry(self.name, workflow, self.entry, self.policy)?;
+        Ok(Arc::new(definition))
     }
 }
 

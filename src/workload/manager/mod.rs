@@ -20,7 +20,7 @@ use crate::model::nearest;
 use crate::store::BreadcrumbStore;
 use builder::home;
 use cache::Cache;
-use files::{Candidate, Found, Roots};
+use files::{Candidate, Roots, SearchResult};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ pub struct WorkloadManager {
     native: BTreeMap<String, Arc<dyn Definition>>,
     store: Option<Arc<dyn BreadcrumbStore>>,
     /// If `true`, a workload identifier may be the path of any file.
-    has_paths: bool,
+    allows_paths: bool,
     policy: EntryPolicy,
     broken: BrokenPolicy,
     cache: Cache,
@@ -119,25 +119,28 @@ impl WorkloadManager {
             searched,
             nearest,
         };
-        let alone = |tried| failed(vec![tried], Vec::new());
+        let single = |tried| failed(vec![tried], Vec::new());
         match ident {
             Ident::Name { name, entry } => {
                 let named = self.by_name(name, entry.as_deref()).await;
                 named.map_err(|(searched, nearest)| failed(searched, nearest))
             }
-            Ident::Path { path, .. } if !self.has_paths => {
+            Ident::Path { path, .. } if !self.allows_paths => {
                 let path = path.display().to_string();
                 let reason = "paths are not allowed; call WorkloadManagerBuilder::allow_paths, or use a name";
-                Err(alone(Tried::new(path, reason)))
+                Err(single(Tried::new(path, reason)))
             }
             Ident::Path { path, entry } => {
-                let path = expanded(path);
+                let path = expand_home(path);
                 let name = path.file_stem().and_then(|stem| stem.to_str());
                 let name = name.unwrap_or_default().to_owned();
                 let candidate = Candidate { name, path };
-                self.read(candidate, entry.as_deref()).await.map_err(alone)
+                self.read(candidate, entry.as_deref()).await.map_err(single)
             }
-            Ident::Store { id, entry } => self.in_store(*id, entry.as_deref()).await.map_err(alone),
+            Ident::Store { id, entry } => self
+                .load_stored(*id, entry.as_deref())
+                .await
+                .map_err(single),
         }
     }
 
@@ -186,12 +189,12 @@ impl WorkloadManager {
         let unseen = found.unseen.iter();
         searched
             .extend(unseen.map(|(path, reason)| Tried::new(path.display().to_string(), &**reason)));
-        Err((searched, self.like(name, &found)))
+        Err((searched, self.similar_names(name, &found)))
     }
 
     /// Returns at most 3 workload names that are similar to `name`, the most similar first.
-    fn like(&self, name: &str, found: &Found) -> Vec<String> {
-        const MOST: usize = 3;
+    fn similar_names(&self, name: &str, found: &SearchResult) -> Vec<String> {
+        const MAX_SIMILAR: usize = 3;
         let known = found
             .candidates
             .iter()
@@ -201,22 +204,22 @@ impl WorkloadManager {
             .collect();
         known.sort_unstable();
         known.dedup();
-        let mut like = Vec::new();
-        while like.len() < MOST
+        let mut similar_names = Vec::new();
+        while similar_names.len() < MAX_SIMILAR
             && let Some(next) = nearest(name, known.iter().copied())
         {
-            like.push(next.to_owned());
+            similar_names.push(next.to_owned());
             known.retain(|known| *known != next);
         }
-        like
+        similar_names
     }
 
-    async fn find(&self) -> Found {
+    async fn find(&self) -> SearchResult {
         let roots = self.roots.clone();
         let found = tokio::task::spawn_blocking(move || roots.find()).await;
         found.unwrap_or_else(|_| {
             let unseen = |root: &PathBuf| (root.clone(), "search was aborted".to_owned());
-            Found {
+            SearchResult {
                 candidates: Vec::new(),
                 unseen: self.roots.roots.iter().map(unseen).collect(),
                 absent: Vec::new(),
@@ -231,15 +234,15 @@ impl WorkloadManager {
         entry: Option<&str>,
     ) -> Result<Arc<dyn Definition>, Tried> {
         let Candidate { name, path } = candidate;
-        let shown = path.display().to_string();
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        let ending = ending.unwrap_or_default();
-        let knows = |loader: &&Arc<dyn Loader>| loader.extensions().contains(&ending);
-        let Some(loader) = self.loaders.iter().rfind(knows) else {
+        let location = path.display().to_string();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let extension = extension.unwrap_or_default();
+        let reads_extension = |loader: &&Arc<dyn Loader>| loader.extensions().contains(&extension);
+        let Some(loader) = self.loaders.iter().rfind(reads_extension) else {
             let known = self.roots.extensions.join(", ");
             return Err(Tried::new(
-                shown,
-                format!("no loader for the file extension {ending:?}; supported: {known}"),
+                location,
+                format!("no loader for the file extension {extension:?}; supported: {known}"),
             ));
         };
         let read = {
@@ -248,8 +251,8 @@ impl WorkloadManager {
         };
         let text = match read {
             Ok(Ok(text)) => text,
-            Ok(Err(error)) => return Err(Tried::new(shown, error.to_string())),
-            Err(_) => return Err(Tried::new(shown, "read was aborted")),
+            Ok(Err(error)) => return Err(Tried::new(location, error.to_string())),
+            Err(_) => return Err(Tried::new(location, "read was aborted")),
         };
         let source = LoaderSource {
             name: &name,
@@ -260,12 +263,12 @@ impl WorkloadManager {
         let loaded = self
             .cache
             .get_or(loader.format(), &source, || loader.load(&source));
-        loaded.map_err(|error| Tried::broken(shown, &error))
+        loaded.map_err(|error| Tried::invalid(location, &error))
     }
 }
 
 /// Replaces a leading `~/` in the path of a workload by the home folder.
-fn expanded(path: &Path) -> PathBuf {
+fn expand_home(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), home()) {
         (Ok(below), Some(home)) => home.join(below),
         (Ok(_) | Err(_), _) => path.to_owned(),

@@ -10,44 +10,44 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Maximum number of workload definitions that are listed from a store.
-const MOST: usize = 500;
+const MAX_LISTED: usize = 500;
 /// Number of workload definitions in one query of the store.
 const PAGE: usize = 50;
 
 impl WorkloadManager {
-    pub(super) async fn in_store(
+    pub(super) async fn load_stored(
         &self,
         id: BreadcrumbId,
         entry: Option<&str>,
     ) -> Result<Arc<dyn Definition>, Tried> {
-        let place = format!("store:{id}");
+        let location = format!("store:{id}");
         let Some(store) = &self.store else {
             return Err(Tried::new(
-                place,
+                location,
                 "no store is configured; call WorkloadManagerBuilder::store",
             ));
         };
         let found = store.get(id).await;
-        let found = found.map_err(|error| Tried::unread(place, &error))?;
-        self.stored(&found, entry)
+        let found = found.map_err(|error| Tried::unreadable(location, &error))?;
+        self.definition_in(&found, entry)
     }
 
     /// Returns the workload definition in a breadcrumb. Another schema is an error, because its writers may not be
     /// allowed to decide which workloads run.
-    fn stored(
+    fn definition_in(
         &self,
         found: &Breadcrumb,
         entry: Option<&str>,
     ) -> Result<Arc<dyn Definition>, Tried> {
-        let place = format!("store:{}", found.id);
+        let location = format!("store:{}", found.id);
         let schema = found.schema_name.as_deref().unwrap_or_default();
         if schema != WORKFLOW_DEFINITION {
             let (schema, expected) = (excerpt(schema, 80), WORKFLOW_DEFINITION);
             let reason = format!("schema is {schema:?}, expected {expected:?}");
-            return Err(Tried::new(place, reason));
+            return Err(Tried::new(location, reason));
         }
         let Some(definition) = found.context.get("definition") else {
-            return Err(Tried::new(place, "context has no field \"definition\""));
+            return Err(Tried::new(location, "context has no field \"definition\""));
         };
         let text = match definition {
             Value::String(text) => text.clone(),
@@ -61,10 +61,10 @@ impl WorkloadManager {
             let reason = format!(
                 "definition names the flow {flow:?}, so the identifier cannot start {entry:?}; omit the part after #"
             );
-            return Err(Tried::new(place, reason));
+            return Err(Tried::new(location, reason));
         }
         let source = LoaderSource {
-            name: name_of(found).unwrap_or(&place),
+            name: name_of(found).unwrap_or(&location),
             text: &text,
             entry: entry.or(flow),
             policy: self.policy,
@@ -72,7 +72,7 @@ impl WorkloadManager {
         let loaded = self
             .cache
             .get_or("store", &source, || source.flow(read(found, &text)?));
-        loaded.map_err(|error| Tried::broken(&*place, &error))
+        loaded.map_err(|error| Tried::invalid(&*location, &error))
     }
 
     /// Adds the workload definitions in the store to a listing, the newest first.
@@ -86,13 +86,14 @@ impl WorkloadManager {
             let page = match store.search(&query).await {
                 Ok(page) => page,
                 Err(error) => {
-                    listing.unseen.push(Tried::unread("store", &error));
+                    listing.unseen.push(Tried::unreadable("store", &error));
                     return;
                 }
             };
             let Some(oldest) = page.last() else { return };
-            if listed >= MOST {
-                let reason = format!("more than {MOST} definitions; older ones are not listed");
+            if listed >= MAX_LISTED {
+                let reason =
+                    format!("more than {MAX_LISTED} definitions; older ones are not listed");
                 listing.unseen.push(Tried::new("store", reason));
                 return;
             }
@@ -105,7 +106,7 @@ impl WorkloadManager {
     }
 
     fn listed(&self, found: &Breadcrumb) -> Listed {
-        let (description, error) = match self.stored(found, None) {
+        let (description, error) = match self.definition_in(found, None) {
             Ok(definition) => (definition.meta().description.clone(), None),
             Err(tried) => (None, Some(tried)),
         };

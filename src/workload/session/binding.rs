@@ -1,4 +1,5 @@
-//! Binding of conversations to the session log of a turn, and deletion of sessions. A turn that runs during the deletion ends with an error, and adds nothing to the session.
+//! Binding of conversations to the session log of a turn, and deletion of sessions. A turn that runs during the
+//! deletion ends with an error, and adds nothing to the session.
 
 use super::log::Log;
 use super::{Conversation, SessionStore};

@@ -47,7 +47,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/source/nats/subject.rs LONGEST_TENANT",
             "src/store/commit.rs LONGEST",
             "src/store/sqlite/sockets/unix.rs LONGEST",
-            "src/workload/manager/ident.rs LONGEST",
+            "src/workload/manager/ident.rs MAX_BYTES",
             "src/workload/supervisor/mod.rs LONGEST_SESSION",
         ],
     ),
@@ -67,7 +67,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/model/nearest.rs LONGEST",
             "src/runtime/definitions/keeper.rs LONGEST",
             "src/store/rcrt/http.rs MAX_TOLD",
-            "src/workload/manager/mod.rs MOST",
+            "src/workload/manager/mod.rs MAX_SIMILAR",
         ],
     ),
     (
