@@ -14,10 +14,10 @@ use crate::clock::wall_micros;
 use crate::error::excerpt;
 use crate::executor::QUESTION;
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector, Timestamp, request_tag};
-use crate::request::human::{CLOCK_MARGIN, Written};
+use crate::request::human::{CLOCK_MARGIN, WrittenAnswer};
 use crate::request::{answers_to, human};
 use crate::store::{Query, Run, RunState, WrittenBy};
-use check::{check, refused};
+use check::{check, refused_answer_error};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -441,9 +441,11 @@ impl Questions {
             ClientError::of_store(operation, error)
         })?;
         match written {
-            Written::Other(earlier) => Err(Closing::answered(earlier).error(id)),
-            Written::Own(written) if !counts(&written) => Err(refused(question, &written)),
-            Written::Own(_) => Ok(()),
+            WrittenAnswer::Other(earlier) => Err(Closing::answered(earlier).error(id)),
+            WrittenAnswer::Own(written) if !counts(&written) => {
+                Err(refused_answer_error(question, &written))
+            }
+            WrittenAnswer::Own(_) => Ok(()),
         }
     }
 

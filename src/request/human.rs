@@ -18,8 +18,8 @@ pub(crate) use asking::{
 pub(crate) use schema::QuestionSchema;
 #[cfg(feature = "agents")]
 pub(crate) use schema::has_fit_answer;
-pub(crate) use terms::{CLOCK_MARGIN, Terms, texts};
-pub(crate) use write::{Written, is_same, write_once};
+pub(crate) use terms::{CLOCK_MARGIN, QuestionTerms, texts};
+pub(crate) use write::{WrittenAnswer, is_same, write_once};
 
 use super::Reply;
 pub(crate) use crate::hex::hash;
@@ -75,7 +75,7 @@ pub(crate) fn decision(
     let answers = [text("request_id"), text("requestId")].contains(&Some(request_id));
     let is_person = context.get("creator").is_none();
     let same_call = match (digest, text("digest")) {
-        (Some(asked), Some(answered)) => asked == answered,
+        (Some(expected), Some(answered)) => expected == answered,
         (Some(_) | None, _) => true,
     };
     if response.schema_name.as_deref() != Some(RESPONSE)
@@ -158,7 +158,10 @@ fn has_role(context: &Json, writer: &str, by: &[String]) -> bool {
         .and_then(|person| person.get("roles"));
     let roles = roles.and_then(Value::as_array).into_iter().flatten();
     let mut roles = roles.filter_map(Value::as_str);
-    roles.any(|role| by.iter().any(|one| one.strip_prefix(ROLE) == Some(role)))
+    roles.any(|role| {
+        by.iter()
+            .any(|permitted| permitted.strip_prefix(ROLE) == Some(role))
+    })
 }
 
 /// The message to the agent if a person rejects its tool call without a comment.

@@ -6,7 +6,7 @@ pub(crate) mod human;
 mod pending;
 
 #[cfg(feature = "agents")]
-pub(crate) use pending::{Expected, Pending, answers_until, selectors};
+pub(crate) use pending::{Expected, Pending, answer_deadline, selectors};
 
 use crate::machine::Answer;
 use crate::model::{Json, Selector, request_tag};

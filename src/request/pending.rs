@@ -46,34 +46,34 @@ impl<'r> Pending<'r> {
     /// Everything that decides whether the breadcrumb counts comes from the whole context.
     pub(crate) fn reply(
         self,
-        found: &Breadcrumb,
+        breadcrumb: &Breadcrumb,
         shown: &Json,
         correlation_id: Option<&str>,
     ) -> Option<Reply> {
-        if found.schema_name.as_deref() != Some(self.schema()) {
+        if breadcrumb.schema_name.as_deref() != Some(self.schema()) {
             return None;
         }
         let id = self.request_id;
         match self.expected {
             Expected::Agent { agent } => {
-                agents::answer_of(found, shown, id, agent, correlation_id).map(Reply::Answer)
+                agents::answer_of(breadcrumb, shown, id, agent, correlation_id).map(Reply::Answer)
             }
             Expected::Approval { digest, by } => {
-                human::decision(found, shown, id, Some(digest), by)
+                human::decision(breadcrumb, shown, id, Some(digest), by)
             }
             Expected::Question { of, schema } => {
                 let people = People::from(of);
-                let reply = human::decision(found, shown, id, None, &people);
-                reply.filter(|_| human::has_fit_answer(&found.context, schema))
+                let reply = human::decision(breadcrumb, shown, id, None, &people);
+                reply.filter(|_| human::has_fit_answer(&breadcrumb.context, schema))
             }
             Expected::Model { tool } | Expected::Tool { tool } => {
-                tool::answer_of(found, shown, id, tool).map(Reply::Answer)
+                tool::answer_of(breadcrumb, shown, id, tool).map(Reply::Answer)
             }
         }
     }
 
     /// Returns the answer that the run receives instead of an answer whose contents `llm_hints` withhold.
-    pub(crate) fn withheld(self) -> Answer {
+    pub(crate) fn withheld_answer(self) -> Answer {
         match self.expected {
             Expected::Approval { .. } => Answer::error("rejected", human::REJECTED),
             Expected::Agent { .. }
@@ -84,7 +84,7 @@ impl<'r> Pending<'r> {
     }
 
     /// Returns the error answer that the run receives after the timeout of its request.
-    pub(crate) fn late(self) -> Answer {
+    pub(crate) fn timeout_answer(self) -> Answer {
         let code = match self.asked().of_person {
             true => "expired",
             false => "timeout",
@@ -145,7 +145,7 @@ impl<'r> Pending<'r> {
 ///
 /// Outside a run, `until` is a time of the machine's clock, and the margin allows for the difference of the two clocks.
 /// The waiting side checks for answers a last time at the end of the wait.
-pub(crate) fn answers_until(until: Timestamp, is_run: bool) -> Timestamp {
+pub(crate) fn answer_deadline(until: Timestamp, is_run: bool) -> Timestamp {
     match is_run {
         true => until,
         false => until + human::CLOCK_MARGIN,
@@ -155,9 +155,9 @@ pub(crate) fn answers_until(until: Timestamp, is_run: bool) -> Timestamp {
 /// Returns the selectors of the answers to these requests of a run, one for each schema name of answers.
 pub(crate) fn selectors<'r>(pending: impl Iterator<Item = Pending<'r>>) -> Vec<Selector> {
     let mut tags: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for one in pending {
-        let tags = tags.entry(one.schema()).or_default();
-        tags.push(request_tag(one.request_id));
+    for request in pending {
+        let tags = tags.entry(request.schema()).or_default();
+        tags.push(request_tag(request.request_id));
     }
     tags.into_iter()
         .map(|(schema, tags)| Selector::schema(schema).any_tags(tags))
@@ -172,7 +172,7 @@ mod tests {
     fn outside_a_run_an_answer_counts_until_the_end_of_the_time_and_the_difference_of_the_clocks() {
         let until = Timestamp::from_micros(20);
 
-        assert_eq!(answers_until(until, true), until);
-        assert_eq!(answers_until(until, false), until + human::CLOCK_MARGIN);
+        assert_eq!(answer_deadline(until, true), until);
+        assert_eq!(answer_deadline(until, false), until + human::CLOCK_MARGIN);
     }
 }

@@ -60,7 +60,7 @@ impl Run<'_> {
                     useful.push(id);
                     reply
                 }
-                None if wait.until <= now => Reply::Answer(wait.pending().late()),
+                None if wait.until <= now => Reply::Answer(wait.pending().timeout_answer()),
                 None => {
                     self.progress.waits.push(wait);
                     continue;
@@ -299,7 +299,7 @@ async fn shown_answer(
     };
     Ok(match reply {
         Some(Reply::Answer(answer)) => answer,
-        Some(Reply::Approved(_)) | None => wait.pending().withheld(),
+        Some(Reply::Approved(_)) | None => wait.pending().withheld_answer(),
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::machine::CallId;
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
 use crate::request::human::QuestionSchema;
-use crate::request::{Expected, Pending, Reply, answers_until};
+use crate::request::{Expected, Pending, Reply, answer_deadline};
 use crate::store::Wake;
 use crate::tool::People;
 use serde::{Deserialize, Serialize};
@@ -115,7 +115,7 @@ impl Wait {
     ) -> Option<Reply> {
         let pending = self.pending();
         // A late answer of a tool or an agent still counts, because its work is done.
-        let until = answers_until(self.until, correlation_id.is_some());
+        let until = answer_deadline(self.until, correlation_id.is_some());
         if pending.asked().of_person && found.updated_at > until {
             return None;
         }

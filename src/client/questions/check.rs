@@ -21,13 +21,13 @@ pub(super) fn check(
         };
         return Err(AnswerError::WrongKind { id, expected });
     }
-    permitted(question, person, &question.terms.people)?;
+    check_permitted(question, person, &question.terms.people)?;
     if let (QuestionKind::Approval, Some(arguments)) = (kind, answer.get("arguments")) {
         check_arguments(question, person, arguments)?;
     }
-    let said = answer.get("answer");
-    let fits = said.map_or(Ok(()), |said| question.terms.fits(said));
-    fits.map_err(|problem| AnswerError::Invalid { id, problem })
+    let value = answer.get("answer");
+    let result = value.map_or(Ok(()), |value| question.terms.fits(value));
+    result.map_err(|problem| AnswerError::Invalid { id, problem })
 }
 
 /// Checks changed arguments of a tool call by the input schema of the tool and by the rules in the question.
@@ -49,14 +49,14 @@ fn check_arguments(
     if let Some(problem) = human::unfit_arguments(arguments) {
         return Err(AnswerError::Invalid { id, problem });
     }
-    if terms.is_asked(arguments) {
+    if terms.is_unchanged(arguments) {
         return Ok(());
     }
-    if let Some(needed) = terms.needed_for(arguments) {
-        permitted(question, person, &needed.people)?;
+    if let Some(needed) = terms.needed_approval(arguments) {
+        check_permitted(question, person, &needed.people)?;
     }
     // Without a margin: a late change has no effect, and a question takes a limited number of answers without effect.
-    let end = terms.end_of_change(arguments);
+    let end = terms.change_deadline(arguments);
     if let Some(at) = end.filter(|end| *end < now()) {
         return Err(AnswerError::Expired { id, at });
     }
@@ -68,7 +68,7 @@ fn check_arguments(
 }
 
 /// Checks that a person is in a list of the people who may answer a question.
-fn permitted(
+fn check_permitted(
     question: &QuestionView,
     person: &Principal,
     people: &People,
@@ -85,10 +85,10 @@ fn permitted(
 
 /// Returns the error for an answer that was written but has no effect: the answer was late, or its author may not answer the question. The
 /// error names the author that the store recorded. This author can differ from the person.
-pub(super) fn refused(question: &QuestionView, written: &Breadcrumb) -> AnswerError {
+pub(super) fn refused_answer_error(question: &QuestionView, written: &Breadcrumb) -> AnswerError {
     let (id, terms) = (question.id.clone(), &question.terms);
     let changed = written.context.get("arguments");
-    let end = changed.and_then(|changed| terms.end_of_change(changed));
+    let end = changed.and_then(|changed| terms.change_deadline(changed));
     let end = terms.expires_at.into_iter().chain(end).min();
     match end.filter(|end| written.updated_at > *end) {
         Some(at) => AnswerError::Expired { id, at },
@@ -115,9 +115,9 @@ mod tests {
         });
         let fields = context.as_object_mut().unwrap();
         fields.extend(more.as_object().unwrap().clone());
-        let asked = NewBreadcrumb::new(human::REQUEST).context(context);
-        let asked = asked.first_version(BreadcrumbId::NIL, Timestamp::from_micros(1));
-        QuestionView::of(&asked).unwrap()
+        let breadcrumb = NewBreadcrumb::new(human::REQUEST).context(context);
+        let breadcrumb = breadcrumb.first_version(BreadcrumbId::NIL, Timestamp::from_micros(1));
+        QuestionView::of(&breadcrumb).unwrap()
     }
 
     fn changeable() -> QuestionView {

@@ -2,7 +2,7 @@
 
 use crate::client::creator_of;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
-use crate::request::human::{QuestionSchema, Terms, texts};
+use crate::request::human::{QuestionSchema, QuestionTerms, texts};
 use crate::store::RunRef;
 use crate::tool::ROLE;
 use serde::{Deserialize, Serialize};
@@ -158,7 +158,7 @@ pub struct QuestionView {
     pub breadcrumb: BreadcrumbId,
     /// The conditions that an accepted answer must meet, such as the permitted people, the schema and the deadline.
     #[serde(skip)]
-    pub(super) terms: Terms,
+    pub(super) terms: QuestionTerms,
     /// The run that asks the question.
     #[serde(skip)]
     pub(super) run: RunRef,
@@ -175,9 +175,9 @@ impl QuestionView {
         people.list_without(|list| person.is_in(list)).is_none()
     }
 
-    /// Reads a question of a run from its breadcrumb. `None` if the breadcrumb is not a question, or has no [terms](Terms::of).
+    /// Reads a question of a run from its breadcrumb. `None` if the breadcrumb is not a question, or has no [terms](QuestionTerms::of).
     pub(in crate::client) fn of(breadcrumb: &Breadcrumb) -> Option<Self> {
-        let (terms, run) = (Terms::of(breadcrumb)?, creator_of(breadcrumb)?);
+        let (terms, run) = (QuestionTerms::of(breadcrumb)?, creator_of(breadcrumb)?);
         let context = &breadcrumb.context;
         let text = |field: &str| context.get(field).and_then(Value::as_str);
         let owned = |field: &str| text(field).map(str::to_owned);

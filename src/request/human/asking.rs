@@ -63,7 +63,7 @@ pub(crate) fn approval(
         }
         add_change_terms(fields, registered, changes);
         // The question shows these arguments with escapes, so they differ from the arguments of the call.
-        if (**arguments).to_string().contains(reorders) {
+        if (**arguments).to_string().contains(reorders_text) {
             fields.remove("changeable");
             fields.remove("change_rules");
         }
@@ -78,9 +78,9 @@ fn add_change_terms(
     changes: &[Approval],
 ) {
     // Characters that reorder text are escaped in a question, and would change a schema or a rule.
-    let fits = |value: &Value, most: usize| {
+    let fits = |value: &Value, limit: usize| {
         let text = value.to_string();
-        text.len() <= most && !text.contains(reorders)
+        text.len() <= limit && !text.contains(reorders_text)
     };
     let schema = registered.map(Tool::input_schema);
     if let Some(schema) = schema.filter(|schema| fits(schema, MAX_SCHEMA_BYTES)) {
@@ -106,7 +106,7 @@ pub(crate) fn question(payload: &Json) -> Value {
     let mut fields = json!({"kind": "question"});
     if let Value::Object(fields) = &mut fields {
         match &**payload {
-            Value::Object(asked) => fields.extend(asked.clone()),
+            Value::Object(question) => fields.extend(question.clone()),
             other => {
                 fields.insert("question".to_owned(), other.clone());
             }
@@ -116,7 +116,7 @@ pub(crate) fn question(payload: &Json) -> Value {
             fields.remove(field);
         }
         // The log has only the reason, because a model can have written the schema.
-        if let Some(reason) = fields.get("schema").and_then(problem_of) {
+        if let Some(reason) = fields.get("schema").and_then(schema_problem) {
             tracing::warn!(
                 reason,
                 "answer schema of a question cannot be used; the question omits the schema, so its answers are not checked"
@@ -137,8 +137,8 @@ pub(crate) fn question_of_tool(payload: &Json) -> Value {
 }
 
 /// Returns the reason why the JSON Schema in a question cannot check answers, or `None` if it can.
-fn problem_of(schema: &Value) -> Option<&'static str> {
-    if schema.to_string().contains(reorders) {
+fn schema_problem(schema: &Value) -> Option<&'static str> {
+    if schema.to_string().contains(reorders_text) {
         // A question shows these characters as escapes, which would change the schema.
         return Some("the schema has characters that reorder text");
     }
@@ -160,7 +160,7 @@ pub(crate) fn request(
     agent: &str,
     until: Timestamp,
 ) -> NewBreadcrumb {
-    let mut fields = revealed(fields);
+    let mut fields = escaped(fields);
     if let Value::Object(fields) = &mut fields {
         fields.insert("requestId".to_owned(), request_id.into());
         fields.insert("requestedBy".to_owned(), agent.into());
@@ -174,40 +174,40 @@ pub(crate) fn request(
 
 /// Returns a value of a question with each bidirectional control character replaced by its escape, such as `\u{202e}`.
 /// An object with such a character in a key becomes a list of keys and values, because two keys could become equal.
-fn revealed(value: Value) -> Value {
+fn escaped(value: Value) -> Value {
     match value {
-        Value::String(text) => revealed_text(text).into(),
-        Value::Array(items) => items.into_iter().map(revealed).collect(),
-        Value::Object(fields) if fields.keys().any(|key| key.contains(reorders)) => {
-            let entry = |(key, value)| json!({"key": revealed_text(key), "value": revealed(value)});
+        Value::String(text) => escaped_text(text).into(),
+        Value::Array(items) => items.into_iter().map(escaped).collect(),
+        Value::Object(fields) if fields.keys().any(|key| key.contains(reorders_text)) => {
+            let entry = |(key, value)| json!({"key": escaped_text(key), "value": escaped(value)});
             fields.into_iter().map(entry).collect()
         }
         Value::Object(fields) => {
-            let field = |(key, value)| (key, revealed(value));
+            let field = |(key, value)| (key, escaped(value));
             Value::Object(fields.into_iter().map(field).collect())
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value,
     }
 }
 
-fn revealed_text(text: String) -> String {
-    if !text.contains(reorders) {
+fn escaped_text(text: String) -> String {
+    if !text.contains(reorders_text) {
         return text;
     }
-    let mut revealed = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        match reorders(c) {
-            true => revealed.extend(c.escape_unicode()),
-            false => revealed.push(c),
+        match reorders_text(c) {
+            true => escaped.extend(c.escape_unicode()),
+            false => escaped.push(c),
         }
     }
-    revealed
+    escaped
 }
 
 /// Returns `true` for characters that reorder text. They are the embeddings, overrides and isolates of Unicode Standard
 /// Annex 9, and the characters that end them. Text in Hebrew or Arabic does not need them, and its marks (U+200E,
 /// U+200F) reorder no other text.
-fn reorders(c: char) -> bool {
+fn reorders_text(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

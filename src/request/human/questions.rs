@@ -1,6 +1,6 @@
 //! Lookup of the questions to people in a store by request ID.
 
-use super::{REQUEST, Terms};
+use super::{QuestionTerms, REQUEST};
 use crate::error::BoxError;
 use crate::executor::{Asked, ExecutionContext};
 use crate::model::{Breadcrumb, Selector, request_tag};
@@ -8,7 +8,7 @@ use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
 /// Maximum number of question breadcrumbs with one request ID that are read.
-pub(crate) const MOST: usize = 1_000;
+pub(crate) const MAX_QUESTIONS: usize = 1_000;
 
 /// Returns the questions to people with a request ID, oldest first, each with the data that decides which answers are accepted. Questions
 /// that were changed after they were written are omitted.
@@ -18,11 +18,13 @@ pub(crate) const MOST: usize = 1_000;
 pub(crate) async fn with_id(
     store: &dyn BreadcrumbStore,
     request_id: &str,
-) -> Result<Vec<(Arc<Breadcrumb>, Terms)>, StoreError> {
+) -> Result<Vec<(Arc<Breadcrumb>, QuestionTerms)>, StoreError> {
     let selector = Selector::schema(REQUEST).all_tags([request_tag(request_id)]);
-    let found = store.search(&Query::new(selector).limit(MOST)).await?;
+    let found = store
+        .search(&Query::new(selector).limit(MAX_QUESTIONS))
+        .await?;
     let read = found.into_iter().filter_map(|found| {
-        let terms = Terms::of(&found)?;
+        let terms = QuestionTerms::of(&found)?;
         (terms.request_id == request_id).then_some((found, terms))
     });
     let mut questions: Vec<_> = read.collect();
@@ -76,22 +78,22 @@ mod tests {
     #[tokio::test]
     async fn outside_a_run_an_answer_to_a_question_that_was_asked_again_does_not_count() {
         let store = MemoryStore::default();
-        let asks = async || {
+        let ask = async || {
             let question = NewBreadcrumb::new(REQUEST).tag(request_tag("q-1"));
             let question = question.context(json!({"kind": "question", "requestId": "q-1"}));
             store.create(question).await.unwrap()
         };
-        let says = async |more: serde_json::Value| {
+        let write_answer = async |more: serde_json::Value| {
             let answer = human::response("q-1", "ann", more);
             store.create(answer).await.unwrap()
         };
 
-        let first = asks().await;
-        let yes = says(json!({"answer": "yes"})).await;
+        let first = ask().await;
+        let yes = write_answer(json!({"answer": "yes"})).await;
         let counted_before = counts(&store, &yes).await;
-        asks().await;
-        let no = says(json!({"answer": "no"})).await;
-        let of_first = says(json!({"answer": "no", "question": first.id})).await;
+        ask().await;
+        let no = write_answer(json!({"answer": "no"})).await;
+        let of_first = write_answer(json!({"answer": "no", "question": first.id})).await;
 
         assert!(counted_before && !counts(&store, &yes).await);
         assert!(counts(&store, &no).await && !counts(&store, &of_first).await);

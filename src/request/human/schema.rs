@@ -53,7 +53,7 @@ impl PartialEq for QuestionSchema {
 /// answers share this rule.
 pub(crate) fn has_fit_answer(answer: &Value, schema: Option<&QuestionSchema>) -> bool {
     match (schema, answer.get("answer")) {
-        (Some(schema), Some(said)) => schema.check(said).is_ok(),
+        (Some(schema), Some(value)) => schema.check(value).is_ok(),
         (Some(_) | None, _) => true,
     }
 }

@@ -15,7 +15,7 @@ pub(crate) const CLOCK_MARGIN: Duration = Duration::from_secs(5 * 60);
 
 /// The terms of a question to a person: the data that decides whether an answer is accepted.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Terms {
+pub(crate) struct QuestionTerms {
     /// The ID of the question, which its answer repeats.
     pub(crate) request_id: String,
     /// The ID of the question's breadcrumb.
@@ -41,7 +41,7 @@ pub(crate) struct Terms {
     change_rules: Vec<Approval>,
 }
 
-impl Terms {
+impl QuestionTerms {
     /// Reads the terms of a question. Returns `None` if the breadcrumb is not a question, was changed since it was
     /// written, or is an approval without a digest.
     pub(crate) fn of(question: &Breadcrumb) -> Option<Self> {
@@ -127,14 +127,14 @@ impl Terms {
     }
 
     /// Returns `true` if tool call arguments equal the arguments in the question, so that nothing changes.
-    pub(crate) fn is_asked(&self, arguments: &Value) -> bool {
+    pub(crate) fn is_unchanged(&self, arguments: &Value) -> bool {
         self.arguments.as_deref() == Some(arguments)
     }
 
     /// Returns the approval that the question's rules require for a change to these tool call arguments. Returns `None` if no rule applies
     /// or nothing changes.
-    pub(crate) fn needed_for(&self, arguments: &Value) -> Option<NeededApproval> {
-        match self.is_asked(arguments) {
+    pub(crate) fn needed_approval(&self, arguments: &Value) -> Option<NeededApproval> {
+        match self.is_unchanged(arguments) {
             true => None,
             false => NeededApproval::by_rules(&self.change_rules, &[], arguments),
         }
@@ -142,8 +142,8 @@ impl Terms {
 
     /// Returns the deadline for an approval with these changed tool call arguments, by the store's clock. Returns `None` if no rule for
     /// these arguments has a time limit.
-    pub(crate) fn end_of_change(&self, arguments: &Value) -> Option<Timestamp> {
-        let time = self.needed_for(arguments)?.expires_in;
+    pub(crate) fn change_deadline(&self, arguments: &Value) -> Option<Timestamp> {
+        let time = self.needed_approval(arguments)?.expires_in;
         time.map(|time| self.asked_at + time)
     }
 
@@ -156,7 +156,7 @@ impl Terms {
     fn change<'c>(&'c self, arguments: &'c Value) -> Change<'c> {
         Change {
             arguments,
-            is_same: self.is_asked(arguments),
+            is_same: self.is_unchanged(arguments),
             rules: &self.change_rules,
             asked_at: Some(self.asked_at),
         }
@@ -176,27 +176,27 @@ mod tests {
     use crate::request::human;
     use serde_json::json;
 
-    const ASKED: Timestamp = Timestamp::from_micros(10);
+    const ASKED_AT: Timestamp = Timestamp::from_micros(10);
 
-    fn terms(more: &Value) -> Option<Terms> {
+    fn terms(more: &Value) -> Option<QuestionTerms> {
         let mut context = json!({
             "kind": "approval", "requestId": "q-1", "digest": "d", "arguments": {"amount": 500},
             "expires_at": Timestamp::from_micros(20),
         });
         let fields = context.as_object_mut().unwrap();
         fields.extend(more.as_object().unwrap().clone());
-        let asked = NewBreadcrumb::new(human::REQUEST).context(context);
-        Terms::of(&asked.first_version(BreadcrumbId::NIL, ASKED))
+        let question = NewBreadcrumb::new(human::REQUEST).context(context);
+        QuestionTerms::of(&question.first_version(BreadcrumbId::NIL, ASKED_AT))
     }
 
-    fn said(by: &str, more: &Value) -> Breadcrumb {
+    fn answer_by(by: &str, more: &Value) -> Breadcrumb {
         let mut context = json!({"request_id": "q-1"});
         let fields = context.as_object_mut().unwrap();
         fields.extend(more.as_object().unwrap().clone());
         let answer = NewBreadcrumb::new(human::RESPONSE)
             .created_by(by)
             .context(context);
-        answer.first_version(BreadcrumbId::NIL, ASKED)
+        answer.first_version(BreadcrumbId::NIL, ASKED_AT)
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         });
         let terms = terms(&json!({"changeable": true, "change_rules": [rule]})).unwrap();
         let to = |by: &str, amount: u64| {
-            said(
+            answer_by(
                 by,
                 &json!({"approved": true, "arguments": {"amount": amount}}),
             )
@@ -219,20 +219,20 @@ mod tests {
 
     #[test]
     fn the_terms_of_a_question_that_was_changed_are_not_read() {
-        let asked = NewBreadcrumb::new(human::REQUEST);
-        let asked = asked.context(json!({"kind": "question", "requestId": "q-1"}));
-        let mut asked = asked.first_version(BreadcrumbId::NIL, ASKED);
+        let question = NewBreadcrumb::new(human::REQUEST);
+        let question = question.context(json!({"kind": "question", "requestId": "q-1"}));
+        let mut question = question.first_version(BreadcrumbId::NIL, ASKED_AT);
 
-        assert!(Terms::of(&asked).is_some());
-        asked.version = 2;
-        assert_eq!(Terms::of(&asked), None);
+        assert!(QuestionTerms::of(&question).is_some());
+        question.version = 2;
+        assert_eq!(QuestionTerms::of(&question), None);
         assert_eq!(terms(&json!({"digest": null})), None);
     }
 
     #[test]
     fn an_answer_counts_until_the_end_of_the_time_and_no_longer() {
         let terms = terms(&json!({})).unwrap();
-        let mut answer = said("ann", &json!({"approved": true}));
+        let mut answer = answer_by("ann", &json!({"approved": true}));
         let end = Timestamp::from_micros(20);
         let second = Duration::from_secs(1);
 
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_changed_answer_does_not_count() {
         let terms = terms(&json!({})).unwrap();
-        let mut answer = said("ann", &json!({"approved": true}));
+        let mut answer = answer_by("ann", &json!({"approved": true}));
 
         assert!(terms.counts(&answer));
         answer.version = 2;
@@ -262,7 +262,7 @@ mod tests {
         let terms = terms(&json!({})).unwrap();
         let to = |amount: u64| {
             let arguments = json!({"amount": amount});
-            said("ann", &json!({"approved": true, "arguments": arguments}))
+            answer_by("ann", &json!({"approved": true, "arguments": arguments}))
         };
 
         assert!(terms.counts(&to(500)));
@@ -275,6 +275,6 @@ mod tests {
         let terms = terms(&json!({"kind": "question", "schema": schema})).unwrap();
 
         assert_eq!(terms.fits(&json!("Bern")), Ok(()));
-        assert!(terms.counts(&said("ann", &json!({"answer": "Bern"}))));
+        assert!(terms.counts(&answer_by("ann", &json!({"answer": "Bern"}))));
     }
 }

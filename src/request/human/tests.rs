@@ -5,7 +5,7 @@ use crate::model::{BreadcrumbId, Condition, NewBreadcrumb};
 use crate::tool::{JsonTool, Tool, json_tool};
 use serde_json::json;
 
-fn asked(fields: Value) -> Json {
+fn question_context(fields: Value) -> Json {
     request(fields, "r-1", "teller", Timestamp::from_micros(1)).context
 }
 
@@ -16,8 +16,8 @@ fn a_question_shows_the_characters_that_reorder_text_as_escapes() {
     let call = MachineCall::new("1", "pay\u{202a}", arguments.clone());
 
     let everyone = People::default();
-    let approval = asked(approval(&call, None, &arguments, "d", &everyone, &[]));
-    let question = asked(question(
+    let approval = question_context(approval(&call, None, &arguments, "d", &everyone, &[]));
+    let question = question_context(question(
         &json!({"question": "a\u{202d}b", "options": ["\u{2068}"]}).into(),
     ));
 
@@ -33,7 +33,7 @@ fn a_question_shows_the_characters_that_reorder_text_as_escapes() {
 
 #[test]
 fn no_argument_disappears_because_its_escaped_name_is_that_of_another() {
-    let shown = asked(json!({"arguments": {"n\u{202e}": 1, "n\\u{202e}": 1_000_000}}));
+    let shown = question_context(json!({"arguments": {"n\u{202e}": 1, "n\\u{202e}": 1_000_000}}));
 
     let entries = [1, 1_000_000].map(|n| json!({"key": "n\\u{202e}", "value": n}));
     let found = shown["arguments"].as_array().unwrap();
@@ -48,7 +48,10 @@ fn no_argument_disappears_because_its_escaped_name_is_that_of_another() {
 fn right_to_left_text_and_emoji_are_shown_unchanged() {
     let text = "שלום\u{200f} مرحبا 👩\u{200d}🔬";
 
-    assert_eq!(asked(json!({"question": text}))["question"], text);
+    assert_eq!(
+        question_context(json!({"question": text}))["question"],
+        text
+    );
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn question_of(tool: &dyn Tool, changes: &[Approval]) -> Json {
     let (arguments, everyone) = (Json::from(json!({"amount": 5})), People::default());
     let call = MachineCall::new("1", "pay", arguments.clone());
     let tool = Some(tool);
-    asked(approval(&call, tool, &arguments, "d", &everyone, changes))
+    question_context(approval(&call, tool, &arguments, "d", &everyone, changes))
 }
 
 #[test]
@@ -115,10 +118,10 @@ fn a_question_names_the_people_of_each_rule() {
     people.restrict_to(&["role:board".to_owned()]);
     let call = MachineCall::new("1", "pay", arguments.clone());
 
-    let asked = asked(approval(&call, None, &arguments, "d", &people, &[]));
+    let question = question_context(approval(&call, None, &arguments, "d", &people, &[]));
 
-    assert_eq!(asked["of"], json!(["ann"]));
-    assert_eq!(asked["also_of"], json!([["role:board"]]));
+    assert_eq!(question["of"], json!(["ann"]));
+    assert_eq!(question["also_of"], json!([["role:board"]]));
 }
 
 fn approved_by(name: &str, roles: &[&str], more: &Value) -> Breadcrumb {
@@ -213,8 +216,8 @@ fn arguments_that_are_not_changed_need_no_rule_for_changes() {
 fn the_question_of_a_tool_has_a_schema_only_if_answers_can_be_checked_by_it() {
     let schema_of = |schema: Value| {
         let payload = json!({"question": "Which city?", "schema": schema});
-        let asked = asked(question_of_tool(&payload.into()));
-        asked.get("schema").cloned()
+        let question = question_context(question_of_tool(&payload.into()));
+        question.get("schema").cloned()
     };
     let usable = json!({"type": "string"});
 
@@ -232,7 +235,7 @@ fn the_question_of_a_tool_has_a_schema_only_if_answers_can_be_checked_by_it() {
 fn a_question_omits_an_answer_schema_that_it_would_show_with_escapes() {
     let with = |schema: Value| {
         let payload = json!({"question": "Which city?", "of": ["ann"], "schema": schema});
-        asked(question(&payload.into()))
+        question_context(question(&payload.into()))
     };
 
     let escaped = with(json!({"const": "DE\u{202e}89"}));
@@ -249,10 +252,16 @@ fn a_question_omits_an_answer_schema_that_it_would_show_with_escapes() {
 fn the_fingerprint_of_a_question_is_of_its_contents_and_not_of_the_order_of_its_keys() {
     let of = |text: &str| fingerprint_of_question(&serde_json::from_str(text).unwrap());
 
-    let asked = of(r#"{"kind": "question", "question": "Send A?"}"#);
+    let question = of(r#"{"kind": "question", "question": "Send A?"}"#);
 
-    assert_eq!(of(r#"{"question": "Send A?", "kind": "question"}"#), asked);
-    assert_ne!(of(r#"{"kind": "question", "question": "Send B?"}"#), asked);
+    assert_eq!(
+        of(r#"{"question": "Send A?", "kind": "question"}"#),
+        question
+    );
+    assert_ne!(
+        of(r#"{"kind": "question", "question": "Send B?"}"#),
+        question
+    );
 }
 
 #[test]
@@ -279,7 +288,7 @@ fn arguments_that_a_question_shows_with_escapes_cannot_be_changed() {
 
     let shown = approval(&call, Some(&tool), &arguments, "d", &everyone, &[]);
 
-    assert!(asked(shown).get("changeable").is_none());
+    assert!(question_context(shown).get("changeable").is_none());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Writes of people's answers to questions. If several people answer a question at once, one answer counts.
 
-use super::{Terms, hash};
+use super::{QuestionTerms, hash};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, NewRequest, Requested, StoreError};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 const ANSWERS: &str = "universal-executor:answers";
 
 /// Maximum number of invalid answers to one question. Further answers are refused.
-const MOST_REFUSED: usize = 16;
+const MAX_INVALID_ANSWERS: usize = 16;
 
 /// The result of writing a person's answer to a question.
 #[derive(Debug)]
-pub(crate) enum Written {
+pub(crate) enum WrittenAnswer {
     /// The answer of the person, or an equal earlier answer. The answer may have no effect.
     Own(Arc<Breadcrumb>),
     /// A valid earlier answer with other contents or from another person. The new answer was not written.
@@ -29,20 +29,20 @@ pub(crate) enum Written {
 /// Returns [`StoreError::KeyConflict`] after too many answers without effect, and the errors of the store.
 pub(crate) async fn write_once(
     store: &dyn BreadcrumbStore,
-    terms: &Terms,
+    terms: &QuestionTerms,
     answer: NewBreadcrumb,
     counts: impl Fn(&Breadcrumb) -> bool + Send + Sync,
-) -> Result<Written, StoreError> {
+) -> Result<WrittenAnswer, StoreError> {
     let ledger = store.ledger();
     let Some(ledger) = ledger.filter(|_| store.capabilities().keyed_requests) else {
-        return Ok(Written::Own(store.create(answer).await?));
+        return Ok(WrittenAnswer::Own(store.create(answer).await?));
     };
-    let (mut refused, mut left) = (None, MOST_REFUSED);
+    let (mut last_invalid, mut attempts_left) = (None, MAX_INVALID_ANSWERS);
     loop {
-        let key = key(terms, refused);
+        let key = key(terms, last_invalid);
         let request = NewRequest::new(ANSWERS, key.clone(), answer.clone());
         let (id, equal_version) = match ledger.request(request).await {
-            Ok(Requested::Created { breadcrumb }) => return Ok(Written::Own(breadcrumb)),
+            Ok(Requested::Created { breadcrumb }) => return Ok(WrittenAnswer::Own(breadcrumb)),
             Ok(Requested::Existing { id, version }) => (id, Some(version)),
             Err(StoreError::KeyConflict { id, .. }) => (id, None),
             Err(error) => return Err(error),
@@ -50,15 +50,15 @@ pub(crate) async fn write_once(
         match store.get(id).await {
             // An equal answer that was changed in the meantime counts as another answer.
             Ok(earlier) if equal_version == Some(earlier.version) => {
-                return Ok(Written::Own(earlier));
+                return Ok(WrittenAnswer::Own(earlier));
             }
             Ok(earlier) if counts(&earlier) => {
                 return Ok(match is_same(store, &earlier, &answer) {
-                    true => Written::Own(earlier),
-                    false => Written::Other(earlier),
+                    true => WrittenAnswer::Own(earlier),
+                    false => WrittenAnswer::Other(earlier),
                 });
             }
-            Ok(_) | Err(StoreError::NotFound { .. }) if left > 1 => {}
+            Ok(_) | Err(StoreError::NotFound { .. }) if attempts_left > 1 => {}
             Ok(_) | Err(StoreError::NotFound { .. }) => {
                 let executor = ANSWERS.into();
                 let key = key.into();
@@ -66,7 +66,7 @@ pub(crate) async fn write_once(
             }
             Err(error) => return Err(error),
         }
-        (refused, left) = (Some(id), left - 1);
+        (last_invalid, attempts_left) = (Some(id), attempts_left - 1);
     }
 }
 
@@ -74,20 +74,20 @@ pub(crate) async fn write_once(
 /// another author than the person, but the context of an answer names the person too.
 pub(crate) fn is_same(
     store: &dyn BreadcrumbStore,
-    given: &Breadcrumb,
+    earlier: &Breadcrumb,
     new: &NewBreadcrumb,
 ) -> bool {
-    let is_by_same = given.created_by == new.created_by || !store.capabilities().chosen_author;
-    is_by_same && given.context == new.context
+    let is_by_same = earlier.created_by == new.created_by || !store.capabilities().chosen_author;
+    is_by_same && earlier.context == new.context
 }
 
 /// Returns the request key of a person's answer to a question. The key depends on the last answer without effect, if
 /// there is one.
-fn key(terms: &Terms, refused: Option<BreadcrumbId>) -> String {
+fn key(terms: &QuestionTerms, last_invalid: Option<BreadcrumbId>) -> String {
     let question = terms.breadcrumb.to_string();
-    match refused {
+    match last_invalid {
         None => hash(&[&terms.request_id, &question]),
-        Some(refused) => hash(&[&terms.request_id, &question, &refused.to_string()]),
+        Some(last_invalid) => hash(&[&terms.request_id, &question, &last_invalid.to_string()]),
     }
 }
 
@@ -98,16 +98,22 @@ mod tests {
     use crate::store::MemoryStore;
     use serde_json::{Value, json};
 
-    fn question() -> Terms {
-        let asked = NewBreadcrumb::new(human::REQUEST);
+    fn question() -> QuestionTerms {
+        let question = NewBreadcrumb::new(human::REQUEST);
         let context = json!({"kind": "question", "requestId": "q-1", "of": ["ann", "bob"]});
-        let asked = asked.context(context);
-        let asked = asked.first_version(BreadcrumbId::NIL, crate::model::Timestamp::UNIX_EPOCH);
-        Terms::of(&asked).unwrap()
+        let question = question.context(context);
+        let question =
+            question.first_version(BreadcrumbId::NIL, crate::model::Timestamp::UNIX_EPOCH);
+        QuestionTerms::of(&question).unwrap()
     }
 
-    async fn write(store: &MemoryStore, terms: &Terms, by: &str, said: Value) -> Written {
-        let answer = human::response("q-1", by, json!({"answer": said}));
+    async fn write(
+        store: &MemoryStore,
+        terms: &QuestionTerms,
+        by: &str,
+        text: Value,
+    ) -> WrittenAnswer {
+        let answer = human::response("q-1", by, json!({"answer": text}));
         let written = write_once(store, terms, answer, |found| terms.counts(found));
         written.await.unwrap()
     }
@@ -122,7 +128,7 @@ mod tests {
             write(&store, &terms, "ann", json!("yes")),
         );
 
-        let own = [&one, &two, &same].map(|one| matches!(one, Written::Own(_)));
+        let own = [&one, &two, &same].map(|one| matches!(one, WrittenAnswer::Own(_)));
         assert!(
             own == [true, false, true] || own == [false, true, false],
             "{own:?}"
@@ -135,21 +141,21 @@ mod tests {
     async fn an_answer_without_effect_does_not_exclude_the_next_one() {
         let (store, terms) = (MemoryStore::default(), question());
 
-        let refused = write(&store, &terms, "eve", json!("yes")).await;
+        let invalid = write(&store, &terms, "eve", json!("yes")).await;
         let counted = write(&store, &terms, "ann", json!("no")).await;
         let late = write(&store, &terms, "bob", json!("yes")).await;
 
-        assert!(matches!(refused, Written::Own(found) if !terms.counts(&found)));
-        let Written::Own(counted) = counted else {
+        assert!(matches!(invalid, WrittenAnswer::Own(found) if !terms.counts(&found)));
+        let WrittenAnswer::Own(counted) = counted else {
             panic!("the answer of ann was not written");
         };
-        assert!(matches!(late, Written::Other(found) if found.id == counted.id));
+        assert!(matches!(late, WrittenAnswer::Other(found) if found.id == counted.id));
     }
 
     #[tokio::test]
     async fn a_person_can_repeat_an_answer_that_another_user_changed() {
         let (store, terms) = (MemoryStore::default(), question());
-        let Written::Own(first) = write(&store, &terms, "ann", json!("yes")).await else {
+        let WrittenAnswer::Own(first) = write(&store, &terms, "ann", json!("yes")).await else {
             panic!("the answer of ann was not written");
         };
         let title = crate::model::Patch::new()
@@ -160,7 +166,7 @@ mod tests {
         let again = write(&store, &terms, "ann", json!("yes")).await;
         let once_more = write(&store, &terms, "ann", json!("yes")).await;
 
-        let (Written::Own(again), Written::Own(once_more)) = (again, once_more) else {
+        let (WrittenAnswer::Own(again), WrittenAnswer::Own(once_more)) = (again, once_more) else {
             panic!("the answer of ann was not written again");
         };
         assert!(again.id != first.id && terms.counts(&again));
@@ -170,9 +176,9 @@ mod tests {
     #[tokio::test]
     async fn the_number_of_answers_without_effect_is_limited() {
         let (store, terms) = (MemoryStore::default(), question());
-        for number in 0..MOST_REFUSED {
-            let refused = write(&store, &terms, "eve", json!(number)).await;
-            assert!(matches!(refused, Written::Own(_)), "{refused:?}");
+        for number in 0..MAX_INVALID_ANSWERS {
+            let invalid = write(&store, &terms, "eve", json!(number)).await;
+            assert!(matches!(invalid, WrittenAnswer::Own(_)), "{invalid:?}");
         }
 
         let answer = human::response("q-1", "ann", json!({"answer": "yes"}));

@@ -11,7 +11,7 @@ use crate::error::{BoxError, Chain, Verdict};
 use crate::executor::{ContextError, Pages};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Selector, Timestamp};
-use crate::request::{Pending, Reply, answers_until, human};
+use crate::request::{Pending, Reply, answer_deadline, human};
 use crate::store::Wake;
 use crate::workflow::{StepOutcome, StepPath, StepTask};
 use futures::future::BoxFuture;
@@ -157,7 +157,7 @@ impl Drive<'_> {
             }
             None if wait.until <= self.context.now() => match wait.pending(task) {
                 Some(pending) if matches!(wait.on, Awaited::Approval { .. }) => {
-                    of_error(pending.late(), None)
+                    of_error(pending.timeout_answer(), None)
                 }
                 Some(_) | None => timed_out(task, self.assembly),
             },
@@ -197,7 +197,7 @@ impl Drive<'_> {
         let is_run = self.context.correlation_id().is_some();
         let of_person = |pending: Pending<'_>| pending.asked().of_person;
         let until = match is_run || wait.pending(task).is_some_and(of_person) {
-            true => answers_until(wait.until, is_run),
+            true => answer_deadline(wait.until, is_run),
             false => Timestamp::from_micros(i64::MAX),
         };
         Wait {

@@ -3,7 +3,7 @@
 use crate::clock::wall_micros;
 use crate::error::{Retry, excerpt};
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
-use crate::request::human::{CLOCK_MARGIN, Terms, Written, questions};
+use crate::request::human::{CLOCK_MARGIN, QuestionTerms, WrittenAnswer, questions};
 use crate::request::{answers_to, human};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use crate::tool::ROLE;
@@ -143,10 +143,10 @@ pub(super) async fn answer(
         ticket: ticket.to_owned(),
         problem,
     })?;
-    if let Some(earlier) = earlier(store, &terms).await? {
+    if let Some(earlier) = earlier_answer(store, &terms).await? {
         return match human::is_same(store, &earlier, &response) {
             true => Ok(earlier),
-            false => Err(not_open(ticket, &earlier)),
+            false => Err(not_open_error(ticket, &earlier)),
         };
     }
     // The turn decides by the clock of its machine too: its context has no clock of the store.
@@ -157,13 +157,15 @@ pub(super) async fn answer(
     }
     let is_counted = |found: &Breadcrumb| counts(&terms, found);
     match human::write_once(store, &terms, response, is_counted).await? {
-        Written::Own(written) if !is_counted(&written) => Err(refused(ticket, &terms, &written)),
-        Written::Own(written) => Ok(written),
-        Written::Other(earlier) => Err(not_open(ticket, &earlier)),
+        WrittenAnswer::Own(written) if !is_counted(&written) => {
+            Err(invalid_answer_error(ticket, &terms, &written))
+        }
+        WrittenAnswer::Own(written) => Ok(written),
+        WrittenAnswer::Other(earlier) => Err(not_open_error(ticket, &earlier)),
     }
 }
 
-fn not_open(ticket: &str, earlier: &Breadcrumb) -> TurnAnswerError {
+fn not_open_error(ticket: &str, earlier: &Breadcrumb) -> TurnAnswerError {
     TurnAnswerError::NotOpen {
         ticket: ticket.to_owned(),
         by: earlier.created_by.clone(),
@@ -172,7 +174,11 @@ fn not_open(ticket: &str, earlier: &Breadcrumb) -> TurnAnswerError {
 
 /// Returns the error for a written answer that is not valid. The answer was late, or the store recorded another author
 /// than the answering person.
-fn refused(ticket: &str, terms: &Terms, written: &Breadcrumb) -> TurnAnswerError {
+fn invalid_answer_error(
+    ticket: &str,
+    terms: &QuestionTerms,
+    written: &Breadcrumb,
+) -> TurnAnswerError {
     let ticket = ticket.to_owned();
     if let Some(at) = terms.expired(written.updated_at, CLOCK_MARGIN) {
         return TurnAnswerError::Expired { ticket, at };
@@ -186,27 +192,33 @@ fn refused(ticket: &str, terms: &Terms, written: &Breadcrumb) -> TurnAnswerError
     }
 }
 
-/// Returns the [`Terms`] of a question: the data that decides whether an answer is valid. A turn that starts again can
+/// Returns the [`QuestionTerms`] of a question: the data that decides whether an answer is valid. A turn that starts again can
 /// write an equal question again. An answer must then be to the newest question. The latest expiry applies, because a
 /// copy with an earlier expiry must not close the question.
-async fn question(store: &dyn BreadcrumbStore, ticket: &str) -> Result<Terms, TurnAnswerError> {
+async fn question(
+    store: &dyn BreadcrumbStore,
+    ticket: &str,
+) -> Result<QuestionTerms, TurnAnswerError> {
     let mut questions = questions::with_id(store, ticket).await?;
     let Some((newest, mut terms)) = questions.pop() else {
         let ticket = ticket.to_owned();
         return Err(TurnAnswerError::Unknown { ticket });
     };
-    let asked = shown(&newest);
-    if questions.iter().any(|(other, _)| shown(other) != asked) {
+    let newest_contents = question_contents(&newest);
+    if questions
+        .iter()
+        .any(|(other, _)| question_contents(other) != newest_contents)
+    {
         let ticket = ticket.to_owned();
         return Err(TurnAnswerError::Ambiguous { ticket });
     }
-    let ends = questions.iter().filter_map(|(_, other)| other.expires_at);
-    terms.expires_at = ends.chain(terms.expires_at).max();
+    let expiries = questions.iter().filter_map(|(_, other)| other.expires_at);
+    terms.expires_at = expiries.chain(terms.expires_at).max();
     Ok(terms)
 }
 
 /// Returns the contents of a turn's question without its expiry.
-fn shown(question: &Breadcrumb) -> Value {
+fn question_contents(question: &Breadcrumb) -> Value {
     let mut context = (*question.context).clone();
     if let Value::Object(fields) = &mut context {
         fields.remove("expires_at");
@@ -215,12 +227,12 @@ fn shown(question: &Breadcrumb) -> Value {
 }
 
 /// Returns the first valid answer to a turn's question, or `None` if no valid answer exists.
-async fn earlier(
+async fn earlier_answer(
     store: &dyn BreadcrumbStore,
-    terms: &Terms,
+    terms: &QuestionTerms,
 ) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
     let answers = answers_to(&terms.request_id, human::RESPONSE);
-    let query = Query::new(answers).limit(questions::MOST);
+    let query = Query::new(answers).limit(questions::MAX_QUESTIONS);
     let found = store.search(&query).await?;
     let mut oldest_first = found.into_iter().rev();
     Ok(oldest_first.find(|found| counts(terms, found)))
@@ -228,17 +240,17 @@ async fn earlier(
 
 /// Returns `true` if an answer is valid: the answer was written after the question and before the question's expiry.
 /// The clock of the store can differ from the clock of the turn.
-fn counts(terms: &Terms, answer: &Breadcrumb) -> bool {
+fn counts(terms: &QuestionTerms, answer: &Breadcrumb) -> bool {
     terms.is_before(answer) && terms.counts_in_time(answer, CLOCK_MARGIN)
 }
 
 fn is_in(person: &str, list: &[String]) -> bool {
-    !person.starts_with(ROLE) && list.iter().any(|one| one == person)
+    !person.starts_with(ROLE) && list.iter().any(|permitted| permitted == person)
 }
 
 /// Returns the breadcrumb of an answer, or the reason why the answer does not fit its question. A question about a tool
 /// call takes `true` or `false`.
-fn response(terms: &Terms, answer: &Json, by: &str) -> Result<NewBreadcrumb, String> {
+fn response(terms: &QuestionTerms, answer: &Json, by: &str) -> Result<NewBreadcrumb, String> {
     // The principal is in the context, because a store can record another author.
     let principal = json!({"name": by});
     let context = if let Some(digest) = &terms.digest {
