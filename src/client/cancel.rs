@@ -25,11 +25,11 @@ pub enum Cascade {
 }
 
 /// Maximum number of runs that one call of [`Client::cancel`] ends.
-const MOST_CANCELLED: usize = 10_000;
+const MAX_CANCELLED_RUNS: usize = 10_000;
 
 /// Maximum number of breadcrumbs that a cancellation searches for a breadcrumb of the run, if the ledger does not have the run. The search
 /// starts with the newest breadcrumb.
-const MOST_ANSWERS: usize = 20;
+const MAX_SEARCHED: usize = 20;
 
 impl Client {
     /// Cancels a run that has not ended: the run gets the state `failed` with the code `cancelled`. Returns the number of runs that this
@@ -113,12 +113,12 @@ impl Client {
         if !(1..=trigger.version).contains(&run.trigger_version) {
             return Err(no_trigger(Some(trigger.version)));
         }
-        if self.has_answer(run, &trigger).await? {
+        if self.has_written(run, &trigger).await? {
             return Ok(false);
         }
         let cancelled = self
             .ledger()?
-            .enqueue_cancelled(&received(run, &trigger))
+            .enqueue_cancelled(&run_ref_of(run, &trigger))
             .await;
         let cancelled = cancelled
             .map_err(|error| ClientError::of_store(format!("add {run} as cancelled"), error))?;
@@ -126,7 +126,7 @@ impl Client {
     }
 
     /// Returns `true` if the store has a breadcrumb that the run `run` wrote. A store that does not record writers has no evidence.
-    async fn has_answer(&self, run: &RunRef, trigger: &Breadcrumb) -> Result<bool, ClientError> {
+    async fn has_written(&self, run: &RunRef, trigger: &Breadcrumb) -> Result<bool, ClientError> {
         if !self.store.capabilities().lineage {
             return Ok(false);
         }
@@ -138,7 +138,7 @@ impl Client {
         let tags = trigger.tags.iter();
         let session = tags.filter(|tag| tag.starts_with(SESSION_TAG)).take(1);
         let mut written =
-            Query::new(Selector::any().all_tags(session.cloned())).limit(MOST_ANSWERS);
+            Query::new(Selector::any().all_tags(session.cloned())).limit(MAX_SEARCHED);
         written.after = Some(since.just_before());
         let triggers = [run.trigger_id.to_string()];
         let writers = self.writers(&run.executor, &triggers, written).await?;
@@ -159,7 +159,7 @@ impl Client {
         let (mut parents, mut ended) = (vec![run.clone()], 0);
         while let Some(parent) = parents.pop() {
             for child in self.children(&parent).await? {
-                if known.len() >= MOST_CANCELLED || !known.insert(name(&child)) {
+                if known.len() >= MAX_CANCELLED_RUNS || !known.insert(name(&child)) {
                     continue;
                 }
                 let cancelled = self.cancel_known(&child).await?;
@@ -201,7 +201,7 @@ impl Client {
 
 /// Returns the run's reference as a worker would add it to the ledger when it receives the trigger. The lease and the ordering key of the
 /// executor's profile are missing, because only a worker knows the profile.
-fn received(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
+fn run_ref_of(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     let version = run.trigger_version;
     let event = match version {
         1 => Event::created(trigger),

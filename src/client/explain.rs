@@ -104,7 +104,11 @@ pub(super) async fn explain(
         }
     }
     let executors: Vec<ExecutorReport> = reports.into_values().collect();
-    runs.retain(|run| executors.iter().all(|one| one.executor != run.run.executor));
+    runs.retain(|run| {
+        executors
+            .iter()
+            .all(|report| report.executor != run.run.executor)
+    });
     Ok(TriggerReport {
         breadcrumb,
         executors,
@@ -126,19 +130,19 @@ pub(super) async fn check_listener(
         .first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
     let event = Event::created(&example);
     let mut reason = "no live worker has the executor".to_owned();
-    let mut unread = None;
+    let mut unreadable_reason = None;
     for worker in client
         .workers()
         .await?
         .into_iter()
-        .filter(|one| one.is_live)
+        .filter(|worker| worker.is_live)
     {
         let executors = worker.record.executors.iter();
-        for version in executors.filter(|one| one.id == *executor) {
+        for version in executors.filter(|version| version.id == *executor) {
             let explanation = match Subscriptions::from_json(&version.subscriptions) {
                 Ok(subscriptions) => subscriptions.explain(&event),
                 Err(error) => {
-                    unread = Some(unreadable(&error));
+                    unreadable_reason = Some(unreadable_message(&error));
                     continue;
                 }
             };
@@ -154,7 +158,7 @@ pub(super) async fn check_listener(
     Err(ClientError::NoListener {
         executor: Arc::clone(executor),
         // Unreadable subscriptions can match the breadcrumb, so they explain the error better than a mismatch does.
-        reason: unread.unwrap_or(reason),
+        reason: unreadable_reason.unwrap_or(reason),
     })
 }
 
@@ -165,12 +169,12 @@ fn explanation_or_error<S: Serializer>(
 ) -> Result<S::Ok, S::Error> {
     match explanation {
         Ok(explanation) => explanation.serialize(serializer),
-        Err(error) => serializer.collect_map([("error", unreadable(error))]),
+        Err(error) => serializer.collect_map([("error", unreadable_message(error))]),
     }
 }
 
 /// Returns the error text for subscriptions that cannot be read from a worker's record. The text contains no credentials.
-fn unreadable(error: &DefinitionError) -> String {
+fn unreadable_message(error: &DefinitionError) -> String {
     format!(
         "its subscriptions cannot be read, a worker with another version of this crate wrote them: {}",
         Chain(error)
@@ -236,7 +240,7 @@ impl fmt::Display for ExecutorReport {
                 }
                 Ok(())
             }
-            Err(error) => writeln!(f, "  {}", unreadable(error)),
+            Err(error) => writeln!(f, "  {}", unreadable_message(error)),
         }
     }
 }
@@ -296,7 +300,7 @@ mod tests {
             "executors": [
                 {
                     "executor": "clerk", "version": &*Subscriptions::default().hash(), "live_workers": 1,
-                    "explanation": {"error": unreadable(error)}, "run": null,
+                    "explanation": {"error": unreadable_message(error)}, "run": null,
                 },
                 {
                     "executor": "teller", "version": &*subscriptions.hash(), "live_workers": 1,

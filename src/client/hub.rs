@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// The event subscription of a client, which wakes the client's waits for runs. A background task reads the events while the client waits,
-/// and for [`IDLE`] after that.
+/// and for [`IDLE_TIMEOUT`] after that.
 pub(super) struct Hub {
     shared: Arc<Shared>,
     /// Ends the client's event subscription when the last clone of the client is dropped.
@@ -24,7 +24,7 @@ pub(super) struct Hub {
 struct Shared {
     source: Box<dyn EventSource>,
     waits: Mutex<Waits>,
-    ended: CancellationToken,
+    closed: CancellationToken,
     /// Notified when a wait of the client for a run starts or ends.
     changed: Notify,
 }
@@ -37,13 +37,13 @@ struct Waits {
 }
 
 /// Maximum number of a client's waits for runs that store events can wake. Any further wait only polls its run.
-const MOST: usize = 10_000;
+const MAX_WAITS: usize = 10_000;
 
 /// Idle time after which the client closes its event subscription. A request within this time uses the open subscription.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause before the client's next attempt to subscribe to the events of its store.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One wait of a client for events about the trigger of a run. Dropping it ends the wait.
 pub(super) struct Listener {
@@ -54,13 +54,13 @@ pub(super) struct Listener {
 
 impl Hub {
     pub(super) fn new(source: Box<dyn EventSource>) -> Self {
-        let ended = CancellationToken::new();
+        let closed = CancellationToken::new();
         Self {
-            _guard: ended.clone().drop_guard(),
+            _guard: closed.clone().drop_guard(),
             shared: Arc::new(Shared {
                 source,
                 waits: Mutex::default(),
-                ended,
+                closed,
                 changed: Notify::new(),
             }),
         }
@@ -71,10 +71,10 @@ impl Hub {
     pub(super) fn listen(&self, trigger: BreadcrumbId) -> Listener {
         let (shared, notify) = (Arc::clone(&self.shared), Arc::new(Notify::new()));
         let mut waits = shared.waits();
-        if waits.count < MOST {
+        if waits.count < MAX_WAITS {
             waits.count += 1;
-            let same = waits.by_trigger.entry(trigger).or_default();
-            same.push(Arc::clone(&notify));
+            let notifies = waits.by_trigger.entry(trigger).or_default();
+            notifies.push(Arc::clone(&notify));
         }
         let has_task = std::mem::replace(&mut waits.has_task, true);
         drop(waits);
@@ -84,7 +84,7 @@ impl Hub {
                 has_ended: false,
             };
             // The lock is released before, because a tokio runtime that shuts down drops the task here, and its drop takes the lock.
-            tokio::spawn(follow(task));
+            tokio::spawn(forward_events(task));
         }
         shared.changed.notify_one();
         Listener {
@@ -105,10 +105,10 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut waits = self.shared.waits();
-        if let Some(same) = waits.by_trigger.get_mut(&self.trigger) {
-            let before = same.len();
-            same.retain(|other| !Arc::ptr_eq(other, &self.notify));
-            let (removed, is_empty) = (before - same.len(), same.is_empty());
+        if let Some(notifies) = waits.by_trigger.get_mut(&self.trigger) {
+            let before = notifies.len();
+            notifies.retain(|other| !Arc::ptr_eq(other, &self.notify));
+            let (removed, is_empty) = (before - notifies.len(), notifies.is_empty());
             waits.count -= removed;
             if is_empty {
                 waits.by_trigger.remove(&self.trigger);
@@ -129,11 +129,11 @@ impl Shared {
     }
 
     /// Ends the client's event subscription unless the client waits for a run. Returns `true` if the subscription ends.
-    fn ends(&self) -> bool {
+    fn end_if_idle(&self) -> bool {
         let mut waits = self.waits();
-        let ends = waits.by_trigger.is_empty();
-        waits.has_task = !ends;
-        ends
+        let is_idle = waits.by_trigger.is_empty();
+        waits.has_task = !is_idle;
+        is_idle
     }
 
     /// Wakes all waits of the client, because events may have been missed.
@@ -179,15 +179,15 @@ impl Drop for Task {
     }
 }
 
-/// Passes store events to the waits of a client, until the client has been without open waits for the duration [`IDLE`].
-async fn follow(mut task: Task) {
+/// Passes store events to the waits of a client, until the client has been without open waits for the duration [`IDLE_TIMEOUT`].
+async fn forward_events(mut task: Task) {
     let shared = Arc::clone(&task.shared);
     let events = async {
         loop {
             match shared.source.subscribe(StartAt::Now).await {
                 Ok(deliveries) => {
                     shared.wake_all();
-                    deliver(&shared, deliveries).await;
+                    forward(&shared, deliveries).await;
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -197,18 +197,18 @@ async fn follow(mut task: Task) {
                     );
                 }
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_DELAY).await;
         }
     };
     tokio::select! {
-        () = shared.ended.cancelled() => {}
+        () = shared.closed.cancelled() => {}
         () = events => {}
-        () = idle(&shared) => task.has_ended = true,
+        () = wait_until_idle(&shared) => task.has_ended = true,
     }
 }
 
 /// Passes events to the waits of a client until the stream of events ends.
-async fn deliver(shared: &Shared, mut deliveries: Deliveries) {
+async fn forward(shared: &Shared, mut deliveries: Deliveries) {
     while let Some(delivery) = deliveries.next().await {
         match delivery {
             Ok(delivery) => {
@@ -227,17 +227,17 @@ async fn deliver(shared: &Shared, mut deliveries: Deliveries) {
     }
 }
 
-/// Returns after the client has been without open waits for the duration [`IDLE`].
-async fn idle(shared: &Shared) {
-    let mut since: Option<Instant> = None;
+/// Returns after the client has been without open waits for the duration [`IDLE_TIMEOUT`].
+async fn wait_until_idle(shared: &Shared) {
+    let mut idle_since: Option<Instant> = None;
     loop {
-        since = match shared.is_idle() {
-            true => Some(since.unwrap_or_else(Instant::now)),
+        idle_since = match shared.is_idle() {
+            true => Some(idle_since.unwrap_or_else(Instant::now)),
             false => None,
         };
-        match since.map(|since| later(since, IDLE)) {
+        match idle_since.map(|idle_since| later(idle_since, IDLE_TIMEOUT)) {
             Some(end) if Instant::now() >= end => {
-                if shared.ends() {
+                if shared.end_if_idle() {
                     return;
                 }
             }

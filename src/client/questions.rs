@@ -85,7 +85,7 @@ pub struct Questions {
 }
 
 /// Maximum number of breadcrumbs in a search for questions or answers. The search returns the newest breadcrumbs.
-const MOST: usize = 1_000;
+const MAX_BREADCRUMBS: usize = 1_000;
 
 impl Questions {
     pub(super) const fn new(client: Client) -> Self {
@@ -115,10 +115,10 @@ impl Questions {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub async fn open(&self) -> Result<Vec<QuestionView>, ClientError> {
-        let query = Query::new(Selector::schema(human::REQUEST)).limit(MOST);
+        let query = Query::new(Selector::schema(human::REQUEST)).limit(MAX_BREADCRUMBS);
         let found = self.client.search(&query).await?;
         let mut open = Vec::new();
-        for question in self.genuine(&found).await? {
+        for question in self.verified(&found).await? {
             // Most old questions need no call.
             let expired = question.terms.expired(now(), CLOCK_MARGIN);
             if expired.is_none() && self.is_open(&question).await? {
@@ -130,16 +130,21 @@ impl Questions {
 
     /// Returns the questions in `found`, except questions whose recorded writer is not the executor that they name. If the store records
     /// writers, the writer must be the executor in the question, because anyone can write a copy with other arguments.
-    pub(super) async fn genuine(
+    pub(super) async fn verified(
         &self,
         found: &[Arc<Breadcrumb>],
     ) -> Result<Vec<QuestionView>, ClientError> {
-        let questions = found.iter().filter_map(|one| QuestionView::of(one));
+        let questions = found
+            .iter()
+            .filter_map(|breadcrumb| QuestionView::of(breadcrumb));
         let questions: Vec<QuestionView> = questions.collect();
         if questions.is_empty() || !self.client.store.capabilities().lineage {
             return Ok(questions);
         }
-        let versions: Vec<_> = questions.iter().map(|one| (one.breadcrumb, 1)).collect();
+        let versions: Vec<_> = questions
+            .iter()
+            .map(|question| (question.breadcrumb, 1))
+            .collect();
         let writers = self.client.written_by(&versions).await?;
         let written = questions.into_iter().zip(writers);
         let written = written.filter(|(question, writer)| {
@@ -154,10 +159,10 @@ impl Questions {
     pub(super) async fn is_open(&self, question: &QuestionView) -> Result<bool, ClientError> {
         let run = self.client.run(&question.run).await?;
         let is_closed = run.as_ref().is_some_and(|run| is_closed(run, question));
-        if is_closed || expired(question, run.as_ref()).is_some() {
+        if is_closed || passed_deadline(question, run.as_ref()).is_some() {
             return Ok(false);
         }
-        Ok(self.given(question).await?.is_none())
+        Ok(self.accepted_answer(question).await?.is_none())
     }
 
     /// Lists the open questions that this person may answer, the newest first. The search covers the newest 1,000 questions to all people.
@@ -197,9 +202,9 @@ impl Questions {
         let selector = Selector::schema(human::REQUEST).all_tags([request_tag(id)]);
         let mut query = Query::new(selector).limit(PAGE);
         let (mut open, mut closed): (Option<QuestionView>, Option<QuestionView>) = (None, None);
-        for _ in 0..MOST / PAGE {
+        for _ in 0..MAX_BREADCRUMBS / PAGE {
             let found = self.client.search(&query).await?;
-            for question in self.genuine(&found).await? {
+            for question in self.verified(&found).await? {
                 if question.id != id {
                     continue;
                 }
@@ -245,12 +250,12 @@ impl Questions {
     /// As [`get`](Self::get).
     pub async fn state(&self, id: &str) -> Result<QuestionState, AnswerError> {
         let question = self.get(id).await?;
-        if let Some(answer) = self.given(&question).await? {
+        if let Some(answer) = self.accepted_answer(&question).await? {
             let is_approval = question.kind == QuestionKind::Approval;
             return Ok(QuestionState::answered(&answer, is_approval));
         }
         let run = self.client.run(&question.run).await?;
-        let expired = expired(&question, run.as_ref());
+        let expired = passed_deadline(&question, run.as_ref());
         let closed = run.filter(|run| is_closed(run, &question));
         let closed = closed.map(|run| (run.state, run.since));
         Ok(QuestionState::unanswered(closed, expired))
@@ -421,11 +426,13 @@ impl Questions {
         check(question, kind, person, &answer)?;
         let response = response(question, person, answer);
         let store = &*self.client.store;
-        if let Some(closing) = self.closing(question).await? {
-            let given = closing.answer.as_ref();
-            return match given.is_some_and(|given| human::is_same(store, given, &response)) {
+        if let Some(close_reason) = self.close_reason(question).await? {
+            let accepted_answer = close_reason.answer.as_ref();
+            return match accepted_answer
+                .is_some_and(|accepted_answer| human::is_same(store, accepted_answer, &response))
+            {
                 true => Ok(()),
-                false => Err(closing.error(id)),
+                false => Err(close_reason.error(id)),
             };
         }
         let terms = &question.terms;
@@ -441,7 +448,7 @@ impl Questions {
             ClientError::of_store(operation, error)
         })?;
         match written {
-            WrittenAnswer::Other(earlier) => Err(Closing::answered(earlier).error(id)),
+            WrittenAnswer::Other(earlier) => Err(CloseReason::answered(earlier).error(id)),
             WrittenAnswer::Own(written) if !counts(&written) => {
                 Err(refused_answer_error(question, &written))
             }
@@ -451,22 +458,28 @@ impl Questions {
 
     /// Returns the reason why a question to a person is closed: its accepted answer, or the state of its run. `None` if the question is
     /// open or expired.
-    async fn closing(&self, question: &QuestionView) -> Result<Option<Closing>, ClientError> {
-        if let Some(answer) = self.given(question).await? {
-            return Ok(Some(Closing::answered(answer)));
+    async fn close_reason(
+        &self,
+        question: &QuestionView,
+    ) -> Result<Option<CloseReason>, ClientError> {
+        if let Some(answer) = self.accepted_answer(question).await? {
+            return Ok(Some(CloseReason::answered(answer)));
         }
         let run = self.client.run(&question.run).await?;
         let closed = run.filter(|run| is_closed(run, question));
-        Ok(closed.map(|run| Closing {
+        Ok(closed.map(|run| CloseReason {
             answer: None,
             run: Some(run.state),
         }))
     }
 
     /// Returns the accepted answer to a question: the first answer that meets the terms of the question.
-    async fn given(&self, question: &QuestionView) -> Result<Option<Arc<Breadcrumb>>, ClientError> {
+    async fn accepted_answer(
+        &self,
+        question: &QuestionView,
+    ) -> Result<Option<Arc<Breadcrumb>>, ClientError> {
         let selector = answers_to(&question.id, human::RESPONSE);
-        let query = Query::new(selector).limit(MOST);
+        let query = Query::new(selector).limit(MAX_BREADCRUMBS);
         let answers = self.client.search(&query).await?;
         let terms = &question.terms;
         let counts = |found: &&Arc<Breadcrumb>| terms.counts_in_time(found, Duration::ZERO);
@@ -483,7 +496,7 @@ fn is_closed(run: &Run, question: &QuestionView) -> bool {
 /// from the run, or the time of this process without a run.
 ///
 /// An answer at the deadline counts until a worker has claimed the run, which is due at the deadline.
-fn expired(question: &QuestionView, run: Option<&Run>) -> Option<Timestamp> {
+fn passed_deadline(question: &QuestionView, run: Option<&Run>) -> Option<Timestamp> {
     let end = question.terms.expires_at?;
     let now = run.map_or_else(now, store_time);
     let is_unclaimed = match run.map(|run| run.state) {
@@ -521,12 +534,12 @@ fn waits_for(run: &Run, question: &QuestionView) -> bool {
 }
 
 /// The reason for which a question to a person is closed: an answer, or the end of its run.
-struct Closing {
+struct CloseReason {
     answer: Option<Arc<Breadcrumb>>,
     run: Option<RunState>,
 }
 
-impl Closing {
+impl CloseReason {
     const fn answered(answer: Arc<Breadcrumb>) -> Self {
         Self {
             answer: Some(answer),

@@ -67,10 +67,18 @@ impl Client {
             .matching("$.creator.id", "eq", &**executor)
             .matching("$.creator.trigger_id", "in", json!(triggers));
         let found = self.search(&written).await?;
-        let versions: Vec<_> = found.iter().map(|one| (one.id, one.version)).collect();
+        let versions: Vec<_> = found
+            .iter()
+            .map(|found| (found.id, found.version))
+            .collect();
         let writers = self.written_by(&versions).await?;
         let by = WrittenBy::Executor(Arc::clone(executor));
-        let own = found.iter().zip(writers).filter(|(_, one)| *one == by);
-        Ok(own.filter_map(|(found, _)| creator_of(found)).collect())
+        let matching = found
+            .iter()
+            .zip(writers)
+            .filter(|(_, writer)| *writer == by);
+        Ok(matching
+            .filter_map(|(found, _)| creator_of(found))
+            .collect())
     }
 }

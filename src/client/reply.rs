@@ -63,7 +63,7 @@ impl Reply {
     #[must_use]
     pub fn response(&self) -> Option<&Arc<Breadcrumb>> {
         self.response
-            .and_then(|id| self.written.iter().find(|one| one.id == id))
+            .and_then(|id| self.written.iter().find(|written| written.id == id))
     }
 
     /// Returns the current versions of all breadcrumbs that the request's run wrote, in the order of the writes. They include the questions
@@ -83,7 +83,7 @@ impl Reply {
 }
 
 /// The first and the maximum pause between two reads of the run that a client waits for. A run that writes nothing ends without an event.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Waits until the run of a request has ended, and returns its reply.
 pub(super) async fn wait(
@@ -92,15 +92,15 @@ pub(super) async fn wait(
     timeout: Duration,
 ) -> Result<Reply, ReplyError> {
     let end = later(Instant::now(), timeout);
-    if let Ok(ended) = timeout_at(end, ended(client, run)).await {
+    if let Ok(ended) = timeout_at(end, wait_for_end(client, run)).await {
         return reply(client, ended?).await;
     }
     // A store that does not answer must not extend the wait for long.
-    let last = timed(LAST_READ, client.run(run)).await?;
+    let last = read_within(LAST_READ_TIMEOUT, client.run(run)).await?;
     let question = match &last {
         Some(last) if last.state.is_over() => return reply(client, last.clone()).await,
         Some(last) if last.state == RunState::Suspended => {
-            timed(LAST_READ, question(client, last)).await?
+            read_within(LAST_READ_TIMEOUT, open_question(client, last)).await?
         }
         Some(_) | None => None,
     };
@@ -113,32 +113,32 @@ pub(super) async fn wait(
 }
 
 /// Maximum duration of each store read that a wait for a run makes after its timeout.
-const LAST_READ: Duration = Duration::from_secs(2);
+const LAST_READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the result of a store read, or `None` if the read takes longer than `most`.
-async fn timed<T>(
-    most: Duration,
+async fn read_within<T>(
+    limit: Duration,
     read: impl Future<Output = Result<Option<T>, ClientError>>,
 ) -> Result<Option<T>, ClientError> {
-    timeout_at(later(Instant::now(), most), read)
+    timeout_at(later(Instant::now(), limit), read)
         .await
         .unwrap_or(Ok(None))
 }
 
 /// Waits until a run is over, and returns the run's record from the ledger.
-async fn ended(client: &Client, run: &RunRef) -> Result<Run, ClientError> {
+async fn wait_for_end(client: &Client, run: &RunRef) -> Result<Run, ClientError> {
     let listener = client.hub.listen(run.trigger_id);
-    let mut pause = PAUSES.0;
+    let mut delay = POLL_DELAYS.0;
     loop {
         let found = client.run(run).await?;
         if let Some(run) = found.filter(|run| run.state.is_over()) {
             return Ok(run);
         }
-        let next = later(Instant::now(), pause);
+        let next = later(Instant::now(), delay);
         tokio::select! {
             // A store can announce the response before it ends the run.
-            () = listener.notified() => pause = PAUSES.0,
-            () = sleep_until(next) => pause = (pause * 2).min(PAUSES.1),
+            () = listener.notified() => delay = POLL_DELAYS.0,
+            () = sleep_until(next) => delay = (delay * 2).min(POLL_DELAYS.1),
         }
     }
 }
@@ -185,7 +185,7 @@ async fn reply(client: &Client, ended: Run) -> Result<Reply, ReplyError> {
 }
 
 /// Returns the newest open question to a person that a suspended run has written.
-pub(super) async fn question(
+pub(super) async fn open_question(
     client: &Client,
     run: &Run,
 ) -> Result<Option<Box<QuestionView>>, ClientError> {
@@ -196,7 +196,7 @@ pub(super) async fn question(
         let Some(found) = found.filter(is_question) else {
             continue;
         };
-        for question in questions.genuine(&[found]).await? {
+        for question in questions.verified(&[found]).await? {
             if questions.is_open(&question).await? {
                 return Ok(Some(Box::new(question)));
             }

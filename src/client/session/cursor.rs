@@ -15,13 +15,13 @@ pub(super) struct Cursor {
     pub(super) after: i64,
     pub(super) token: u64,
     pub(super) number: u32,
-    pub(super) taken: usize,
+    pub(super) events_read: usize,
     pub(super) is_settled: bool,
 }
 
 /// The result of a comparison of a cursor with a segment of the turn's events: which events of the segment follow the cursor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Next {
+pub(super) enum NextEvents {
     /// The events of the segment that start at this index follow the cursor.
     Events(usize),
     /// All events of the segment follow the cursor. They repeat the events of an earlier lease, which ended without a result.
@@ -37,7 +37,7 @@ impl Cursor {
             after: parts.next()?.parse().ok()?,
             token: parts.next()?.parse().ok()?,
             number: parts.next()?.parse().ok()?,
-            taken: parts.next()?.parse().ok()?,
+            events_read: parts.next()?.parse().ok()?,
             is_settled: match parts.next()? {
                 "0" => false,
                 "1" => true,
@@ -47,33 +47,33 @@ impl Cursor {
         parts.next().is_none().then_some(cursor)
     }
 
-    pub(super) fn next(&self, segment: &Segment) -> Next {
+    pub(super) fn next(&self, segment: &Segment) -> NextEvents {
         let (own, other) = ((self.token, self.number), (segment.token, segment.number));
         if segment.token < self.token || other < own {
-            return Next::Old;
+            return NextEvents::Old;
         }
         if other == own {
-            return match self.taken < segment.events.len() {
-                true => Next::Events(self.taken),
-                false => Next::Old,
+            return match self.events_read < segment.events.len() {
+                true => NextEvents::Events(self.events_read),
+                false => NextEvents::Old,
             };
         }
         let is_same = segment.token == self.token || self.token == 0;
         match is_same || self.is_settled {
-            true => Next::Events(0),
-            false => Next::Restart,
+            true => NextEvents::Events(0),
+            false => NextEvents::Restart,
         }
     }
 
-    /// Moves the cursor to the position after the first `taken` events of a segment of the turn's events.
-    pub(super) fn advance(&mut self, segment: &Segment, taken: usize) {
-        (self.token, self.number, self.taken) = (segment.token, segment.number, taken);
-        self.is_settled = segment.is_settled && taken >= segment.events.len();
+    /// Moves the cursor to the position after the first `events_read` events of a segment of the turn's events.
+    pub(super) fn advance(&mut self, segment: &Segment, events_read: usize) {
+        (self.token, self.number, self.events_read) = (segment.token, segment.number, events_read);
+        self.is_settled = segment.is_settled && events_read >= segment.events.len();
     }
 
     /// Moves the cursor to the position after the last event of a segment of the turn's events. `at` is the segment's update time in the
     /// store.
-    pub(super) fn pass(&mut self, segment: &Segment, at: Timestamp) {
+    pub(super) fn advance_past(&mut self, segment: &Segment, at: Timestamp) {
         self.advance(segment, segment.events.len());
         self.after = self.after.max(at.as_micros());
     }
@@ -86,10 +86,10 @@ impl fmt::Display for Cursor {
             after,
             token,
             number,
-            taken,
+            events_read,
             ..
         } = self;
-        write!(f, "{after}.{token}.{number}.{taken}.{settled}")
+        write!(f, "{after}.{token}.{number}.{events_read}.{settled}")
     }
 }
 
@@ -111,12 +111,12 @@ mod tests {
         }
     }
 
-    fn at(token: u64, number: u32, taken: usize, is_settled: bool) -> Cursor {
+    fn at(token: u64, number: u32, events_read: usize, is_settled: bool) -> Cursor {
         Cursor {
             after: 0,
             token,
             number,
-            taken,
+            events_read,
             is_settled,
         }
     }
@@ -124,15 +124,35 @@ mod tests {
     #[test]
     fn events_follow_a_cursor_once_and_a_new_lease_restarts_unless_the_last_one_settled() {
         for (cursor, segment, next) in [
-            (Cursor::default(), segment(3, 1, 2, false), Next::Events(0)),
-            (at(3, 1, 1, false), segment(3, 1, 2, false), Next::Events(1)),
-            (at(3, 1, 2, false), segment(3, 1, 2, false), Next::Old),
-            (at(3, 2, 1, false), segment(3, 1, 2, false), Next::Old),
-            (at(3, 1, 2, false), segment(3, 2, 1, false), Next::Events(0)),
-            (at(3, 1, 2, false), segment(4, 1, 1, false), Next::Restart),
-            (at(3, 1, 2, true), segment(4, 1, 1, false), Next::Events(0)),
+            (
+                Cursor::default(),
+                segment(3, 1, 2, false),
+                NextEvents::Events(0),
+            ),
+            (
+                at(3, 1, 1, false),
+                segment(3, 1, 2, false),
+                NextEvents::Events(1),
+            ),
+            (at(3, 1, 2, false), segment(3, 1, 2, false), NextEvents::Old),
+            (at(3, 2, 1, false), segment(3, 1, 2, false), NextEvents::Old),
+            (
+                at(3, 1, 2, false),
+                segment(3, 2, 1, false),
+                NextEvents::Events(0),
+            ),
+            (
+                at(3, 1, 2, false),
+                segment(4, 1, 1, false),
+                NextEvents::Restart,
+            ),
+            (
+                at(3, 1, 2, true),
+                segment(4, 1, 1, false),
+                NextEvents::Events(0),
+            ),
             // A worker that lost its lease still writes.
-            (at(4, 1, 1, false), segment(3, 9, 1, false), Next::Old),
+            (at(4, 1, 1, false), segment(3, 9, 1, false), NextEvents::Old),
         ] {
             assert_eq!(cursor.next(&segment), next, "{cursor} {segment:?}");
         }
@@ -148,10 +168,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_cursor_is_read_from_its_text(
-            (after, token, number, taken, is_settled) in
+            (after, token, number, events_read, is_settled) in
                 (any::<i64>(), any::<u64>(), any::<u32>(), any::<usize>(), any::<bool>())
         ) {
-            let cursor = Cursor { after, ..at(token, number, taken, is_settled) };
+            let cursor = Cursor { after, ..at(token, number, events_read, is_settled) };
             prop_assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
         }
     }

@@ -199,17 +199,17 @@ impl Session {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub async fn resume(&self, cursor: &str) -> Result<Turn, ClientError> {
-        let bad = || self.no_turn(cursor);
-        let (id, position) = cursor.rsplit_once('#').ok_or_else(bad)?;
-        let position = Cursor::parse(position).ok_or_else(bad)?;
-        let request = self.client.attach(id).map_err(|_| bad())?;
+        let no_turn = || self.no_turn(cursor);
+        let (id, position) = cursor.rsplit_once('#').ok_or_else(no_turn)?;
+        let position = Cursor::parse(position).ok_or_else(no_turn)?;
+        let request = self.client.attach(id).map_err(|_| no_turn())?;
         let Some(message) = self.client.find(request.run().trigger_id).await? else {
-            return Err(bad());
+            return Err(no_turn());
         };
         // A cursor is a string from outside, and must not open another session.
-        match request.run().executor == self.executor && self.has(&message) {
+        match request.run().executor == self.executor && self.is_message(&message) {
             true => Ok(Turn::new(self.client.clone(), request, position)),
-            false => Err(bad()),
+            false => Err(no_turn()),
         }
     }
 
@@ -241,14 +241,16 @@ impl Session {
     }
 
     async fn oldest_record(&self) -> Result<Option<BreadcrumbId>, ClientError> {
-        let query = Query::new(self.records()).limit(64);
+        let query = Query::new(self.record_selector()).limit(64);
         let found = self.client.search(&query).await?;
-        let oldest = found.iter().min_by_key(|one| (one.created_at, one.id));
+        let oldest = found
+            .iter()
+            .min_by_key(|record| (record.created_at, record.id));
         Ok(oldest.map(|oldest| oldest.id))
     }
 
     /// Returns a selector of the breadcrumbs that record the session.
-    fn records(&self) -> Selector {
+    fn record_selector(&self) -> Selector {
         Selector::schema(CHAT_SESSION).all_tags([self.record_tag()])
     }
 
@@ -257,7 +259,7 @@ impl Session {
     }
 
     /// Returns a selector of the messages of the session.
-    fn messages(&self) -> Selector {
+    fn message_selector(&self) -> Selector {
         Selector::schema(CHAT_MESSAGE).all_tags([self.tag(), turn_tag(&self.executor)])
     }
 
@@ -271,7 +273,7 @@ impl Session {
     }
 
     /// Returns `true` if a breadcrumb is a message of the session.
-    fn has(&self, found: &Breadcrumb) -> bool {
+    fn is_message(&self, found: &Breadcrumb) -> bool {
         let of_executor = turn_tag(&self.executor);
         let mut tags = found.tags.iter();
         let is_message = found.schema_name.as_deref() == Some(CHAT_MESSAGE);
@@ -369,7 +371,7 @@ impl NewMessage {
         }
         let record = session.record().await?;
         if let Some(key) = &key {
-            request = request.key(key_in(record, key));
+            request = request.key(request_key(record, key));
         }
         let request: RequestHandle = request.send().await.map_err(|error| match (error, key) {
             // The key of the request is a hash.
@@ -394,7 +396,7 @@ impl NewMessage {
 
 /// Returns the idempotency key of a message's request to the executor: a hash of the session's record and the message's key. No other
 /// session uses the same key, also no later session with the same ID. An empty key stays empty, so the request is refused.
-fn key_in(record: BreadcrumbId, key: &str) -> String {
+fn request_key(record: BreadcrumbId, key: &str) -> String {
     match key.is_empty() {
         true => String::new(),
         false => hash(&["message", &record.to_string(), key]),

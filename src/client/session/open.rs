@@ -12,10 +12,10 @@ const PAGE: usize = 100;
 
 /// Maximum number of messages after a given message that are checked for an ended turn, the newest first. A turn without a run in the
 /// ledger counts as ended if a later turn has ended.
-const LATER: usize = 20;
+const LATER_MESSAGES: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.
-const MOST_MESSAGES: usize = 1_000;
+const MAX_MESSAGES: usize = 1_000;
 
 /// The stage of a turn of a chat session, according to the turn's run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -110,9 +110,9 @@ impl Session {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub async fn open_turns(&self) -> Result<Vec<Turn>, ClientError> {
-        let mut query = Query::new(self.messages()).limit(PAGE);
+        let mut query = Query::new(self.message_selector()).limit(PAGE);
         let (mut open, mut checked, mut has_ended) = (Vec::new(), 0, false);
-        while !has_ended && checked < MOST_MESSAGES {
+        while !has_ended && checked < MAX_MESSAGES {
             let messages = self.client.search(&query).await?;
             query.before = messages.last().map(|last| last.order_key());
             checked += messages.len();
@@ -146,14 +146,14 @@ impl Session {
             }
             runs.push((run, stage));
         }
-        let wrote = self.writers(&without_row).await?;
+        let writers = self.writers(&without_row).await?;
         let mut has_ended = false;
         for (run, known) in runs {
             let stage = match known {
                 Some(stage) => stage,
                 None if has_ended => Stage::Ended,
                 // The ledger has deleted the run, or a worker enqueued it after the first read.
-                None if wrote.contains(&run) => self.stage(&run).await?.unwrap_or(Stage::Ended),
+                None if writers.contains(&run) => self.stage(&run).await?.unwrap_or(Stage::Ended),
                 None => Stage::Open,
             };
             match stage {
@@ -166,8 +166,11 @@ impl Session {
     }
 
     /// Returns `true` if the turn of any message after `message` in the session has ended.
-    pub(super) async fn has_passed(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
-        let mut query = Query::new(self.messages()).limit(LATER);
+    pub(super) async fn has_later_ended_turn(
+        &self,
+        message: &Breadcrumb,
+    ) -> Result<bool, ClientError> {
+        let mut query = Query::new(self.message_selector()).limit(LATER_MESSAGES);
         query.after = Some(message.updated_at);
         let later = self.client.search(&query).await?;
         self.add_open(&later, &mut Vec::new()).await
@@ -237,15 +240,15 @@ mod tests {
     #[tokio::test]
     async fn a_message_without_a_run_is_open_unless_a_later_turn_has_ended() {
         let store = MemoryStore::default();
-        let talk = session(&store, "s-1");
+        let chat = session(&store, "s-1");
         let mut sent = Vec::new();
         for text in ["a", "b", "c"] {
-            sent.push(talk.send(text).await.unwrap());
+            sent.push(chat.send(text).await.unwrap());
         }
 
-        let before = talk.open_turns().await.unwrap();
+        let before = chat.open_turns().await.unwrap();
         execute(&store, &sent[1]).await;
-        let after = talk.open_turns().await.unwrap();
+        let after = chat.open_turns().await.unwrap();
 
         assert_eq!(ids(&before), ids(&sent));
         assert_eq!(ids(&after), ids(&sent[2..]));
@@ -254,20 +257,20 @@ mod tests {
     #[tokio::test]
     async fn a_turn_that_was_cancelled_before_any_worker_does_not_end_the_earlier_turns() {
         let store = MemoryStore::default();
-        let talk = session(&store, "s-1");
+        let chat = session(&store, "s-1");
         let mut sent = Vec::new();
         for text in ["a", "b", "c"] {
-            sent.push(talk.send(text).await.unwrap());
+            sent.push(chat.send(text).await.unwrap());
         }
 
         sent[1].cancel().await.unwrap();
 
-        let open = talk.open_turns().await.unwrap();
+        let open = chat.open_turns().await.unwrap();
         let mut expected = ids(&sent);
         expected.remove(1);
         assert_eq!(ids(&open), expected);
         let message = store.get(sent[0].request().run().trigger_id).await.unwrap();
-        assert!(!talk.has_passed(&message).await.unwrap());
+        assert!(!chat.has_later_ended_turn(&message).await.unwrap());
     }
 
     #[tokio::test]
@@ -340,10 +343,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_turn_without_a_run_ends_after_the_turn_of_a_later_message_has_ended() {
         let store = MemoryStore::default();
-        let talk = session(&store, "s-1");
-        let mut lost = talk.send("a").await.unwrap();
+        let chat = session(&store, "s-1");
+        let mut lost = chat.send("a").await.unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
-        let later = talk.send("b").await.unwrap();
+        let later = chat.send("b").await.unwrap();
         execute(&store, &later).await;
 
         let event = lost.next().await.unwrap().unwrap().event;
@@ -377,15 +380,15 @@ mod tests {
     #[tokio::test]
     async fn the_turns_of_the_newest_messages_are_returned_up_to_the_limit() {
         let store = MemoryStore::default();
-        let talk = session(&store, "s-1");
+        let chat = session(&store, "s-1");
         let mut sent = Vec::new();
-        for number in 0..=MOST_MESSAGES {
-            sent.push(talk.send(number.to_string()).await.unwrap());
+        for number in 0..=MAX_MESSAGES {
+            sent.push(chat.send(number.to_string()).await.unwrap());
         }
 
-        let open = talk.open_turns().await.unwrap();
+        let open = chat.open_turns().await.unwrap();
 
-        assert_eq!(open.len(), MOST_MESSAGES);
+        assert_eq!(open.len(), MAX_MESSAGES);
         assert_eq!(ids(&open), ids(&sent[1..]));
     }
 }

@@ -21,11 +21,11 @@ pub(super) async fn outcome(client: &Client, run: Run) -> Result<TurnEnd, Client
             reason: run.reason,
         }),
         RunState::Ready | RunState::Running | RunState::Suspended | RunState::Done => {
-            Ok(match answer_of(client, &run).await? {
+            Ok(match answer_text(client, &run).await? {
                 Ok(text) => TurnEnd::Completed {
                     text: text.unwrap_or_default(),
                 },
-                Err(Reported { code, message }) => TurnEnd::Failed {
+                Err(ReportedFailure { code, message }) => TurnEnd::Failed {
                     code,
                     cause: message,
                 },
@@ -35,17 +35,17 @@ pub(super) async fn outcome(client: &Client, run: Run) -> Result<TurnEnd, Client
 }
 
 /// A failure that the answer breadcrumb of a run reports.
-struct Reported {
+struct ReportedFailure {
     code: String,
     message: Option<String>,
 }
 
 /// Returns the text of a run's answer, or the failure that the answer reports. The text is `None` if the run has no answer.
-async fn answer_of(
+async fn answer_text(
     client: &Client,
     run: &Run,
-) -> Result<Result<Option<String>, Reported>, ClientError> {
-    let mut other = None;
+) -> Result<Result<Option<String>, ReportedFailure>, ClientError> {
+    let mut last_created = None;
     for id in run.written.iter().rev() {
         let Some(found) = client.find(*id).await? else {
             continue;
@@ -56,22 +56,22 @@ async fn answer_of(
         let schema = found.schema_name.as_deref().unwrap_or_default();
         if is_answer_schema(schema) || schema == WORKLOAD_RESULT {
             return Ok(match found.context.text("status") == Some("error") {
-                true => Err(reported(&found)),
+                true => Err(reported_failure(&found)),
                 false => Ok(Some(agents::answer_text(&found.context))),
             });
         }
         // The response of another executor is the last breadcrumb that it created.
-        if !is_reserved_schema(schema) && other.is_none() {
-            other = Some(agents::answer_text(&found.context));
+        if !is_reserved_schema(schema) && last_created.is_none() {
+            last_created = Some(agents::answer_text(&found.context));
         }
     }
-    Ok(Ok(other))
+    Ok(Ok(last_created))
 }
 
-fn reported(answer: &Breadcrumb) -> Reported {
+fn reported_failure(answer: &Breadcrumb) -> ReportedFailure {
     let error = answer.context.get("error").unwrap_or(&answer.context);
     let text = |field: &str| error.get(field)?.as_str().map(str::to_owned);
-    Reported {
+    ReportedFailure {
         code: text("code").unwrap_or_else(|| "error".to_owned()),
         message: text("message"),
     }

@@ -89,13 +89,13 @@ pub struct SessionView {
 const PAGE: usize = 100;
 
 /// Pairs of a request schema and its answer schema. People and tool executors outside the requesting run write the answers.
-const REPLIES: &[(&str, &str)] = &[
+const ANSWER_SCHEMAS: &[(&str, &str)] = &[
     (human::REQUEST, human::RESPONSE),
     (ToolExecutor::REQUEST, ToolExecutor::RESPONSE),
 ];
 
 /// Maximum number of sessions that [`Client::sessions`] returns: the newest.
-const MOST_SESSIONS: usize = 10_000;
+const MAX_SESSIONS: usize = 10_000;
 
 impl Client {
     /// Creates the handle of a chat session with an executor, without a read from the store. Nothing is written before the first message.
@@ -156,7 +156,7 @@ impl Client {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub async fn sessions(&self) -> Result<Vec<SessionView>, ClientError> {
-        let query = Query::new(Selector::schema(CHAT_SESSION)).limit(MOST_SESSIONS);
+        let query = Query::new(Selector::schema(CHAT_SESSION)).limit(MAX_SESSIONS);
         let found = self.search(&query).await?;
         let mut known = HashSet::new();
         let views = found.iter().filter_map(|found| {
@@ -214,24 +214,24 @@ impl Session {
         &self,
         turn: Option<&PastTurn>,
     ) -> Result<Vec<PastTurn>, ClientError> {
-        let mut query = Query::new(self.messages()).limit(PAGE);
+        let mut query = Query::new(self.message_selector()).limit(PAGE);
         if let Some(turn) = turn {
-            let bad = || self.no_turn(&turn.request);
+            let no_turn = || self.no_turn(&turn.request);
             let run = self.client.attach(&turn.request);
-            let run = run.map_err(|_| bad())?.run().clone();
+            let run = run.map_err(|_| no_turn())?.run().clone();
             let message = self.client.find(run.trigger_id).await?;
-            let message = message.filter(|message| self.has(message));
-            query.before = Some(message.ok_or_else(bad)?.order_key());
+            let message = message.filter(|message| self.is_message(message));
+            query.before = Some(message.ok_or_else(no_turn)?.order_key());
         }
         let messages = self.client.search(&query).await?;
         let mut turns = Vec::with_capacity(messages.len());
         for message in messages.iter().rev() {
-            turns.push(self.past(message).await?);
+            turns.push(self.past_turn(message).await?);
         }
         Ok(turns)
     }
 
-    async fn past(&self, message: &Breadcrumb) -> Result<PastTurn, ClientError> {
+    async fn past_turn(&self, message: &Breadcrumb) -> Result<PastTurn, ClientError> {
         let run = self.run_of(message);
         let request = RequestHandle::new(self.client.clone(), run.clone());
         let run = self.client.run(&run).await?;
@@ -287,18 +287,18 @@ impl Session {
     /// ```
     pub async fn delete(&self) -> Result<u64, ClientError> {
         let mut deleted = 0;
-        let query = Query::new(self.messages()).limit(PAGE);
+        let query = Query::new(self.message_selector()).limit(PAGE);
         loop {
-            let mut of_page = 0;
+            let mut deleted_in_page = 0;
             for message in &self.client.search(&query).await? {
-                of_page += self.delete_turn(message).await?;
+                deleted_in_page += self.delete_turn(message).await?;
             }
-            if of_page == 0 {
+            if deleted_in_page == 0 {
                 break;
             }
-            deleted += of_page;
+            deleted += deleted_in_page;
         }
-        deleted += self.delete_all(self.records()).await?;
+        deleted += self.delete_all(self.record_selector()).await?;
         let logs = SessionLogs::new(Arc::clone(&self.client.store), Arc::clone(&self.id));
         Ok(deleted + logs.delete().await?)
     }
@@ -325,16 +325,16 @@ impl Session {
     /// Deletes the requests, questions and answers that a run and its child runs wrote in a deleted chat session.
     async fn delete_written(&self, run: &RunRef) -> Result<u64, ClientError> {
         /// Maximum number of runs in the deletion of one turn's breadcrumbs: the run of the turn, and its child runs.
-        const MOST_RUNS: usize = 1_000;
+        const MAX_RUNS: usize = 1_000;
         let mut deleted = 0;
         // Children first: a request leads to its child, so a call that continues after an error needs the requests that are left.
-        for run in self.with_children(run, MOST_RUNS).await?.into_iter().rev() {
+        for run in self.with_children(run, MAX_RUNS).await?.into_iter().rev() {
             let found = self.client.run(&run).await?;
             for id in found.map(|found| found.written).unwrap_or_default() {
                 let Some(found) = self.client.find(id).await? else {
                     continue;
                 };
-                if is_said(&found, &run) {
+                if is_request_or_answer(&found, &run) {
                     deleted += self.delete_replies(&found).await? + self.erase(&found).await?;
                 }
             }
@@ -343,16 +343,20 @@ impl Session {
     }
 
     /// Returns a run and the runs that its breadcrumbs triggered, each after its parent, and at most `most` runs.
-    async fn with_children(&self, first: &RunRef, most: usize) -> Result<Vec<RunRef>, ClientError> {
-        let (mut runs, mut next) = (vec![first.clone()], 0);
-        while let Some(run) = runs.get(next).cloned() {
-            let room = most.saturating_sub(runs.len());
-            if room == 0 {
+    async fn with_children(
+        &self,
+        first: &RunRef,
+        limit: usize,
+    ) -> Result<Vec<RunRef>, ClientError> {
+        let (mut runs, mut at) = (vec![first.clone()], 0);
+        while let Some(run) = runs.get(at).cloned() {
+            let remaining = limit.saturating_sub(runs.len());
+            if remaining == 0 {
                 break;
             }
             let children = self.client.children(&run).await?;
-            runs.extend(children.into_iter().take(room));
-            next += 1;
+            runs.extend(children.into_iter().take(remaining));
+            at += 1;
         }
         Ok(runs)
     }
@@ -361,12 +365,14 @@ impl Session {
     /// schema, because the breadcrumb can have the request tags of other runs.
     async fn delete_replies(&self, request: &Breadcrumb) -> Result<u64, ClientError> {
         let schema = request.schema_name.as_deref();
-        let of_schema = REPLIES.iter().find(|(asks, _)| schema == Some(*asks));
-        let Some((asks, answers)) = of_schema else {
+        let schemas = ANSWER_SCHEMAS
+            .iter()
+            .find(|(request_schema, _)| schema == Some(*request_schema));
+        let Some((request_schema, answer_schema)) = schemas else {
             return Ok(0);
         };
         let mut deleted = 0;
-        for replies in replies_to(request, asks, answers) {
+        for replies in replies_to(request, request_schema, answer_schema) {
             let is_only = self.is_only_request(request.id, replies.requests).await?;
             let mut query = Query::new(replies.answers).limit(PAGE);
             loop {
@@ -374,7 +380,7 @@ impl Session {
                 let Some(last) = found.last() else { break };
                 query.before = Some(last.order_key());
                 for answer in &found {
-                    if names(answer, request.id).unwrap_or(is_only) {
+                    if names_request(answer, request.id).unwrap_or(is_only) {
                         deleted += self.erase(answer).await?;
                     }
                 }
@@ -398,14 +404,14 @@ impl Session {
     async fn delete_all(&self, selector: Selector) -> Result<u64, ClientError> {
         let (query, mut deleted) = (Query::new(selector).limit(PAGE), 0);
         loop {
-            let mut of_page = 0;
+            let mut deleted_in_page = 0;
             for found in &self.client.search(&query).await? {
-                of_page += self.erase(found).await?;
+                deleted_in_page += self.erase(found).await?;
             }
-            if of_page == 0 {
+            if deleted_in_page == 0 {
                 return Ok(deleted);
             }
-            deleted += of_page;
+            deleted += deleted_in_page;
         }
     }
 
@@ -429,14 +435,14 @@ impl Session {
 }
 
 /// Returns `true` if a breadcrumb is a request, a question or an answer that a run created.
-fn is_said(found: &Breadcrumb, run: &RunRef) -> bool {
+fn is_request_or_answer(found: &Breadcrumb, run: &RunRef) -> bool {
     let schema = found.schema_name.as_deref().unwrap_or_default();
     (is_reserved_schema(schema) || is_answer_schema(schema))
         && creator_of(found).as_ref() == Some(run)
 }
 
 /// Selectors of requests that share a request tag or request ID, and of the answers to these requests.
-struct Replies {
+struct ReplySelectors {
     requests: Selector,
     answers: Selector,
 }
@@ -444,10 +450,14 @@ struct Replies {
 /// Returns the selectors of the answers to a request. The selectors use the tag with the request ID from the request's context. If this
 /// tag would be too long, the selectors use the request ID in the contexts. A request without an ID, or with an ID of more than 512
 /// bytes, is answered under its own tags or its breadcrumb ID.
-fn replies_to(request: &Breadcrumb, asks: &str, answers: &str) -> Vec<Replies> {
-    let with_tag = |tag: String| Replies {
-        requests: Selector::schema(asks).all_tags([&*tag]),
-        answers: Selector::schema(answers).all_tags([&*tag]),
+fn replies_to(
+    request: &Breadcrumb,
+    request_schema: &str,
+    answer_schema: &str,
+) -> Vec<ReplySelectors> {
+    let with_tag = |tag: String| ReplySelectors {
+        requests: Selector::schema(request_schema).all_tags([&*tag]),
+        answers: Selector::schema(answer_schema).all_tags([&*tag]),
     };
     let Some(id) = named_request(request) else {
         let tags = request.tags.iter();
@@ -459,15 +469,15 @@ fn replies_to(request: &Breadcrumb, asks: &str, answers: &str) -> Vec<Replies> {
     if tag.len() <= Breadcrumb::MAX_TAG_BYTES {
         return vec![with_tag(tag)];
     }
-    vec![Replies {
-        requests: Selector::schema(asks).matching("$.requestId", "eq", id),
-        answers: Selector::schema(answers).matching("$.request_id", "eq", id),
+    vec![ReplySelectors {
+        requests: Selector::schema(request_schema).matching("$.requestId", "eq", id),
+        answers: Selector::schema(answer_schema).matching("$.request_id", "eq", id),
     }]
 }
 
 /// Returns `true` if an answer names the ID of the breadcrumb `request`, and `false` if it names another ID. The result is `None` if the
 /// answer names no breadcrumb. The ID is the trigger ID in the answer's `creator` or, without a creator, the answer's `question`.
-fn names(answer: &Breadcrumb, request: BreadcrumbId) -> Option<bool> {
+fn names_request(answer: &Breadcrumb, request: BreadcrumbId) -> Option<bool> {
     let creator = answer.context.get("creator");
     let trigger = creator.and_then(|creator| creator.get("trigger_id"));
     let named = trigger.or_else(|| answer.context.get(QUESTION))?;

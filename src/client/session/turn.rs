@@ -4,7 +4,7 @@ use super::super::hub::Listener;
 use super::super::reply;
 use super::super::{Client, ClientError, Reply, ReplyError, RequestHandle};
 use super::Session;
-use super::cursor::{Cursor, Next};
+use super::cursor::{Cursor, NextEvents};
 use super::event::{Envelope, TurnEnd, TurnEvent};
 use super::outcome::outcome;
 use crate::clock::later;
@@ -66,30 +66,30 @@ pub struct Turn {
     listener: Option<Listener>,
     /// ID of the question to a person that the turn reported last as an event.
     question: Option<String>,
-    pause: Duration,
+    poll_delay: Duration,
     has_ended: bool,
     /// If `true`, the last read of the turn's events failed, and the next read starts after a pause.
     has_failed: bool,
     /// The time of the first read that found no run of this turn although the turn of a later message had ended.
-    passed_at: Option<Instant>,
+    later_turn_ended_at: Option<Instant>,
 }
 
 /// First and maximum pause between two reads of a turn's events. The pause doubles while the store reports no event about the turn's run.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Time after which a turn without a run ends, if the turn of a later message has ended. A worker can still enqueue the run meanwhile.
-const GRACE: Duration = Duration::from_secs(60);
+const MISSING_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Number of segments of a turn's events in one read.
 const PAGE: usize = 200;
 
 /// Maximum number of segments of a turn's events that are read together. If there are more, the oldest segments are omitted, and an event
 /// reports the omission.
-const MOST_SEGMENTS: usize = 20_000;
+const MAX_SEGMENTS: usize = 20_000;
 
 /// Maximum total size in bytes of a turn's events that are read together. If they are larger, the oldest segments are omitted, and an event
 /// reports the omission.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_EVENT_BYTES: usize = 8 << 20;
 
 impl Turn {
     pub(super) fn new(client: Client, request: RequestHandle, cursor: Cursor) -> Self {
@@ -100,10 +100,10 @@ impl Turn {
             events: VecDeque::new(),
             listener: None,
             question: None,
-            pause: PAUSES.0,
+            poll_delay: POLL_DELAYS.0,
             has_ended: false,
             has_failed: false,
-            passed_at: None,
+            later_turn_ended_at: None,
         }
     }
 
@@ -148,7 +148,7 @@ impl Turn {
             }
             match self.read().await {
                 Ok(()) if self.events.is_empty() => self.wait().await,
-                Ok(()) => self.pause = PAUSES.0,
+                Ok(()) => self.poll_delay = POLL_DELAYS.0,
                 Err(error) => {
                     self.has_failed = true;
                     return Some(Err(error));
@@ -261,13 +261,13 @@ impl Turn {
     /// Waits for a store event about the turn's run, or until the current pause is over. The wait is limited because the end of a run that
     /// writes nothing causes no event.
     async fn wait(&mut self) {
-        let next = later(Instant::now(), self.pause);
+        let next = later(Instant::now(), self.poll_delay);
         let Some(listener) = &self.listener else {
             return;
         };
         tokio::select! {
-            () = listener.notified() => self.pause = PAUSES.0,
-            () = sleep_until(next) => self.pause = (self.pause * 2).min(PAUSES.1),
+            () = listener.notified() => self.poll_delay = POLL_DELAYS.0,
+            () = sleep_until(next) => self.poll_delay = (self.poll_delay * 2).min(POLL_DELAYS.1),
         }
     }
 
@@ -278,21 +278,21 @@ impl Turn {
         let (segments, has_missed) = self.segments().await?;
         let question = match &run {
             Some(run) if run.state == RunState::Suspended => {
-                reply::question(&self.client, run).await?
+                reply::open_question(&self.client, run).await?
             }
             Some(_) | None => None,
         };
         let end = match run {
             Some(run) if run.state.is_over() => Some(outcome(&self.client, run).await?),
             Some(_) => None,
-            None => self.without_run().await?,
+            None => self.end_without_run().await?,
         };
         // No wait from here on, so that a dropped future loses nothing.
         if has_missed {
             self.push(TurnEvent::Missed);
         }
         for (segment, at) in segments {
-            self.take(&segment, at);
+            self.add_segment(&segment, at);
         }
         if let Some(view) = question
             && self.question.as_ref() != Some(&view.id)
@@ -309,22 +309,23 @@ impl Turn {
 
     /// Returns the outcome of a turn without a run in the ledger, or `None` if a worker may still enqueue the run. The reason is `gone`
     /// if the message was deleted. The reason is `run_missing` if this handle found a minute ago that a later turn had ended.
-    async fn without_run(&mut self) -> Result<Option<TurnEnd>, ClientError> {
+    async fn end_without_run(&mut self) -> Result<Option<TurnEnd>, ClientError> {
         let Some(message) = self.client.find(self.request.run().trigger_id).await? else {
             return Ok(Some(unanswered("gone")));
         };
-        if !self.has_passed(&message).await? {
-            self.passed_at = None;
+        if !self.has_later_ended_turn(&message).await? {
+            self.later_turn_ended_at = None;
             return Ok(None);
         }
-        let passed_at = *self.passed_at.get_or_insert_with(Instant::now);
-        Ok((passed_at.elapsed() >= GRACE).then(|| unanswered("run_missing")))
+        let later_turn_ended_at = *self.later_turn_ended_at.get_or_insert_with(Instant::now);
+        Ok((later_turn_ended_at.elapsed() >= MISSING_RUN_TIMEOUT)
+            .then(|| unanswered("run_missing")))
     }
 
     /// Returns `true` if the turn of any message after `message` in the session has ended.
-    async fn has_passed(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
+    async fn has_later_ended_turn(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
         match self.session(message)? {
-            Some(session) => session.has_passed(message).await,
+            Some(session) => session.has_later_ended_turn(message).await,
             None => Ok(false),
         }
     }
@@ -350,23 +351,26 @@ impl Turn {
             let page = self.client.search(&query).await?;
             let last = page.last().map(|last| last.order_key());
             let is_last = page.len() < PAGE;
-            for (segment, at) in page.iter().filter_map(|one| segment(one, trigger)) {
+            for (segment, at) in page
+                .iter()
+                .filter_map(|breadcrumb| segment(breadcrumb, trigger))
+            {
                 bytes += segment.events.iter().map(Record::size).sum::<usize>();
                 found.push((segment, at));
             }
             query.before = last;
-            if is_last || found.len() >= MOST_SEGMENTS || bytes > MOST_BYTES {
+            if is_last || found.len() >= MAX_SEGMENTS || bytes > MAX_EVENT_BYTES {
                 found.reverse();
                 return Ok((found, !is_last));
             }
         }
     }
 
-    fn take(&mut self, segment: &Segment, at: Timestamp) {
+    fn add_segment(&mut self, segment: &Segment, at: Timestamp) {
         let first = match self.cursor.next(segment) {
-            Next::Old => return,
-            Next::Events(first) => first,
-            Next::Restart => {
+            NextEvents::Old => return,
+            NextEvents::Events(first) => first,
+            NextEvents::Restart => {
                 self.cursor.advance(segment, 0);
                 let attempt = segment.attempt;
                 self.push(TurnEvent::Restarted { attempt });
@@ -378,7 +382,7 @@ impl Turn {
             self.cursor.advance(segment, first + index + 1);
             self.push(TurnEvent::of(record, segment.attempt));
         }
-        self.cursor.pass(segment, at);
+        self.cursor.advance_past(segment, at);
     }
 
     fn push(&mut self, event: TurnEvent) {

@@ -104,7 +104,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
     (
         "the size of one statement or query, which then has another form or a next page",
         &[
-            "src/client/cancel.rs MOST_ANSWERS",
+            "src/client/cancel.rs MAX_SEARCHED",
             "src/store/postgres/begin.rs MOST",
             "src/store/postgres/statement.rs MOST",
             "src/store/postgres/vector_search.rs MOST",

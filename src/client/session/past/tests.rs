@@ -40,8 +40,8 @@ fn the_answers_to_a_request_with_a_long_id_are_found_by_the_id_of_its_breadcrumb
     let finds = |id: &str, tag: &str| {
         let answer = NewBreadcrumb::new(ToolExecutor::RESPONSE).tag(tag);
         let answer = answer.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
-        let (asks, answers) = (ToolExecutor::REQUEST, ToolExecutor::RESPONSE);
-        let mut found = replies_to(&request(id), asks, answers).into_iter();
+        let (request_schema, answer_schema) = (ToolExecutor::REQUEST, ToolExecutor::RESPONSE);
+        let mut found = replies_to(&request(id), request_schema, answer_schema).into_iter();
         found.any(|replies| replies.answers.matches(&answer))
     };
 
@@ -58,8 +58,8 @@ async fn a_deletion_finds_the_answers_to_a_request_with_an_id_that_is_too_long_f
         .on(Subscription::trigger("user.message.v1"))
         .execute(|_| async {
             let request = NewBreadcrumb::new(ToolExecutor::REQUEST);
-            let asked = json!({"tool": "probe", "requestId": "r".repeat(300)});
-            Ok(Response::create(request.context(asked)))
+            let context = json!({"tool": "probe", "requestId": "r".repeat(300)});
+            Ok(Response::create(request.context(context)))
         });
     let helper = helper.bind(&store).unwrap();
     let session = Client::new(&store).session("helper", "one").unwrap();
@@ -77,9 +77,9 @@ async fn a_deletion_finds_the_answers_to_a_request_with_an_id_that_is_too_long_f
 
     session.delete().await.unwrap();
 
-    let left = store.recent(ToolExecutor::RESPONSE, 10).await.unwrap();
-    let [other] = left.as_slice() else {
-        panic!("{left:?}");
+    let remaining = store.recent(ToolExecutor::RESPONSE, 10).await.unwrap();
+    let [other] = remaining.as_slice() else {
+        panic!("{remaining:?}");
     };
     assert_eq!(other.context.text("request_id"), Some(&*"s".repeat(300)));
 }
@@ -100,8 +100,8 @@ async fn a_deletion_that_is_repeated_after_an_error_leaves_nothing_of_a_child() 
             .on(Subscription::trigger("agent.request.v1"))
             .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("agent.response.v1"))) });
         let (helper, clerk) = (helper.bind(&store).unwrap(), clerk.bind(&store).unwrap());
-        let talk = Client::new(&store).session("helper", "one").unwrap();
-        talk.send("Hi").await.unwrap();
+        let chat = Client::new(&store).session("helper", "one").unwrap();
+        chat.send("Hi").await.unwrap();
         for (schema, executor) in [("user.message.v1", helper), ("agent.request.v1", clerk)] {
             let trigger = store.latest(schema).await.unwrap().unwrap();
             executor
@@ -125,8 +125,8 @@ async fn a_deletion_that_is_repeated_after_an_error_leaves_nothing_of_a_child() 
         }
 
         for schema in ["agent.request.v1", "agent.response.v1"] {
-            let left = store.recent(schema, 10).await.unwrap();
-            assert!(left.is_empty(), "{schema} {failing} {left:?}");
+            let remaining = store.recent(schema, 10).await.unwrap();
+            assert!(remaining.is_empty(), "{schema} {failing} {remaining:?}");
         }
     }
     assert!(interrupted >= 2, "{interrupted}");
