@@ -160,7 +160,7 @@ impl AgentExecutor {
             definition.tools = tools.names().into_iter().map(str::to_owned).collect();
         }
         let mut tools = named_tools(&definition, tools)?;
-        tools = tools.elsewhere(definition.tool_calls == ToolCalls::Breadcrumbs);
+        tools = tools.with_remote_tools(definition.tool_calls == ToolCalls::Breadcrumbs);
         settle(&mut definition, &tools);
         let offer = Offer::of(&definition, &tools)?;
         let schema = definition.output_schema.as_ref();

@@ -179,7 +179,8 @@ impl Drop for Task {
     }
 }
 
-/// Passes store events to the waits of a client, until the client has been without open waits for the duration [`IDLE_TIMEOUT`].
+/// Passes store events to the waits of a client, until the client has been without open waits for the duration
+/// [`IDLE_TIMEOUT`].
 async fn forward_events(mut task: Task) {
     let shared = Arc::clone(&task.shared);
     let events = async {

@@ -214,7 +214,7 @@ async fn a_shared_model_and_a_shared_provider_can_be_registered() {
 #[test]
 fn a_lookup_returns_the_tool_as_it_was_registered() {
     let tools = ToolRegistry::default().with(tool("echo")).unwrap();
-    let services = Services::new().tools(tools.elsewhere(true));
+    let services = Services::new().tools(tools.with_remote_tools(true));
 
     let asking = services.tool_registry().get("echo").unwrap();
     let registered = services.find_tool("echo").unwrap();

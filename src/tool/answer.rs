@@ -18,11 +18,11 @@ use tokio::time::Instant;
 
 /// Settings of a tool call that has its own run: timeout, retries, execution guarantee and approval. These settings do not
 /// apply to a tool call within the run of an agent.
-pub(super) struct Terms {
+pub(super) struct CallSettings {
     /// Timeout of the tool call.
-    pub(super) time: Duration,
+    pub(super) timeout: Duration,
     /// If `true`, the tool call is retried after a transient error.
-    pub(super) again: bool,
+    pub(super) may_retry: bool,
     /// Guarantee on the number of executions of the tool call.
     pub(super) execution: Execution,
     /// The approval state of the tool call. The state is `Given` if authors of requests are trusted to have asked a person for
@@ -39,23 +39,24 @@ pub(super) async fn execute(
     entry: &Entry,
     context: &ExecutionContext,
     store: &Arc<dyn BreadcrumbStore>,
-    terms: Terms,
+    settings: CallSettings,
 ) -> Result<Value, BoxError> {
     let trigger = context.trigger();
     let input = trigger.context.get("input").unwrap_or(&trigger.context);
     let started = Instant::now();
     let bound = ToolContext::new(context, store, entry.tool.name());
     let called = entry
-        .work(input.clone(), bound, terms.time, terms.approval)
+        .work(input.clone(), bound, settings.timeout, settings.approval)
         .await;
     match called {
-        Err(error) if goes_on_later(&error, terms.again) => Err(error),
+        Err(error) if is_retried_or_suspended(&error, settings.may_retry) => Err(error),
         // The run waits in the ledger, where it occupies no worker. An at-most-once run cannot be executed again, so its
         // answer is the error.
         Err(error)
-            if outcome::is_refusal(&error, BUSY) && terms.execution == Execution::AtLeastOnce =>
+            if outcome::is_refusal(&error, BUSY)
+                && settings.execution == Execution::AtLeastOnce =>
         {
-            Err(retry_after(terms.time / 2, error))
+            Err(retry_after(settings.timeout / 2, error))
         }
         called => Ok(fields(outcome::of(called), Some(started.elapsed()))),
     }
@@ -63,19 +64,19 @@ pub(super) async fn execute(
 
 /// Returns `true` if an error leads to a retry or a suspension of the tool call's run. The error is then not the answer to the tool
 /// request.
-fn goes_on_later(error: &BoxError, again: bool) -> bool {
+fn is_retried_or_suspended(error: &BoxError, may_retry: bool) -> bool {
     if error.is::<Suspension>() {
         return true;
     }
     match decided(error.as_ref()) {
         Some(Verdict::RateLimited(_)) => true,
-        Some(Verdict::Transient(_)) => again,
+        Some(Verdict::Transient(_)) => may_retry,
         Some(Verdict::Permanent) | None => false,
     }
 }
 
 /// Returns the fields of a tool response with the outcome and the duration of the call.
-pub(super) fn fields(outcome: ToolOutcome, took: Option<Duration>) -> Value {
+pub(super) fn fields(outcome: ToolOutcome, duration: Option<Duration>) -> Value {
     let mut fields = match outcome {
         ToolOutcome::Answered(Answer::Success(output)) => {
             let mut fields = json!({"status": "success"});
@@ -93,18 +94,24 @@ pub(super) fn fields(outcome: ToolOutcome, took: Option<Duration>) -> Value {
             json!({"status": "error", "error": message, "code": "cannot_defer"})
         }
     };
-    if let (Value::Object(fields), Some(took)) = (&mut fields, took) {
-        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    if let (Value::Object(fields), Some(duration)) = (&mut fields, duration) {
+        let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         fields.insert("execution_time_ms".to_owned(), millis.into());
     }
     fields
 }
 
-/// Returns the response to a tool request whose run failed. `once` is `true` for a tool that is not called again after a crash.
-pub(super) fn failure(tool: &str, trigger: &Breadcrumb, failure: &Failure, once: bool) -> Response {
+/// Returns the response to a tool request whose run failed. `is_once` is `true` for a tool that is not called again
+/// after a crash.
+pub(super) fn failure(
+    tool: &str,
+    trigger: &Breadcrumb,
+    failure: &Failure,
+    is_once: bool,
+) -> Response {
     // If no error is known, a worker that died used up the attempts.
-    let died = failure.class == FailureClass::AttemptsUsedUp && failure.error.is_none();
-    let unknown = failure.class == FailureClass::OutcomeUnknown || (once && died);
+    let worker_died = failure.class == FailureClass::AttemptsUsedUp && failure.error.is_none();
+    let unknown = failure.class == FailureClass::OutcomeUnknown || (is_once && worker_died);
     let (code, message) = if unknown {
         let message = "the call was interrupted and is not made again, so its outcome is unknown";
         ("outcome_unknown", message)

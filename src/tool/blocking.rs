@@ -106,15 +106,15 @@ impl Tool for BlockingTool {
     async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {
         let function = Arc::clone(&self.function);
         // After a timeout the function continues, and still counts as one of the concurrent calls of the tool.
-        let slot = context.slot();
+        let permit = context.permit();
         let work = move || {
-            let made = Made(Some(function(input, context)));
-            drop(slot);
-            made
+            let result = FunctionResult(Some(function(input, context)));
+            drop(permit);
+            result
         };
-        let mut made = self.pool.run(&self.name, work).await?;
-        match made.0.take() {
-            Some(made) => made,
+        let mut result = self.pool.run(&self.name, work).await?;
+        match result.0.take() {
+            Some(result) => result,
             None => Err("the tool returned no result".into()),
         }
     }
@@ -122,12 +122,12 @@ impl Tool for BlockingTool {
 
 /// Result of a blocking tool's function. If the call timed out and no caller takes the result, it is dismantled level by level,
 /// because dropping deeply nested JSON recursively would overflow the stack.
-struct Made(Option<Result<Value, BoxError>>);
+struct FunctionResult(Option<Result<Value, BoxError>>);
 
-impl Drop for Made {
+impl Drop for FunctionResult {
     fn drop(&mut self) {
-        if let Some(Ok(made)) = self.0.take() {
-            dismantle(made);
+        if let Some(Ok(result)) = self.0.take() {
+            dismantle(result);
         }
     }
 }

@@ -59,9 +59,9 @@ impl Catalog {
     /// Author of tool catalogs, written to `created_by`.
     const AUTHOR: &'static str = "tool-catalog";
     /// Maximum number of attempts to write the tool catalog while other workers also write it.
-    const TRIES: u32 = 20;
+    const ATTEMPTS: u32 = 20;
     /// Pause before the next attempt while another worker creates the tool catalog.
-    const PAUSE: Duration = Duration::from_millis(50);
+    const RETRY_DELAY: Duration = Duration::from_millis(50);
 
     /// Creates the catalog of a tool registry, with the name `tools`.
     #[must_use]
@@ -115,7 +115,7 @@ impl Catalog {
     /// call expires.
     pub async fn publish(&self, store: &dyn BreadcrumbStore) -> Result<Published, StoreError> {
         let mut version = 1;
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let done = match self.find(store).await? {
                 Some(found) => self.update(store, &found).await,
@@ -126,17 +126,17 @@ impl Catalog {
                 Ok(None) => {}
                 // Another worker changed the catalog first, possibly to the same content.
                 Err(StoreError::Conflict { .. } | StoreError::NotFound { .. })
-                    if tries < Self::TRIES => {}
+                    if attempts < Self::ATTEMPTS => {}
                 Err(error) => return Err(error),
             }
-            if tries >= Self::TRIES {
+            if attempts >= Self::ATTEMPTS {
                 return Err(StoreError::Unavailable {
                     store: "the tool catalog",
-                    retry_after: Self::PAUSE,
+                    retry_after: Self::RETRY_DELAY,
                     source: "other workers keep creating and deleting the catalog".into(),
                 });
             }
-            tries += 1;
+            attempts += 1;
         }
     }
 
@@ -145,9 +145,9 @@ impl Catalog {
         &self,
         store: &dyn BreadcrumbStore,
     ) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
-        const MOST: usize = 16;
+        const MAX_CATALOGS: usize = 16;
         let found = store
-            .search(&Query::new(self.selector()).limit(MOST))
+            .search(&Query::new(self.selector()).limit(MAX_CATALOGS))
             .await?;
         Ok(found
             .into_iter()
@@ -188,7 +188,7 @@ impl Catalog {
         version: &mut u64,
     ) -> Result<Option<Published>, StoreError> {
         let Some(ledger) = store.ledger() else {
-            store.commit(vec![self.first()].into()).await?;
+            store.commit(vec![self.create_write()].into()).await?;
             return Ok(Some(Published::Created));
         };
         // No breadcrumb triggers this run, so its trigger ID is the default.
@@ -200,7 +200,7 @@ impl Catalog {
         match ledger.claim(&run, None).await? {
             Claim::Granted(Claimed { lease, .. }) => {
                 let commit = Commit {
-                    writes: vec![self.first()],
+                    writes: vec![self.create_write()],
                     end: Some((lease.clone(), RunEnd::Done)),
                 };
                 if let Err(error) = store.commit(commit).await {
@@ -212,7 +212,7 @@ impl Catalog {
             }
             Claim::Done { written, .. } => {
                 // The catalog was created and deleted since, so a run with the next version creates it again.
-                if is_gone(store, &written).await? {
+                if all_deleted(store, &written).await? {
                     *version += 1;
                 }
                 Ok(None)
@@ -222,19 +222,19 @@ impl Catalog {
                 Ok(None)
             }
             Claim::Running { .. } | Claim::Suspended { .. } | Claim::Paused { .. } => {
-                sleep(Self::PAUSE).await;
+                sleep(Self::RETRY_DELAY).await;
                 Ok(None)
             }
         }
     }
 
-    fn first(&self) -> Write {
-        let first = NewBreadcrumb::new(Self::SCHEMA)
+    fn create_write(&self) -> Write {
+        let new = NewBreadcrumb::new(Self::SCHEMA)
             .title(format!("Tools: {}", self.name))
             .tags(["tool:catalog", &self.tag()])
             .context(self.context())
             .created_by(Self::AUTHOR);
-        Write::Create(first)
+        Write::Create(new)
     }
 
     fn context(&self) -> Value {
@@ -242,7 +242,10 @@ impl Catalog {
     }
 }
 
-async fn is_gone(store: &dyn BreadcrumbStore, ids: &[BreadcrumbId]) -> Result<bool, StoreError> {
+async fn all_deleted(
+    store: &dyn BreadcrumbStore,
+    ids: &[BreadcrumbId],
+) -> Result<bool, StoreError> {
     for id in ids {
         match store.get(*id).await {
             Ok(_) => return Ok(false),

@@ -1,4 +1,4 @@
-use super::progress::{Progress, Request};
+use super::progress::{Progress, RequestIdentity};
 use super::wire::{request_id, requested_by, workspace};
 use crate::executor::{ContextError, ExecutionContext};
 use crate::hex::hex;
@@ -56,15 +56,15 @@ use tokio::sync::OwnedSemaphorePermit;
 pub struct ToolContext {
     context: Arc<ExecutionContext>,
     store: Arc<dyn BreadcrumbStore>,
-    call: Option<Arc<InRun>>,
+    call: Option<Arc<CallIdentity>>,
     progress: Arc<Progress>,
     /// Weak reference to this call's permit under the tool's limit on concurrent calls. The permit exists while the call runs.
-    slot: Weak<OwnedSemaphorePermit>,
+    permit: Weak<OwnedSemaphorePermit>,
 }
 
 /// Identity of a tool call within the run of another executor.
 #[derive(Debug)]
-struct InRun {
+struct CallIdentity {
     id: String,
     requested_by: Option<String>,
     idempotency_key: String,
@@ -82,7 +82,7 @@ impl ToolContext {
             context: Arc::new(context.clone()),
             call: None,
             progress: Arc::new(Progress::of(tool)),
-            slot: Weak::new(),
+            permit: Weak::new(),
         }
     }
 
@@ -93,7 +93,7 @@ impl ToolContext {
         tool: &str,
         (id, requested_by): (&str, Option<&str>),
     ) -> Self {
-        let call = InRun {
+        let call = CallIdentity {
             idempotency_key: key_of(context.idempotency_key(), id),
             id: id.to_owned(),
             requested_by: requested_by.map(str::to_owned),
@@ -106,16 +106,16 @@ impl ToolContext {
 
     /// Returns the tool context with the permit of a call. The context holds the permit only weakly, because a tool may keep its
     /// context after the call.
-    pub(super) fn in_slot(self, slot: Option<&Arc<OwnedSemaphorePermit>>) -> Self {
+    pub(super) fn with_permit(self, permit: Option<&Arc<OwnedSemaphorePermit>>) -> Self {
         Self {
-            slot: slot.map(Arc::downgrade).unwrap_or_default(),
+            permit: permit.map(Arc::downgrade).unwrap_or_default(),
             ..self
         }
     }
 
     /// Returns the permit of the tool call, for work that continues after the call timed out or was cancelled.
-    pub(super) fn slot(&self) -> Option<Arc<OwnedSemaphorePermit>> {
-        self.slot.upgrade()
+    pub(super) fn permit(&self) -> Option<Arc<OwnedSemaphorePermit>> {
+        self.permit.upgrade()
     }
 
     /// Creates a tool context for unit tests of a tool. Writes to `store` are neither stamped nor limited to schemas.
@@ -129,7 +129,7 @@ impl ToolContext {
             store,
             call: None,
             progress: Arc::new(Progress::of("test")),
-            slot: Weak::new(),
+            permit: Weak::new(),
         }
     }
 
@@ -258,15 +258,15 @@ impl ToolContext {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub async fn progress(&self, progress: impl Into<Value>) -> Result<(), StoreError> {
-        let request = Request {
+        let request = RequestIdentity {
             id: self.request_id(),
             requested_by: self.requested_by(),
             workspace: self.workspace(),
         };
-        let Some(note) = self.progress.note(&request, progress.into())? else {
+        let Some(report) = self.progress.report(&request, progress.into())? else {
             return Ok(());
         };
-        self.store.commit(vec![note].into()).await.map(drop)
+        self.store.commit(vec![report].into()).await.map(drop)
     }
 
     /// Returns a future that resolves when the run is over or cancelled. Use this future to stop tasks that the tool spawned. See

@@ -114,8 +114,8 @@ impl ToolDefinition {
         options: &DefinitionOptions,
     ) -> Result<Self, ToolError> {
         let context = definition.get("context").unwrap_or(definition);
-        let found = Self::check_fields(context, options);
-        if let Some(error) = found.first_error() {
+        let findings = Self::check_fields(context, options);
+        if let Some(error) = findings.first_error() {
             return Err(ToolError::UnknownField {
                 path: error.path.clone(),
                 problem: error.message.clone(),
@@ -135,7 +135,7 @@ impl ToolDefinition {
             name: name.to_owned(),
             subscriptions,
             responds_with: responds_with(context)?,
-            warnings: found.into_vec(),
+            warnings: findings.into_vec(),
             text: sorted_text(context),
         })
     }
@@ -153,11 +153,11 @@ impl ToolDefinition {
             true => Severity::Error,
             false => Severity::Warning,
         };
-        let mut found = Findings::default();
+        let mut findings = Findings::default();
         let mut check =
-            |known: &KnownFields<'_>, place: &DefinitionPath, object: &Map<String, Value>| {
+            |known: &KnownFields<'_>, path: &DefinitionPath, object: &Map<String, Value>| {
                 let unknown = known.unknown(object);
-                found.extend(unknown.map(|field| known.finding(severity, place, field)));
+                findings.extend(unknown.map(|field| known.finding(severity, path, field)));
             };
         let top = DefinitionPath::default();
         if let Some(fields) = context.as_object() {
@@ -166,7 +166,7 @@ impl ToolDefinition {
         if let Some(schemas) = context.get("definition").and_then(Value::as_object) {
             check(&SCHEMAS, &top.field("definition"), schemas);
         }
-        found
+        findings
     }
 
     /// Returns the context of the tool definition as JSON with sorted keys, for the hash of the definition.
@@ -176,7 +176,7 @@ impl ToolDefinition {
 }
 
 fn responds_with(context: &Value) -> Result<Vec<String>, ToolError> {
-    let wrong = ToolError::Field {
+    let type_error = ToolError::Field {
         field: "responds_with",
         expected: "a list of schema names",
     };
@@ -184,9 +184,11 @@ fn responds_with(context: &Value) -> Result<Vec<String>, ToolError> {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(list)) => {
             let schemas = list.iter().map(|schema| schema.as_str().map(str::to_owned));
-            schemas.collect::<Option<Vec<String>>>().ok_or(wrong)
+            schemas.collect::<Option<Vec<String>>>().ok_or(type_error)
         }
-        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => Err(wrong),
+        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+            Err(type_error)
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-use super::answer::{self, Terms};
+use super::answer::{self, CallSettings};
 use super::entry::ApprovalState;
 use super::progress::PROGRESS;
 use super::{RetrySafety, ToolError, ToolExecutor, ToolRegistry, ToolSettings};
@@ -56,7 +56,7 @@ pub struct ToolDispatcher {
     id: String,
     registry: ToolRegistry,
     /// Names of the registry's remote tools, which other services serve.
-    elsewhere: Vec<String>,
+    remote_tools: Vec<String>,
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
     profile: Profile,
@@ -74,14 +74,14 @@ impl ToolDispatcher {
         registry: ToolRegistry,
         store: Arc<dyn BreadcrumbStore>,
     ) -> Result<Self, ToolError> {
-        let (registry, elsewhere) = registry.split();
+        let (registry, remote_tools) = registry.split_remote();
         let known = Subscription::trigger(ToolExecutor::REQUEST)
             .matching("$.tool", "in", json!(registry.names()))
             .key("request");
         let mut dispatcher = Self {
             id: id.into(),
             registry,
-            elsewhere,
+            remote_tools,
             store,
             subscriptions: Subscriptions::default(),
             profile: Profile::new("tool").responds_with([ToolExecutor::RESPONSE, PROGRESS]),
@@ -91,7 +91,7 @@ impl ToolDispatcher {
         let (safety, time) = dispatcher.strictest();
         // The runtime uses this profile: the longest timeout and the strictest retry safety of all tools, and retries if one
         // tool permits them. Each run then has the profile of its tool.
-        let attempts = match dispatcher.has(RetrySafety::Idempotent) {
+        let attempts = match dispatcher.has_retry_safety(RetrySafety::Idempotent) {
             true => Profile::default().retry.attempts,
             false => 1,
         };
@@ -135,11 +135,11 @@ impl ToolDispatcher {
     /// ```
     pub fn answering_unknown(mut self) -> Result<Self, ToolError> {
         let requests = Subscription::trigger(ToolExecutor::REQUEST).key("request");
-        let others = self.elsewhere.iter();
-        let mine = others.fold(requests, |requests, other| {
+        let others = self.remote_tools.iter();
+        let requests = others.fold(requests, |requests, other| {
             requests.matching("$.tool", "ne", other.as_str())
         });
-        self.subscribe(mine)?;
+        self.subscribe(requests)?;
         Ok(self)
     }
 
@@ -184,7 +184,7 @@ impl ToolDispatcher {
         Ok(())
     }
 
-    fn has(&self, safety: RetrySafety) -> bool {
+    fn has_retry_safety(&self, safety: RetrySafety) -> bool {
         self.registry.settings().any(|tool| tool.retry == safety)
     }
 
@@ -193,11 +193,11 @@ impl ToolDispatcher {
         let tools = || self.registry.settings();
         let safety = tools().map(|tool| tool.retry).max();
         let time = tools().map(|tool| tool.timeout).max();
-        let none = ToolSettings::standard();
-        (safety.unwrap_or_default(), time.unwrap_or(none.timeout))
+        let defaults = ToolSettings::standard();
+        (safety.unwrap_or_default(), time.unwrap_or(defaults.timeout))
     }
 
-    fn may_concern(&self, event: &Event) -> bool {
+    fn may_trigger(&self, event: &Event) -> bool {
         match self.subscriptions.route(event) {
             Route::Trigger { .. } | Route::NeedsContext => true,
             Route::Unmatched | Route::Context => false,
@@ -206,17 +206,17 @@ impl ToolDispatcher {
 
     /// Returns the executor for a tool request, with the settings of the requested tool. If the request cannot be read now, the
     /// strictest settings apply.
-    async fn serving(&self, event: &Event) -> Serving<'_> {
+    async fn executor_for(&self, event: &Event) -> RequestExecutor<'_> {
         let (mut safety, mut time) = self.strictest();
         // No heartbeat extends the lease during this read, so a store that hangs must not delay it for long.
         let read = within(self.profile.lease / 4, self.store.get(event.breadcrumb_id));
-        if self.may_concern(event)
+        if self.may_trigger(event)
             && let Some(Ok(request)) = read.await
-            && let Some(tool) = self.registry.get(asked_for(&request))
+            && let Some(tool) = self.registry.get(requested_tool(&request))
         {
             (safety, time) = (tool.settings().retry, tool.settings().timeout);
         }
-        Serving {
+        RequestExecutor {
             dispatcher: self,
             profile: safety.apply(Profile {
                 execution: Execution::AtLeastOnce,
@@ -229,12 +229,12 @@ impl ToolDispatcher {
 
 /// Returns the tool name of a request, for use in the response. Shortens the name to 80 bytes, because an unknown tool name can have
 /// any length.
-fn label(request: &Breadcrumb) -> Cow<'_, str> {
-    excerpt(asked_for(request), 80)
+fn short_tool_name(request: &Breadcrumb) -> Cow<'_, str> {
+    excerpt(requested_tool(request), 80)
 }
 
 /// Returns the tool name of a request, or an empty string if the request names no tool.
-fn asked_for(request: &Breadcrumb) -> &str {
+fn requested_tool(request: &Breadcrumb) -> &str {
     let tool = request.context.get("tool");
     tool.and_then(Value::as_str).unwrap_or_default()
 }
@@ -263,16 +263,16 @@ impl UniversalExecutor for ToolDispatcher {
         context: &ExecutionContext,
     ) -> Result<Value, BoxError> {
         let (safety, _) = self.strictest();
-        let serving = Serving {
+        let executor = RequestExecutor {
             dispatcher: self,
             profile: self.profile.clone(),
             safety,
         };
-        serving.execute(trigger, context).await
+        executor.execute(trigger, context).await
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
-        Ok(answer::response(&label(trigger), trigger, output))
+        Ok(answer::response(&short_tool_name(trigger), trigger, output))
     }
 
     async fn respond_failure(
@@ -280,25 +280,30 @@ impl UniversalExecutor for ToolDispatcher {
         trigger: &Breadcrumb,
         failure: &Failure,
     ) -> Result<Response, BoxError> {
-        let tool = self.registry.get(asked_for(trigger));
+        let tool = self.registry.get(requested_tool(trigger));
         let once = tool.is_none_or(|tool| tool.settings().retry > RetrySafety::Idempotent);
-        Ok(answer::failure(&label(trigger), trigger, failure, once))
+        Ok(answer::failure(
+            &short_tool_name(trigger),
+            trigger,
+            failure,
+            once,
+        ))
     }
 
     async fn process_event(&self, event: &Event) -> Result<Outcome, ExecutorError> {
-        self.serving(event).await.process_event(event).await
+        self.executor_for(event).await.process_event(event).await
     }
 }
 
 /// Executor for one tool request: the tool dispatcher, with the profile of the requested tool.
-struct Serving<'d> {
+struct RequestExecutor<'d> {
     dispatcher: &'d ToolDispatcher,
     profile: Profile,
     safety: RetrySafety,
 }
 
 #[async_trait]
-impl UniversalExecutor for Serving<'_> {
+impl UniversalExecutor for RequestExecutor<'_> {
     fn id(&self) -> &str {
         self.dispatcher.id()
     }
@@ -321,7 +326,7 @@ impl UniversalExecutor for Serving<'_> {
         context: &ExecutionContext,
     ) -> Result<Value, BoxError> {
         let registry = &self.dispatcher.registry;
-        let name = asked_for(trigger);
+        let name = requested_tool(trigger);
         let Some(entry) = registry.entry(name) else {
             return Ok(answer::fields(registry.unknown(name), None));
         };
@@ -331,13 +336,13 @@ impl UniversalExecutor for Serving<'_> {
             let changed = "the request was changed and now names another tool";
             return Err(retry_after(Duration::ZERO, changed));
         }
-        let terms = Terms {
-            time: self.profile.timeout,
-            again: self.profile.retry.attempts > 1,
+        let call_settings = CallSettings {
+            timeout: self.profile.timeout,
+            may_retry: self.profile.retry.attempts > 1,
             execution: self.profile.execution,
             approval: self.dispatcher.approval,
         };
-        answer::execute(entry, context, &self.dispatcher.store, terms).await
+        answer::execute(entry, context, &self.dispatcher.store, call_settings).await
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {

@@ -25,20 +25,20 @@ pub(super) struct Entry {
     #[cfg(feature = "agents")]
     pub(super) registered: Arc<dyn Tool>,
     /// The source location of the tool's registration.
-    pub(super) place: &'static Location<'static>,
+    pub(super) location: &'static Location<'static>,
     /// The description of the tool for a model, created once and shared.
     pub(super) spec: ToolSpec,
     input: Checker,
     output: Option<Checker>,
     /// One permit for each concurrent call of the tool, or `None` without a limit.
-    slots: Option<Arc<Semaphore>>,
+    semaphore: Option<Arc<Semaphore>>,
 }
 
 impl Entry {
     /// Checks the name of a tool, and compiles its schemas.
     pub(super) fn new(
         tool: Arc<dyn Tool>,
-        place: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) -> Result<Self, ToolError> {
         if !is_name(tool.name()) {
             return Err(ToolError::BadName {
@@ -56,7 +56,7 @@ impl Entry {
         let input = compile("input", tool.input_schema())?;
         let output = settings.output_schema.as_ref();
         let output = output.map(|schema| compile("output", schema)).transpose()?;
-        let slots = settings.max_concurrent.map(|calls| {
+        let semaphore = settings.max_concurrent.map(|calls| {
             let permits = calls.get().min(Semaphore::MAX_PERMITS);
             Arc::new(Semaphore::new(permits))
         });
@@ -65,25 +65,25 @@ impl Entry {
             #[cfg(feature = "agents")]
             registered: Arc::clone(&tool),
             tool,
-            place,
+            location,
             input,
             output,
-            slots,
+            semaphore,
         })
     }
 
     /// Returns the registered tool as a remote tool, which another service serves.
     #[cfg(feature = "agents")]
-    pub(super) fn elsewhere(&self) -> Self {
+    pub(super) fn as_remote(&self) -> Self {
         Self {
             tool: Arc::new(RemoteTool::of(&*self.tool)),
             registered: Arc::clone(&self.registered),
-            place: self.place,
+            location: self.location,
             spec: self.spec.clone(),
             input: self.input.clone(),
             output: self.output.clone(),
             // The service that serves the tool limits the concurrent calls.
-            slots: None,
+            semaphore: None,
         }
     }
 
@@ -100,10 +100,10 @@ impl Entry {
             spec: ToolSpec::of(&tool),
             tool: Arc::new(tool),
             registered: Arc::clone(&self.registered),
-            place: self.place,
+            location: self.location,
             input: self.input.clone(),
             output: self.output.clone(),
-            slots: self.slots.clone(),
+            semaphore: self.semaphore.clone(),
         })
     }
 
@@ -131,8 +131,8 @@ impl Entry {
             return Err(Refusal::new("approval_required", APPROVAL_REQUIRED).into());
         }
         self.check_input(&input)?;
-        let slot = self.slot(time).await?.map(Arc::new);
-        let context = context.in_slot(slot.as_ref());
+        let permit = self.acquire_permit(time).await?.map(Arc::new);
+        let context = context.with_permit(permit.as_ref());
         let output = self.tool.call(input, context).await?;
         match self.refuse(&output) {
             None => Ok(output),
@@ -168,12 +168,15 @@ impl Entry {
     ///
     /// The permit is released when the call ends, or when a blocking function returns, which may be later. A call that waited longer
     /// would hardly end in the remaining time, and an error before the call is better than an unknown outcome.
-    async fn slot(&self, time: Duration) -> Result<Option<OwnedSemaphorePermit>, BoxError> {
-        let Some(slots) = &self.slots else {
+    async fn acquire_permit(
+        &self,
+        time: Duration,
+    ) -> Result<Option<OwnedSemaphorePermit>, BoxError> {
+        let Some(semaphore) = &self.semaphore else {
             return Ok(None);
         };
-        let turn = Arc::clone(slots).acquire_owned();
-        match within(time / 2, turn).await {
+        let permit = Arc::clone(semaphore).acquire_owned();
+        match within(time / 2, permit).await {
             Some(permit) => Ok(Some(permit?)),
             None => {
                 let message = "the tool already has the maximum number of concurrent calls; it was not called, so retry later";
@@ -184,7 +187,7 @@ impl Entry {
 
     /// Returns the reason why an output of the tool cannot be used as a result, or `None` if it can.
     pub(super) fn refuse(&self, output: &Value) -> Option<Refusal> {
-        let most = self.tool.settings().max_output_bytes;
+        let limit = self.tool.settings().max_output_bytes;
         let size = match size_within(output, OUTPUT_DEPTH) {
             Ok(size) => size,
             Err(unfit) => {
@@ -192,8 +195,8 @@ impl Entry {
                 return Some(Refusal::new("output_too_large", message));
             }
         };
-        if size > most {
-            let message = format!("the output has {size} bytes where at most {most} are allowed");
+        if size > limit {
+            let message = format!("the output has {size} bytes where at most {limit} are allowed");
             return Some(Refusal::new("output_too_large", message));
         }
         let reason = self.output.as_ref()?.check(output).err()?;

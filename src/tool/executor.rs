@@ -1,7 +1,7 @@
-use super::answer::{self, Terms};
+use super::answer::{self, CallSettings};
 use super::entry::{ApprovalState, Entry};
 use super::progress::PROGRESS;
-use super::settings::Place;
+use super::settings::ServedBy;
 use super::{RetrySafety, Tool, ToolDefinition, ToolError, wire};
 use crate::error::{BoxError, excerpt};
 use crate::executor::{ExecutionContext, Failure, Profile, Response, UniversalExecutor, check};
@@ -171,7 +171,7 @@ impl ToolExecutor {
     ) -> Result<Self, ToolError> {
         let entry = Entry::new(Arc::new(tool), Location::caller())?;
         let settings = entry.tool.settings();
-        if settings.place == Place::Elsewhere {
+        if settings.served_by == ServedBy::OtherService {
             return Err(ToolError::Elsewhere {
                 name: entry.tool.name().to_owned(),
             });
@@ -266,13 +266,13 @@ impl UniversalExecutor for ToolExecutor {
 
     /// Calls the tool with the field `input` of the trigger's context, or with the whole context if the field is missing.
     async fn execute(&self, _: &Breadcrumb, context: &ExecutionContext) -> Result<Value, BoxError> {
-        let terms = Terms {
-            time: self.profile.timeout,
-            again: self.profile.retry.attempts > 1,
+        let call_settings = CallSettings {
+            timeout: self.profile.timeout,
+            may_retry: self.profile.retry.attempts > 1,
             execution: self.profile.execution,
             approval: self.approval,
         };
-        answer::execute(&self.entry, context, &self.store, terms).await
+        answer::execute(&self.entry, context, &self.store, call_settings).await
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {

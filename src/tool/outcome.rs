@@ -53,7 +53,7 @@ pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
 }
 
 /// Returns the error answer for a tool call with an unknown outcome. A worker crashed during the call, and the tool's [retry
-/// setting](super::RetrySafety::may_be_made_again) does not allow another call.
+/// setting](super::RetrySafety::allows_repeat) does not allow another call.
 #[cfg(feature = "agents")]
 pub(crate) fn unknown() -> Answer {
     let message = "the call was interrupted and is not made again, so its outcome is unknown";

@@ -101,13 +101,13 @@ impl ToolPermissions {
     /// Returns `true` if the permissions allow a call of a tool. No other function makes this decision.
     pub(super) fn allow(&self, tool: &dyn Tool) -> bool {
         let tags = &tool.settings().permission_tags;
-        let meant = match &self.tools {
+        let is_selected = match &self.tools {
             Tools::None => false,
             Tools::Tagged => !tags.is_empty(),
             Tools::Named(names) => names.contains(tool.name()),
             Tools::All => true,
         };
         let granted = self.granted.as_ref();
-        meant && granted.is_none_or(|granted| tags.iter().all(|tag| granted.contains(tag)))
+        is_selected && granted.is_none_or(|granted| tags.iter().all(|tag| granted.contains(tag)))
     }
 }

@@ -3,7 +3,7 @@ mod for_agents;
 
 use super::entry::{ApprovalState, Entry};
 use super::outcome::{self, Refusal};
-use super::settings::Place;
+use super::settings::ServedBy;
 use super::{Tool, ToolContext, ToolError, ToolPermissions, ToolSettings, ToolSpec};
 use crate::error::excerpt;
 use crate::executor::ExecutionContext;
@@ -87,8 +87,8 @@ impl ToolRegistry {
         if let Some(first) = self.entries.get(&name) {
             return Err(ToolError::Duplicate {
                 name,
-                first: first.place,
-                second: entry.place,
+                first: first.location,
+                second: entry.location,
             });
         }
         self.entries.insert(name, Arc::new(entry));
@@ -173,11 +173,11 @@ impl ToolRegistry {
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> ToolOutcome {
-        self.make(call, requested_by, context, store, ApprovalState::Missing)
+        self.call_with(call, requested_by, context, store, ApprovalState::Missing)
             .await
     }
 
-    async fn make(
+    async fn call_with(
         &self,
         call: MachineCall,
         requested_by: Option<&str>,
@@ -193,7 +193,7 @@ impl ToolRegistry {
         let Some(entry) = self.entry(&tool) else {
             return self.unknown(&tool);
         };
-        let input = match readable(arguments) {
+        let input = match readable_input(arguments) {
             Ok(input) => input.into_value(),
             Err(refusal) => return refusal.into(),
         };
@@ -207,13 +207,13 @@ impl ToolRegistry {
     }
 
     /// Splits the registry into the tools that this process serves, and the names of the remote tools.
-    pub(super) fn split(self) -> (Self, Vec<String>) {
-        let is_here = |entry: &Entry| entry.tool.settings().place == Place::Here;
-        let (here, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = self
+    pub(super) fn split_remote(self) -> (Self, Vec<String>) {
+        let is_local = |entry: &Entry| entry.tool.settings().served_by == ServedBy::ThisProcess;
+        let (local, remote): (BTreeMap<_, _>, BTreeMap<_, _>) = self
             .entries
             .into_iter()
-            .partition(|(_, entry)| is_here(entry));
-        (Self { entries: here }, elsewhere.into_keys().collect())
+            .partition(|(_, entry)| is_local(entry));
+        (Self { entries: local }, remote.into_keys().collect())
     }
 
     pub(super) fn settings(&self) -> impl Iterator<Item = &ToolSettings> {
@@ -246,7 +246,7 @@ impl ToolRegistry {
 }
 
 /// Returns the arguments of a tool call as input, or the refusal of unreadable or too deeply nested arguments.
-fn readable(arguments: ToolArguments) -> Result<Json, Refusal> {
+fn readable_input(arguments: ToolArguments) -> Result<Json, Refusal> {
     match arguments {
         ToolArguments::Json(input) if input.size() == usize::MAX => Err(Refusal::new(
             "invalid_input",

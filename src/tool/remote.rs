@@ -1,5 +1,5 @@
 use super::outcome::{self, Refusal};
-use super::settings::{Place, with_settings};
+use super::settings::{ServedBy, with_settings};
 use super::{RetrySafety, Tool, ToolContext, ToolSettings, wire};
 use crate::clock::later;
 use crate::error::BoxError;
@@ -69,7 +69,7 @@ pub fn remote_tool(
         settings: ToolSettings {
             retry: RetrySafety::Idempotent,
             over_breadcrumbs: true,
-            place: Place::Elsewhere,
+            served_by: ServedBy::OtherService,
             ..ToolSettings::default()
         },
     }
@@ -82,7 +82,7 @@ impl RemoteTool {
         let settings = ToolSettings {
             retry: RetrySafety::Idempotent,
             over_breadcrumbs: true,
-            place: Place::Elsewhere,
+            served_by: ServedBy::OtherService,
             ..tool.settings().clone()
         };
         Self {
@@ -115,12 +115,12 @@ impl Tool for RemoteTool {
     }
 
     async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {
-        let asking = Asking {
+        let call = RemoteCall {
             tool: self,
             context: &context,
             id: context.idempotency_key(),
         };
-        match asking.answer(input).await? {
+        match call.answer(input).await? {
             Answer::Success(output) => Ok(output.into_value()),
             Answer::Error { code, message } => Err(Refusal::new(code, message).into()),
         }
@@ -128,37 +128,37 @@ impl Tool for RemoteTool {
 }
 
 /// One call of a remote tool, from the request to the response.
-struct Asking<'c> {
+struct RemoteCall<'c> {
     tool: &'c RemoteTool,
     context: &'c ToolContext,
     id: &'c str,
 }
 
-impl Asking<'_> {
+impl RemoteCall<'_> {
     async fn answer(&self, input: Value) -> Result<Answer, BoxError> {
         let end = later(Instant::now(), self.tool.settings.timeout);
         let mut input = Some(input);
         loop {
             // The wait starts before the search, so that no response is missed in between.
-            let left = end.saturating_duration_since(Instant::now());
-            let mut waiting = pin!(self.response(left));
-            let soon = poll!(waiting.as_mut());
+            let remaining = end.saturating_duration_since(Instant::now());
+            let mut waiting = pin!(self.response(remaining));
+            let first_poll = poll!(waiting.as_mut());
             // If no wait is possible, no request is written.
-            if let Poll::Ready(Err(error)) = soon {
-                return Err(self.late(error));
+            if let Poll::Ready(Err(error)) = first_poll {
+                return Err(self.wait_error(error));
             }
-            if let Some(answer) = self.answered().await? {
+            if let Some(answer) = self.find_answer().await? {
                 return Ok(answer);
             }
             if let Some(input) = input.take() {
-                self.ask(input).await?;
+                self.write_request(input).await?;
             }
-            let response = match soon {
+            let response = match first_poll {
                 Poll::Ready(response) => response,
                 Poll::Pending => waiting.await,
             };
-            let response = response.map_err(|error| self.late(error))?;
-            if let Some(answer) = self.read(&response).await? {
+            let response = response.map_err(|error| self.wait_error(error))?;
+            if let Some(answer) = self.read_answer(&response).await? {
                 return Ok(answer);
             }
         }
@@ -175,11 +175,11 @@ impl Asking<'_> {
     }
 
     /// Searches for a tool response to this call's request, which an earlier attempt may have written.
-    async fn answered(&self) -> Result<Option<Answer>, BoxError> {
-        let responses = self.tagged(wire::RESPONSE).order(Order::OldestFirst);
+    async fn find_answer(&self) -> Result<Option<Answer>, BoxError> {
+        let responses = self.query(wire::RESPONSE).order(Order::OldestFirst);
         let responses = self.context.store().search(&responses).await?;
         for response in &responses {
-            if let Some(answer) = self.read(response).await? {
+            if let Some(answer) = self.read_answer(response).await? {
                 return Ok(Some(answer));
             }
         }
@@ -187,7 +187,7 @@ impl Asking<'_> {
     }
 
     /// Writes the tool request of this call, unless an earlier attempt wrote it.
-    async fn ask(&self, input: Value) -> Result<(), BoxError> {
+    async fn write_request(&self, input: Value) -> Result<(), BoxError> {
         let store = self.context.store();
         let (context, tag) = (self.context.context(), request_tag(self.id));
         let earlier = context.find_own(store, wire::REQUEST, &tag);
@@ -201,13 +201,13 @@ impl Asking<'_> {
         Ok(())
     }
 
-    fn tagged(&self, schema: &str) -> Query {
+    fn query(&self, schema: &str) -> Query {
         Query::new(Selector::schema(schema).all_tags([request_tag(self.id)]))
     }
 
     /// Reads the answer of the remote tool from a response breadcrumb. Returns `None` if the response does not answer
     /// the request of this call.
-    async fn read(&self, response: &Breadcrumb) -> Result<Option<Answer>, BoxError> {
+    async fn read_answer(&self, response: &Breadcrumb) -> Result<Option<Answer>, BoxError> {
         let answer_in = |shown| wire::answer_of(response, shown, self.id, &self.tool.name);
         if answer_in(&response.context).is_none() {
             return Ok(None);
@@ -229,7 +229,7 @@ impl Asking<'_> {
         Ok(Some(answer.unwrap_or_else(outcome::withheld)))
     }
 
-    fn late(&self, error: ContextError) -> BoxError {
+    fn wait_error(&self, error: ContextError) -> BoxError {
         if !matches!(error, ContextError::Wait(WaitError::TimedOut { .. })) {
             return error.into();
         }

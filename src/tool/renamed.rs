@@ -25,9 +25,13 @@ pub(super) struct Renamed {
 
 impl Renaming<'_> {
     /// Returns `true` if a tool already has this name, description and approval rule.
-    pub(super) fn changes_nothing(&self, of: &dyn Tool) -> bool {
-        let says = self.description.is_none_or(|says| says == of.description());
-        self.name == of.name() && says && (!self.approval || is_always_approved(of.settings()))
+    pub(super) fn changes_nothing(&self, tool: &dyn Tool) -> bool {
+        let same_description = self
+            .description
+            .is_none_or(|description| description == tool.description());
+        self.name == tool.name()
+            && same_description
+            && (!self.approval || is_always_approved(tool.settings()))
     }
 
     pub(super) fn apply(&self, tool: Arc<dyn Tool>) -> Renamed {

@@ -81,16 +81,16 @@ pub struct ToolSettings {
     /// process. Defaults to `false`. Use this setting for a slow tool. A [`remote_tool`](super::remote_tool) has the setting.
     pub over_breadcrumbs: bool,
     /// The process that serves the tool. Set by the constructor of the tool.
-    pub(super) place: Place,
+    pub(super) served_by: ServedBy,
 }
 
 /// Process that serves a tool.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Place {
+pub(super) enum ServedBy {
     /// This process serves the tool.
-    Here,
+    ThisProcess,
     /// Another service serves the tool, and answers the tool requests.
-    Elsewhere,
+    OtherService,
 }
 
 /// Decision on retries of a tool call after a crash of its worker, a timeout or a panic. The variants are in order of strictness.
@@ -146,7 +146,7 @@ impl Default for ToolSettings {
             approvals: Vec::new(),
             returns_to_user: false,
             over_breadcrumbs: false,
-            place: Place::Here,
+            served_by: ServedBy::ThisProcess,
         }
     }
 }
@@ -167,7 +167,7 @@ impl ToolSettings {
 impl RetrySafety {
     /// Returns `true` if a tool call that may have been made is repeated. Otherwise its outcome is unknown.
     #[cfg(feature = "agents")]
-    pub(crate) fn may_be_made_again(self) -> bool {
+    pub(crate) fn allows_repeat(self) -> bool {
         self <= Self::Idempotent
     }
 

@@ -144,7 +144,7 @@ impl<'r> Run<'r> {
             self.request_tool(call, arguments, settings.timeout);
             return Vec::new();
         }
-        if again && !settings.retry.may_be_made_again() {
+        if again && !settings.retry.allows_repeat() {
             return self
                 .progress
                 .finish(call.id, tool::unknown_outcome().into());

@@ -175,7 +175,8 @@ impl QuestionView {
         people.list_without(|list| person.is_in(list)).is_none()
     }
 
-    /// Reads a question of a run from its breadcrumb. `None` if the breadcrumb is not a question, or has no [terms](QuestionTerms::of).
+    /// Reads a question of a run from its breadcrumb. `None` if the breadcrumb is not a question, or has no
+    /// [terms](QuestionTerms::of).
     pub(in crate::client) fn of(breadcrumb: &Breadcrumb) -> Option<Self> {
         let (terms, run) = (QuestionTerms::of(breadcrumb)?, creator_of(breadcrumb)?);
         let context = &breadcrumb.context;

@@ -113,7 +113,7 @@ async fn a_definition_serves_the_tool_as_it_was_registered() {
     let store = MemoryStore::default();
     let definition = json!({"name": "echo", "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}]});
     let over_breadcrumbs = ToolRegistry::default().with(tool("echo")).unwrap();
-    let services = Services::new().tools(over_breadcrumbs.elsewhere(true));
+    let services = Services::new().tools(over_breadcrumbs.with_remote_tools(true));
     let definitions = StoredDefinitions::new(&store, &services).tools(["echo"]);
 
     let served = made(

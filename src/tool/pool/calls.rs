@@ -19,12 +19,12 @@ pub(super) struct Calls {
 struct Call {
     tool: Arc<str>,
     /// The time since which no caller waits for the blocking call, or `None` while a caller waits.
-    alone_since: Option<Instant>,
+    abandoned_since: Option<Instant>,
     stuck: bool,
 }
 
 /// Result of a check of a blocking pool for stuck calls.
-pub(super) struct Found {
+pub(super) struct StuckCheck {
     /// The names of the tools whose calls have become stuck.
     pub(super) stuck: Vec<Arc<str>>,
     /// The number of newly stuck calls whose slots are replaced.
@@ -34,7 +34,7 @@ pub(super) struct Found {
 }
 
 /// Consequences for the blocking pool when the function of a call has returned.
-pub(super) struct Ended {
+pub(super) struct EndedCall {
     /// If `true`, the pool removes the permit of the ended call. The permit belongs to the replacement slot of a stuck call, and the
     /// pool no longer needs this slot.
     pub(super) surplus: bool,
@@ -66,7 +66,7 @@ impl Calls {
         self.started += 1;
         let call = Call {
             tool: tool.into(),
-            alone_since: None,
+            abandoned_since: None,
             stuck: false,
         };
         self.running.insert(self.started, call);
@@ -74,27 +74,27 @@ impl Calls {
     }
 
     /// Records that no caller waits for a blocking call any more. Returns `false` if the function of the call has returned.
-    pub(super) fn leave_alone(&mut self, call: u64, now: Instant) -> bool {
+    pub(super) fn abandon(&mut self, call: u64, now: Instant) -> bool {
         let Some(call) = self.running.get_mut(&call) else {
             return false;
         };
-        call.alone_since = Some(now);
+        call.abandoned_since = Some(now);
         true
     }
 
     /// Records that the function of a blocking call has returned.
-    pub(super) fn end(&mut self, call: u64) -> Ended {
+    pub(super) fn end(&mut self, call: u64) -> EndedCall {
         let before = self.replacements();
         let ended = self.running.remove(&call).filter(|call| call.stuck);
         self.stuck -= usize::from(ended.is_some());
-        Ended {
+        EndedCall {
             surplus: self.replacements() < before,
             was_stuck: ended.map(|call| call.tool),
         }
     }
 
     /// Checks the pool for blocking calls that have become stuck, and marks them.
-    pub(super) fn look(&mut self, now: Instant) -> Found {
+    pub(super) fn check_stuck(&mut self, now: Instant) -> StuckCheck {
         let before = self.replacements();
         let mut stuck = Vec::new();
         let mut next: Option<Instant> = None;
@@ -109,7 +109,7 @@ impl Calls {
             }
         }
         self.stuck += stuck.len();
-        Found {
+        StuckCheck {
             replaced: self.replacements() - before,
             stuck,
             next,
@@ -123,7 +123,7 @@ impl Calls {
 
 impl Call {
     fn stuck_at(&self, after: Duration) -> Option<Instant> {
-        Some(later(self.alone_since?, after))
+        Some(later(self.abandoned_since?, after))
     }
 }
 
@@ -150,16 +150,16 @@ mod tests {
                         running.push(calls.start("probe"));
                     }
                     1 if !running.is_empty() => {
-                        calls.leave_alone(running[which.index(running.len())], now);
+                        calls.abandon(running[which.index(running.len())], now);
                     }
                     2 if !running.is_empty() => {
                         let call = running.swap_remove(which.index(running.len()));
                         permits += usize::from(!calls.end(call).surplus);
-                        prop_assert!(!calls.leave_alone(call, now));
+                        prop_assert!(!calls.abandon(call, now));
                     }
                     _ => {
                         now += Duration::from_secs(seconds);
-                        let found = calls.look(now);
+                        let found = calls.check_stuck(now);
                         permits += found.replaced;
                         prop_assert!(found.next.is_none_or(|at| at > now));
                     }

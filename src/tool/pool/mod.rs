@@ -1,7 +1,7 @@
 mod calls;
 
 use crate::error::{BoxError, retry_after};
-use calls::{Calls, Ended, Found};
+use calls::{Calls, EndedCall, StuckCheck};
 use std::fmt;
 use std::future::pending;
 use std::num::NonZeroUsize;
@@ -52,11 +52,11 @@ struct Inner {
     calls: Mutex<Calls>,
     /// Notification that a caller stopped waiting for a blocking call. The check for stuck calls then computes its next time again,
     /// because this call may become stuck next.
-    left_alone: Notify,
+    call_abandoned: Notify,
 }
 
 /// Delay of the retry of a blocking call for which no thread could be started.
-const NO_THREAD: Duration = Duration::from_secs(1);
+const THREAD_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 impl BlockingPool {
     /// Creates a pool that runs at most `slots` blocking functions at a time, apart from replacements for stuck calls.
@@ -80,7 +80,7 @@ impl BlockingPool {
             slots,
             free: Arc::new(Semaphore::new(slots)),
             calls: Mutex::new(Calls::new(slots)),
-            left_alone: Notify::new(),
+            call_abandoned: Notify::new(),
         }))
     }
 
@@ -105,7 +105,7 @@ impl BlockingPool {
     #[must_use]
     pub fn stuck_after(self, after: Duration) -> Self {
         self.0.calls().stuck_after = after;
-        self.0.left_alone.notify_waiters();
+        self.0.call_abandoned.notify_waiters();
         self
     }
 
@@ -121,7 +121,7 @@ impl BlockingPool {
     /// Report it as a gauge. A value near [`slots`](Self::slots) means that further calls wait.
     #[must_use]
     pub fn busy(&self) -> usize {
-        self.0.look(Instant::now());
+        self.0.check_stuck(Instant::now());
         self.0.calls().running()
     }
 
@@ -130,7 +130,7 @@ impl BlockingPool {
     /// An alert on a value above 0 finds tools whose functions have no timeout.
     #[must_use]
     pub fn stuck(&self) -> usize {
-        self.0.look(Instant::now());
+        self.0.check_stuck(Instant::now());
         self.0.calls().stuck()
     }
 
@@ -151,7 +151,7 @@ impl BlockingPool {
         function: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, BoxError> {
         let permit = self.permit().await?;
-        let (slot, _waiting) = self.0.begin(tool, permit);
+        let (slot, _caller) = self.0.start_call(tool, permit);
         let (sender, receiver) = oneshot::channel();
         let (span, runtime) = (tracing::Span::current(), Handle::try_current().ok());
         let work = move || {
@@ -168,7 +168,7 @@ impl BlockingPool {
         let thread = thread::Builder::new().name(tool.replace('\0', ""));
         if let Err(error) = thread.spawn(work) {
             let message = format!("cannot start a thread for the tool: {error}");
-            return Err(retry_after(NO_THREAD, message));
+            return Err(retry_after(THREAD_RETRY_DELAY, message));
         }
         match receiver.await {
             Ok(Ok(output)) => Ok(output),
@@ -181,23 +181,23 @@ impl BlockingPool {
     async fn permit(&self) -> Result<OwnedSemaphorePermit, BoxError> {
         let mut free = pin!(Arc::clone(&self.0.free).acquire_owned());
         loop {
-            let mut left_alone = pin!(self.0.left_alone.notified());
+            let mut call_abandoned = pin!(self.0.call_abandoned.notified());
             // Enabled before the check, so that no notification after the check is missed.
-            left_alone.as_mut().enable();
-            let next = self.0.look(Instant::now());
+            call_abandoned.as_mut().enable();
+            let next = self.0.check_stuck(Instant::now());
             tokio::select! {
                 biased;
                 permit = &mut free => return Ok(permit?),
-                () = left_alone => {}
-                () = at(next) => {}
+                () = call_abandoned => {}
+                () = sleep_until_some(next) => {}
             }
         }
     }
 }
 
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
+async fn sleep_until_some(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
         None => pending().await,
     }
 }
@@ -207,31 +207,35 @@ impl Inner {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the start of a blocking call. Returns a guard for the call's slot, and a guard for the caller that waits. The guard [`Slot`]
-    /// releases the permit on drop, after the function has returned. The guard [`Waiting`] records on drop that no caller waits for the
-    /// call.
-    fn begin(self: &Arc<Self>, tool: &str, permit: OwnedSemaphorePermit) -> (Slot, Waiting) {
+    /// Records the start of a blocking call. Returns a guard for the call's slot, and a guard for the caller that
+    /// waits. The guard [`SlotGuard`] releases the permit on drop, after the function has returned. The guard
+    /// [`CallerGuard`] records on drop that no caller waits for the call.
+    fn start_call(
+        self: &Arc<Self>,
+        tool: &str,
+        permit: OwnedSemaphorePermit,
+    ) -> (SlotGuard, CallerGuard) {
         let call = self.calls().start(tool);
-        let slot = Slot {
+        let slot = SlotGuard {
             pool: Arc::clone(self),
             call,
             permit: Some(permit),
         };
-        let waiting = Waiting {
+        let caller = CallerGuard {
             pool: Arc::clone(self),
             call,
         };
-        (slot, waiting)
+        (slot, caller)
     }
 
     /// Checks for blocking calls that have become stuck, logs them and replaces their slots. Returns the time at which the next
     /// call can become stuck.
-    fn look(&self, now: Instant) -> Option<Instant> {
-        let Found {
+    fn check_stuck(&self, now: Instant) -> Option<Instant> {
+        let StuckCheck {
             stuck,
             replaced,
             next,
-        } = self.calls().look(now);
+        } = self.calls().check_stuck(now);
         self.free.add_permits(replaced);
         for (at, tool) in stuck.iter().enumerate() {
             let replaced = at < replaced;
@@ -247,15 +251,15 @@ impl Inner {
 }
 
 /// Guard of a slot of a blocking pool, which a thread holds until its function returns.
-struct Slot {
+struct SlotGuard {
     pool: Arc<Inner>,
     call: u64,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Drop for Slot {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
-        let Ended { surplus, was_stuck } = self.pool.calls().end(self.call);
+        let EndedCall { surplus, was_stuck } = self.pool.calls().end(self.call);
         match self.permit.take() {
             Some(permit) if surplus => permit.forget(),
             permit => drop(permit),
@@ -270,15 +274,15 @@ impl Drop for Slot {
 }
 
 /// Guard that records on drop that no caller waits for a blocking call. The drop has no effect after the function has returned.
-struct Waiting {
+struct CallerGuard {
     pool: Arc<Inner>,
     call: u64,
 }
 
-impl Drop for Waiting {
+impl Drop for CallerGuard {
     fn drop(&mut self) {
-        if self.pool.calls().leave_alone(self.call, Instant::now()) {
-            self.pool.left_alone.notify_waiters();
+        if self.pool.calls().abandon(self.call, Instant::now()) {
+            self.pool.call_abandoned.notify_waiters();
         }
     }
 }

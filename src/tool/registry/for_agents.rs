@@ -10,26 +10,26 @@ use crate::tool::ToolError;
 use crate::tool::entry::{ApprovalState, Entry};
 #[cfg(feature = "workflows")]
 use crate::tool::renamed::Renaming;
-use crate::tool::settings::Place;
+use crate::tool::settings::ServedBy;
 use serde_json::Value;
 use std::sync::Arc;
 
 impl ToolRegistry {
     /// Returns the registry with remote tools in place of some local tools. Replaces the local tools that are called over breadcrumbs
     /// or, if `all` is `true`, all local tools.
-    pub(crate) fn elsewhere(&self, all: bool) -> Self {
+    pub(crate) fn with_remote_tools(&self, all: bool) -> Self {
         let entries = self.entries.iter();
-        let moved = |entry: &Arc<Entry>| {
+        let replaced = |entry: &Arc<Entry>| {
             let settings = entry.tool.settings();
-            let moves = all || settings.over_breadcrumbs;
-            match moves && settings.place == Place::Here {
-                true => Arc::new(entry.elsewhere()),
+            let is_replaced = all || settings.over_breadcrumbs;
+            match is_replaced && settings.served_by == ServedBy::ThisProcess {
+                true => Arc::new(entry.as_remote()),
                 false => Arc::clone(entry),
             }
         };
         Self {
             entries: entries
-                .map(|(name, entry)| (name.clone(), moved(entry)))
+                .map(|(name, entry)| (name.clone(), replaced(entry)))
                 .collect(),
         }
     }
@@ -43,9 +43,9 @@ impl ToolRegistry {
         mut self,
         renaming: &Renaming<'_>,
         tool: &str,
-        of: &Self,
+        registry: &Self,
     ) -> Result<Self, ToolError> {
-        if let Some(entry) = of.entry(tool) {
+        if let Some(entry) = registry.entry(tool) {
             let entry = match renaming.changes_nothing(&*entry.tool) {
                 true => Arc::clone(entry),
                 false => Arc::new(entry.renamed(renaming)?),
@@ -104,7 +104,7 @@ impl ToolRegistry {
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> ToolOutcome {
-        self.make(call, requested_by, context, store, ApprovalState::Given)
+        self.call_with(call, requested_by, context, store, ApprovalState::Given)
             .await
     }
 }

@@ -7,12 +7,12 @@ use std::collections::HashSet;
 
 /// Maximum size of a compiled pattern of a JSON Schema in bytes.
 pub(super) const PATTERN_BYTES: usize = 256 << 10;
-const MOST_BYTES: usize = 64 << 10;
-const MOST_LEVELS: usize = 32;
-const MOST_PATTERNS: usize = 32;
+const MAX_BYTES: usize = 64 << 10;
+const MAX_LEVELS: usize = 32;
+const MAX_PATTERNS: usize = 32;
 
 /// Unsupported JSON Schema keywords: they refer to other schemas, or need an amount of work that cannot be measured in advance.
-const REFUSED: [&str; 6] = [
+const UNSUPPORTED: [&str; 6] = [
     "$dynamicAnchor",
     "$dynamicRef",
     "$recursiveAnchor",
@@ -22,7 +22,7 @@ const REFUSED: [&str; 6] = [
 ];
 
 /// JSON Schema keywords whose value is a schema or a list of schemas.
-const SINGLE: [&str; 12] = [
+const SCHEMA_KEYWORDS: [&str; 12] = [
     "additionalItems",
     "additionalProperties",
     "allOf",
@@ -37,7 +37,7 @@ const SINGLE: [&str; 12] = [
     "propertyNames",
 ];
 /// JSON Schema keywords whose value is an object with a schema for each name.
-const NAMED: [&str; 6] = [
+const SCHEMA_MAP_KEYWORDS: [&str; 6] = [
     "$defs",
     "definitions",
     "dependencies",
@@ -50,12 +50,12 @@ const NAMED: [&str; 6] = [
 ///
 /// # Errors
 /// A sentence with the problem of the schema.
-pub(super) fn admit(schema: &Value) -> Result<(), String> {
-    match size_within(schema, MOST_LEVELS) {
+pub(super) fn check_limits(schema: &Value) -> Result<(), String> {
+    match size_within(schema, MAX_LEVELS) {
         Err(unfit) => return Err(format!("the schema {unfit}")),
-        Ok(size) if size > MOST_BYTES => {
+        Ok(size) if size > MAX_BYTES => {
             return Err(format!(
-                "the schema has {size} bytes where at most {MOST_BYTES} are allowed"
+                "the schema has {size} bytes where at most {MAX_BYTES} are allowed"
             ));
         }
         Ok(_) => {}
@@ -63,40 +63,43 @@ pub(super) fn admit(schema: &Value) -> Result<(), String> {
     if !schema.is_object() && !schema.is_boolean() {
         return Err("the schema must be an object, true or false".to_owned());
     }
-    let mut seen = HashSet::new();
-    let mut open = vec![schema];
+    let mut visited = HashSet::new();
+    let mut pending = vec![schema];
     let mut patterns = 0;
-    while let Some(part) = open.pop() {
-        // Many references can lead to one part, so parts are recognised by their address.
-        let Value::Object(fields) = part else {
+    while let Some(subschema) = pending.pop() {
+        // Many references can lead to one subschema, so subschemas are recognised by their address.
+        let Value::Object(fields) = subschema else {
             continue;
         };
-        if !seen.insert(std::ptr::from_ref(part)) {
+        if !visited.insert(std::ptr::from_ref(subschema)) {
             continue;
         }
-        refuse_keywords(fields, std::ptr::eq(part, schema))?;
+        refuse_keywords(fields, std::ptr::eq(subschema, schema))?;
         patterns += usize::from(fields.contains_key("pattern"));
         let named = fields.get("patternProperties").and_then(Value::as_object);
         patterns += named.map_or(0, Map::len);
-        if patterns > MOST_PATTERNS {
-            return Err(format!("the schema has more than {MOST_PATTERNS} patterns"));
+        if patterns > MAX_PATTERNS {
+            return Err(format!("the schema has more than {MAX_PATTERNS} patterns"));
         }
         if let Some(reference) = fields.get("$ref") {
-            open.push(target(schema, reference)?);
+            pending.push(target(schema, reference)?);
         }
-        open.extend(inside(fields));
+        pending.extend(subschemas(fields));
     }
     Ok(())
 }
 
 fn refuse_keywords(fields: &Map<String, Value>, is_root: bool) -> Result<(), String> {
-    if let Some(word) = REFUSED.iter().find(|word| fields.contains_key(**word)) {
+    if let Some(word) = UNSUPPORTED.iter().find(|word| fields.contains_key(**word)) {
         return Err(format!("{word} is not supported"));
     }
     let nested = fields.get("propertyNames").and_then(Value::as_object);
     let mut words = nested.into_iter().flat_map(Map::keys).map(String::as_str);
     if words.any(|word| {
-        word == "$ref" || SINGLE.contains(&word) || NAMED.contains(&word) || word == "then"
+        word == "$ref"
+            || SCHEMA_KEYWORDS.contains(&word)
+            || SCHEMA_MAP_KEYWORDS.contains(&word)
+            || word == "then"
     }) {
         return Err(
             "propertyNames must not contain subschemas, only keywords for strings".to_owned(),
@@ -137,8 +140,8 @@ pub(super) fn target<'s>(schema: &'s Value, reference: &Value) -> Result<&'s Val
 }
 
 /// Returns the direct subschemas of a JSON Schema object.
-fn inside(fields: &Map<String, Value>) -> impl Iterator<Item = &Value> {
-    let single = SINGLE.iter().filter_map(|word| fields.get(*word));
+fn subschemas(fields: &Map<String, Value>) -> impl Iterator<Item = &Value> {
+    let single = SCHEMA_KEYWORDS.iter().filter_map(|word| fields.get(*word));
     let single = single.flat_map(|found| match found {
         Value::Array(items) => items.iter().collect::<Vec<_>>(),
         Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
@@ -146,7 +149,7 @@ fn inside(fields: &Map<String, Value>) -> impl Iterator<Item = &Value> {
         }
     });
     let then = fields.get("then").into_iter();
-    let named = NAMED
+    let named = SCHEMA_MAP_KEYWORDS
         .iter()
         .filter_map(|word| fields.get(*word)?.as_object());
     single.chain(then).chain(named.flat_map(Map::values))

@@ -31,7 +31,7 @@ impl Checker {
     /// # Errors
     /// A sentence with the problem of the schema and its path.
     pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
-        admission::admit(schema)?;
+        admission::check_limits(schema)?;
         let patterns = jsonschema::PatternOptions::regex()
             .size_limit(admission::PATTERN_BYTES)
             .dfa_size_limit(admission::PATTERN_BYTES);

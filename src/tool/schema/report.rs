@@ -6,7 +6,7 @@ use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 
 /// Maximum number of schema violations in one message.
-const NAMED: usize = 5;
+const LISTED_VIOLATIONS: usize = 5;
 /// Maximum length in bytes of an excerpt of the invalid value in a message.
 const VALUE_BYTES: usize = 100;
 /// Maximum length in bytes of the message about one schema violation.
@@ -15,7 +15,7 @@ const PATH_BYTES: usize = 200;
 
 /// Describes the problem of an invalid JSON Schema.
 pub(super) fn of_schema(error: &ValidationError<'_>) -> String {
-    described(error)
+    describe(error)
 }
 
 /// The message for an invalid value whose list of schema violations would need too much memory.
@@ -24,28 +24,28 @@ pub(super) const WITHHELD: &str = "the value does not fit its schema, and is too
 
 /// Describes only the first schema violation of a value, because a list of all violations could need too much memory.
 pub(super) fn of_first(error: &ValidationError<'_>) -> String {
-    let first = described(error);
+    let first = describe(error);
     format!("{first}; further violations are not listed, because the value is too large")
 }
 
 /// Describes the first schema violations of a value, each with its path.
 pub(super) fn of<'e>(errors: impl Iterator<Item = ValidationError<'e>>) -> String {
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     let mut more = 0;
     for error in errors {
-        if said.len() < NAMED {
-            said.push(described(&error));
+        if messages.len() < LISTED_VIOLATIONS {
+            messages.push(describe(&error));
         } else {
             more += 1;
         }
     }
     if more > 0 {
-        said.push(format!("and {more} more"));
+        messages.push(format!("and {more} more"));
     }
-    said.join("; ")
+    messages.join("; ")
 }
 
-fn described(error: &ValidationError<'_>) -> String {
+fn describe(error: &ValidationError<'_>) -> String {
     let path = error.instance_path().to_string();
     let message = message(error);
     match &*path {
@@ -76,7 +76,7 @@ fn message(error: &ValidationError<'_>) -> String {
 }
 
 fn unknown_fields(names: &[String]) -> String {
-    let shown = names.iter().take(NAMED);
+    let shown = names.iter().take(LISTED_VIOLATIONS);
     let shown: Vec<String> = shown
         .map(|name| format!("{:?}", excerpt(name, VALUE_BYTES)))
         .collect();
@@ -100,7 +100,7 @@ fn either(
             }
         }
     };
-    let reasons: Vec<String> = reasons.take(NAMED).map(reason).collect();
+    let reasons: Vec<String> = reasons.take(LISTED_VIOLATIONS).map(reason).collect();
     match reasons.is_empty() {
         true => format!("{value} fits none of the allowed forms"),
         false => format!(

@@ -27,8 +27,11 @@ fn a_schema_that_leads_out_of_itself_is_refused() {
             json!({"if": {}, "then": {"not": {"$ref": reference}}}),
             json!({"$ref": "#/x/y", "x": {"y": {"$ref": reference}}}),
         ] {
-            let said = refused(schema);
-            assert!(said.contains("points outside of the schema"), "{said}");
+            let message = refused(schema);
+            assert!(
+                message.contains("points outside of the schema"),
+                "{message}"
+            );
         }
     }
     assert!(refused(json!({"$ref": "#/nowhere"})).contains("points to a missing part"));
@@ -131,8 +134,8 @@ fn a_schema_whose_work_doubles_with_each_level_is_given_up() {
         let Ok(checker) = Checker::compile(&schema) else {
             continue;
         };
-        let said = checker.check(&value).unwrap_err();
-        assert!(said.contains("too large"), "{said}");
+        let message = checker.check(&value).unwrap_err();
+        assert!(message.contains("too large"), "{message}");
     }
 }
 

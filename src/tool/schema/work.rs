@@ -23,11 +23,11 @@ const ERROR_BYTES: usize = 512;
 const INDEX_BYTES: usize = 8;
 
 /// JSON Schema keywords whose schemas apply to the value itself.
-const SAME: [&str; 7] = ["allOf", "anyOf", "else", "if", "not", "oneOf", "then"];
+const IN_PLACE_KEYWORDS: [&str; 7] = ["allOf", "anyOf", "else", "if", "not", "oneOf", "then"];
 /// JSON Schema keywords whose error contains the errors of all their schemas.
 const CHOICES: [&str; 2] = ["anyOf", "oneOf"];
 /// JSON Schema keywords whose schema applies to any item or field of the value.
-const EACH: [&str; 4] = [
+const CHILD_KEYWORDS: [&str; 4] = [
     "additionalItems",
     "additionalProperties",
     "contains",
@@ -83,7 +83,7 @@ pub(super) enum Reportable {
 /// A pending step of a schema check: a schema and a value that it applies to.
 #[derive(Clone, Copy)]
 struct Step<'v> {
-    part: &'v Value,
+    subschema: &'v Value,
     value: &'v Value,
     level: usize,
     /// Length in bytes of the path to the value that this step of the check reads. Each error contains the path.
@@ -94,9 +94,9 @@ struct Step<'v> {
 
 impl<'v> Step<'v> {
     /// Returns the step of a schema check that applies another schema to the same value.
-    fn with(self, part: &'v Value, in_choice: bool) -> Self {
+    fn with(self, subschema: &'v Value, in_choice: bool) -> Self {
         Self {
-            part,
+            subschema,
             level: self.level + 1,
             in_choice: self.in_choice || in_choice,
             ..self
@@ -104,9 +104,9 @@ impl<'v> Step<'v> {
     }
 
     /// Returns the step of a schema check that applies a schema to an item or a field of the value.
-    fn into_child(self, part: &'v Value, value: &'v Value, key_bytes: usize) -> Self {
+    fn into_child(self, subschema: &'v Value, value: &'v Value, key_bytes: usize) -> Self {
         Self {
-            part,
+            subschema,
             value,
             level: self.level + 1,
             path_bytes: self.path_bytes + key_bytes + 1,
@@ -131,15 +131,15 @@ struct Cost {
 pub(super) fn measure(schema: &Value, value: &Value) -> Result<Reportable, String> {
     let mut costs = HashMap::new();
     let mut sizes = HashMap::new();
-    let mut open = vec![Step {
-        part: schema,
+    let mut pending = vec![Step {
+        subschema: schema,
         value,
         level: 0,
         path_bytes: 0,
         in_choice: false,
     }];
     let (mut steps, mut all_bytes, mut choice_bytes) = (0_usize, 0_usize, 0_usize);
-    while let Some(step) = open.pop() {
+    while let Some(step) = pending.pop() {
         steps += 1;
         let mut error_bytes = ERROR_BYTES + step.path_bytes;
         if step.in_choice {
@@ -148,7 +148,7 @@ pub(super) fn measure(schema: &Value, value: &Value) -> Result<Reportable, Strin
                 .entry(std::ptr::from_ref(step.value))
                 .or_insert_with(|| copied_bytes(step.value));
         }
-        if let Value::Object(fields) = step.part {
+        if let Value::Object(fields) = step.subschema {
             let cost = costs
                 .entry(std::ptr::from_ref(fields))
                 .or_insert_with(|| cost(fields));
@@ -160,17 +160,17 @@ pub(super) fn measure(schema: &Value, value: &Value) -> Result<Reportable, Strin
                 .saturating_add(unknown_bytes(fields, step.value))
                 .saturating_add(names.error_bytes);
             if let Some(reference) = fields.get("$ref") {
-                open.push(step.with(target(schema, reference)?, false));
+                pending.push(step.with(target(schema, reference)?, false));
             }
-            same(fields, step, &mut open);
-            children(fields, step, &mut open);
+            push_in_place(fields, step, &mut pending);
+            push_children(fields, step, &mut pending);
         }
         all_bytes = all_bytes.saturating_add(error_bytes);
         if step.in_choice {
             choice_bytes = choice_bytes.saturating_add(error_bytes);
         }
         // A pending step costs as much as a finished one.
-        if steps + open.len() > MAX_STEPS || step.level > MAX_LEVELS {
+        if steps + pending.len() > MAX_STEPS || step.level > MAX_LEVELS {
             return Err(format!(
                 "the value is too large or too deeply nested for its schema: the check is limited to {MAX_STEPS} steps \
                  and {MAX_LEVELS} levels; send fewer items or fields"
@@ -220,14 +220,14 @@ fn cost(fields: &Map<String, Value>) -> Cost {
 /// number of steps, and `error_bytes` is the memory of the errors in bytes. Each error contains a second error with the field name. The
 /// parameter `error_bytes` is the memory of the outer error.
 fn names_cost(fields: &Map<String, Value>, value: &Value, error_bytes: usize) -> Cost {
-    let (Some(part), Value::Object(found)) = (fields.get("propertyNames"), value) else {
+    let (Some(subschema), Value::Object(found)) = (fields.get("propertyNames"), value) else {
         return Cost::default();
     };
     let none = Map::new();
-    let inner = part.as_object().unwrap_or(&none);
+    let inner = subschema.as_object().unwrap_or(&none);
     let per_name = cost(inner);
     // `false` allows no name.
-    let errors = per_name.errors.max(usize::from(part == false));
+    let errors = per_name.errors.max(usize::from(subschema == false));
     let mut total = Cost::default();
     for name in found.keys() {
         let error = error_bytes.saturating_add(ERROR_BYTES + name.len());
@@ -311,40 +311,47 @@ fn text_steps(fields: &Map<String, Value>, text: &str) -> usize {
     usize::from(reads) * text.len() / (BYTES_PER_STEP * NAMES_PER_STEP)
 }
 
-/// Adds the steps for the subschemas that apply to the value of `step` itself to the pending steps in `open`.
-fn same<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<'v>>) {
-    for word in SAME {
+/// Adds the steps for the subschemas that apply to the value of `step` itself to the pending steps in `pending`.
+fn push_in_place<'v>(fields: &'v Map<String, Value>, step: Step<'v>, pending: &mut Vec<Step<'v>>) {
+    for word in IN_PLACE_KEYWORDS {
         let in_choice = CHOICES.contains(&word);
         match fields.get(word) {
-            Some(Value::Array(parts)) => {
-                open.extend(parts.iter().map(|part| step.with(part, in_choice)));
+            Some(Value::Array(subschemas)) => {
+                pending.extend(
+                    subschemas
+                        .iter()
+                        .map(|subschema| step.with(subschema, in_choice)),
+                );
             }
-            Some(part) => open.push(step.with(part, in_choice)),
+            Some(subschema) => pending.push(step.with(subschema, in_choice)),
             None => {}
         }
     }
     for word in ["dependencies", "dependentSchemas"] {
         let named = fields.get(word).and_then(Value::as_object);
-        let parts = named.into_iter().flat_map(Map::values);
-        open.extend(parts.map(|part| step.with(part, false)));
+        let subschemas = named.into_iter().flat_map(Map::values);
+        pending.extend(subschemas.map(|subschema| step.with(subschema, false)));
     }
 }
 
-/// Adds the steps for the subschemas that apply to the items or fields in the value of `step` to the pending steps in `open`.
-fn children<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<Step<'v>>) {
-    let each = EACH.iter().filter_map(|word| fields.get(*word));
+/// Adds the steps for the subschemas that apply to the items or fields in the value of `step` to the pending steps in
+/// `pending`.
+fn push_children<'v>(fields: &'v Map<String, Value>, step: Step<'v>, pending: &mut Vec<Step<'v>>) {
+    let each = CHILD_KEYWORDS.iter().filter_map(|word| fields.get(*word));
     let patterns = fields.get("patternProperties").and_then(Value::as_object);
-    for part in each.chain(patterns.into_iter().flat_map(Map::values)) {
+    for subschema in each.chain(patterns.into_iter().flat_map(Map::values)) {
         // One step more than the limit is enough for a refusal.
-        let room = (MAX_STEPS + 1).saturating_sub(open.len());
+        let remaining = (MAX_STEPS + 1).saturating_sub(pending.len());
         match step.value {
             Value::Array(items) => {
-                let items = items.iter().take(room);
-                open.extend(items.map(|item| step.into_child(part, item, INDEX_BYTES)));
+                let items = items.iter().take(remaining);
+                pending.extend(items.map(|item| step.into_child(subschema, item, INDEX_BYTES)));
             }
             Value::Object(found) => {
-                let found = found.iter().take(room);
-                open.extend(found.map(|(name, value)| step.into_child(part, value, name.len())));
+                let found = found.iter().take(remaining);
+                pending.extend(
+                    found.map(|(name, value)| step.into_child(subschema, value, name.len())),
+                );
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
         }
@@ -352,26 +359,30 @@ fn children<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<S
     if let (Some(Value::Object(named)), Value::Object(found)) =
         (fields.get("properties"), step.value)
     {
-        let child = |(name, part, value): (&String, &'v Value, &'v Value)| {
-            step.into_child(part, value, name.len())
+        let child = |(name, subschema, value): (&String, &'v Value, &'v Value)| {
+            step.into_child(subschema, value, name.len())
         };
         // The schema and the value may both come from an untrusted writer, so the walk iterates over the shorter side.
         if named.len() <= found.len() {
             let both = named
                 .iter()
-                .filter_map(|(name, part)| Some((name, part, found.get(name)?)));
-            open.extend(both.map(child));
+                .filter_map(|(name, subschema)| Some((name, subschema, found.get(name)?)));
+            pending.extend(both.map(child));
         } else {
             let both = found
                 .iter()
                 .filter_map(|(name, value)| Some((name, named.get(name)?, value)));
-            open.extend(both.map(child));
+            pending.extend(both.map(child));
         }
     }
     for word in ["items", "prefixItems"] {
-        if let (Some(Value::Array(parts)), Value::Array(items)) = (fields.get(word), step.value) {
-            let both = parts.iter().zip(items);
-            open.extend(both.map(|(part, item)| step.into_child(part, item, INDEX_BYTES)));
+        if let (Some(Value::Array(subschemas)), Value::Array(items)) =
+            (fields.get(word), step.value)
+        {
+            let both = subschemas.iter().zip(items);
+            pending.extend(
+                both.map(|(subschema, item)| step.into_child(subschema, item, INDEX_BYTES)),
+            );
         }
     }
 }

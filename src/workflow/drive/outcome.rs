@@ -40,7 +40,7 @@ pub(super) fn of_error(answer: Answer, safety: Option<RetrySafety>) -> StepOutco
     let may = match (&*code, safety) {
         (_, None | Some(RetrySafety::AtMostOnce)) => false,
         ("failed" | "busy" | "rate_limited", Some(_)) => true,
-        ("timeout" | "panic", Some(safety)) => safety.may_be_made_again(),
+        ("timeout" | "panic", Some(safety)) => safety.allows_repeat(),
         (_, Some(_)) => false,
     };
     let retry = match may {
@@ -155,7 +155,7 @@ pub(super) fn timed_out(task: &StepTask, assembly: &Assembly) -> StepOutcome {
         return StepOutcome::TimedOut;
     };
     let safety = assembly.safety(tool);
-    match safety.is_some_and(RetrySafety::may_be_made_again) {
+    match safety.is_some_and(RetrySafety::allows_repeat) {
         true => StepOutcome::TimedOut,
         false => StepOutcome::failure(
             "timed_out",

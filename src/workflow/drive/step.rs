@@ -125,7 +125,7 @@ impl Step<'_> {
         if settings.over_breadcrumbs {
             return self.request_tool(name, input, settings.timeout).await;
         }
-        if self.again && !settings.retry.may_be_made_again() {
+        if self.again && !settings.retry.allows_repeat() {
             return Ok(StepResult::Ended(of_error(tool::unknown_outcome(), None)));
         }
         self.call(name, input, settings, is_approved).await

@@ -33,8 +33,8 @@ impl SessionStore {
 }
 
 impl Conversation {
-    /// Reads the session log for a turn. `is_continued` is `true` if a turn resumes or is part of another turn: a missing
-    /// log was deleted then.
+    /// Reads the session log for a turn. `is_continued` is `true` if a turn resumes or is part of another turn: a
+    /// missing log was deleted then.
     pub(in crate::workload) async fn open_for_turn(
         &self,
         is_continued: bool,

@@ -192,9 +192,9 @@ fn invalid_answer_error(
     }
 }
 
-/// Returns the [`QuestionTerms`] of a question: the data that decides whether an answer is valid. A turn that starts again can
-/// write an equal question again. An answer must then be to the newest question. The latest expiry applies, because a
-/// copy with an earlier expiry must not close the question.
+/// Returns the [`QuestionTerms`] of a question: the data that decides whether an answer is valid. A turn that starts
+/// again can write an equal question again. An answer must then be to the newest question. The latest expiry applies,
+/// because a copy with an earlier expiry must not close the question.
 async fn question(
     store: &dyn BreadcrumbStore,
     ticket: &str,

@@ -163,7 +163,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Adds a subscriber of a session, and returns the receiver of its events. A dropped subscriber calls [`remove_subscriber`](Self::remove_subscriber).
+    /// Adds a subscriber of a session, and returns the receiver of its events. A dropped subscriber calls
+    /// [`remove_subscriber`](Self::remove_subscriber).
     pub(super) fn add_subscriber(
         &self,
         session: &Arc<str>,

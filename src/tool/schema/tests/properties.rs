@@ -103,8 +103,8 @@ proptest! {
     fn no_value_and_no_schema_make_a_check_panic(schema in schema(), values in vec(value(), 1..4)) {
         if let Ok(checker) = Checker::compile(&schema) {
             for value in values {
-                if let Err(said) = checker.check(&value) {
-                    prop_assert!(said.len() < 4_096, "{}", said);
+                if let Err(message) = checker.check(&value) {
+                    prop_assert!(message.len() < 4_096, "{}", message);
                 }
             }
         }
