@@ -24,19 +24,15 @@ pub(in crate::workload) async fn compact_log(
     report_usage: &HearCost,
 ) -> Result<(Log, Option<WorkloadEventKind>), BoxError> {
     let omitted = count_omitted_turns(&log.stored, policy.keep);
-    let omitted_messages = Log {
+    let old = Log {
         stored: log.stored.iter().take(omitted).cloned().collect(),
         ..log.clone()
     };
-    let omitted_messages = match omitted {
+    let old = match omitted {
         0 => Vec::new(),
-        _ => omitted_messages.messages(),
+        _ => old.messages(),
     };
-    if !helps(
-        policy.at_tokens,
-        tokens(&log.messages()),
-        tokens(&omitted_messages),
-    ) {
+    if !helps(policy.at_tokens, tokens(&log.messages()), tokens(&old)) {
         return Ok((log, None));
     }
     let summary = match policy.method {
@@ -48,7 +44,7 @@ pub(in crate::workload) async fn compact_log(
                 );
                 return Ok((log, None));
             };
-            match sum_up(&omitted_messages, guardrails, &*model, Some(report_usage)).await {
+            match sum_up(&old, guardrails, &*model, Some(report_usage)).await {
                 Ok(summary) => Some(summary),
                 Err(error) => {
                     error.log();
@@ -80,14 +76,12 @@ pub(in crate::workload) async fn compact_log(
         left_out: u64::try_from(omitted).unwrap_or(u64::MAX),
         summed_up: head_fields.summary.is_some(),
     };
-    Ok((
-        Log {
-            head,
-            head_fields,
-            stored,
-        },
-        Some(event),
-    ))
+    let log = Log {
+        head,
+        head_fields,
+        stored,
+    };
+    Ok((log, Some(event)))
 }
 
 /// Returns the number of oldest turns to omit from a conversation, so that at most `keep` messages remain. The last
