@@ -344,18 +344,18 @@ mod tests {
     async fn a_turn_without_a_run_ends_after_the_turn_of_a_later_message_has_ended() {
         let store = MemoryStore::default();
         let chat = session(&store, "s-1");
-        let mut lost = chat.send("a").await.unwrap();
+        let mut without_run = chat.send("a").await.unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
         let later = chat.send("b").await.unwrap();
         execute(&store, &later).await;
 
-        let event = lost.next().await.unwrap().unwrap().event;
+        let event = without_run.next().await.unwrap().unwrap().event;
 
         let TurnEvent::End(TurnEnd::Unanswered { reason, .. }) = event else {
             panic!("{event:?}");
         };
         assert_eq!(reason.as_deref(), Some("run_missing"));
-        assert!(lost.next().await.is_none());
+        assert!(without_run.next().await.is_none());
     }
 
     #[tokio::test]

@@ -367,10 +367,10 @@ async fn paths_entries_and_breadcrumbs_name_workloads_too() {
 
 #[tokio::test]
 async fn a_file_is_read_in_strict_mode_and_a_breadcrumb_is_not() {
-    let odd = r#"{"banana": 1, "flows": {"main": {"steps": [{"return": 1}]}}}"#;
-    let folder = Folder::new().with("odd.json", odd);
+    let with_unknown_field = r#"{"banana": 1, "flows": {"main": {"steps": [{"return": 1}]}}}"#;
+    let folder = Folder::new().with("odd.json", with_unknown_field);
     let store = MemoryStore::default();
-    let context = json!({"workflow_id": "stored", "definition": odd});
+    let context = json!({"workflow_id": "stored", "definition": with_unknown_field});
     let stored = NewBreadcrumb::new(WORKFLOW_DEFINITION).context(context);
     let id = store.create(stored).await.unwrap().id;
     let manager = manager(&folder, &["."]).store(Arc::new(store));
@@ -402,8 +402,8 @@ async fn a_reference_cannot_start_another_flow_than_a_stored_definition_names() 
     }
     let error = manager.load(&format!("store:{id}#b")).await.err().unwrap();
 
-    let said = error.to_string();
-    assert!(said.contains("names the flow \"a\""), "{said}");
+    let message = error.to_string();
+    assert!(message.contains("names the flow \"a\""), "{message}");
 }
 
 #[tokio::test]

@@ -90,12 +90,12 @@ mod tests {
 
         for _ in 0..2_000 {
             let both = [(); 2].map(|()| supervisor.subscribe("one").unwrap());
-            let begun = Barrier::new(2);
+            let start = Barrier::new(2);
             thread::scope(|scope| {
                 for subscriber in both {
-                    let begun = &begun;
+                    let start = &start;
                     scope.spawn(move || {
-                        begun.wait();
+                        start.wait();
                         drop(subscriber);
                     });
                 }

@@ -59,11 +59,11 @@ async fn ask(store: &impl BreadcrumbStore, more: &Value) {
     });
     let fields = context.as_object_mut().unwrap();
     fields.extend(more.as_object().unwrap().clone());
-    let asked = NewBreadcrumb::new(human::REQUEST).tag(request_tag("t-1"));
-    store.create(asked.context(context)).await.unwrap();
+    let question = NewBreadcrumb::new(human::REQUEST).tag(request_tag("t-1"));
+    store.create(question.context(context)).await.unwrap();
 }
 
-async fn says(
+async fn answer_as(
     store: &dyn BreadcrumbStore,
     by: &str,
     approved: bool,
@@ -76,7 +76,10 @@ async fn one_of_two_different_answers_that_are_given_at_once_is_accepted() {
     let store = MemoryStore::default();
     ask(&store, &json!({})).await;
 
-    let both = tokio::join!(says(&store, "ann", true), says(&store, "bob", false));
+    let both = tokio::join!(
+        answer_as(&store, "ann", true),
+        answer_as(&store, "bob", false)
+    );
 
     let (accepted, refused) = match both {
         (Ok(accepted), Err(refused)) | (Err(refused), Ok(accepted)) => (accepted, refused),
@@ -99,7 +102,7 @@ async fn an_answer_with_arguments_that_the_rules_forbid_leaves_the_question_open
     }));
     let changed = store.create(changed).await.unwrap();
 
-    let approved = says(&store, "ann", true).await.unwrap();
+    let approved = answer_as(&store, "ann", true).await.unwrap();
 
     assert_ne!(approved.id, changed.id);
 }
@@ -110,7 +113,7 @@ async fn a_question_whose_time_is_over_takes_no_answer() {
     let end = Timestamp::from_micros(1);
     ask(&store, &json!({"expires_at": end})).await;
 
-    let error = says(&store, "ann", true).await.unwrap_err();
+    let error = answer_as(&store, "ann", true).await.unwrap_err();
 
     assert!(
         matches!(error, TurnAnswerError::Expired { at, .. } if at == end),
@@ -125,7 +128,7 @@ async fn an_answer_that_the_store_records_under_a_name_without_permission_is_an_
     let store = OneAuthor::default();
     ask(&store, &json!({})).await;
 
-    let error = says(&store, "ann", true).await.unwrap_err();
+    let error = answer_as(&store, "ann", true).await.unwrap_err();
 
     let TurnAnswerError::NotAllowed {
         person, allowed, ..
@@ -144,9 +147,9 @@ async fn an_equal_answer_is_accepted_if_the_store_records_another_author() {
     let store = OneAuthor::default();
     ask(&store, &json!({"of": []})).await;
 
-    let first = says(&store, "ann", true).await.unwrap();
-    let again = says(&store, "ann", true).await.unwrap();
-    let other = says(&store, "bob", true).await.unwrap_err();
+    let first = answer_as(&store, "ann", true).await.unwrap();
+    let again = answer_as(&store, "ann", true).await.unwrap();
+    let other = answer_as(&store, "bob", true).await.unwrap_err();
 
     assert_eq!(first.id, again.id);
     assert!(
@@ -159,11 +162,11 @@ async fn an_equal_answer_is_accepted_if_the_store_records_another_author() {
 async fn an_answer_that_another_user_changed_can_be_repeated() {
     let store = MemoryStore::default();
     ask(&store, &json!({})).await;
-    let first = says(&store, "ann", true).await.unwrap();
+    let first = answer_as(&store, "ann", true).await.unwrap();
     let patch = crate::model::Patch::new().title("changed");
     store.update(first.id, 1, patch).await.unwrap();
 
-    let again = says(&store, "ann", true).await.unwrap();
+    let again = answer_as(&store, "ann", true).await.unwrap();
 
     assert_ne!(again.id, first.id);
 }
@@ -176,7 +179,7 @@ async fn an_answer_after_the_end_of_the_time_does_not_close_a_question() {
     let late = human::response("t-1", "bob", json!({"approved": false, "digest": "d"}));
     store.create(late).await.unwrap();
 
-    let error = says(&store, "ann", true).await.unwrap_err();
+    let error = answer_as(&store, "ann", true).await.unwrap_err();
 
     assert!(
         matches!(error, TurnAnswerError::Expired { .. }),
@@ -190,7 +193,7 @@ async fn an_equal_copy_of_a_question_with_an_earlier_end_does_not_close_the_ques
     ask(&store, &json!({"expires_at": "2200-01-01T00:00:00Z"})).await;
     ask(&store, &json!({"expires_at": "1970-01-01T00:00:00Z"})).await;
 
-    says(&store, "ann", true).await.unwrap();
+    answer_as(&store, "ann", true).await.unwrap();
 }
 
 #[tokio::test]
@@ -198,10 +201,10 @@ async fn a_ticket_that_a_copy_with_other_arguments_has_takes_no_answer() {
     let store = MemoryStore::default();
     ask(&store, &json!({"expires_at": "2200-01-01T00:00:00Z"})).await;
     ask(&store, &json!({"expires_at": "2200-01-02T00:00:00Z"})).await;
-    let repeated = says(&store, "ann", true).await;
+    let repeated = answer_as(&store, "ann", true).await;
     ask(&store, &json!({"arguments": {"amount": 6}})).await;
 
-    let different = says(&store, "ann", true).await.unwrap_err();
+    let different = answer_as(&store, "ann", true).await.unwrap_err();
 
     assert!(repeated.is_ok(), "{repeated:?}");
     assert!(
@@ -214,11 +217,11 @@ async fn a_ticket_that_a_copy_with_other_arguments_has_takes_no_answer() {
 async fn a_question_that_was_changed_takes_no_answer() {
     let store = MemoryStore::default();
     ask(&store, &json!({})).await;
-    let asked = store.latest(human::REQUEST).await.unwrap().unwrap();
+    let question = store.latest(human::REQUEST).await.unwrap().unwrap();
     let patch = crate::model::Patch::new().title("Another question");
-    store.update(asked.id, 1, patch).await.unwrap();
+    store.update(question.id, 1, patch).await.unwrap();
 
-    let error = says(&store, "ann", true).await.unwrap_err();
+    let error = answer_as(&store, "ann", true).await.unwrap_err();
 
     assert!(
         matches!(error, TurnAnswerError::Unknown { .. }),
