@@ -115,7 +115,7 @@ pub(super) async fn wait(
 /// Maximum duration of each store read that a wait for a run makes after its timeout.
 const LAST_READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the result of a store read, or `None` if the read takes longer than `most`.
+/// Returns the result of a store read, or `None` if the read takes longer than `limit`.
 async fn read_within<T>(
     limit: Duration,
     read: impl Future<Output = Result<Option<T>, ClientError>>,

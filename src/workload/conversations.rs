@@ -336,7 +336,7 @@ fn model_call_id(answer: Option<&ChatMessage>, id: &str) -> String {
     }
 }
 
-/// Removes the oldest messages of an agent until the rest has at most `most` bytes. The results of a removed call are
+/// Removes the oldest messages of an agent until the rest has at most `limit` bytes. The results of a removed call are
 /// removed too.
 fn truncate(messages: &mut Vec<ChatMessage>, limit: usize) {
     let mut size: usize = messages.iter().map(json_bytes).sum();

@@ -342,7 +342,7 @@ impl Session {
         Ok(deleted)
     }
 
-    /// Returns a run and the runs that its breadcrumbs triggered, each after its parent, and at most `most` runs.
+    /// Returns a run and the runs that its breadcrumbs triggered, each after its parent, and at most `limit` runs.
     async fn with_children(
         &self,
         first: &RunRef,
