@@ -394,7 +394,7 @@ fn tools(workflow: &Workflow, registered: &ToolRegistry) -> Result<ToolRegistry,
                 source: Box::new(source),
             })?;
     }
-    Ok(tools.elsewhere(false))
+    Ok(tools.with_remote_tools(false))
 }
 
 fn models(

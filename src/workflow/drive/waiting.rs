@@ -97,7 +97,7 @@ impl Wait {
             Some(cause) => Answer::error("withheld", cause.to_string()),
             None => {
                 let pending = self.pending(task);
-                pending.map_or_else(tool::withheld, Pending::withheld)
+                pending.map_or_else(tool::withheld, Pending::withheld_answer)
             }
         }
     }
