@@ -17,7 +17,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Creates a budget of `steps` and output `bytes` for an application of hints, at most [`MAX_STEPS`] and [`MAX_OUTPUT_BYTES`].
-    pub(crate) fn of(steps: usize, bytes: usize) -> Self {
+    pub(crate) fn new(steps: usize, bytes: usize) -> Self {
         Self {
             steps: steps.min(MAX_STEPS),
             bytes: bytes.min(MAX_OUTPUT_BYTES),
@@ -26,7 +26,7 @@ impl Budget {
     }
 
     /// Returns the remaining steps and output bytes of the budget.
-    pub(crate) fn left(&self) -> (usize, usize) {
+    pub(crate) fn remaining(&self) -> (usize, usize) {
         (self.steps, self.bytes)
     }
 
@@ -50,11 +50,11 @@ impl Budget {
     /// Copies a JSON value of limited depth to the result of hints, and subtracts its steps and bytes from the budget.
     pub(super) fn copy(&mut self, value: &Value) -> Result<Value, HintsReason> {
         self.step(1)?;
-        self.make(2)?;
+        self.take_bytes(2)?;
         Ok(match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
             Value::String(text) => {
-                self.make(text.len())?;
+                self.take_bytes(text.len())?;
                 value.clone()
             }
             Value::Array(items) => items
@@ -63,7 +63,7 @@ impl Budget {
                 .collect::<Result<_, _>>()?,
             Value::Object(fields) => {
                 let fields = fields.iter().map(|(name, field)| {
-                    self.make(name.len())?;
+                    self.take_bytes(name.len())?;
                     Ok((name.clone(), self.copy(field)?))
                 });
                 Value::Object(fields.collect::<Result<_, _>>()?)
@@ -71,7 +71,7 @@ impl Budget {
         })
     }
 
-    fn make(&mut self, bytes: usize) -> Result<(), HintsReason> {
+    fn take_bytes(&mut self, bytes: usize) -> Result<(), HintsReason> {
         self.bytes = self.bytes.checked_sub(bytes).ok_or(HintsReason::TooLarge)?;
         Ok(())
     }
@@ -92,7 +92,7 @@ impl<'b> Text<'b> {
     }
 
     pub(super) fn push(&mut self, text: &str) -> Result<(), HintsReason> {
-        self.budget.make(text.len())?;
+        self.budget.take_bytes(text.len())?;
         self.written.extend_from_slice(text.as_bytes());
         Ok(())
     }
@@ -123,8 +123,8 @@ impl<'b> Text<'b> {
 
 impl io::Write for Text<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let made = self.budget.make(bytes.len());
-        made.map_err(|_| io::ErrorKind::StorageFull)?;
+        let result = self.budget.take_bytes(bytes.len());
+        result.map_err(|_| io::ErrorKind::StorageFull)?;
         self.written.extend_from_slice(bytes);
         Ok(bytes.len())
     }

@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::error::HintsReason;
-use super::kept::Kept;
+use super::filtered::Filtered;
 use crate::model::PatternStep;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// Number of comparisons that cost one step of the hint budget. The filter compares the path steps of `include` and `exclude` with each
 /// node.
-const PATTERNS_A_STEP: usize = 8;
+const COMPARISONS_PER_STEP: usize = 8;
 
 /// The compiled paths of `include` and `exclude` in hints.
 #[derive(Debug, Default)]
@@ -35,20 +35,25 @@ impl Filter {
         &self,
         context: &'c Value,
         budget: &mut Budget,
-    ) -> Result<Kept<'c>, HintsReason> {
-        let live = self.patterns.iter().enumerate();
+    ) -> Result<Filtered<'c>, HintsReason> {
+        let progress = self.patterns.iter().enumerate();
         let mut walk = Walk {
             filter: self,
-            live: live.map(|(pattern, _)| Live { pattern, at: 1 }).collect(),
+            progress: progress
+                .map(|(pattern, _)| PatternProgress {
+                    pattern,
+                    next_steps: 1,
+                })
+                .collect(),
             budget,
         };
-        let all = 0..walk.live.len();
-        let kept = walk.inside(context, &all, self.includes == 0)?;
-        Ok(kept.unwrap_or_else(|| match context {
-            Value::Object(_) => Kept::Object(BTreeMap::new()),
-            Value::Array(_) => Kept::List(Vec::new()),
+        let all = 0..walk.progress.len();
+        let filtered = walk.filter_node(context, &all, self.includes == 0)?;
+        Ok(filtered.unwrap_or_else(|| match context {
+            Value::Object(_) => Filtered::Object(BTreeMap::new()),
+            Value::Array(_) => Filtered::List(Vec::new()),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                Kept::All(&Value::Null)
+                Filtered::All(&Value::Null)
             }
         }))
     }
@@ -56,148 +61,165 @@ impl Filter {
 
 /// Progress of an `include` or `exclude` path at a node of the context.
 #[derive(Clone, Copy)]
-struct Live {
+struct PatternProgress {
     pattern: usize,
     /// Bit set of the possible next steps of the path. A name at any depth causes several, because it can be matched at this node or below.
-    at: u32,
+    next_steps: u32,
 }
 
 /// The step from a node of the context to a child: a field or an item.
 #[derive(Clone, Copy)]
-enum Way<'c> {
+enum ChildStep<'c> {
     Field(&'c str),
-    Item { index: usize, of: usize },
+    Item { index: usize, len: usize },
 }
 
 struct Walk<'f> {
     filter: &'f Filter,
     /// Progress of the `include` and `exclude` paths, as a stack. The bottom of the stack is for the root, and the top is for the current
     /// node.
-    live: Vec<Live>,
+    progress: Vec<PatternProgress>,
     budget: &'f mut Budget,
 }
 
 impl Walk<'_> {
     /// Returns the part of a child node that the filter does not remove. `included` is `true` if its parent is at or below an included
     /// path.
-    fn node<'c>(
+    fn filter_child<'c>(
         &mut self,
         value: &'c Value,
-        way: Way<'_>,
-        above: &Range<usize>,
+        child: ChildStep<'_>,
+        parent_progress: &Range<usize>,
         mut included: bool,
-    ) -> Result<Option<Kept<'c>>, HintsReason> {
-        let live = self.live.get(above.clone()).unwrap_or_default();
-        let followed: u32 = live.iter().map(|live| live.at.count_ones()).sum();
-        self.budget.step(1 + followed as usize / PATTERNS_A_STEP)?;
-        let start = self.live.len();
-        for index in above.clone() {
-            let Some(Live { pattern, at }) = self.live.get(index).copied() else {
+    ) -> Result<Option<Filtered<'c>>, HintsReason> {
+        let progress = self
+            .progress
+            .get(parent_progress.clone())
+            .unwrap_or_default();
+        let possible_steps: u32 = progress
+            .iter()
+            .map(|progress| progress.next_steps.count_ones())
+            .sum();
+        self.budget
+            .step(1 + possible_steps as usize / COMPARISONS_PER_STEP)?;
+        let start = self.progress.len();
+        for index in parent_progress.clone() {
+            let Some(PatternProgress {
+                pattern,
+                next_steps,
+            }) = self.progress.get(index).copied()
+            else {
                 continue;
             };
             let excludes = pattern >= self.filter.includes;
             if included && !excludes {
                 continue;
             }
-            let (at, complete) = match self.filter.patterns.get(pattern) {
-                Some(steps) => follow(steps, at, way),
+            let (next_steps, complete) = match self.filter.patterns.get(pattern) {
+                Some(steps) => advance(steps, next_steps, child),
                 None => continue,
             };
             if complete {
                 // The walk below an included node no longer needs the includes, which come first in the stack.
-                self.live.truncate(start);
+                self.progress.truncate(start);
                 if excludes {
                     return Ok(None);
                 }
                 included = true;
-            } else if at != 0 {
-                self.live.push(Live { pattern, at });
+            } else if next_steps != 0 {
+                self.progress.push(PatternProgress {
+                    pattern,
+                    next_steps,
+                });
             }
         }
-        let kept = self.inside(value, &(start..self.live.len()), included);
-        self.live.truncate(start);
-        kept
+        let filtered = self.filter_node(value, &(start..self.progress.len()), included);
+        self.progress.truncate(start);
+        filtered
     }
 
     /// Returns the part of a node that the filter does not remove, from the remaining parts of its children.
-    fn inside<'c>(
+    fn filter_node<'c>(
         &mut self,
         value: &'c Value,
-        live: &Range<usize>,
+        progress: &Range<usize>,
         included: bool,
-    ) -> Result<Option<Kept<'c>>, HintsReason> {
-        if live.is_empty() {
-            return Ok(included.then_some(Kept::All(value)));
+    ) -> Result<Option<Filtered<'c>>, HintsReason> {
+        if progress.is_empty() {
+            return Ok(included.then_some(Filtered::All(value)));
         }
-        let kept = match value {
-            Value::Array(items) => self.items(items, live, included)?,
-            Value::Object(fields) => self.fields(fields, live, included)?,
+        let filtered = match value {
+            Value::Array(items) => self.items(items, progress, included)?,
+            Value::Object(fields) => self.fields(fields, progress, included)?,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                return Ok(included.then_some(Kept::All(value)));
+                return Ok(included.then_some(Filtered::All(value)));
             }
         };
-        let kept = kept.unwrap_or(Kept::All(value));
+        let filtered = filtered.unwrap_or(Filtered::All(value));
         // A parent that is not included remains only if one of its children does.
-        Ok((included || !kept.is_empty()).then_some(kept))
+        Ok((included || !filtered.is_empty()).then_some(filtered))
     }
 
     /// Filters the items of a list. Returns `None` if the filter removes nothing, otherwise the remaining part.
     fn items<'c>(
         &mut self,
         items: &'c [Value],
-        live: &Range<usize>,
+        progress: &Range<usize>,
         included: bool,
-    ) -> Result<Option<Kept<'c>>, HintsReason> {
+    ) -> Result<Option<Filtered<'c>>, HintsReason> {
         // The list is created at the first item that changes.
-        let mut left: Option<Vec<Kept<'c>>> = None;
+        let mut remaining: Option<Vec<Filtered<'c>>> = None;
         for (index, item) in items.iter().enumerate() {
-            let of = items.len();
-            let kept = self.node(item, Way::Item { index, of }, live, included)?;
-            if left.is_none() && matches!(kept, Some(Kept::All(_))) {
+            let len = items.len();
+            let filtered =
+                self.filter_child(item, ChildStep::Item { index, len }, progress, included)?;
+            if remaining.is_none() && matches!(filtered, Some(Filtered::All(_))) {
                 continue;
             }
-            left.get_or_insert_with(|| items.iter().take(index).map(Kept::All).collect())
-                .extend(kept);
+            remaining
+                .get_or_insert_with(|| items.iter().take(index).map(Filtered::All).collect())
+                .extend(filtered);
         }
-        Ok(left.map(Kept::List))
+        Ok(remaining.map(Filtered::List))
     }
 
     /// Filters the fields of an object. Returns `None` if the filter removes nothing, otherwise the remaining part.
     fn fields<'c>(
         &mut self,
         fields: &'c Map<String, Value>,
-        live: &Range<usize>,
+        progress: &Range<usize>,
         included: bool,
-    ) -> Result<Option<Kept<'c>>, HintsReason> {
-        let all = |(name, field): (&'c String, &'c Value)| (name.as_str(), Kept::All(field));
-        let mut left: Option<BTreeMap<&'c str, Kept<'c>>> = None;
+    ) -> Result<Option<Filtered<'c>>, HintsReason> {
+        let all = |(name, field): (&'c String, &'c Value)| (name.as_str(), Filtered::All(field));
+        let mut remaining: Option<BTreeMap<&'c str, Filtered<'c>>> = None;
         for (index, (name, field)) in fields.iter().enumerate() {
-            let kept = self.node(field, Way::Field(name), live, included)?;
-            if left.is_none() && matches!(kept, Some(Kept::All(_))) {
+            let filtered = self.filter_child(field, ChildStep::Field(name), progress, included)?;
+            if remaining.is_none() && matches!(filtered, Some(Filtered::All(_))) {
                 continue;
             }
-            left.get_or_insert_with(|| fields.iter().take(index).map(all).collect())
-                .extend(kept.map(|kept| (name.as_str(), kept)));
+            remaining
+                .get_or_insert_with(|| fields.iter().take(index).map(all).collect())
+                .extend(filtered.map(|filtered| (name.as_str(), filtered)));
         }
-        Ok(left.map(Kept::Object))
+        Ok(remaining.map(Filtered::Object))
     }
 }
 
 /// Returns the possible next steps of an `include` or `exclude` path at a child node. The second value is `true` if the path ends at the
 /// child node.
-fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
-    let (mut next, mut rest) = (0_u32, at);
-    while rest != 0 {
-        let bit = rest & rest.wrapping_neg();
-        rest &= !bit;
+fn advance(steps: &[PatternStep], next_steps: u32, child: ChildStep<'_>) -> (u32, bool) {
+    let (mut next, mut unchecked) = (0_u32, next_steps);
+    while unchecked != 0 {
+        let bit = unchecked & unchecked.wrapping_neg();
+        unchecked &= !bit;
         let Some(step) = steps.get(bit.trailing_zeros() as usize) else {
             continue;
         };
-        let (stays, goes_on) = passes(step, way);
-        if stays {
+        let (matches_below, matches) = matches_child(step, child);
+        if matches_below {
             next |= bit;
         }
-        if goes_on {
+        if matches {
             if bit.trailing_zeros() as usize + 1 == steps.len() {
                 return (next, true);
             }
@@ -209,21 +231,21 @@ fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
 
 /// Tests if a path step matches a child node. The first value is `true` if the step can still match below the child node, and the second
 /// value is `true` if the step matches the child node itself.
-fn passes(step: &PatternStep, way: Way<'_>) -> (bool, bool) {
-    match (step, way) {
-        (PatternStep::Name(name), Way::Field(field)) => (false, name == field),
-        (PatternStep::Anywhere(name), Way::Field(field)) => (true, name == field),
+fn matches_child(step: &PatternStep, child: ChildStep<'_>) -> (bool, bool) {
+    match (step, child) {
+        (PatternStep::Name(name), ChildStep::Field(field)) => (false, name == field),
+        (PatternStep::Anywhere(name), ChildStep::Field(field)) => (true, name == field),
         // A name applies to each item of a list.
-        (PatternStep::Name(_) | PatternStep::Anywhere(_), Way::Item { .. }) => (true, false),
-        (PatternStep::Index(_), Way::Field(_)) => (false, false),
-        (PatternStep::Index(wanted), Way::Item { index, of }) => {
-            let distance = usize::try_from(wanted.unsigned_abs()).ok();
-            let wanted = match *wanted < 0 {
-                true => distance.and_then(|distance| of.checked_sub(distance)),
+        (PatternStep::Name(_) | PatternStep::Anywhere(_), ChildStep::Item { .. }) => (true, false),
+        (PatternStep::Index(_), ChildStep::Field(_)) => (false, false),
+        (PatternStep::Index(expected), ChildStep::Item { index, len }) => {
+            let distance = usize::try_from(expected.unsigned_abs()).ok();
+            let expected = match *expected < 0 {
+                true => distance.and_then(|distance| len.checked_sub(distance)),
                 false => distance,
             };
-            (false, wanted == Some(index))
+            (false, expected == Some(index))
         }
-        (PatternStep::Each, Way::Field(_) | Way::Item { .. }) => (false, true),
+        (PatternStep::Each, ChildStep::Field(_) | ChildStep::Item { .. }) => (false, true),
     }
 }

@@ -78,8 +78,8 @@ mod budget;
 mod error;
 mod extract;
 mod filter;
+mod filtered;
 mod format;
-mod kept;
 mod read;
 #[cfg(feature = "templates")]
 mod template;
@@ -92,7 +92,7 @@ pub use error::{HintsError, HintsFailure, HintsProblem, HintsReason};
 use crate::model::Json;
 pub(crate) use budget::Budget;
 use filter::Filter;
-use kept::Kept;
+use filtered::Filtered;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ pub struct Hints(Option<Arc<Program>>);
 #[derive(Debug)]
 struct Program {
     /// Field of the hints that the error of a failed filter reports: `include` or `exclude`.
-    first: &'static str,
+    filter_field: &'static str,
     filter: Option<Filter>,
     mode: Mode,
     transforms: Vec<(String, Transform)>,
@@ -213,7 +213,7 @@ impl Hints {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub fn apply(&self, context: &Json) -> Result<Json, HintsFailure> {
-        self.apply_within(context, &mut Budget::of(MAX_STEPS, MAX_OUTPUT_BYTES))
+        self.apply_within(context, &mut Budget::new(MAX_STEPS, MAX_OUTPUT_BYTES))
     }
 
     /// Applies the hints like [`apply`](Self::apply), within the remaining steps and bytes of a budget.
@@ -238,69 +238,71 @@ impl Program {
             let rule = rule.to_owned();
             move |reason| HintsFailure { rule, reason }
         };
-        let first = match &self.filter {
-            Some(_) => self.first,
+        let first_rule = match &self.filter {
+            Some(_) => self.filter_field,
             None => "transform",
         };
         // The size is `usize::MAX` for a context that cannot be read or nests too deep. The code below recurses into the context.
         if context.size() == usize::MAX {
-            return Err(failed(first)(HintsReason::Unreadable));
+            return Err(failed(first_rule)(HintsReason::Unreadable));
         }
-        let kept = match &self.filter {
-            Some(filter) => filter.apply(context, budget).map_err(failed(first))?,
-            None => Kept::All(context),
+        let filtered = match &self.filter {
+            Some(filter) => filter.apply(context, budget).map_err(failed(first_rule))?,
+            None => Filtered::All(context),
         };
         if self.transforms.is_empty() {
-            return match kept {
-                Kept::All(_) => as_read(context, &kept).map_err(failed(first)),
-                Kept::List(_) | Kept::Object(_) => kept.to_json().map_err(failed(first)),
+            return match filtered {
+                Filtered::All(_) => filtered_json(context, &filtered).map_err(failed(first_rule)),
+                Filtered::List(_) | Filtered::Object(_) => {
+                    filtered.to_json().map_err(failed(first_rule))
+                }
             };
         }
-        let filtered = match kept {
-            Kept::All(value) => Cow::Borrowed(value),
-            Kept::List(_) | Kept::Object(_) => Cow::Owned(kept.to_value()),
+        let filtered = match filtered {
+            Filtered::All(value) => Cow::Borrowed(value),
+            Filtered::List(_) | Filtered::Object(_) => Cow::Owned(filtered.to_value()),
         };
-        let mut made = Map::new();
+        let mut computed = Map::new();
         for (name, transform) in &self.transforms {
             let value = transform.apply(&filtered, budget);
-            let value = value.map_err(|reason| failed(&read::place(name))(reason))?;
-            made.insert(name.clone(), value);
+            let value = value.map_err(|reason| failed(&read::rule_path(name))(reason))?;
+            computed.insert(name.clone(), value);
         }
-        let made = sized(Value::Object(made)).map_err(failed("transform"))?;
+        let computed = check_size(Value::Object(computed)).map_err(failed("transform"))?;
         match self.mode {
-            Mode::Replace => Ok(made),
-            Mode::Merge => merge(&filtered, &made).map_err(failed("mode")),
+            Mode::Replace => Ok(computed),
+            Mode::Merge => merge(&filtered, &computed).map_err(failed("mode")),
         }
     }
 }
 
 /// Returns the result of the filter as JSON. If the filter removed nothing, the result is the context in canonical form, because the
 /// context's text can contain values of duplicate keys that the filter did not see.
-fn as_read(context: &Json, kept: &Kept<'_>) -> Result<Json, HintsReason> {
-    match kept {
-        Kept::All(value) if std::ptr::eq::<Value>(*value, &raw const **context) => {
+fn filtered_json(context: &Json, filtered: &Filtered<'_>) -> Result<Json, HintsReason> {
+    match filtered {
+        Filtered::All(value) if std::ptr::eq::<Value>(*value, &raw const **context) => {
             let canonical = context.canonical(usize::MAX);
             canonical.map_err(|_| HintsReason::Unreadable)
         }
-        Kept::All(_) | Kept::List(_) | Kept::Object(_) => kept.to_json(),
+        Filtered::All(_) | Filtered::List(_) | Filtered::Object(_) => filtered.to_json(),
     }
 }
 
-fn merge(filtered: &Value, made: &Value) -> Result<Json, HintsReason> {
-    let (Value::Object(filtered), Value::Object(made)) = (filtered, made) else {
+fn merge(filtered: &Value, computed: &Value) -> Result<Json, HintsReason> {
+    let (Value::Object(filtered), Value::Object(computed)) = (filtered, computed) else {
         return Err(HintsReason::NotAnObject);
     };
-    let fields = filtered.iter().chain(made);
-    let fields = fields.map(|(name, field)| (name.as_str(), Kept::All(field)));
-    Kept::Object(fields.collect()).to_json()
+    let fields = filtered.iter().chain(computed);
+    let fields = fields.map(|(name, field)| (name.as_str(), Filtered::All(field)));
+    Filtered::Object(fields.collect()).to_json()
 }
 
 /// Checks the size and the depth of the values that the rules of hints computed.
-fn sized(value: Value) -> Result<Json, HintsReason> {
-    let made = Json::from(value);
-    match made.size() {
+fn check_size(value: Value) -> Result<Json, HintsReason> {
+    let computed = Json::from(value);
+    match computed.size() {
         usize::MAX => Err(HintsReason::TooDeep),
         size if size > MAX_OUTPUT_BYTES => Err(HintsReason::TooLarge),
-        _ => Ok(made),
+        _ => Ok(computed),
     }
 }

@@ -14,26 +14,26 @@ const FIELDS: &[&str] = &["include", "exclude", "mode", "transform"];
 const MODES: &[&str] = &["replace", "merge"];
 const TYPES: &[&str] = &["template", "extract", "format", "literal"];
 /// Maximum number of bytes of a name or a value in an error message about hints.
-const SHOWN: usize = 64;
+const EXCERPT_BYTES: usize = 64;
 
 /// Compiles hints from JSON. Returns `None` if they change nothing.
 pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
-    let whole = |problem| HintsError::new("llm_hints", problem);
+    let hints_error = |problem| HintsError::new("llm_hints", problem);
     match size_within(hints, MAX_DEPTH) {
         Ok(_) => {}
-        Err(Unfit::TooDeep(_)) => return Err(whole(HintsProblem::TooDeep)),
-        Err(Unfit::ReservedKey) => return Err(whole(HintsProblem::ReservedKey)),
+        Err(Unfit::TooDeep(_)) => return Err(hints_error(HintsProblem::TooDeep)),
+        Err(Unfit::ReservedKey) => return Err(hints_error(HintsProblem::ReservedKey)),
     }
-    if serde_json::to_writer(Room(MAX_HINTS_BYTES), hints).is_err() {
+    if serde_json::to_writer(SizeLimitWriter(MAX_HINTS_BYTES), hints).is_err() {
         let limit = MAX_HINTS_BYTES;
-        return Err(whole(HintsProblem::TooLarge { limit }));
+        return Err(hints_error(HintsProblem::TooLarge { limit }));
     }
     let fields = match hints {
         Value::Null => return Ok(None),
         Value::Object(fields) => fields,
-        other => return Err(whole(shape("an object", other))),
+        other => return Err(hints_error(shape("an object", other))),
     };
-    known(fields, FIELDS, "")?;
+    check_known_fields(fields, FIELDS, "")?;
     let include = patterns(fields, "include")?;
     if include.as_ref().is_some_and(Vec::is_empty) {
         return Err(HintsError::new("include", HintsProblem::EmptyInclude));
@@ -42,7 +42,7 @@ pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
     let exclude = patterns(fields, "exclude")?.unwrap_or_default();
     let filters = filters || !exclude.is_empty();
     let program = Program {
-        first: if include.is_some() {
+        filter_field: if include.is_some() {
             "include"
         } else {
             "exclude"
@@ -56,10 +56,10 @@ pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
 }
 
 /// Rejects an unknown field of the hints or of a rule. A field that is null counts as absent.
-fn known(
+fn check_known_fields(
     fields: &Map<String, Value>,
     known: &'static [&'static str],
-    place: &str,
+    rule_path: &str,
 ) -> Result<(), HintsError> {
     let is_unknown =
         |(name, value): &(&String, &Value)| !value.is_null() && !known.contains(&name.as_str());
@@ -67,7 +67,7 @@ fn known(
         None => Ok(()),
         Some((name, _)) => {
             let nearest = nearest(name, known.iter().copied());
-            let field = format!("{place}{}", excerpt(name, SHOWN));
+            let field = format!("{rule_path}{}", excerpt(name, EXCERPT_BYTES));
             Err(HintsError::new(
                 field,
                 HintsProblem::UnknownField { nearest, known },
@@ -87,29 +87,29 @@ fn patterns(
     };
     HintsProblem::too_many(texts.len(), MAX_PATHS)
         .map_err(|problem| HintsError::new(field, problem))?;
-    let read = texts.iter().enumerate().map(|(at, text)| {
-        let wrong = |problem| HintsError::new(format!("{field}[{at}]"), problem);
+    let parsed = texts.iter().enumerate().map(|(at, text)| {
+        let error = |problem| HintsError::new(format!("{field}[{at}]"), problem);
         let Value::String(text) = text else {
-            return Err(wrong(shape("a path", text)));
+            return Err(error(shape("a path", text)));
         };
         pattern(text).map_err(|reason| {
-            let path = excerpt(text, SHOWN).into_owned();
-            wrong(HintsProblem::Pattern { path, reason })
+            let path = excerpt(text, EXCERPT_BYTES).into_owned();
+            error(HintsProblem::Pattern { path, reason })
         })
     });
-    read.collect::<Result<_, _>>().map(Some)
+    parsed.collect::<Result<_, _>>().map(Some)
 }
 
 fn mode(fields: &Map<String, Value>) -> Result<Mode, HintsError> {
-    let wrong = |problem| Err(HintsError::new("mode", problem));
+    let error = |problem| Err(HintsError::new("mode", problem));
     match fields.get("mode") {
         None | Some(Value::Null) => Ok(Mode::Replace),
         Some(Value::String(mode)) => match mode.as_str() {
             "replace" => Ok(Mode::Replace),
             "merge" => Ok(Mode::Merge),
-            other => wrong(unknown(other, MODES)),
+            other => error(unknown(other, MODES)),
         },
-        Some(other) => wrong(shape("\"replace\" or \"merge\"", other)),
+        Some(other) => error(shape("\"replace\" or \"merge\"", other)),
     }
 }
 
@@ -124,62 +124,62 @@ fn transforms(fields: &Map<String, Value>) -> Result<Vec<(String, Transform)>, H
     };
     HintsProblem::too_many(rules.len(), MAX_TRANSFORMS)
         .map_err(|problem| HintsError::new("transform", problem))?;
-    let read = rules.iter().map(|(name, rule)| {
-        let reader = Rule {
-            place: place(name),
+    let parsed = rules.iter().map(|(name, rule)| {
+        let reader = RuleReader {
+            rule_path: rule_path(name),
             rule,
         };
         Ok((name.clone(), reader.transform()?))
     });
-    read.collect()
+    parsed.collect()
 }
 
 /// Returns the path of a `transform` rule in the hints, for errors.
-pub(super) fn place(name: &str) -> String {
-    format!("transform.{}", excerpt(name, SHOWN))
+pub(super) fn rule_path(name: &str) -> String {
+    format!("transform.{}", excerpt(name, EXCERPT_BYTES))
 }
 
-struct Rule<'h> {
-    place: String,
+struct RuleReader<'h> {
+    rule_path: String,
     rule: &'h Value,
 }
 
-impl Rule<'_> {
+impl RuleReader<'_> {
     fn transform(&self) -> Result<Transform, HintsError> {
         let Value::Object(fields) = self.rule else {
             let problem = shape("a rule with a type", self.rule);
-            return Err(HintsError::new(self.place.clone(), problem));
+            return Err(HintsError::new(self.rule_path.clone(), problem));
         };
         let expected = "\"template\", \"extract\", \"format\" or \"literal\"";
         match self.text(fields, "type", expected)? {
             "template" => {
-                self.only(fields, &["type", "template"])?;
+                self.check_fields(fields, &["type", "template"])?;
                 let text = self.text(fields, "template", "a Handlebars template")?;
-                template(text).map_err(|problem| self.wrong("template", problem))
+                template(text).map_err(|problem| self.error("template", problem))
             }
             "extract" => {
-                self.only(fields, &["type", "value"])?;
+                self.check_fields(fields, &["type", "value"])?;
                 let path = self.text(fields, "value", "a JSONPath such as \"$.items[*].name\"")?;
                 let path = Path::parse(path).map_err(HintsProblem::Path);
                 path.map(Transform::Extract)
-                    .map_err(|problem| self.wrong("value", problem))
+                    .map_err(|problem| self.error("value", problem))
             }
             "format" => {
-                self.only(fields, &["type", "format"])?;
+                self.check_fields(fields, &["type", "format"])?;
                 let text = self.text(fields, "format", "a string such as \"{name}: {content}\"")?;
                 let format = Format::parse(text).map(Transform::Format);
-                format.map_err(|problem| self.wrong("format", problem))
+                format.map_err(|problem| self.error("format", problem))
             }
             "literal" => {
-                self.only(fields, &["type", "literal"])?;
+                self.check_fields(fields, &["type", "literal"])?;
                 let expected = "any JSON, including null";
                 match fields.get("literal") {
                     Some(literal) => Ok(Transform::Literal(literal.clone())),
-                    None => Err(self.wrong("literal", HintsProblem::Missing { expected })),
+                    None => Err(self.error("literal", HintsProblem::Missing { expected })),
                 }
             }
-            "jq" => Err(self.wrong("type", HintsProblem::Jq)),
-            other => Err(self.wrong("type", unknown(other, TYPES))),
+            "jq" => Err(self.error("type", HintsProblem::Jq)),
+            other => Err(self.error("type", unknown(other, TYPES))),
         }
     }
 
@@ -191,27 +191,27 @@ impl Rule<'_> {
     ) -> Result<&'f str, HintsError> {
         match fields.get(field) {
             Some(Value::String(text)) => Ok(text),
-            None | Some(Value::Null) => Err(self.wrong(field, HintsProblem::Missing { expected })),
-            Some(other) => Err(self.wrong(field, shape(expected, other))),
+            None | Some(Value::Null) => Err(self.error(field, HintsProblem::Missing { expected })),
+            Some(other) => Err(self.error(field, shape(expected, other))),
         }
     }
 
-    fn only(
+    fn check_fields(
         &self,
         fields: &Map<String, Value>,
         names: &'static [&'static str],
     ) -> Result<(), HintsError> {
-        known(fields, names, &format!("{}.", self.place))
+        check_known_fields(fields, names, &format!("{}.", self.rule_path))
     }
 
-    fn wrong(&self, field: &str, problem: HintsProblem) -> HintsError {
-        HintsError::new(format!("{}.{field}", self.place), problem)
+    fn error(&self, field: &str, problem: HintsProblem) -> HintsError {
+        HintsError::new(format!("{}.{field}", self.rule_path), problem)
     }
 }
 
 fn unknown(value: &str, known: &'static [&'static str]) -> HintsProblem {
     HintsProblem::Unknown {
-        value: excerpt(value, SHOWN).into_owned(),
+        value: excerpt(value, EXCERPT_BYTES).into_owned(),
         nearest: nearest(value, known.iter().copied()),
         known,
     }
@@ -230,9 +230,9 @@ fn shape(expected: &'static str, found: &Value) -> HintsProblem {
 }
 
 /// Writer that discards its input, and fails after a maximum number of bytes.
-struct Room(usize);
+struct SizeLimitWriter(usize);
 
-impl io::Write for Room {
+impl io::Write for SizeLimitWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 = self
             .0

@@ -214,10 +214,10 @@ impl Shaper {
     }
 
     fn apply(&mut self, hints: &Hints, context: &Json) -> Result<Json, HintsFailure> {
-        let mut budget = Budget::of(self.left.0, self.left.1);
-        let (steps, bytes) = budget.left();
+        let mut budget = Budget::new(self.left.0, self.left.1);
+        let (steps, bytes) = budget.remaining();
         let shaped = hints.apply_within(context, &mut budget);
-        let (steps, bytes) = (steps - budget.left().0, bytes - budget.left().1);
+        let (steps, bytes) = (steps - budget.remaining().0, bytes - budget.remaining().1);
         self.left = (self.left.0 - steps, self.left.1 - bytes);
         self.since += EACH + steps;
         shaped

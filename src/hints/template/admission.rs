@@ -3,7 +3,7 @@
 //! The check reads tags like the parser, so it counts the blocks and parentheses that the parser enters. Syntax that the two can read
 //! differently is rejected: raw blocks, and quotes, brackets or braces inside brackets.
 
-use super::problem::wrong;
+use super::problem::template_error;
 use crate::hints::MAX_TEMPLATE_BYTES;
 use crate::hints::error::HintsProblem;
 
@@ -27,11 +27,11 @@ pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
         return Err(HintsProblem::TooLarge { limit });
     }
     if text.contains("{{{{") {
-        return Err(wrong(RAW));
+        return Err(template_error(RAW));
     }
     // The parser takes quadratic time: at each backslash, it reads all remaining ones.
     if text.contains(&"\\".repeat(MAX_BACKSLASHES + 1)) {
-        return Err(wrong(BACKSLASHES));
+        return Err(template_error(BACKSLASHES));
     }
     let (mut rest, mut blocks) = (text, Blocks::default());
     while let Some((before, tag)) = rest.split_once("{{") {
@@ -48,9 +48,9 @@ pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
 struct Blocks(Vec<usize>);
 
 impl Blocks {
-    fn deeper(&mut self, levels: usize) -> Result<(), HintsProblem> {
+    fn check_depth(&mut self, levels: usize) -> Result<(), HintsProblem> {
         match levels + self.0.iter().sum::<usize>() > MAX_BLOCKS {
-            true => Err(wrong(format!(
+            true => Err(template_error(format!(
                 "blocks nest more than {MAX_BLOCKS} levels deep, with a level for each else; flatten them"
             ))),
             false => Ok(()),
@@ -58,13 +58,13 @@ impl Blocks {
     }
 
     fn open(&mut self) -> Result<(), HintsProblem> {
-        self.deeper(1)?;
+        self.check_depth(1)?;
         self.0.push(1);
         Ok(())
     }
 
     fn branch(&mut self) -> Result<(), HintsProblem> {
-        self.deeper(1)?;
+        self.check_depth(1)?;
         self.0
             .last_mut()
             .into_iter()
@@ -86,56 +86,61 @@ fn after_tag<'t>(tag: &'t str, blocks: &mut Blocks) -> Result<&'t str, HintsProb
             Some(long) => long.split_once("--}}"),
             None => comment.split_once("}}"),
         };
-        return end.map(|(_, rest)| rest).ok_or_else(|| wrong(OPEN));
+        return end
+            .map(|(_, rest)| rest)
+            .ok_or_else(|| template_error(OPEN));
     }
-    let inside = tag.trim_start_matches(|c| is_blank(c) || c == '~');
-    let next = inside.chars().next();
+    let content = tag.trim_start_matches(|c| is_blank(c) || c == '~');
+    let next = content.chars().next();
     if let Some('#' | '^') = next {
-        let name = inside.get(1..).unwrap_or_default();
+        let name = content.get(1..).unwrap_or_default();
         let name = name.trim_start_matches(|c| is_blank(c) || c == '~');
         if name.starts_with(['*', '>']) {
-            return Err(wrong(PARTIAL));
+            return Err(template_error(PARTIAL));
         }
     }
     match next {
-        Some('*' | '>') => return Err(wrong(PARTIAL)),
+        Some('*' | '>') => return Err(template_error(PARTIAL)),
         Some('#') => blocks.open()?,
         Some('^') => blocks.branch()?,
         Some('/') => {
             blocks.0.pop();
         }
-        Some(_) | None if inside.starts_with("else") => blocks.branch()?,
+        Some(_) | None if content.starts_with("else") => blocks.branch()?,
         Some(_) | None => {}
     }
-    match inside.strip_prefix('{') {
-        Some(inside) => body(inside),
-        None => body(inside),
+    match content.strip_prefix('{') {
+        Some(content) => after_tag_content(content),
+        None => after_tag_content(content),
     }
 }
 
 /// Reads the content and the closing braces of a template tag that is not a comment, and returns the text after the tag.
-fn body(tag: &str) -> Result<&str, HintsProblem> {
+fn after_tag_content(tag: &str) -> Result<&str, HintsProblem> {
     let (mut rest, mut parentheses) = (tag.chars(), 0);
     loop {
-        match rest.next().ok_or_else(|| wrong(OPEN))? {
+        match rest.next().ok_or_else(|| template_error(OPEN))? {
             '}' if rest.as_str().starts_with('}') => {
                 return Ok(rest.as_str().trim_start_matches('}'));
             }
             // The inner end of a triple tag, as in `{{~{a}~}}`.
             '}' if rest.as_str().starts_with('~') => {}
-            '{' | '}' => return Err(wrong(BRACES)),
+            '{' | '}' => return Err(template_error(BRACES)),
             quote @ ('"' | '\'') => skip_string(&mut rest, quote)?,
             '[' => {
-                let (name, after) = rest.as_str().split_once(']').ok_or_else(|| wrong(OPEN))?;
+                let (name, after) = rest
+                    .as_str()
+                    .split_once(']')
+                    .ok_or_else(|| template_error(OPEN))?;
                 if name.contains(['"', '\'', '[', '{', '}', '(', ')']) {
-                    return Err(wrong(BRACKETS));
+                    return Err(template_error(BRACKETS));
                 }
                 rest = after.chars();
             }
             '(' => {
                 parentheses += 1;
                 if parentheses > MAX_PARENTHESES {
-                    return Err(wrong(format!(
+                    return Err(template_error(format!(
                         "parentheses nest more than {MAX_PARENTHESES} levels deep; flatten them"
                     )));
                 }
@@ -148,7 +153,7 @@ fn body(tag: &str) -> Result<&str, HintsProblem> {
 
 fn skip_string(rest: &mut std::str::Chars<'_>, quote: char) -> Result<(), HintsProblem> {
     loop {
-        match rest.next().ok_or_else(|| wrong(OPEN))? {
+        match rest.next().ok_or_else(|| template_error(OPEN))? {
             '\\' => drop(rest.next()),
             c if c == quote => return Ok(()),
             _ => {}

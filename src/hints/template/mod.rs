@@ -6,11 +6,11 @@
 
 mod admission;
 mod compile;
-mod place;
 mod problem;
 mod program;
 mod render;
-mod seen;
+mod scopes;
+mod value;
 
 use super::budget::{Budget, Text};
 use super::error::{HintsProblem, HintsReason};

@@ -5,12 +5,12 @@ use crate::hints::error::HintsProblem;
 use crate::model::nearest;
 
 /// Maximum number of bytes of a template or a parser message in an error message.
-pub(super) const SHOWN: usize = 160;
+pub(super) const EXCERPT_BYTES: usize = 160;
 
-pub(super) type Compiled<T> = Result<T, HintsProblem>;
+pub(super) type CompileResult<T> = Result<T, HintsProblem>;
 
 /// Creates the error of an invalid Handlebars template.
-pub(super) fn wrong(reason: impl Into<String>) -> HintsProblem {
+pub(super) fn template_error(reason: impl Into<String>) -> HintsProblem {
     HintsProblem::Template {
         reason: reason.into(),
     }
@@ -23,10 +23,10 @@ pub(super) fn unknown(
     known: &mut dyn Iterator<Item = &'static str>,
 ) -> HintsProblem {
     let known: Vec<&str> = known.collect();
-    let way_out = match nearest(name, known.iter().copied()) {
+    let suggestion = match nearest(name, known.iter().copied()) {
         Some(name) => format!("did you mean {name:?}?"),
         None => format!("expected one of {}", known.join(", ")),
     };
-    let name = excerpt(name, SHOWN);
-    wrong(format!("unknown {kind} {name:?}; {way_out}"))
+    let name = excerpt(name, EXCERPT_BYTES);
+    template_error(format!("unknown {kind} {name:?}; {suggestion}"))
 }

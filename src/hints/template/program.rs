@@ -17,7 +17,7 @@ pub(super) enum Node {
 pub(super) struct If {
     pub(super) test: Term,
     /// If `true`, the block's condition holds for the number 0 (`includeZero`).
-    pub(super) zero: bool,
+    pub(super) includes_zero: bool,
     pub(super) body: Vec<Node>,
     pub(super) otherwise: Vec<Node>,
 }
@@ -25,7 +25,7 @@ pub(super) struct If {
 /// Template block of `each` or `with`, which opens a scope for its body.
 #[derive(Debug)]
 pub(super) struct Block {
-    pub(super) of: Term,
+    pub(super) value: Term,
     pub(super) body: Vec<Node>,
     pub(super) otherwise: Vec<Node>,
 }
@@ -34,13 +34,16 @@ pub(super) struct Block {
 #[derive(Debug)]
 pub(super) enum Term {
     Literal(Value),
-    Path { from: From, steps: Vec<String> },
+    Path {
+        start: PathStart,
+        steps: Vec<String>,
+    },
     Call(Call, Vec<Self>),
 }
 
 /// Start of a path in a template. Scopes are counted from the innermost, which is 0.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum From {
+pub(super) enum PathStart {
     /// The root object of the template, whose field `context` is the filtered context.
     Root,
     /// The value of an open scope, such as the item of `each`.
@@ -99,7 +102,7 @@ impl Call {
     }
 
     /// Returns `true` if the helper returns a boolean, and can be a block.
-    pub(super) fn is_question(self) -> bool {
+    pub(super) fn is_boolean(self) -> bool {
         !matches!(self, Self::Lookup | Self::Len)
     }
 

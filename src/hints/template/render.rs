@@ -1,7 +1,7 @@
 //! Renderer of the compiled templates of hints. Each piece, iteration and value takes a step of the budget.
 
-use super::program::{Block, Call, From, If, Node, Term};
-use super::seen::Seen;
+use super::program::{Block, Call, If, Node, PathStart, Term};
+use super::value::TemplateValue;
 use crate::hints::budget::{Budget, Text};
 use crate::hints::error::HintsReason;
 use serde_json::Value;
@@ -13,35 +13,39 @@ pub(super) fn render(
     context: &Value,
     out: &mut Text<'_>,
 ) -> Result<(), HintsReason> {
-    let root = Seen::Root(context);
+    let root = TemplateValue::Root(context);
     let mut render = Render {
         root,
-        scopes: vec![Scope::about(root)],
+        scopes: vec![Scope::of_value(root)],
     };
     render.nodes(nodes, out)
 }
 
 struct Render<'v> {
-    root: Seen<'v>,
+    root: TemplateValue<'v>,
     /// The open scopes of the template, the innermost last.
     scopes: Vec<Scope<'v>>,
 }
 
 #[derive(Clone, Copy)]
 struct Scope<'v> {
-    about: Seen<'v>,
-    index: Seen<'v>,
-    key: Seen<'v>,
-    first: Seen<'v>,
-    last: Seen<'v>,
+    value: TemplateValue<'v>,
+    index: TemplateValue<'v>,
+    key: TemplateValue<'v>,
+    first: TemplateValue<'v>,
+    last: TemplateValue<'v>,
 }
 
 impl<'v> Scope<'v> {
-    fn about(about: Seen<'v>) -> Self {
-        let (index, key, first, last) =
-            (Seen::Nothing, Seen::Nothing, Seen::Nothing, Seen::Nothing);
+    fn of_value(value: TemplateValue<'v>) -> Self {
+        let (index, key, first, last) = (
+            TemplateValue::Missing,
+            TemplateValue::Missing,
+            TemplateValue::Missing,
+            TemplateValue::Missing,
+        );
         Self {
-            about,
+            value,
             index,
             key,
             first,
@@ -49,11 +53,19 @@ impl<'v> Scope<'v> {
         }
     }
 
-    fn pass(about: Seen<'v>, key: Seen<'v>, index: usize, of: usize) -> Self {
-        let (first, last) = (Seen::Truth(index == 0), Seen::Truth(index + 1 == of));
-        let index = Seen::Count(index);
+    fn of_iteration(
+        value: TemplateValue<'v>,
+        key: TemplateValue<'v>,
+        index: usize,
+        len: usize,
+    ) -> Self {
+        let (first, last) = (
+            TemplateValue::Bool(index == 0),
+            TemplateValue::Bool(index + 1 == len),
+        );
+        let index = TemplateValue::Count(index);
         Self {
-            about,
+            value,
             index,
             key,
             first,
@@ -69,7 +81,7 @@ impl<'v> Render<'v> {
             match node {
                 Node::Text(text) => out.push(text)?,
                 Node::Show(term) => self.term(term, out.budget)?.show(out)?,
-                Node::If(choice) => self.choose(choice, out)?,
+                Node::If(block) => self.choose(block, out)?,
                 Node::Each(block) => self.each(block, out)?,
                 Node::With(block) => self.with(block, out)?,
             }
@@ -77,55 +89,70 @@ impl<'v> Render<'v> {
         Ok(())
     }
 
-    fn choose(&mut self, choice: &'v If, out: &mut Text<'_>) -> Result<(), HintsReason> {
-        let branch = match self.term(&choice.test, out.budget)?.is_true(choice.zero) {
-            true => &choice.body,
-            false => &choice.otherwise,
+    fn choose(&mut self, block: &'v If, out: &mut Text<'_>) -> Result<(), HintsReason> {
+        let branch = match self
+            .term(&block.test, out.budget)?
+            .is_true(block.includes_zero)
+        {
+            true => &block.body,
+            false => &block.otherwise,
         };
         self.nodes(branch, out)
     }
 
     fn with(&mut self, block: &'v Block, out: &mut Text<'_>) -> Result<(), HintsReason> {
-        let about = self.term(&block.of, out.budget)?;
-        if !about.is_true(false) {
+        let value = self.term(&block.value, out.budget)?;
+        if !value.is_true(false) {
             return self.nodes(&block.otherwise, out);
         }
         let outer = self.scopes.last().copied();
         let scope = Scope {
-            about,
-            ..outer.unwrap_or(Scope::about(about))
+            value,
+            ..outer.unwrap_or(Scope::of_value(value))
         };
-        self.inside(scope, &block.body, out)
+        self.in_scope(scope, &block.body, out)
     }
 
     fn each(&mut self, block: &'v Block, out: &mut Text<'_>) -> Result<(), HintsReason> {
-        match self.term(&block.of, out.budget)? {
-            Seen::Value(Value::Array(items)) if !items.is_empty() => {
+        match self.term(&block.value, out.budget)? {
+            TemplateValue::Value(Value::Array(items)) if !items.is_empty() => {
                 for (index, item) in items.iter().enumerate() {
-                    let scope = Scope::pass(Seen::Value(item), Seen::Nothing, index, items.len());
-                    self.inside(scope, &block.body, out)?;
+                    let scope = Scope::of_iteration(
+                        TemplateValue::Value(item),
+                        TemplateValue::Missing,
+                        index,
+                        items.len(),
+                    );
+                    self.in_scope(scope, &block.body, out)?;
                 }
                 Ok(())
             }
-            Seen::Value(Value::Object(fields)) if !fields.is_empty() => {
+            TemplateValue::Value(Value::Object(fields)) if !fields.is_empty() => {
                 for (index, (name, field)) in fields.iter().enumerate() {
-                    let (field, name) = (Seen::Value(field), Seen::Name(name));
-                    let scope = Scope::pass(field, name, index, fields.len());
-                    self.inside(scope, &block.body, out)?;
+                    let (field, name) = (TemplateValue::Value(field), TemplateValue::Name(name));
+                    let scope = Scope::of_iteration(field, name, index, fields.len());
+                    self.in_scope(scope, &block.body, out)?;
                 }
                 Ok(())
             }
-            Seen::Root(context) => {
-                let scope = Scope::pass(Seen::Value(context), Seen::Name("context"), 0, 1);
-                self.inside(scope, &block.body, out)
+            TemplateValue::Root(context) => {
+                let scope = Scope::of_iteration(
+                    TemplateValue::Value(context),
+                    TemplateValue::Name("context"),
+                    0,
+                    1,
+                );
+                self.in_scope(scope, &block.body, out)
             }
-            Seen::Value(_) | Seen::Nothing | Seen::Count(_) | Seen::Truth(_) | Seen::Name(_) => {
-                self.nodes(&block.otherwise, out)
-            }
+            TemplateValue::Value(_)
+            | TemplateValue::Missing
+            | TemplateValue::Count(_)
+            | TemplateValue::Bool(_)
+            | TemplateValue::Name(_) => self.nodes(&block.otherwise, out),
         }
     }
 
-    fn inside(
+    fn in_scope(
         &mut self,
         scope: Scope<'v>,
         body: &'v [Node],
@@ -133,41 +160,41 @@ impl<'v> Render<'v> {
     ) -> Result<(), HintsReason> {
         out.budget.step(1)?;
         self.scopes.push(scope);
-        let done = self.nodes(body, out);
+        let result = self.nodes(body, out);
         self.scopes.pop();
-        done
+        result
     }
 
-    fn term(&self, term: &'v Term, budget: &mut Budget) -> Result<Seen<'v>, HintsReason> {
+    fn term(&self, term: &'v Term, budget: &mut Budget) -> Result<TemplateValue<'v>, HintsReason> {
         budget.step(1)?;
         match term {
-            Term::Literal(literal) => Ok(Seen::Value(literal)),
-            Term::Path { from, steps } => {
-                let mut found = self.begin(*from);
+            Term::Literal(literal) => Ok(TemplateValue::Value(literal)),
+            Term::Path { start, steps } => {
+                let mut value = self.start_value(*start);
                 for step in steps {
-                    found = found.member(step, budget)?;
+                    value = value.member(step, budget)?;
                 }
-                Ok(found)
+                Ok(value)
             }
             Term::Call(call, values) => self.call(*call, values, budget),
         }
     }
 
-    fn begin(&self, from: From) -> Seen<'v> {
+    fn start_value(&self, start: PathStart) -> TemplateValue<'v> {
         let scope = |up: usize| self.scopes.iter().rev().nth(up);
-        let (up, part): (usize, fn(&Scope<'v>) -> Seen<'v>) = match from {
-            From::Root => return self.root,
-            From::Scope(up) => (up, |scope| scope.about),
-            From::Index(up) => (up, |scope| scope.index),
-            From::Key(up) => (up, |scope| scope.key),
-            From::First(up) => (up, |scope| scope.first),
-            From::Last(up) => (up, |scope| scope.last),
-            From::KeyOrIndex(up) => (up, |scope| match scope.key {
-                Seen::Nothing => scope.index,
+        let (up, field_of): (usize, fn(&Scope<'v>) -> TemplateValue<'v>) = match start {
+            PathStart::Root => return self.root,
+            PathStart::Scope(up) => (up, |scope| scope.value),
+            PathStart::Index(up) => (up, |scope| scope.index),
+            PathStart::Key(up) => (up, |scope| scope.key),
+            PathStart::First(up) => (up, |scope| scope.first),
+            PathStart::Last(up) => (up, |scope| scope.last),
+            PathStart::KeyOrIndex(up) => (up, |scope| match scope.key {
+                TemplateValue::Missing => scope.index,
                 key => key,
             }),
         };
-        scope(up).map_or(Seen::Nothing, part)
+        scope(up).map_or(TemplateValue::Missing, field_of)
     }
 
     fn call(
@@ -175,33 +202,33 @@ impl<'v> Render<'v> {
         call: Call,
         values: &'v [Term],
         budget: &mut Budget,
-    ) -> Result<Seen<'v>, HintsReason> {
-        let truth = |truth| Ok(Seen::Truth(truth));
+    ) -> Result<TemplateValue<'v>, HintsReason> {
+        let bool_value = |value| Ok(TemplateValue::Bool(value));
         if let Call::And | Call::Or = call {
             for value in values {
                 if self.term(value, budget)?.is_true(false) != (call == Call::And) {
-                    return truth(call == Call::Or);
+                    return bool_value(call == Call::Or);
                 }
             }
-            return truth(call == Call::And);
+            return bool_value(call == Call::And);
         }
         let value = |at: usize, budget: &mut Budget| match values.get(at) {
             Some(value) => self.term(value, budget),
-            None => Ok(Seen::Nothing),
+            None => Ok(TemplateValue::Missing),
         };
-        let one = value(0, budget)?;
-        let other = value(1, budget)?;
+        let left = value(0, budget)?;
+        let right = value(1, budget)?;
         match call {
-            Call::Lookup => one.lookup(other, budget),
-            Call::Len => one.length(budget),
-            Call::Not => truth(!one.is_true(false)),
-            Call::Eq => truth(one.equals(other, budget)?),
-            Call::Ne => truth(!one.equals(other, budget)?),
-            Call::Gt => truth(one.order(other, budget)? == Some(Ordering::Greater)),
-            Call::Gte => truth(one.order(other, budget)?.is_some_and(Ordering::is_ge)),
-            Call::Lt => truth(one.order(other, budget)? == Some(Ordering::Less)),
-            Call::Lte => truth(one.order(other, budget)?.is_some_and(Ordering::is_le)),
-            Call::And | Call::Or => truth(false),
+            Call::Lookup => left.lookup(right, budget),
+            Call::Len => left.length(budget),
+            Call::Not => bool_value(!left.is_true(false)),
+            Call::Eq => bool_value(left.equals(right, budget)?),
+            Call::Ne => bool_value(!left.equals(right, budget)?),
+            Call::Gt => bool_value(left.order(right, budget)? == Some(Ordering::Greater)),
+            Call::Gte => bool_value(left.order(right, budget)?.is_some_and(Ordering::is_ge)),
+            Call::Lt => bool_value(left.order(right, budget)? == Some(Ordering::Less)),
+            Call::Lte => bool_value(left.order(right, budget)?.is_some_and(Ordering::is_le)),
+            Call::And | Call::Or => bool_value(false),
         }
     }
 }

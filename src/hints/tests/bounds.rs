@@ -255,11 +255,11 @@ mod templates {
 /// Returns the number of steps that hints take for a context.
 fn steps(hints: &Value, context: &Value) -> usize {
     let hints = Hints::from_json(hints).unwrap();
-    let mut budget = Budget::of(MAX_STEPS, MAX_OUTPUT_BYTES);
+    let mut budget = Budget::new(MAX_STEPS, MAX_OUTPUT_BYTES);
     hints
         .apply_within(&Json::from(context.clone()), &mut budget)
         .unwrap();
-    MAX_STEPS - budget.left().0
+    MAX_STEPS - budget.remaining().0
 }
 
 #[test]

@@ -16,12 +16,12 @@ enum Step {
 
 /// The step from a node to a child.
 #[derive(Clone, Copy, Debug)]
-enum Way<'c> {
+enum ChildPosition<'c> {
     Field(&'c str),
     Item(usize, usize),
 }
 
-fn written(steps: &[Step]) -> String {
+fn format_path(steps: &[Step]) -> String {
     let step = |step: &Step| match step {
         Step::Name("it's") => "[\"it's\"]".to_owned(),
         Step::Anywhere("it's") => "..['it\\'s']".to_owned(),
@@ -33,26 +33,27 @@ fn written(steps: &[Step]) -> String {
     format!("${}", steps.iter().map(step).collect::<String>())
 }
 
-/// Returns `true` if the node at `way` is at or below the path `steps`.
-fn reaches(steps: &[Step], way: &[Way<'_>]) -> bool {
+/// Returns `true` if the node at `node_path` is at or below the path `steps`.
+fn reaches(steps: &[Step], node_path: &[ChildPosition<'_>]) -> bool {
     let Some((step, later)) = steps.split_first() else {
         return true;
     };
-    let Some((first, rest)) = way.split_first() else {
+    let Some((first, rest)) = node_path.split_first() else {
         return false;
     };
     match (step, first) {
-        (Step::Name(name), Way::Field(field)) => name == field && reaches(later, rest),
-        (Step::Name(_) | Step::Anywhere(_), Way::Item(..)) => reaches(steps, rest),
-        (Step::Anywhere(name), Way::Field(field)) => {
+        (Step::Name(name), ChildPosition::Field(field)) => name == field && reaches(later, rest),
+        (Step::Name(_) | Step::Anywhere(_), ChildPosition::Item(..)) => reaches(steps, rest),
+        (Step::Anywhere(name), ChildPosition::Field(field)) => {
             (name == field && reaches(later, rest)) || reaches(steps, rest)
         }
-        (Step::Index(wanted), Way::Item(index, of)) => {
+        (Step::Index(expected_index), ChildPosition::Item(index, of)) => {
             let from_end = i64::try_from(*index).unwrap() - i64::try_from(*of).unwrap();
-            let is = *wanted == i64::try_from(*index).unwrap() || *wanted == from_end;
+            let is =
+                *expected_index == i64::try_from(*index).unwrap() || *expected_index == from_end;
             is && reaches(later, rest)
         }
-        (Step::Index(_), Way::Field(_)) => false,
+        (Step::Index(_), ChildPosition::Field(_)) => false,
         (Step::Each, _) => reaches(later, rest),
     }
 }
@@ -65,7 +66,11 @@ struct Paths {
 
 impl Paths {
     fn hints(&self, transform: &Value, mode: &str) -> Value {
-        let texts = |all: &[Vec<Step>]| all.iter().map(|steps| written(steps)).collect::<Vec<_>>();
+        let texts = |all: &[Vec<Step>]| {
+            all.iter()
+                .map(|steps| format_path(steps))
+                .collect::<Vec<_>>()
+        };
         let mut hints =
             json!({"mode": mode, "transform": transform, "exclude": texts(&self.exclude)});
         if !self.include.is_empty() {
@@ -74,39 +79,43 @@ impl Paths {
         hints
     }
 
-    fn keeps<'c>(&self, value: &'c Value, way: &mut Vec<Way<'c>>) -> Option<Value> {
-        let under = |all: &[Vec<Step>]| all.iter().any(|steps| reaches(steps, way));
+    fn filter<'c>(
+        &self,
+        value: &'c Value,
+        node_path: &mut Vec<ChildPosition<'c>>,
+    ) -> Option<Value> {
+        let under = |all: &[Vec<Step>]| all.iter().any(|steps| reaches(steps, node_path));
         if under(&self.exclude) {
             return None;
         }
         let included = self.include.is_empty() || under(&self.include);
         let mut inside = |step, value: &'c Value| {
-            way.push(step);
-            let kept = self.keeps(value, way);
-            way.pop();
-            kept
+            node_path.push(step);
+            let filtered = self.filter(value, node_path);
+            node_path.pop();
+            filtered
         };
-        let (kept, is_empty) = match value {
+        let (filtered, is_empty) = match value {
             Value::Array(items) => {
                 let of = items.len();
                 let items = items.iter().enumerate();
-                let kept: Vec<_> = items
-                    .filter_map(|(at, item)| inside(Way::Item(at, of), item))
+                let filtered: Vec<_> = items
+                    .filter_map(|(at, item)| inside(ChildPosition::Item(at, of), item))
                     .collect();
-                (json!(kept), kept.is_empty())
+                (json!(filtered), filtered.is_empty())
             }
             Value::Object(fields) => {
-                let kept: Map<_, _> = fields
+                let filtered: Map<_, _> = fields
                     .iter()
                     .filter_map(|(name, field)| {
-                        Some((name.clone(), inside(Way::Field(name), field)?))
+                        Some((name.clone(), inside(ChildPosition::Field(name), field)?))
                     })
                     .collect();
-                (json!(kept), kept.is_empty())
+                (json!(filtered), filtered.is_empty())
             }
             scalar => (scalar.clone(), true),
         };
-        (included || !is_empty).then_some(kept)
+        (included || !is_empty).then_some(filtered)
     }
 
     fn expected(&self, context: &Value) -> Value {
@@ -115,28 +124,33 @@ impl Paths {
             Value::Object(_) => json!({}),
             _ => Value::Null,
         };
-        self.keeps(context, &mut Vec::new()).unwrap_or(empty)
+        self.filter(context, &mut Vec::new()).unwrap_or(empty)
     }
 
     /// Adds the leaves at or below an excluded path to `found`.
-    fn excluded<'c>(&self, value: &'c Value, way: &mut Vec<Way<'c>>, found: &mut Vec<String>) {
+    fn excluded<'c>(
+        &self,
+        value: &'c Value,
+        node_path: &mut Vec<ChildPosition<'c>>,
+        found: &mut Vec<String>,
+    ) {
         match value {
             Value::Array(items) => {
                 for (at, item) in items.iter().enumerate() {
-                    way.push(Way::Item(at, items.len()));
-                    self.excluded(item, way, found);
-                    way.pop();
+                    node_path.push(ChildPosition::Item(at, items.len()));
+                    self.excluded(item, node_path, found);
+                    node_path.pop();
                 }
             }
             Value::Object(fields) => {
                 for (name, field) in fields {
-                    way.push(Way::Field(name));
-                    self.excluded(field, way, found);
-                    way.pop();
+                    node_path.push(ChildPosition::Field(name));
+                    self.excluded(field, node_path, found);
+                    node_path.pop();
                 }
             }
             leaf => {
-                if self.exclude.iter().any(|steps| reaches(steps, way)) {
+                if self.exclude.iter().any(|steps| reaches(steps, node_path)) {
                     found.push(leaf.to_string().trim_matches('"').to_owned());
                 }
             }
@@ -194,7 +208,7 @@ fn mark(value: &mut Value, next: &mut usize) {
 
 fn path_text() -> impl Strategy<Value = String> {
     prop_oneof![
-        steps().prop_map(|steps| written(&steps)),
+        steps().prop_map(|steps| format_path(&steps)),
         prop::sample::select(vec![
             "$",
             "$.*",
@@ -346,13 +360,13 @@ proptest! {
         let mut secrets = Vec::new();
         paths.excluded(&context, &mut Vec::new(), &mut secrets);
 
-        let seen = match hints.apply(&Json::from(context.clone())) {
+        let output = match hints.apply(&Json::from(context.clone())) {
             Ok(shaped) => format!("{shaped} {hints:?}"),
             Err(failure) => shown(&failure) + &format!("{hints:?}"),
         };
 
         for secret in secrets {
-            prop_assert!(!seen.contains(&secret), "{secret} of {context} in {seen}");
+            prop_assert!(!output.contains(&secret), "{secret} of {context} in {output}");
         }
     }
 
@@ -363,14 +377,14 @@ proptest! {
     ) {
         let context = Json::from(context);
         let Ok(hints) = Hints::from_json(&hints) else { return Ok(()) };
-        let mut budget = Budget::of(MAX_STEPS, MAX_OUTPUT_BYTES);
+        let mut budget = Budget::new(MAX_STEPS, MAX_OUTPUT_BYTES);
 
         let shaped = hints.apply_within(&context, &mut budget);
 
-        let taken = MAX_STEPS - budget.left().0;
-        if taken > 0 && shaped.is_ok() {
-            let again = hints.apply_within(&context, &mut Budget::of(taken - 1, MAX_OUTPUT_BYTES));
-            prop_assert_eq!(again.unwrap_err().reason, HintsReason::TooManySteps);
+        let used_steps = MAX_STEPS - budget.remaining().0;
+        if used_steps > 0 && shaped.is_ok() {
+            let second_result = hints.apply_within(&context, &mut Budget::new(used_steps - 1, MAX_OUTPUT_BYTES));
+            prop_assert_eq!(second_result.unwrap_err().reason, HintsReason::TooManySteps);
         }
         if let Ok(shaped) = shaped {
             prop_assert!(shaped.size() <= Json::MAX_BYTES);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The part of a JSON value that the filter of hints does not remove.
-pub(super) enum Kept<'c> {
+pub(super) enum Filtered<'c> {
     /// The whole value, from which the filter removes nothing.
     All(&'c Value),
     /// A list of the remaining parts of the items.
@@ -17,7 +17,7 @@ pub(super) enum Kept<'c> {
     Object(BTreeMap<&'c str, Self>),
 }
 
-impl Kept<'_> {
+impl Filtered<'_> {
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::All(Value::Array(items)) => items.is_empty(),
@@ -53,7 +53,7 @@ impl Kept<'_> {
     }
 }
 
-impl Serialize for Kept<'_> {
+impl Serialize for Filtered<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::All(value) => value.serialize(serializer),

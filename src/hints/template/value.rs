@@ -6,42 +6,42 @@ use serde_json::{Number, Value};
 use std::cmp::Ordering;
 
 /// Number of string bytes to compare or count for one step of the hint budget.
-const BYTES_A_STEP: usize = 256;
+const BYTES_PER_STEP: usize = 256;
 
 /// Value of an expression while a template is rendered.
 #[derive(Clone, Copy)]
-pub(super) enum Seen<'v> {
-    Nothing,
+pub(super) enum TemplateValue<'v> {
+    Missing,
     /// The root object of the template. The root has the field `context`, with the contained JSON value.
     Root(&'v Value),
     Value(&'v Value),
     Count(usize),
-    Truth(bool),
+    Bool(bool),
     Name(&'v str),
 }
 
-impl<'v> Seen<'v> {
+impl<'v> TemplateValue<'v> {
     /// Returns the member of this value with a name: a field, an item by its index, or the `length` of a list or a string.
     pub(super) fn member(self, name: &str, budget: &mut Budget) -> Result<Self, HintsReason> {
-        budget.step(1 + name.len() / BYTES_A_STEP)?;
+        budget.step(1 + name.len() / BYTES_PER_STEP)?;
         Ok(match self {
             Self::Root(context) if name == "context" => Self::Value(context),
             Self::Value(Value::Object(fields)) => {
-                fields.get(name).map_or(Self::Nothing, Self::Value)
+                fields.get(name).map_or(Self::Missing, Self::Value)
             }
             Self::Value(Value::Array(_) | Value::String(_)) | Self::Name(_) if name == "length" => {
                 self.length(budget)?
             }
             Self::Value(Value::Array(items)) => match name.parse() {
-                Ok(index) => items.get::<usize>(index).map_or(Self::Nothing, Self::Value),
-                Err(_) => Self::Nothing,
+                Ok(index) => items.get::<usize>(index).map_or(Self::Missing, Self::Value),
+                Err(_) => Self::Missing,
             },
             Self::Value(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_))
             | Self::Root(_)
-            | Self::Nothing
+            | Self::Missing
             | Self::Count(_)
-            | Self::Truth(_)
-            | Self::Name(_) => Self::Nothing,
+            | Self::Bool(_)
+            | Self::Name(_) => Self::Missing,
         })
     }
 
@@ -51,10 +51,10 @@ impl<'v> Seen<'v> {
             (Self::Name(name), _) => self.member(name, budget),
             (Self::Value(Value::String(name)), _) => self.member(name, budget),
             (key, Self::Value(Value::Array(items))) => {
-                let item = key.whole().and_then(|index| items.get(index));
-                Ok(item.map_or(Self::Nothing, Self::Value))
+                let item = key.as_index().and_then(|index| items.get(index));
+                Ok(item.map_or(Self::Missing, Self::Value))
             }
-            (_, _) => Ok(Self::Nothing),
+            (_, _) => Ok(Self::Missing),
         }
     }
 
@@ -63,23 +63,23 @@ impl<'v> Seen<'v> {
         Ok(match self {
             Self::Value(Value::Array(items)) => Self::Count(items.len()),
             Self::Value(Value::Object(fields)) => Self::Count(fields.len()),
-            Self::Value(Value::String(text)) => Self::Count(characters(text, budget)?),
-            Self::Name(text) => Self::Count(characters(text, budget)?),
+            Self::Value(Value::String(text)) => Self::Count(count_characters(text, budget)?),
+            Self::Name(text) => Self::Count(count_characters(text, budget)?),
             Self::Root(_) => Self::Count(1),
             Self::Value(Value::Null | Value::Bool(_) | Value::Number(_))
-            | Self::Nothing
+            | Self::Missing
             | Self::Count(_)
-            | Self::Truth(_) => Self::Count(0),
+            | Self::Bool(_) => Self::Count(0),
         })
     }
 
-    pub(super) fn is_true(self, zero: bool) -> bool {
+    pub(super) fn is_true(self, zero_is_true: bool) -> bool {
         match self {
-            Self::Nothing | Self::Value(Value::Null) => false,
+            Self::Missing | Self::Value(Value::Null) => false,
             Self::Root(_) => true,
-            Self::Truth(truth) | Self::Value(&Value::Bool(truth)) => truth,
-            Self::Count(count) => zero || count != 0,
-            Self::Value(Value::Number(number)) => zero || number.as_f64() != Some(0.0),
+            Self::Bool(truth) | Self::Value(&Value::Bool(truth)) => truth,
+            Self::Count(count) => zero_is_true || count != 0,
+            Self::Value(Value::Number(number)) => zero_is_true || number.as_f64() != Some(0.0),
             Self::Name(text) => !text.is_empty(),
             Self::Value(Value::String(text)) => !text.is_empty(),
             Self::Value(Value::Array(items)) => !items.is_empty(),
@@ -89,10 +89,10 @@ impl<'v> Seen<'v> {
 
     pub(super) fn show(self, out: &mut Text<'_>) -> Result<(), HintsReason> {
         match self {
-            Self::Nothing => Ok(()),
+            Self::Missing => Ok(()),
             Self::Value(value) => out.show(value),
             Self::Count(count) => out.print(count),
-            Self::Truth(truth) => out.print(truth),
+            Self::Bool(truth) => out.print(truth),
             Self::Name(name) => out.push(name),
             Self::Root(context) => {
                 out.push("{\"context\":")?;
@@ -103,19 +103,19 @@ impl<'v> Seen<'v> {
     }
 
     /// Returns `true` if two template values are equal as JSON. Numbers compare by value, and a missing value equals null.
-    pub(super) fn equals(self, other: Self, budget: &mut Budget) -> Result<bool, HintsReason> {
-        if let (Self::Value(one), Self::Value(other)) = (self, other) {
-            return equal(one, other, budget);
+    pub(super) fn equals(self, right: Self, budget: &mut Budget) -> Result<bool, HintsReason> {
+        if let (Self::Value(left), Self::Value(right)) = (self, right) {
+            return equal(left, right, budget);
         }
-        if let (Self::Root(_), Self::Root(_)) | (Self::Nothing, Self::Nothing) = (self, other) {
+        if let (Self::Root(_), Self::Root(_)) | (Self::Missing, Self::Missing) = (self, right) {
             return Ok(true);
         }
-        Ok(match (self.scalar(), other.scalar()) {
-            (Some(one), Some(other)) => one.order(&other, budget)? == Some(Ordering::Equal),
+        Ok(match (self.scalar(), right.scalar()) {
+            (Some(left), Some(right)) => left.order(&right, budget)? == Some(Ordering::Equal),
             (_, _) => matches!(
-                (self, other),
-                (Self::Nothing, Self::Value(Value::Null))
-                    | (Self::Value(Value::Null), Self::Nothing)
+                (self, right),
+                (Self::Missing, Self::Value(Value::Null))
+                    | (Self::Value(Value::Null), Self::Missing)
             ),
         })
     }
@@ -124,16 +124,16 @@ impl<'v> Seen<'v> {
     /// have no order.
     pub(super) fn order(
         self,
-        other: Self,
+        right: Self,
         budget: &mut Budget,
     ) -> Result<Option<Ordering>, HintsReason> {
-        match (self.scalar(), other.scalar()) {
-            (Some(one), Some(other)) => one.order(&other, budget),
+        match (self.scalar(), right.scalar()) {
+            (Some(left), Some(right)) => left.order(&right, budget),
             (_, _) => Ok(None),
         }
     }
 
-    fn whole(self) -> Option<usize> {
+    fn as_index(self) -> Option<usize> {
         match self {
             Self::Count(count) => Some(count),
             Self::Value(Value::Number(number)) => usize::try_from(number.as_u64()?).ok(),
@@ -144,9 +144,9 @@ impl<'v> Seen<'v> {
                 | Value::Array(_)
                 | Value::Object(_),
             )
-            | Self::Nothing
+            | Self::Missing
             | Self::Root(_)
-            | Self::Truth(_)
+            | Self::Bool(_)
             | Self::Name(_) => None,
         }
     }
@@ -154,11 +154,11 @@ impl<'v> Seen<'v> {
     fn scalar(self) -> Option<Scalar<'v>> {
         match self {
             Self::Count(count) => Some(Scalar::Number(count.into())),
-            Self::Truth(truth) | Self::Value(&Value::Bool(truth)) => Some(Scalar::Truth(truth)),
+            Self::Bool(truth) | Self::Value(&Value::Bool(truth)) => Some(Scalar::Bool(truth)),
             Self::Name(text) => Some(Scalar::Text(text)),
             Self::Value(Value::String(text)) => Some(Scalar::Text(text)),
             Self::Value(Value::Number(number)) => Some(Scalar::Number(number.clone())),
-            Self::Nothing
+            Self::Missing
             | Self::Root(_)
             | Self::Value(Value::Null | Value::Array(_) | Value::Object(_)) => None,
         }
@@ -168,56 +168,56 @@ impl<'v> Seen<'v> {
 enum Scalar<'v> {
     Number(Number),
     Text(&'v str),
-    Truth(bool),
+    Bool(bool),
 }
 
 impl Scalar<'_> {
-    fn order(&self, other: &Self, budget: &mut Budget) -> Result<Option<Ordering>, HintsReason> {
-        Ok(match (self, other) {
-            (Self::Number(one), Self::Number(other)) => numbers(one, other),
-            (Self::Text(one), Self::Text(other)) => {
-                budget.step(one.len().min(other.len()) / BYTES_A_STEP)?;
-                Some(one.cmp(other))
+    fn order(&self, right: &Self, budget: &mut Budget) -> Result<Option<Ordering>, HintsReason> {
+        Ok(match (self, right) {
+            (Self::Number(left), Self::Number(right)) => numbers(left, right),
+            (Self::Text(left), Self::Text(right)) => {
+                budget.step(left.len().min(right.len()) / BYTES_PER_STEP)?;
+                Some(left.cmp(right))
             }
-            (Self::Truth(one), Self::Truth(other)) => Some(one.cmp(other)),
-            (Self::Number(_) | Self::Text(_) | Self::Truth(_), _) => None,
+            (Self::Bool(left), Self::Bool(right)) => Some(left.cmp(right)),
+            (Self::Number(_) | Self::Text(_) | Self::Bool(_), _) => None,
         })
     }
 }
 
-fn numbers(one: &Number, other: &Number) -> Option<Ordering> {
+fn numbers(left: &Number, right: &Number) -> Option<Ordering> {
     let whole = |number: &Number| {
         let unsigned = number.as_u64().map(i128::from);
         unsigned.or_else(|| number.as_i64().map(i128::from))
     };
-    match (whole(one), whole(other)) {
-        (Some(one), Some(other)) => Some(one.cmp(&other)),
-        (_, _) => one.as_f64()?.partial_cmp(&other.as_f64()?),
+    match (whole(left), whole(right)) {
+        (Some(left), Some(right)) => Some(left.cmp(&right)),
+        (_, _) => left.as_f64()?.partial_cmp(&right.as_f64()?),
     }
 }
 
-fn equal(one: &Value, other: &Value, budget: &mut Budget) -> Result<bool, HintsReason> {
+fn equal(left: &Value, right: &Value, budget: &mut Budget) -> Result<bool, HintsReason> {
     budget.step(1)?;
-    match (one, other) {
-        (Value::Array(ones), Value::Array(others)) => {
-            if ones.len() != others.len() {
+    match (left, right) {
+        (Value::Array(left_values), Value::Array(right_values)) => {
+            if left_values.len() != right_values.len() {
                 return Ok(false);
             }
-            for (one, other) in ones.iter().zip(others) {
-                if !equal(one, other, budget)? {
+            for (left, right) in left_values.iter().zip(right_values) {
+                if !equal(left, right, budget)? {
                     return Ok(false);
                 }
             }
             Ok(true)
         }
-        (Value::Object(ones), Value::Object(others)) => {
-            if ones.len() != others.len() {
+        (Value::Object(left_values), Value::Object(right_values)) => {
+            if left_values.len() != right_values.len() {
                 return Ok(false);
             }
-            for (name, one) in ones {
-                budget.step(name.len() / BYTES_A_STEP)?;
-                match others.get(name) {
-                    Some(other) if equal(one, other, budget)? => {}
+            for (name, left) in left_values {
+                budget.step(name.len() / BYTES_PER_STEP)?;
+                match right_values.get(name) {
+                    Some(right) if equal(left, right, budget)? => {}
                     Some(_) | None => return Ok(false),
                 }
             }
@@ -225,13 +225,13 @@ fn equal(one: &Value, other: &Value, budget: &mut Budget) -> Result<bool, HintsR
         }
         (Value::Null, Value::Null) => Ok(true),
         (_, _) => {
-            let order = Seen::Value(one).order(Seen::Value(other), budget)?;
+            let order = TemplateValue::Value(left).order(TemplateValue::Value(right), budget)?;
             Ok(order == Some(Ordering::Equal))
         }
     }
 }
 
-fn characters(text: &str, budget: &mut Budget) -> Result<usize, HintsReason> {
-    budget.step(text.len() / BYTES_A_STEP)?;
+fn count_characters(text: &str, budget: &mut Budget) -> Result<usize, HintsReason> {
+    budget.step(text.len() / BYTES_PER_STEP)?;
     Ok(text.chars().count())
 }

@@ -1,7 +1,7 @@
 //! Resolution of the paths in a template by the scopes that are open at each path.
 
-use super::problem::{Compiled, SHOWN, unknown, wrong};
-use super::program::{From, Term};
+use super::problem::{CompileResult, EXCERPT_BYTES, template_error, unknown};
+use super::program::{PathStart, Term};
 use crate::error::excerpt;
 use handlebars::template::{BlockParam, Parameter};
 use handlebars::{Path, PathSeg};
@@ -12,7 +12,7 @@ const LOCALS: [&str; 5] = ["index", "key", "first", "last", "root"];
 pub(super) struct Scopes<'t>(pub(super) Vec<Option<&'t BlockParam>>);
 
 impl Scopes<'_> {
-    pub(super) fn path(&self, path: &Path) -> Compiled<Term> {
+    pub(super) fn path(&self, path: &Path) -> CompileResult<Term> {
         let (segments, raw) = match path {
             Path::Relative((segments, raw)) => (segments, raw),
             Path::Local((up, name, raw)) => return local(*up, name, raw),
@@ -20,8 +20,8 @@ impl Scopes<'_> {
         let steps: Vec<String> = segments.iter().filter_map(step).collect();
         let begin = raw.trim_start_matches("this");
         if begin.trim_start_matches(['.', '/']).starts_with("@root") {
-            let from = From::Root;
-            return Ok(Term::Path { from, steps });
+            let start = PathStart::Root;
+            return Ok(Term::Path { start, steps });
         }
         if raw.starts_with('@') {
             return Err(no_path(raw));
@@ -44,17 +44,17 @@ impl Scopes<'_> {
         if parameter.is_some() {
             steps.remove(0);
         }
-        let from = parameter.unwrap_or(From::Scope(up));
-        Term::Path { from, steps }
+        let start = parameter.unwrap_or(PathStart::Scope(up));
+        Term::Path { start, steps }
     }
 
-    fn parameter(&self, name: &str) -> Option<From> {
+    fn parameter(&self, name: &str) -> Option<PathStart> {
         let is = |parameter: &Parameter| parameter.as_name() == Some(name);
         let mut scopes = self.0.iter().rev().enumerate();
         scopes.find_map(|(up, scope)| match scope {
-            Some(BlockParam::Single(value)) => is(value).then_some(From::Scope(up)),
-            Some(BlockParam::Pair((value, _))) if is(value) => Some(From::Scope(up)),
-            Some(BlockParam::Pair((_, key))) => is(key).then_some(From::KeyOrIndex(up)),
+            Some(BlockParam::Single(value)) => is(value).then_some(PathStart::Scope(up)),
+            Some(BlockParam::Pair((value, _))) if is(value) => Some(PathStart::Scope(up)),
+            Some(BlockParam::Pair((_, key))) => is(key).then_some(PathStart::KeyOrIndex(up)),
             _ => None,
         })
     }
@@ -68,13 +68,13 @@ fn step(segment: &PathSeg) -> Option<String> {
     }
 }
 
-fn local(up: usize, name: &str, raw: &str) -> Compiled<Term> {
-    let from = match name {
-        "index" => From::Index(up),
-        "key" => From::Key(up),
-        "first" => From::First(up),
-        "last" => From::Last(up),
-        "root" => From::Root,
+fn local(up: usize, name: &str, raw: &str) -> CompileResult<Term> {
+    let start = match name {
+        "index" => PathStart::Index(up),
+        "key" => PathStart::Key(up),
+        "first" => PathStart::First(up),
+        "last" => PathStart::Last(up),
+        "root" => PathStart::Root,
         other => return Err(unknown("variable", other, &mut LOCALS.into_iter())),
     };
     // The parser drops the segments after the name of a variable.
@@ -82,9 +82,9 @@ fn local(up: usize, name: &str, raw: &str) -> Compiled<Term> {
         return Err(no_path(raw));
     }
     let steps = Vec::new();
-    Ok(Term::Path { from, steps })
+    Ok(Term::Path { start, steps })
 }
 
 fn no_path(raw: &str) -> crate::hints::HintsProblem {
-    wrong(format!("{:?} is not a path", excerpt(raw, SHOWN)))
+    template_error(format!("{:?} is not a path", excerpt(raw, EXCERPT_BYTES)))
 }
