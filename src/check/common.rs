@@ -3,7 +3,7 @@
 use super::related::shadows;
 use crate::model::{
     DefinitionError, DefinitionOptions, DefinitionPath, Finding, Findings, KnownFields, Role,
-    Severity, Subscriptions, list_place,
+    Severity, Subscriptions, subscriptions_path,
 };
 use crate::tool::Checker;
 use crate::workflow::WorkflowLoadError;
@@ -143,7 +143,7 @@ impl<'v> Context<'v> {
         for warning in read.warnings() {
             self.push(warning.finding(value, is_strict));
         }
-        let list = list_place(value);
+        let list = subscriptions_path(value);
         for (at, problem) in shadows(read.as_slice()) {
             self.push(Finding::warning(list.item(at), problem));
         }

@@ -6,7 +6,7 @@ use super::format::Format;
 use super::transform::{Transform, template};
 use super::{MAX_HINTS_BYTES, MAX_PATHS, MAX_TRANSFORMS, Mode, Program};
 use crate::error::excerpt;
-use crate::model::{MAX_DEPTH, Path, PatternStep, Unfit, nearest, pattern, size_within};
+use crate::model::{JsonLimitError, MAX_DEPTH, Path, PatternStep, nearest, pattern, size_within};
 use serde_json::{Map, Value};
 use std::io;
 
@@ -21,8 +21,8 @@ pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
     let hints_error = |problem| HintsError::new("llm_hints", problem);
     match size_within(hints, MAX_DEPTH) {
         Ok(_) => {}
-        Err(Unfit::TooDeep(_)) => return Err(hints_error(HintsProblem::TooDeep)),
-        Err(Unfit::ReservedKey) => return Err(hints_error(HintsProblem::ReservedKey)),
+        Err(JsonLimitError::TooDeep(_)) => return Err(hints_error(HintsProblem::TooDeep)),
+        Err(JsonLimitError::ReservedKey) => return Err(hints_error(HintsProblem::ReservedKey)),
     }
     if serde_json::to_writer(SizeLimitWriter(MAX_HINTS_BYTES), hints).is_err() {
         let limit = MAX_HINTS_BYTES;

@@ -42,22 +42,22 @@ pub struct Condition {
     op: String,
     value: Option<Value>,
     /// The compiled form of the condition, or the reason why it does not compile. All clones share one compiled regular expression.
-    test: Result<Arc<Test>, ConditionError>,
+    compiled: Result<Arc<CompiledCondition>, ConditionError>,
 }
 
 /// A breadcrumb's context as conditions read it. Implemented for parsed values, JSON payloads and unreadable contexts.
-pub(super) trait Look {
+pub(super) trait ConditionContext {
     /// Returns `true` if the context is available, so that a condition on it holds or does not hold. If `false`, the context counts as
     /// missing.
-    fn is_there(&self) -> bool;
+    fn is_available(&self) -> bool;
 
     /// Returns `true` if `check` holds for a node that `path` selects in the context. Returns `None` if the evaluation of the path fails or
     /// takes more than `limit` steps.
     fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool>;
 }
 
-impl Look for Value {
-    fn is_there(&self) -> bool {
+impl ConditionContext for Value {
+    fn is_available(&self) -> bool {
         true
     }
 
@@ -83,7 +83,7 @@ pub(super) fn search(
 
 /// The compiled form of a condition.
 #[derive(Clone, Debug)]
-struct Test {
+struct CompiledCondition {
     path: Path,
     op: Op,
     value: Value,
@@ -122,27 +122,30 @@ impl Condition {
     /// ```
     pub fn new(path: impl Into<String>, op: impl AsRef<str>, value: Option<Value>) -> Self {
         let (path, op) = (path.into(), op.as_ref().to_owned());
-        let test = Test::compile(&path, &op, value.as_ref()).map(Arc::new);
+        let compiled = CompiledCondition::compile(&path, &op, value.as_ref()).map(Arc::new);
         Self {
             path,
             op,
             value,
-            test,
+            compiled,
         }
     }
 
     /// Returns the same condition with another value. The path is not compiled again.
     #[cfg(feature = "workflows")]
     pub(crate) fn with_value(&self, value: Value) -> Self {
-        let test = match &self.test {
-            Ok(test) => Test::new(test.path.clone(), test.op, Some(&value)).map(Arc::new),
+        let compiled = match &self.compiled {
+            Ok(compiled) => {
+                CompiledCondition::new(compiled.path.clone(), compiled.op, Some(&value))
+                    .map(Arc::new)
+            }
             Err(error) => Err(error.clone()),
         };
         Self {
             path: self.path.clone(),
             op: self.op.clone(),
             value: Some(value),
-            test,
+            compiled,
         }
     }
 
@@ -155,7 +158,7 @@ impl Condition {
     /// Returns the error if the condition did not compile, or `None` if it did.
     #[must_use]
     pub fn error(&self) -> Option<&ConditionError> {
-        self.test.as_ref().err()
+        self.compiled.as_ref().err()
     }
 
     /// Returns the condition's JSONPath as written.
@@ -166,8 +169,8 @@ impl Condition {
 
     /// Returns the condition's compiled path, operator and value, or `None` if the condition did not compile.
     pub(crate) fn compiled(&self) -> Option<(&Path, Op, &Value)> {
-        let test = self.test.as_ref().ok()?;
-        Some((&test.path, test.op, &test.value))
+        let compiled = self.compiled.as_ref().ok()?;
+        Some((&compiled.path, compiled.op, &compiled.value))
     }
 
     /// Returns `true` if the condition holds on a breadcrumb's context.
@@ -189,17 +192,19 @@ impl Condition {
 
     /// Returns `true` if the condition holds on a breadcrumb's context, within a number of search steps. Returns `false` if the evaluation
     /// of the condition's path fails or takes more than `limit` steps.
-    pub(super) fn holds_in(&self, context: &dyn Look, limit: usize) -> bool {
+    pub(super) fn holds_in(&self, context: &dyn ConditionContext, limit: usize) -> bool {
         self.outcome(context, limit).unwrap_or(false)
     }
 
     /// Returns `true` if the condition holds on a breadcrumb's context, or `None` if the evaluation fails or takes more than `limit` steps.
-    fn outcome(&self, context: &dyn Look, limit: usize) -> Option<bool> {
-        let test = self.test.as_ref().ok()?;
-        let any = |check: &dyn Fn(&Value) -> bool| context.any(&test.path, limit, check);
-        match test.op {
-            Op::Ne => any(&|node| equal(node, &test.value)).map(|equal| !equal),
-            Op::Exists => any(&|_| true).map(|exists| exists == (test.value != Value::Bool(false))),
+    fn outcome(&self, context: &dyn ConditionContext, limit: usize) -> Option<bool> {
+        let compiled = self.compiled.as_ref().ok()?;
+        let any = |check: &dyn Fn(&Value) -> bool| context.any(&compiled.path, limit, check);
+        match compiled.op {
+            Op::Ne => any(&|node| equal(node, &compiled.value)).map(|equal| !equal),
+            Op::Exists => {
+                any(&|_| true).map(|exists| exists == (compiled.value != Value::Bool(false)))
+            }
             Op::Eq
             | Op::Gt
             | Op::Gte
@@ -211,7 +216,7 @@ impl Condition {
             | Op::ContainsAll
             | Op::StartsWith
             | Op::EndsWith
-            | Op::Matches => any(&|node| test.node_holds(node)),
+            | Op::Matches => any(&|node| compiled.node_holds(node)),
         }
     }
 
@@ -219,18 +224,18 @@ impl Condition {
     /// `$.tool: "adder" is not eq "web-analyzer"`.
     pub(super) fn explain(&self, context: &Value, limit: usize) -> String {
         const SHOWN: usize = 3;
-        let test = match &self.test {
-            Ok(test) => test,
+        let compiled = match &self.compiled {
+            Ok(compiled) => compiled,
             Err(error) => return format!("{}: {error}", excerpt(&self.path, 80)),
         };
-        let path = excerpt(test.path.source(), 80).into_owned();
-        let nodes = test.path.admit_search(context, limit);
-        let nodes = match nodes.and_then(|()| test.path.nodes(context)) {
+        let path = excerpt(compiled.path.source(), 80).into_owned();
+        let nodes = compiled.path.admit_search(context, limit);
+        let nodes = match nodes.and_then(|()| compiled.path.nodes(context)) {
             Ok(nodes) => nodes,
             Err(error) => return format!("{path}: {error}"),
         };
-        let (op, value) = (test.op.as_str(), shown(&test.value));
-        match test.op {
+        let (op, value) = (compiled.op.as_str(), value_excerpt(&compiled.value));
+        match compiled.op {
             Op::Exists if nodes.is_empty() => return format!("{path}: missing"),
             Op::Exists => return format!("{path}: exists"),
             Op::Ne => return format!("{path}: {value} is not ne {value}"),
@@ -253,7 +258,7 @@ impl Condition {
         let mut found: String = nodes
             .iter()
             .take(SHOWN)
-            .map(|node| shown(node))
+            .map(|node| value_excerpt(node))
             .collect::<Vec<_>>()
             .join(", ");
         if nodes.len() > SHOWN {
@@ -277,7 +282,7 @@ impl Condition {
             format!(
                 "op {:?} never holds with the value {}",
                 op.as_str(),
-                shown(value)
+                value_excerpt(value)
             )
         })
     }
@@ -288,7 +293,7 @@ impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", excerpt(&self.path, 80), excerpt(&self.op, 80))?;
         match &self.value {
-            Some(value) => write!(f, " {}", shown(value)),
+            Some(value) => write!(f, " {}", value_excerpt(value)),
             None => Ok(()),
         }
     }
@@ -312,7 +317,7 @@ impl Serialize for Condition {
     }
 }
 
-impl Test {
+impl CompiledCondition {
     fn compile(path: &str, op: &str, value: Option<&Value>) -> Result<Self, ConditionError> {
         let op: Op = op.parse()?;
         let path = Path::parse(path).map_err(ConditionError::Path)?;
@@ -329,10 +334,10 @@ impl Test {
         }
         let value = match (op, value) {
             (Op::Exists, None) => Value::Bool(true),
-            (Op::Exists, Some(Value::Bool(wanted))) => Value::Bool(*wanted),
+            (Op::Exists, Some(Value::Bool(expected))) => Value::Bool(*expected),
             (Op::Exists, Some(other)) => {
                 return Err(ConditionError::NotABoolean {
-                    found: shown(other),
+                    found: value_excerpt(other),
                 });
             }
             (_, Some(value)) => value.clone(),
@@ -352,10 +357,10 @@ impl Test {
 
     fn node_holds(&self, node: &Value) -> bool {
         let (value, text) = (&self.value, node.as_str());
-        let ordered = |wanted: fn(Ordering) -> bool| order(node, value).is_some_and(wanted);
+        let ordered = |expected: fn(Ordering) -> bool| order(node, value).is_some_and(expected);
         let list = || value.as_array().map(Vec::as_slice).unwrap_or_default();
         let holds_equal =
-            |items: &[Value], wanted: &Value| items.iter().any(|item| equal(item, wanted));
+            |items: &[Value], expected: &Value| items.iter().any(|item| equal(item, expected));
         match self.op {
             Op::Eq => equal(node, value),
             Op::Ne => !equal(node, value),
@@ -372,12 +377,12 @@ impl Test {
             },
             Op::ContainsAny => node
                 .as_array()
-                .is_some_and(|items| list().iter().any(|wanted| holds_equal(items, wanted))),
+                .is_some_and(|items| list().iter().any(|expected| holds_equal(items, expected))),
             Op::ContainsAll => {
                 value.is_array()
-                    && node
-                        .as_array()
-                        .is_some_and(|items| list().iter().all(|wanted| holds_equal(items, wanted)))
+                    && node.as_array().is_some_and(|items| {
+                        list().iter().all(|expected| holds_equal(items, expected))
+                    })
             }
             Op::StartsWith => text
                 .zip(value.as_str())
@@ -427,7 +432,7 @@ fn compile_regex(pattern: &str) -> Result<Regex, ConditionError> {
 }
 
 /// Formats a JSON value for an error message. Long values are shortened.
-pub(super) fn shown(value: &Value) -> String {
+pub(super) fn value_excerpt(value: &Value) -> String {
     match value {
         Value::Array(items) if items.len() > 16 => format!("a list of {} items", items.len()),
         Value::Object(fields) => format!("an object of {} fields", fields.len()),

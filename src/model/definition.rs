@@ -19,12 +19,12 @@ pub use policy::{KeyPolicy, RolePolicy};
 pub(crate) use validate::ConditionCount;
 
 use super::condition::{ConditionError, did_you_mean};
+use super::definition_path::DefinitionPath;
 use super::fields::{did_you_mean_any, unknown_field};
 #[cfg(feature = "workflows")]
 use super::finding::Finding;
 use super::finding::Severity;
 use super::json_check::{self, JsonError, MAX_DEPTH};
-use super::place::DefinitionPath;
 use super::subscription::Subscription;
 use crate::error::Retry;
 use serde_json::Value;
@@ -250,7 +250,7 @@ impl DefinitionError {
         }
     }
 
-    fn whole(field: &str, problem: DefinitionProblem) -> Self {
+    fn of_definition(field: &str, problem: DefinitionProblem) -> Self {
         Self {
             subscription: None,
             key: None,
@@ -262,7 +262,7 @@ impl DefinitionError {
 
 impl fmt::Display for DefinitionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_place(f, self.subscription, self.key.as_deref())?;
+        write_subscription_prefix(f, self.subscription, self.key.as_deref())?;
         if !self.field.is_empty() {
             write!(f, "{}: ", self.field)?;
         }
@@ -281,12 +281,12 @@ impl std::error::Error for DefinitionError {}
 pub struct SubscriptionWarning {
     subscription: usize,
     key: Option<String>,
-    odd: Odd,
+    detail: WarningDetail,
 }
 
 /// Problem of a subscription in a definition that loads. For example, a field has no effect, or the subscription never matches.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Odd {
+struct WarningDetail {
     /// The path of the field with the problem in the subscription; empty for the subscription as a whole.
     field: String,
     message: String,
@@ -294,7 +294,7 @@ struct Odd {
     unknown: Option<Vec<&'static str>>,
 }
 
-impl Odd {
+impl WarningDetail {
     fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             field: field.into(),
@@ -322,20 +322,20 @@ impl SubscriptionWarning {
     /// Returns the problem of the subscription in one sentence.
     #[must_use]
     pub fn message(&self) -> &str {
-        &self.odd.message
+        &self.detail.message
     }
 
     /// Returns the path of the subscription's field that the warning is about, for example `fetch.limit`. Empty for the subscription as a
     /// whole.
     #[must_use]
     pub fn field(&self) -> &str {
-        &self.odd.field
+        &self.detail.field
     }
 
     /// Returns `true` if the warning is about a field that does not exist, which is an error in [strict](DefinitionOptions::strict) mode.
     #[must_use]
     pub fn is_unknown_field(&self) -> bool {
-        self.odd.unknown.is_some()
+        self.detail.unknown.is_some()
     }
 
     /// Returns the path of the field that the warning is about, in the definition that was read, for example
@@ -343,39 +343,43 @@ impl SubscriptionWarning {
     #[must_use]
     pub fn path(&self, definition: &Value) -> DefinitionPath {
         let subscription = path::list(definition).item(self.subscription);
-        subscription.join(&self.odd.field)
+        subscription.join(&self.detail.field)
     }
 
     /// Returns the warning as a finding, which is an error in strict mode if the field does not exist.
     #[cfg(feature = "workflows")]
     pub(crate) fn finding(&self, definition: &Value, is_strict: bool) -> Finding {
-        let place = self.path(definition);
-        match &self.odd.unknown {
+        let path = self.path(definition);
+        match &self.detail.unknown {
             Some(nearest) if is_strict => {
-                let message = unknown_field(Severity::Error, &self.odd.field, nearest);
-                Finding::error(place, message)
+                let message = unknown_field(Severity::Error, &self.detail.field, nearest);
+                Finding::error(path, message)
             }
-            Some(_) | None => Finding::warning(place, &*self.odd.message),
+            Some(_) | None => Finding::warning(path, &*self.detail.message),
         }
     }
 
-    fn of(index: usize, subscription: &Subscription, odd: Odd) -> Self {
+    fn of(index: usize, subscription: &Subscription, detail: WarningDetail) -> Self {
         Self {
             subscription: index,
             key: subscription.key.clone(),
-            odd,
+            detail,
         }
     }
 }
 
 impl fmt::Display for SubscriptionWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_place(f, Some(self.subscription), self.key.as_deref())?;
-        f.write_str(&self.odd.message)
+        write_subscription_prefix(f, Some(self.subscription), self.key.as_deref())?;
+        f.write_str(&self.detail.message)
     }
 }
 
-fn write_place(f: &mut fmt::Formatter<'_>, index: Option<usize>, key: Option<&str>) -> fmt::Result {
+fn write_subscription_prefix(
+    f: &mut fmt::Formatter<'_>,
+    index: Option<usize>,
+    key: Option<&str>,
+) -> fmt::Result {
     match (index, key) {
         (Some(index), Some(key)) => write!(f, "subscription {index} ({key:?}): "),
         (Some(index), None) => write!(f, "subscription {index}: "),
@@ -388,17 +392,17 @@ const MAX_TEXT: usize = 1 << 20;
 
 /// Parses a definition text and rejects objects with duplicate keys.
 pub(super) fn parse_text(text: &str) -> Result<Value, DefinitionError> {
-    let whole = |problem| DefinitionError::whole("", problem);
+    let definition_error = |problem| DefinitionError::of_definition("", problem);
     if text.len() > MAX_TEXT {
-        return Err(whole(DefinitionProblem::TooLarge {
+        return Err(definition_error(DefinitionProblem::TooLarge {
             size: text.len(),
             limit: MAX_TEXT,
         }));
     }
-    json_check::parse_strictly(text).map_err(|error| whole(problem(&error)))
+    json_check::parse_strictly(text).map_err(|error| definition_error(problem_of(&error)))
 }
 
-fn problem(error: &JsonError) -> DefinitionProblem {
+fn problem_of(error: &JsonError) -> DefinitionProblem {
     match error {
         JsonError::TooDeep => DefinitionProblem::TooDeep,
         JsonError::TooLarge { size, limit } => DefinitionProblem::TooLarge {
@@ -419,24 +423,28 @@ pub(super) fn from_json(
     definition: &Value,
     options: &DefinitionOptions,
 ) -> Result<(Vec<Subscription>, Vec<SubscriptionWarning>), DefinitionError> {
-    json_check::admit(definition).map_err(|error| DefinitionError::whole("", problem(&error)))?;
+    json_check::admit(definition)
+        .map_err(|error| DefinitionError::of_definition("", problem_of(&error)))?;
     let (subscriptions, mut warnings) = read::subscriptions(definition, options)?;
     warnings.extend(validate::validate(&subscriptions, options)?);
     warnings.sort_by_key(SubscriptionWarning::subscription);
-    Ok((subscriptions, at_most(MAX_WARNINGS, warnings)))
+    Ok((subscriptions, truncate_warnings(MAX_WARNINGS, warnings)))
 }
 
 /// The maximum number of warnings about one definition. A definition of 1 MiB can have 100,000 unknown fields.
 const MAX_WARNINGS: usize = 100;
 
 /// Returns the first `limit` warnings about a definition. If warnings were omitted, a last warning has their number.
-fn at_most(limit: usize, mut warnings: Vec<SubscriptionWarning>) -> Vec<SubscriptionWarning> {
+fn truncate_warnings(
+    limit: usize,
+    mut warnings: Vec<SubscriptionWarning>,
+) -> Vec<SubscriptionWarning> {
     let omitted = warnings.len().saturating_sub(limit);
     if let Some(first) = warnings.get(limit).filter(|_| omitted > 1) {
         let summary = SubscriptionWarning {
             subscription: first.subscription,
             key: first.key.clone(),
-            odd: Odd::new("", format!("{omitted} more problems are omitted")),
+            detail: WarningDetail::new("", format!("{omitted} more problems are omitted")),
         };
         warnings.truncate(limit);
         warnings.push(summary);
@@ -446,7 +454,7 @@ fn at_most(limit: usize, mut warnings: Vec<SubscriptionWarning>) -> Vec<Subscrip
 
 /// Returns the path of the list of subscriptions in a definition.
 #[cfg(feature = "workflows")]
-pub(crate) fn list_place(definition: &Value) -> DefinitionPath {
+pub(crate) fn subscriptions_path(definition: &Value) -> DefinitionPath {
     path::list(definition)
 }
 

@@ -1,6 +1,6 @@
 use super::event::{Event, EventKind};
 use super::route::{Route, Subscriptions};
-use super::selector::{Facts, Miss, Verdict};
+use super::selector::{Mismatch, SelectorInput, SelectorMatch};
 use super::subscription::{Role, Subscription};
 use serde::Serialize;
 use std::fmt;
@@ -66,14 +66,14 @@ impl Subscriptions {
     /// ```
     #[must_use]
     pub fn explain(&self, event: &Event) -> Explanation {
-        let facts = Facts::of_event(event);
+        let input = SelectorInput::of_event(event);
         let explained = self
             .as_slice()
             .iter()
             .enumerate()
             .map(|(index, subscription)| {
-                let verdict = self.verdict(index, event.effective_kind(), &facts);
-                Explained::of(subscription, event, &facts, verdict)
+                let selector_match = self.selector_match(index, event.effective_kind(), &input);
+                Explained::of(subscription, event, &input, selector_match)
             });
         Explanation {
             route: self.route(event),
@@ -86,13 +86,13 @@ impl Explained {
     fn of(
         subscription: &Subscription,
         event: &Event,
-        facts: &Facts<'_>,
-        verdict: Verdict<'_>,
+        input: &SelectorInput<'_>,
+        selector_match: SelectorMatch<'_>,
     ) -> Self {
-        let reason = match verdict {
+        let reason = match selector_match {
             _ if event.kind == EventKind::Ping => Some("a ping matches no subscription".to_owned()),
-            Verdict::Holds => None,
-            Verdict::Undecided => Some(
+            SelectorMatch::Holds => None,
+            SelectorMatch::Undecided => Some(
                 match event.context {
                     None => "context_match: the event has no context, so the breadcrumb decides",
                     Some(_) => {
@@ -101,7 +101,7 @@ impl Explained {
                 }
                 .to_owned(),
             ),
-            Verdict::Fails(miss) => Some(describe(miss, subscription, event, facts)),
+            SelectorMatch::Fails(mismatch) => Some(describe_mismatch(mismatch, subscription, event, input)),
         };
         Self {
             role: subscription.role,
@@ -113,31 +113,31 @@ impl Explained {
     }
 }
 
-fn describe(
-    miss: Miss<'_>,
+fn describe_mismatch(
+    mismatch: Mismatch<'_>,
     subscription: &Subscription,
     event: &Event,
-    facts: &Facts<'_>,
+    input: &SelectorInput<'_>,
 ) -> String {
-    match miss {
-        Miss::Kind => {
-            let wanted: Vec<&str> = subscription.on.iter().map(|kind| kind.as_str()).collect();
+    match mismatch {
+        Mismatch::Kind => {
+            let expected: Vec<&str> = subscription.on.iter().map(|kind| kind.as_str()).collect();
             format!(
                 "on: {} is not one of [{}]",
                 event.effective_kind().as_str(),
-                wanted.join(", ")
+                expected.join(", ")
             )
         }
-        Miss::Schema { wanted } => match facts.schema_name {
-            Some(found) => format!("schema_name: {found:?} is not {wanted:?}"),
-            None => format!("schema_name: missing, so it is not {wanted:?}"),
+        Mismatch::Schema { expected } => match input.schema_name {
+            Some(found) => format!("schema_name: {found:?} is not {expected:?}"),
+            None => format!("schema_name: missing, so it is not {expected:?}"),
         },
-        Miss::AnyTags { wanted: [] } => {
+        Mismatch::AnyTags { expected: [] } => {
             "any_tags: the list is empty and matches no breadcrumb".to_owned()
         }
-        Miss::AnyTags { wanted } => format!("any_tags: all of {wanted:?} are missing"),
-        Miss::AllTags { missing } => format!("all_tags: {missing:?} is missing"),
-        Miss::Condition { index } => {
+        Mismatch::AnyTags { expected } => format!("any_tags: all of {expected:?} are missing"),
+        Mismatch::AllTags { missing } => format!("all_tags: {missing:?} is missing"),
+        Mismatch::Condition { index } => {
             let condition = subscription.selector.conditions().get(index);
             let reason = condition
                 .zip(event.context.as_ref())

@@ -1,8 +1,8 @@
 //! Known fields of JSON objects in definitions, and suggestions for unknown fields.
 
+use super::definition_path::DefinitionPath;
 use super::finding::{Finding, Severity};
 use super::nearest::nearest;
-use super::place::DefinitionPath;
 use crate::error::excerpt;
 use serde_json::{Map, Value};
 
@@ -29,23 +29,23 @@ impl KnownFields<'_> {
         names.into_iter()
     }
 
-    /// Returns a finding about an unknown field of the object at `place`.
+    /// Returns a finding about an unknown field of the object at `path`.
     pub(crate) fn finding(
         &self,
         severity: Severity,
-        place: &DefinitionPath,
+        path: &DefinitionPath,
         field: &str,
     ) -> Finding {
         let message = with_hint(severity, field, &self.hint(field));
-        Finding::new(severity, place.field(field), message)
+        Finding::new(severity, path.field(field), message)
     }
 
     /// Returns the end of an error message about an unknown field. The text lists the suggested fields. Without suggestions, it lists the
     /// known fields, provided that there are at most 8.
     fn hint(&self, unknown: &str) -> String {
-        const FEW: usize = 8;
+        const LISTED: usize = 8;
         let suggestions = self.suggest(unknown);
-        match suggestions.is_empty() && self.names.len() <= FEW {
+        match suggestions.is_empty() && self.names.len() <= LISTED {
             true => format!("; known fields: {}", self.names.join(", ")),
             false => did_you_mean_any(&suggestions),
         }
@@ -65,16 +65,16 @@ impl KnownFields<'_> {
             return Vec::new();
         }
         let unknown = snake_case(unknown);
-        if let Some((_, meant)) = self.aliases.iter().find(|(wrong, _)| *wrong == unknown) {
-            return meant.to_vec();
+        if let Some((_, intended)) = self.aliases.iter().find(|(mistake, _)| *mistake == unknown) {
+            return intended.to_vec();
         }
-        if let Some(near) = nearest(&unknown, self.names.iter().copied()) {
-            return vec![near];
+        if let Some(nearest_name) = nearest(&unknown, self.names.iter().copied()) {
+            return vec![nearest_name];
         }
-        let near = self.names.iter().copied();
-        let near = near.filter_map(|name| Some((different_words(&unknown, name)?, name)));
-        let near = near.min_by_key(|(different, _)| *different);
-        near.map(|(_, name)| name).into_iter().collect()
+        let names = self.names.iter().copied();
+        let similar = names.filter_map(|name| Some((different_words(&unknown, name)?, name)));
+        let most_similar = similar.min_by_key(|(different, _)| *different);
+        most_similar.map(|(_, name)| name).into_iter().collect()
     }
 }
 
@@ -125,15 +125,15 @@ fn snake_case(name: &str) -> String {
 
 /// Returns the number of words that the longer of two field names has more than the shorter one. Returns `None` if the longer name lacks a
 /// word of the shorter name.
-fn different_words(one: &str, other: &str) -> Option<usize> {
+fn different_words(left: &str, right: &str) -> Option<usize> {
     let words = |name: &str| {
         let words = name.split('_').filter(|word| word.len() > 2);
         words.map(str::to_owned).collect::<Vec<_>>()
     };
-    let (one, other) = (words(one), words(other));
-    let (short, long) = match one.len() <= other.len() {
-        true => (&one, &other),
-        false => (&other, &one),
+    let (left, right) = (words(left), words(right));
+    let (short, long) = match left.len() <= right.len() {
+        true => (&left, &right),
+        false => (&right, &left),
     };
     let is_part = !short.is_empty() && short.iter().all(|word| long.contains(word));
     is_part.then(|| long.len() - short.len())

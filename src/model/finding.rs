@@ -1,6 +1,6 @@
 //! Problems of definitions, each with its path and position.
 
-use super::place::{DefinitionPath, Position};
+use super::definition_path::{DefinitionPath, Position};
 use serde::Serialize;
 use std::fmt;
 

@@ -1,15 +1,15 @@
 use super::event::{Event, EventKind};
 use super::reserved::is_unrouted_schema;
-use super::route::{Ballot, Route, Subscriptions, Tally};
-use super::selector::{Passed, Selector};
+use super::route::{Route, RouteBuilder, RouteCandidate, Subscriptions};
+use super::selector::{MatchCertainty, Selector};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+mod event_values;
+mod path_value;
 mod paths;
 mod scan;
-mod seen;
 mod selectors;
-mod slot;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -43,7 +43,7 @@ pub struct SubscriptionIndex {
     by_id: HashMap<Arc<str>, usize>,
     executors: Vec<Option<Executor>>,
     free: Vec<usize>,
-    selectors: SelectorIndex<Place>,
+    selectors: SelectorIndex<SubscriptionEntry>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,9 +55,9 @@ struct Executor {
 /// Entry of the index for one subscription: the executor and the ballot. The ballot contains the priority and the event kinds, which decide
 /// the route of an event.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Place {
+struct SubscriptionEntry {
     executor: usize,
-    ballot: Ballot,
+    candidate: RouteCandidate,
 }
 
 impl SubscriptionIndex {
@@ -78,12 +78,12 @@ impl SubscriptionIndex {
         });
         let executor = self.free.pop().unwrap_or(self.executors.len());
         match self.executors.get_mut(executor) {
-            Some(place) => *place = added,
+            Some(entry) => *entry = added,
             None => self.executors.push(added),
         }
         self.by_id.insert(id, executor);
-        for (place, selector) in places(executor, subscriptions) {
-            self.selectors.insert(place, selector);
+        for (entry, selector) in entries(executor, subscriptions) {
+            self.selectors.insert(entry, selector);
         }
     }
 
@@ -106,8 +106,8 @@ impl SubscriptionIndex {
         };
         let removed = self.executors.get_mut(executor).and_then(Option::take);
         if let Some(Executor { subscriptions, .. }) = &removed {
-            for (place, selector) in places(executor, subscriptions) {
-                self.selectors.remove(place, selector);
+            for (entry, selector) in entries(executor, subscriptions) {
+                self.selectors.remove(entry, selector);
             }
         }
         self.free.push(executor);
@@ -124,46 +124,58 @@ impl SubscriptionIndex {
         if is_unrouted_schema(event.schema_name.as_deref()) {
             return Vec::new();
         }
-        let mut found: Vec<(Place, Passed)> = Vec::new();
+        let mut matches: Vec<(SubscriptionEntry, MatchCertainty)> = Vec::new();
         self.selectors
-            .search(event, |place, passed| found.push((place, passed)));
-        found.sort_unstable_by_key(|(place, _)| *place);
-        let of_one = |(one, _): &(Place, Passed), (other, _): &(Place, Passed)| {
-            one.executor == other.executor
-        };
-        let mut matching: Vec<(Arc<str>, Route)> = found
-            .chunk_by(of_one)
-            .filter_map(|places| self.route(event.effective_kind(), places))
+            .search(event, |entry, certainty| matches.push((entry, certainty)));
+        matches.sort_unstable_by_key(|(entry, _)| *entry);
+        let is_same_executor =
+            |(one, _): &(SubscriptionEntry, MatchCertainty),
+             (other, _): &(SubscriptionEntry, MatchCertainty)| {
+                one.executor == other.executor
+            };
+        let mut matching: Vec<(Arc<str>, Route)> = matches
+            .chunk_by(is_same_executor)
+            .filter_map(|entries| self.route(event.effective_kind(), entries))
             .collect();
         matching.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         matching
     }
 
-    /// Returns the route of an event for an executor. `places` are the executor's subscriptions with a possible match.
-    fn route(&self, kind: EventKind, places: &[(Place, Passed)]) -> Option<(Arc<str>, Route)> {
-        let mut tally = Tally::default();
-        for (place, passed) in places {
-            if place.ballot.is_for(kind) {
-                tally.add(place.ballot, *passed);
+    /// Returns the route of an event for an executor. `entries` are the executor's subscriptions with a possible match.
+    fn route(
+        &self,
+        kind: EventKind,
+        entries: &[(SubscriptionEntry, MatchCertainty)],
+    ) -> Option<(Arc<str>, Route)> {
+        let mut builder = RouteBuilder::default();
+        for (entry, certainty) in entries {
+            if entry.candidate.selects(kind) {
+                builder.add(entry.candidate, *certainty);
             }
         }
-        let route = tally.route();
+        let route = builder.route();
         if route == Route::Unmatched {
             return None;
         }
-        let (place, _) = places.first()?;
-        let executor = self.executors.get(place.executor)?.as_ref()?;
+        let (entry, _) = entries.first()?;
+        let executor = self.executors.get(entry.executor)?.as_ref()?;
         Some((Arc::clone(&executor.id), route))
     }
 }
 
-fn places(
+fn entries(
     executor: usize,
     subscriptions: &Subscriptions,
-) -> impl Iterator<Item = (Place, &Selector)> {
+) -> impl Iterator<Item = (SubscriptionEntry, &Selector)> {
     let subscriptions = subscriptions.as_slice().iter().enumerate();
     subscriptions.map(move |(index, subscription)| {
-        let ballot = Ballot::new(index, subscription);
-        (Place { executor, ballot }, &subscription.selector)
+        let candidate = RouteCandidate::new(index, subscription);
+        (
+            SubscriptionEntry {
+                executor,
+                candidate,
+            },
+            &subscription.selector,
+        )
     })
 }

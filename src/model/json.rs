@@ -1,4 +1,4 @@
-use super::json_check::{self, Findings, JsonError};
+use super::json_check::{self, JsonError, JsonProperties};
 use super::path::Path;
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -49,7 +49,7 @@ static NULL: Value = Value::Null;
 #[derive(Clone, Copy)]
 struct Shape {
     size: usize,
-    findings: Findings,
+    properties: JsonProperties,
 }
 
 impl Json {
@@ -80,10 +80,10 @@ impl Json {
     /// ```
     pub fn from_text(text: impl Into<String>) -> Result<Self, JsonError> {
         let text = text.into();
-        within(text.len(), Self::MAX_BYTES)?;
-        let findings = json_check::check_text(&text)?;
+        check_size(text.len(), Self::MAX_BYTES)?;
+        let properties = json_check::check_text(&text)?;
         let text = RawValue::from_string(text).map_err(JsonError::Syntax)?;
-        Ok(Self::of_text(text, findings))
+        Ok(Self::of_text(text, properties))
     }
 
     /// Returns the string at a path of the JSON, without quotes. An example is `page.text("links[0].text")`.
@@ -129,7 +129,7 @@ impl Json {
             (None, Some(_), Some(text)) => serde_json::from_str(text.get()), // validated text
             (Some(_) | None, _, _) => match self.read() {
                 Some(value) => T::deserialize(value),
-                None => Err(self.flaw()),
+                None => Err(self.read_error()),
             },
         }
     }
@@ -194,18 +194,18 @@ impl Json {
     /// ```
     pub fn canonical(&self, limit: usize) -> Result<Self, JsonError> {
         let shape = self.shape()?;
-        within(shape.size, limit)?;
+        check_size(shape.size, limit)?;
         let spread = self
             .0
             .text
             .as_ref()
             .is_some_and(|text| text.get().contains(['\n', '\r']));
-        if shape.findings.nul {
+        if shape.properties.nul {
             let clean = Self::from(json_check::without_nul(self));
-            within(clean.size(), limit)?;
+            check_size(clean.size(), limit)?;
             return Ok(clean);
         }
-        if shape.findings.repeated_key || spread {
+        if shape.properties.repeated_key || spread {
             return Ok(Self::from(self.value().clone()));
         }
         Ok(self.clone())
@@ -216,9 +216,9 @@ impl Json {
     /// # Errors
     /// Returns the error of `serde_json` if the text is not JSON.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(crate) fn checked_before(text: String) -> Result<Self, serde_json::Error> {
+    pub(crate) fn from_validated_text(text: String) -> Result<Self, serde_json::Error> {
         let text = RawValue::from_string(text)?;
-        Ok(Self::of_text(text, Findings::default()))
+        Ok(Self::of_text(text, JsonProperties::default()))
     }
 
     /// Returns the JSON of an empty object, which all callers share.
@@ -248,19 +248,19 @@ impl Json {
     }
 
     /// Returns the unparsed JSON text, or `None` if the value was already parsed or never was text.
-    pub(super) fn unread(&self) -> Option<&str> {
+    pub(super) fn unparsed_text(&self) -> Option<&str> {
         match self.0.value.get() {
             None => self.0.text.as_ref().map(|text| text.get()),
             Some(_) => None,
         }
     }
 
-    fn of_text(text: Box<RawValue>, findings: Findings) -> Self {
+    fn of_text(text: Box<RawValue>, properties: JsonProperties) -> Self {
         let size = text.get().len();
         Self(Arc::new(Repr {
             text: Some(text),
             value: OnceLock::new(),
-            shape: OnceLock::from(Shape { size, findings }),
+            shape: OnceLock::from(Shape { size, properties }),
         }))
     }
 
@@ -272,15 +272,15 @@ impl Json {
         if let Some(shape) = self.0.shape.get() {
             return Ok(*shape);
         }
-        let (findings, size) = match &self.0.text {
+        let (properties, size) = match &self.0.text {
             Some(text) => (json_check::check_text(text.get())?, text.get().len()),
             None => json_check::check_value(self.value())?,
         };
-        Ok(*self.0.shape.get_or_init(|| Shape { size, findings }))
+        Ok(*self.0.shape.get_or_init(|| Shape { size, properties }))
     }
 
     /// Returns the reason why [`Value`] cannot represent the JSON text.
-    fn flaw(&self) -> serde_json::Error {
+    fn read_error(&self) -> serde_json::Error {
         match self.shape() {
             Err(error) => error.into_serde(),
             Ok(_) => de::Error::custom("not valid JSON"),
@@ -288,7 +288,7 @@ impl Json {
     }
 }
 
-fn within(size: usize, limit: usize) -> Result<(), JsonError> {
+fn check_size(size: usize, limit: usize) -> Result<(), JsonError> {
     if size > limit {
         return Err(JsonError::TooLarge { size, limit });
     }
@@ -381,10 +381,10 @@ impl Serialize for Json {
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        within(text.get().len(), Self::MAX_BYTES).map_err(de::Error::custom)?;
-        let findings = json_check::check_text(text.get())
+        check_size(text.get().len(), Self::MAX_BYTES).map_err(de::Error::custom)?;
+        let properties = json_check::check_text(text.get())
             .map_err(|error| de::Error::custom(error.into_serde()))?;
-        Ok(Self::of_text(text, findings))
+        Ok(Self::of_text(text, properties))
     }
 }
 

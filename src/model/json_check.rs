@@ -56,7 +56,7 @@ pub(crate) const RESERVED_KEY: &str = "$serde_json::private::RawValue";
 
 /// Reason why a JSON text or value is rejected: nesting that is too deep, or a reserved key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum Unfit {
+pub(crate) enum JsonLimitError {
     #[error("nests deeper than {0} levels")]
     TooDeep(usize),
     #[error("has the object key {RESERVED_KEY:?}, which is reserved")]
@@ -65,8 +65,8 @@ pub(crate) enum Unfit {
 
 /// Properties of a JSON text or value that its validation found.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Findings {
-    refused: Option<Unfit>,
+pub(super) struct JsonProperties {
+    limit_error: Option<JsonLimitError>,
     /// If `true`, a string or key contains U+0000, which SQL stores reject.
     pub(super) nul: bool,
     /// If `true`, an object has a duplicate key, or two keys with the same hash. In the second case the JSON is only formatted again.
@@ -74,23 +74,23 @@ pub(super) struct Findings {
 }
 
 /// Validates a JSON text without building a `Value`: syntax, number range, surrogates, depth and reserved keys.
-pub(super) fn check_text(text: &str) -> Result<Findings, JsonError> {
+pub(super) fn check_text(text: &str) -> Result<JsonProperties, JsonError> {
     check(serde_json::Deserializer::from_str(text))
 }
 
 fn check<'t>(
     mut reader: serde_json::Deserializer<impl serde_json::de::Read<'t>>,
-) -> Result<Findings, JsonError> {
-    let mut findings = Findings::default();
+) -> Result<JsonProperties, JsonError> {
+    let mut properties = JsonProperties::default();
     let outcome = Check {
-        room: MAX_DEPTH,
-        findings: &mut findings,
+        remaining_depth: MAX_DEPTH,
+        properties: &mut properties,
     }
     .deserialize(&mut reader)
     .and_then(|()| reader.end());
     match outcome {
-        Ok(()) => Ok(findings),
-        Err(error) => Err(refusal(findings.refused, error)),
+        Ok(()) => Ok(properties),
+        Err(error) => Err(parse_error(properties.limit_error, error)),
     }
 }
 
@@ -119,22 +119,22 @@ pub(crate) fn parse_as<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Result<T, serd
 }
 
 fn build(text: &str, unique_keys: bool) -> Result<Value, JsonError> {
-    let mut refused = None;
+    let mut limit_error = None;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let outcome = Build {
-        room: MAX_DEPTH,
+    let outcome = ValueBuilder {
+        remaining_depth: MAX_DEPTH,
         unique_keys,
-        refused: &mut refused,
+        limit_error: &mut limit_error,
     }
     .deserialize(&mut reader)
     .and_then(|value| reader.end().map(|()| value));
-    outcome.map_err(|error| refusal(refused, error))
+    outcome.map_err(|error| parse_error(limit_error, error))
 }
 
-fn refusal(refused: Option<Unfit>, error: serde_json::Error) -> JsonError {
-    match refused {
-        Some(Unfit::TooDeep(_)) => JsonError::TooDeep,
-        Some(Unfit::ReservedKey) => JsonError::ReservedKey,
+fn parse_error(limit_error: Option<JsonLimitError>, error: serde_json::Error) -> JsonError {
+    match limit_error {
+        Some(JsonLimitError::TooDeep(_)) => JsonError::TooDeep,
+        Some(JsonLimitError::ReservedKey) => JsonError::ReservedKey,
         None => JsonError::Syntax(error),
     }
 }
@@ -148,11 +148,11 @@ impl JsonError {
     }
 }
 
-impl From<Unfit> for JsonError {
-    fn from(unfit: Unfit) -> Self {
-        match unfit {
-            Unfit::TooDeep(_) => Self::TooDeep,
-            Unfit::ReservedKey => Self::ReservedKey,
+impl From<JsonLimitError> for JsonError {
+    fn from(limit_error: JsonLimitError) -> Self {
+        match limit_error {
+            JsonLimitError::TooDeep(_) => Self::TooDeep,
+            JsonLimitError::ReservedKey => Self::ReservedKey,
         }
     }
 }
@@ -160,10 +160,10 @@ impl From<Unfit> for JsonError {
 /// Validates the depth and the keys of a JSON value, and returns its size as text in bytes.
 ///
 /// A value that was built in memory can have any depth. [`MAX_DEPTH`] limits the recursion.
-pub(super) fn check_value(value: &Value) -> Result<(Findings, usize), JsonError> {
-    let mut findings = Findings::default();
-    let size = measure(value, MAX_DEPTH, &mut findings)?;
-    Ok((findings, size))
+pub(super) fn check_value(value: &Value) -> Result<(JsonProperties, usize), JsonError> {
+    let mut properties = JsonProperties::default();
+    let size = measure(value, MAX_DEPTH, &mut properties)?;
+    Ok((properties, size))
 }
 
 /// Validates the depth and the keys of a JSON value that was built in memory.
@@ -171,31 +171,40 @@ pub(crate) fn admit(value: &Value) -> Result<(), JsonError> {
     check_value(value).map(|_| ())
 }
 
-/// Validates a JSON value, records properties in `findings`, and returns the size as text without spaces, in bytes. `room` is the number of
-/// further levels that are allowed.
-fn measure(value: &Value, room: usize, findings: &mut Findings) -> Result<usize, Unfit> {
-    let inside = || room.checked_sub(1).ok_or(Unfit::TooDeep(MAX_DEPTH));
+/// Validates a JSON value, records its properties, and returns the size as text without spaces, in bytes. `remaining_depth` is the number
+/// of further levels that are allowed.
+fn measure(
+    value: &Value,
+    remaining_depth: usize,
+    properties: &mut JsonProperties,
+) -> Result<usize, JsonLimitError> {
+    let enter = || {
+        remaining_depth
+            .checked_sub(1)
+            .ok_or(JsonLimitError::TooDeep(MAX_DEPTH))
+    };
     Ok(match value {
         Value::Null | Value::Bool(true) => 4,
         Value::Bool(false) => 5,
         Value::Number(number) => number_size(number),
-        Value::String(text) => text_size(text, findings),
+        Value::String(text) => text_size(text, properties),
         Value::Array(items) => {
-            let room = inside()?;
+            let remaining_depth = enter()?;
             let mut size = 2 + items.len().saturating_sub(1);
             for item in items {
-                size += measure(item, room, findings)?;
+                size += measure(item, remaining_depth, properties)?;
             }
             size
         }
         Value::Object(fields) => {
-            let room = inside()?;
+            let remaining_depth = enter()?;
             let mut size = 2 + fields.len().saturating_sub(1);
             for (key, field) in fields {
                 if key == RESERVED_KEY {
-                    return Err(Unfit::ReservedKey);
+                    return Err(JsonLimitError::ReservedKey);
                 }
-                size += text_size(key, findings) + 1 + measure(field, room, findings)?;
+                size +=
+                    text_size(key, properties) + 1 + measure(field, remaining_depth, properties)?;
             }
             size
         }
@@ -213,7 +222,7 @@ fn number_size(number: &Number) -> usize {
     }
 }
 
-fn text_size(text: &str, findings: &mut Findings) -> usize {
+fn text_size(text: &str, properties: &mut JsonProperties) -> usize {
     let mut size = 2 + text.len();
     // Most strings need no escape. The compiler vectorises this count, because it has no branches.
     let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
@@ -225,7 +234,7 @@ fn text_size(text: &str, findings: &mut Findings) -> usize {
         size += match byte {
             b'"' | b'\\' | b'\x08' | b'\t' | b'\n' | b'\x0C' | b'\r' => 1,
             0 => {
-                findings.nul = true;
+                properties.nul = true;
                 5
             }
             0x01..=0x1F => 5,
@@ -265,12 +274,12 @@ pub(crate) fn dismantle(value: Value) {
 /// Returns the size in bytes of a JSON value as text without spaces, if the value nests at most `depth` levels.
 ///
 /// # Errors
-/// Returns [`Unfit`] if the value nests deeper than `depth` levels, at most [`MAX_DEPTH`], or has the reserved key.
-pub(crate) fn size_within(value: &Value, depth: usize) -> Result<usize, Unfit> {
+/// Returns [`JsonLimitError`] if the value nests deeper than `depth` levels, at most [`MAX_DEPTH`], or has the reserved key.
+pub(crate) fn size_within(value: &Value, depth: usize) -> Result<usize, JsonLimitError> {
     let depth = depth.min(MAX_DEPTH);
-    measure(value, depth, &mut Findings::default()).map_err(|unfit| match unfit {
-        Unfit::TooDeep(_) => Unfit::TooDeep(depth),
-        Unfit::ReservedKey => unfit,
+    measure(value, depth, &mut JsonProperties::default()).map_err(|limit_error| match limit_error {
+        JsonLimitError::TooDeep(_) => JsonLimitError::TooDeep(depth),
+        JsonLimitError::ReservedKey => limit_error,
     })
 }
 
@@ -280,16 +289,16 @@ fn has_nul(text: &str) -> bool {
 
 struct Check<'f> {
     /// Number of further nesting levels that are allowed in the JSON.
-    room: usize,
-    findings: &'f mut Findings,
+    remaining_depth: usize,
+    properties: &'f mut JsonProperties,
 }
 
 impl Check<'_> {
     fn enter<E: de::Error>(&mut self) -> Result<usize, E> {
-        match self.room.checked_sub(1) {
-            Some(room) => Ok(room),
+        match self.remaining_depth.checked_sub(1) {
+            Some(remaining_depth) => Ok(remaining_depth),
             None => {
-                self.findings.refused = Some(Unfit::TooDeep(MAX_DEPTH));
+                self.properties.limit_error = Some(JsonLimitError::TooDeep(MAX_DEPTH));
                 Err(E::custom(JsonError::TooDeep))
             }
         }
@@ -332,16 +341,16 @@ impl<'de> Visitor<'de> for Check<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        self.findings.nul |= has_nul(text);
+        self.properties.nul |= has_nul(text);
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        let room = self.enter()?;
+        let remaining_depth = self.enter()?;
         while items
             .next_element_seed(Check {
-                room,
-                findings: self.findings,
+                remaining_depth,
+                properties: self.properties,
             })?
             .is_some()
         {}
@@ -349,18 +358,18 @@ impl<'de> Visitor<'de> for Check<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
-        let room = self.enter()?;
-        let mut seen = Keys::default();
+        let remaining_depth = self.enter()?;
+        let mut key_hashes = KeyHashes::default();
         while let Some(key) = fields.next_key::<CowStr<'_>>()? {
             if key.0 == RESERVED_KEY {
-                self.findings.refused = Some(Unfit::ReservedKey);
+                self.properties.limit_error = Some(JsonLimitError::ReservedKey);
                 return Err(de::Error::custom(JsonError::ReservedKey));
             }
-            self.findings.nul |= has_nul(&key.0);
-            self.findings.repeated_key |= !seen.insert(&key.0);
+            self.properties.nul |= has_nul(&key.0);
+            self.properties.repeated_key |= !key_hashes.insert(&key.0);
             fields.next_value_seed(Check {
-                room,
-                findings: self.findings,
+                remaining_depth,
+                properties: self.properties,
             })?;
         }
         Ok(())
@@ -373,13 +382,13 @@ struct CowStr<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The hashes of the keys of one object. The first hashes are in a list, because a linear search of a few is faster.
 #[derive(Default)]
-struct Keys {
-    few: Vec<u64>,
-    many: HashSet<u64>,
+struct KeyHashes {
+    first_hashes: Vec<u64>,
+    other_hashes: HashSet<u64>,
 }
 
-impl Keys {
-    const FEW: usize = 16;
+impl KeyHashes {
+    const LIST_LEN: usize = 16;
 
     /// Adds an object key's hash to the hashes of the earlier keys. Returns `false` if an earlier key of the object is the same, or has the
     /// same hash.
@@ -388,47 +397,47 @@ impl Keys {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let hash = hasher.finish();
-        if self.few.len() < Self::FEW {
-            let new = !self.few.contains(&hash);
-            self.few.push(hash);
+        if self.first_hashes.len() < Self::LIST_LEN {
+            let new = !self.first_hashes.contains(&hash);
+            self.first_hashes.push(hash);
             return new;
         }
-        !self.few.contains(&hash) && self.many.insert(hash)
+        !self.first_hashes.contains(&hash) && self.other_hashes.insert(hash)
     }
 }
 
 /// Deserializer seed that builds a `Value` within the limits on depth and keys.
-struct Build<'r> {
+struct ValueBuilder<'r> {
     /// Number of further nesting levels that are allowed in the JSON.
-    room: usize,
+    remaining_depth: usize,
     unique_keys: bool,
     /// Reason why a JSON text with valid syntax is rejected.
-    refused: &'r mut Option<Unfit>,
+    limit_error: &'r mut Option<JsonLimitError>,
 }
 
-impl Build<'_> {
-    fn refuse<T, E: de::Error>(&mut self, unfit: Unfit) -> Result<T, E> {
-        *self.refused = Some(unfit);
-        Err(E::custom(JsonError::from(unfit)))
+impl ValueBuilder<'_> {
+    fn limit_exceeded<T, E: de::Error>(&mut self, limit_error: JsonLimitError) -> Result<T, E> {
+        *self.limit_error = Some(limit_error);
+        Err(E::custom(JsonError::from(limit_error)))
     }
 
-    fn inside<E: de::Error>(&mut self) -> Result<usize, E> {
-        match self.room.checked_sub(1) {
-            Some(room) => Ok(room),
-            None => self.refuse(Unfit::TooDeep(MAX_DEPTH)),
+    fn enter<E: de::Error>(&mut self) -> Result<usize, E> {
+        match self.remaining_depth.checked_sub(1) {
+            Some(remaining_depth) => Ok(remaining_depth),
+            None => self.limit_exceeded(JsonLimitError::TooDeep(MAX_DEPTH)),
         }
     }
 
-    fn within(&mut self, room: usize) -> Build<'_> {
-        Build {
-            room,
+    fn with_remaining_depth(&mut self, remaining_depth: usize) -> ValueBuilder<'_> {
+        ValueBuilder {
+            remaining_depth,
             unique_keys: self.unique_keys,
-            refused: self.refused,
+            limit_error: self.limit_error,
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Build<'_> {
+impl<'de> DeserializeSeed<'de> for ValueBuilder<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -436,7 +445,7 @@ impl<'de> DeserializeSeed<'de> for Build<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Build<'_> {
+impl<'de> Visitor<'de> for ValueBuilder<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -468,26 +477,28 @@ impl<'de> Visitor<'de> for Build<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
-        let room = self.inside()?;
+        let remaining_depth = self.enter()?;
         let mut read = Vec::new();
-        while let Some(item) = items.next_element_seed(self.within(room))? {
+        while let Some(item) =
+            items.next_element_seed(self.with_remaining_depth(remaining_depth))?
+        {
             read.push(item);
         }
         Ok(read.into())
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<Value, A::Error> {
-        let room = self.inside()?;
+        let remaining_depth = self.enter()?;
         let mut read = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
             if key == RESERVED_KEY {
-                return self.refuse(Unfit::ReservedKey);
+                return self.limit_exceeded(JsonLimitError::ReservedKey);
             }
             if self.unique_keys && read.contains_key(&key) {
                 let key = crate::error::excerpt(&key, 64);
                 return Err(de::Error::custom(format_args!("duplicate key {key:?}")));
             }
-            let field = fields.next_value_seed(self.within(room))?;
+            let field = fields.next_value_seed(self.with_remaining_depth(remaining_depth))?;
             read.insert(key, field);
         }
         Ok(read.into())

@@ -6,10 +6,10 @@
 use serde_json::Value;
 
 /// A part of the sorted JSON text that is not written yet.
-enum Part<'v> {
+enum Token<'v> {
     Value(&'v Value),
     Key(&'v str),
-    Mark(char),
+    Punctuation(char),
 }
 
 /// Returns the compact JSON text of a value, with the fields of each object sorted by key. Equal values have equal texts.
@@ -17,30 +17,34 @@ enum Part<'v> {
 /// The value can have any depth, because the function does not recurse.
 pub(crate) fn sorted_text(value: &Value) -> String {
     let mut text = String::new();
-    let mut open = vec![Part::Value(value)];
-    while let Some(part) = open.pop() {
-        match part {
-            Part::Mark(mark) => text.push(mark),
-            Part::Key(key) => text.push_str(&Value::from(key).to_string()),
-            Part::Value(Value::Array(items)) => {
+    let mut open = vec![Token::Value(value)];
+    while let Some(token) = open.pop() {
+        match token {
+            Token::Punctuation(character) => text.push(character),
+            Token::Key(key) => text.push_str(&Value::from(key).to_string()),
+            Token::Value(Value::Array(items)) => {
                 text.push('[');
-                open.push(Part::Mark(']'));
+                open.push(Token::Punctuation(']'));
                 for (index, item) in items.iter().enumerate().rev() {
-                    open.push(Part::Value(item));
-                    open.extend((index > 0).then_some(Part::Mark(',')));
+                    open.push(Token::Value(item));
+                    open.extend((index > 0).then_some(Token::Punctuation(',')));
                 }
             }
-            Part::Value(Value::Object(fields)) => {
+            Token::Value(Value::Object(fields)) => {
                 text.push('{');
-                open.push(Part::Mark('}'));
+                open.push(Token::Punctuation('}'));
                 let mut fields: Vec<_> = fields.iter().collect();
                 fields.sort_unstable_by_key(|(key, _)| *key);
                 for (index, (key, field)) in fields.into_iter().enumerate().rev() {
-                    open.extend([Part::Value(field), Part::Mark(':'), Part::Key(key)]);
-                    open.extend((index > 0).then_some(Part::Mark(',')));
+                    open.extend([
+                        Token::Value(field),
+                        Token::Punctuation(':'),
+                        Token::Key(key),
+                    ]);
+                    open.extend((index > 0).then_some(Token::Punctuation(',')));
                 }
             }
-            Part::Value(
+            Token::Value(
                 plain @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)),
             ) => text.push_str(&plain.to_string()),
         }

@@ -30,6 +30,7 @@ mod breadcrumb_id;
 mod compare;
 mod condition;
 mod definition;
+mod definition_path;
 mod event;
 mod explain;
 mod fields;
@@ -43,7 +44,6 @@ mod new_breadcrumb;
 mod op;
 mod patch;
 mod path;
-mod place;
 mod reserved;
 mod route;
 mod selector;
@@ -63,7 +63,8 @@ pub use definition::{
     SubscriptionWarning,
 };
 #[cfg(feature = "workflows")]
-pub(crate) use definition::{MAX_CONDITIONS, MAX_REGEXES, list_place};
+pub(crate) use definition::{MAX_CONDITIONS, MAX_REGEXES, subscriptions_path};
+pub use definition_path::{DefinitionPath, DefinitionPathPart, Position};
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
 pub(crate) use fields::KnownFields;
@@ -77,7 +78,7 @@ pub(crate) use index::SelectorIndex;
 pub use index::SubscriptionIndex;
 pub use json::Json;
 pub use json_check::{JsonError, MAX_DEPTH};
-pub(crate) use json_check::{RESERVED_KEY, Unfit, dismantle, parse_as, size_within};
+pub(crate) use json_check::{JsonLimitError, RESERVED_KEY, dismantle, parse_as, size_within};
 #[cfg(feature = "workflows")]
 pub(crate) use json_check::{admit, parse_strictly};
 pub(crate) use json_sorted::{display_text, sorted_text};
@@ -89,7 +90,6 @@ pub use patch::Patch;
 pub(crate) use path::MAX_SEARCH_STEPS;
 pub use path::{Path, PathError};
 pub(crate) use path::{PatternStep, pattern, search_steps};
-pub use place::{DefinitionPath, DefinitionPathPart, Position};
 pub(crate) use reserved::{
     CHAT_SESSION, CHAT_TURN, REQUEST_TAG, SESSION_TAG, WORKLOAD_RESULT, is_answer_schema,
     is_reserved_schema, is_reserved_tag, request_tag,

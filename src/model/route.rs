@@ -3,7 +3,7 @@ use super::definition::{self, DefinitionError, DefinitionOptions, SubscriptionWa
 use super::event::{Event, EventKind};
 use super::json_sorted::sorted_text;
 use super::reserved::is_unrouted_schema;
-use super::selector::{Facts, Miss, Passed, Verdict};
+use super::selector::{MatchCertainty, Mismatch, SelectorInput, SelectorMatch};
 use super::subscription::{Role, Subscription};
 use crate::bugs::planted;
 use crate::hex::hex;
@@ -35,10 +35,10 @@ use std::sync::Arc;
 /// # Ok::<(), universal_executor::model::DefinitionError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Subscriptions(Arc<Inner>);
+pub struct Subscriptions(Arc<ValidatedSubscriptions>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ValidatedSubscriptions {
     subscriptions: Vec<Subscription>,
     warnings: Vec<SubscriptionWarning>,
     /// Indexes of the trigger subscriptions, by descending priority and then by index.
@@ -82,7 +82,7 @@ impl Subscriptions {
     ) -> Result<Self, DefinitionError> {
         let subscriptions = Vec::from_iter(subscriptions);
         let warnings = definition::validate(&subscriptions, &DefinitionOptions::default())?;
-        Ok(Self::checked(subscriptions, warnings))
+        Ok(Self::from_validated(subscriptions, warnings))
     }
 
     /// Reads the subscriptions of a definition. Accepts a list of subscriptions, `{"selectors": [..]}`, `{"subscriptions": ..}` or a whole
@@ -132,7 +132,7 @@ impl Subscriptions {
         options: &DefinitionOptions,
     ) -> Result<Self, DefinitionError> {
         let (subscriptions, warnings) = definition::from_json(definition, options)?;
-        Ok(Self::checked(subscriptions, warnings))
+        Ok(Self::from_validated(subscriptions, warnings))
     }
 
     /// Reads the subscriptions of a definition from JSON text, and rejects objects with duplicate keys. Prefer it to
@@ -205,7 +205,7 @@ impl Subscriptions {
     /// [`route_breadcrumb`](Self::route_breadcrumb).
     #[must_use]
     pub fn route(&self, event: &Event) -> Route {
-        self.route_facts(event.effective_kind(), &Facts::of_event(event))
+        self.route_input(event.effective_kind(), &SelectorInput::of_event(event))
     }
 
     /// Returns the effect of a breadcrumb that was read from the store after an event. Never returns [`Route::NeedsContext`].
@@ -231,60 +231,70 @@ impl Subscriptions {
     /// ```
     #[must_use]
     pub fn route_breadcrumb(&self, kind: EventKind, breadcrumb: &Breadcrumb) -> Route {
-        self.route_facts(kind, &Facts::of(breadcrumb))
+        self.route_input(kind, &SelectorInput::of_breadcrumb(breadcrumb))
     }
 
-    fn route_facts(&self, kind: EventKind, facts: &Facts<'_>) -> Route {
-        if kind == EventKind::Ping || is_unrouted_schema(facts.schema_name) {
+    fn route_input(&self, kind: EventKind, input: &SelectorInput<'_>) -> Route {
+        if kind == EventKind::Ping || is_unrouted_schema(input.schema_name) {
             return Route::Unmatched;
         }
-        let mut tally = Tally::default();
-        let ask = |tally: &mut Tally, index: usize| {
+        let mut builder = RouteBuilder::default();
+        let test_subscription = |builder: &mut RouteBuilder, index: usize| {
             if let Some(subscription) = self.as_slice().get(index)
-                && let Some(passed) = self.verdict(index, kind, facts).passed()
+                && let Some(certainty) = self.selector_match(index, kind, input).certainty()
             {
-                tally.add(Ballot::new(index, subscription), passed);
+                builder.add(RouteCandidate::new(index, subscription), certainty);
             }
         };
         if planted("context-first") {
             for index in &self.0.sources {
-                ask(&mut tally, *index);
+                test_subscription(&mut builder, *index);
             }
-            if tally.route() == Route::Context {
+            if builder.route() == Route::Context {
                 return Route::Context;
             }
         }
         for index in &self.0.triggers {
-            ask(&mut tally, *index);
-            if tally.winner.is_some() {
+            test_subscription(&mut builder, *index);
+            if builder.best_trigger.is_some() {
                 break;
             }
         }
         for index in &self.0.sources {
             // A trigger takes precedence over context subscriptions, and one matching context subscription is enough.
-            if tally.route() != Route::Unmatched {
+            if builder.route() != Route::Unmatched {
                 break;
             }
-            ask(&mut tally, *index);
+            test_subscription(&mut builder, *index);
         }
-        tally.route()
+        builder.route()
     }
 
-    pub(super) fn verdict(&self, index: usize, kind: EventKind, facts: &Facts<'_>) -> Verdict<'_> {
+    pub(super) fn selector_match(
+        &self,
+        index: usize,
+        kind: EventKind,
+        input: &SelectorInput<'_>,
+    ) -> SelectorMatch<'_> {
         let Some(subscription) = self.0.subscriptions.get(index) else {
-            return Verdict::Fails(Miss::Kind);
+            return SelectorMatch::Fails(Mismatch::Kind);
         };
         if !subscription.on.contains(&kind) {
-            return Verdict::Fails(Miss::Kind);
+            return SelectorMatch::Fails(Mismatch::Kind);
         }
-        subscription.selector.examine(facts)
+        subscription.selector.evaluate(input)
     }
 
-    fn checked(mut subscriptions: Vec<Subscription>, warnings: Vec<SubscriptionWarning>) -> Self {
-        let searches = subscriptions.iter().map(|one| one.selector.searches());
-        let searches = searches.sum();
+    fn from_validated(
+        mut subscriptions: Vec<Subscription>,
+        warnings: Vec<SubscriptionWarning>,
+    ) -> Self {
+        let search_counts = subscriptions
+            .iter()
+            .map(|subscription| subscription.selector.search_count());
+        let search_count = search_counts.sum();
         for subscription in &mut subscriptions {
-            subscription.selector.among_searches(searches);
+            subscription.selector.set_search_count(search_count);
         }
         let mut triggers: Vec<(usize, i64)> = subscriptions
             .iter()
@@ -299,7 +309,7 @@ impl Subscriptions {
             .filter(|(_, subscription)| subscription.role == Role::Context)
             .map(|(index, _)| index)
             .collect();
-        Self(Arc::new(Inner {
+        Self(Arc::new(ValidatedSubscriptions {
             subscriptions,
             warnings,
             triggers,
@@ -310,7 +320,7 @@ impl Subscriptions {
 
 /// The parts of a subscription that decide the route if its selector matches.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct Ballot {
+pub(super) struct RouteCandidate {
     subscription: usize,
     /// The priority of a trigger subscription, or `None` for a context subscription.
     trigger: Option<i64>,
@@ -318,7 +328,7 @@ pub(super) struct Ballot {
     kinds: u8,
 }
 
-impl Ballot {
+impl RouteCandidate {
     pub(super) fn new(index: usize, subscription: &Subscription) -> Self {
         let kinds = subscription.on.iter().map(|kind| bit(*kind));
         Self {
@@ -331,7 +341,7 @@ impl Ballot {
         }
     }
 
-    pub(super) const fn is_for(self, kind: EventKind) -> bool {
+    pub(super) const fn selects(self, kind: EventKind) -> bool {
         self.kinds & bit(kind) != 0
     }
 }
@@ -343,33 +353,36 @@ const fn bit(kind: EventKind) -> u8 {
 /// Intermediate result of computing the route of an event from the subscriptions with matching selectors. The subscriptions can be added in
 /// any order.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct RouteBuilder {
     /// Priority and index of the best matching trigger subscription so far.
-    winner: Option<(i64, usize)>,
+    best_trigger: Option<(i64, usize)>,
     undecided: bool,
-    noted: bool,
+    has_context_match: bool,
 }
 
-impl Tally {
-    pub(super) fn add(&mut self, ballot: Ballot, passed: Passed) {
-        let index = ballot.subscription;
-        match (ballot.trigger, passed) {
-            (Some(priority), Passed::Surely) => {
-                let wins = |(most, first)| priority > most || (priority == most && index < first);
-                if self.winner.is_none_or(wins) {
-                    self.winner = Some((priority, index));
+impl RouteBuilder {
+    pub(super) fn add(&mut self, candidate: RouteCandidate, certainty: MatchCertainty) {
+        let index = candidate.subscription;
+        match (candidate.trigger, certainty) {
+            (Some(priority), MatchCertainty::Certain) => {
+                let is_better =
+                    |(most, first)| priority > most || (priority == most && index < first);
+                if self.best_trigger.is_none_or(is_better) {
+                    self.best_trigger = Some((priority, index));
                 }
             }
-            (Some(_), Passed::Maybe) => self.undecided = true,
-            (None, Passed::Surely | Passed::Maybe) => self.noted = true,
+            (Some(_), MatchCertainty::Possible) => self.undecided = true,
+            (None, MatchCertainty::Certain | MatchCertainty::Possible) => {
+                self.has_context_match = true;
+            }
         }
     }
 
     pub(super) const fn route(&self) -> Route {
-        match self.winner {
+        match self.best_trigger {
             Some((_, subscription)) => Route::Trigger { subscription },
             None if self.undecided => Route::NeedsContext,
-            None if self.noted => Route::Context,
+            None if self.has_context_match => Route::Context,
             None => Route::Unmatched,
         }
     }

@@ -1,5 +1,5 @@
 use super::breadcrumb::Breadcrumb;
-use super::condition::{Condition, ConditionError, Look, search};
+use super::condition::{Condition, ConditionContext, ConditionError, search};
 use super::event::Event;
 use super::json::Json;
 use super::path::{MAX_SEARCH_STEPS, Path};
@@ -25,28 +25,28 @@ use std::sync::Arc;
 /// assert!(requests.check().is_ok());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Selector(Arc<Parts>);
+pub struct Selector(Arc<SelectorFields>);
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct SelectorFields {
     pub(super) schema: Option<String>,
     pub(super) any_tags: Option<Vec<String>>,
     pub(super) all_tags: Vec<String>,
     pub(super) conditions: Vec<Condition>,
     /// The number of searching conditions in the whole definition: conditions whose path has more than names and indexes. The number stays
     /// 0 if all of these conditions belong to this selector.
-    searches: usize,
+    definition_search_count: usize,
 }
 
-impl PartialEq for Parts {
-    /// Compares all fields except `searches`, because that field depends on the other selectors of the definition.
+impl PartialEq for SelectorFields {
+    /// Compares all fields except `definition_search_count`, because that field depends on the other selectors of the definition.
     fn eq(&self, other: &Self) -> bool {
         let Self {
             schema,
             any_tags,
             all_tags,
             conditions,
-            searches: _,
+            definition_search_count: _,
         } = self;
         (schema, any_tags) == (&other.schema, &other.any_tags)
             && (all_tags, conditions) == (&other.all_tags, &other.conditions)
@@ -82,9 +82,9 @@ impl Selector {
     /// ```
     #[must_use]
     pub fn schema(name: impl Into<String>) -> Self {
-        Self::from(Parts {
+        Self::from(SelectorFields {
             schema: Some(name.into()),
-            ..Parts::default()
+            ..SelectorFields::default()
         })
     }
 
@@ -184,7 +184,10 @@ impl Selector {
     /// No condition holds on a context that cannot be read as JSON. The method reads no store.
     #[must_use]
     pub fn matches(&self, breadcrumb: &Breadcrumb) -> bool {
-        matches!(self.examine(&Facts::of(breadcrumb)), Verdict::Holds)
+        matches!(
+            self.evaluate(&SelectorInput::of_breadcrumb(breadcrumb)),
+            SelectorMatch::Holds
+        )
     }
 
     /// Returns the schema name that the selector requires, or `None` if it selects all schemas.
@@ -212,67 +215,71 @@ impl Selector {
     }
 
     /// Returns the number of this selector's conditions whose path has more than names and indexes.
-    pub(super) fn searches(&self) -> usize {
+    pub(super) fn search_count(&self) -> usize {
         let conditions = self.0.conditions.iter();
         conditions.filter_map(Condition::search_path).count()
     }
 
     /// Sets the number of searching conditions in the whole definition. Each of these conditions gets an equal share of the maximum number
     /// of search steps.
-    pub(super) fn among_searches(&mut self, searches: usize) {
-        if searches > self.searches() {
-            Arc::make_mut(&mut self.0).searches = searches;
+    pub(super) fn set_search_count(&mut self, search_count: usize) {
+        if search_count > self.search_count() {
+            Arc::make_mut(&mut self.0).definition_search_count = search_count;
         }
     }
 
     /// Returns the maximum number of steps that one condition may take to search the context. A fixed share
     /// makes the result independent of the order in which conditions are evaluated.
     pub(super) fn search_limit(&self) -> usize {
-        MAX_SEARCH_STEPS / self.searches().max(self.0.searches).max(1)
+        MAX_SEARCH_STEPS
+            / self
+                .search_count()
+                .max(self.0.definition_search_count)
+                .max(1)
     }
 
     /// Returns `true` if the selector has no schema name, no tags and no conditions. A selector with the schema name `"*"` is not empty.
     pub(super) fn is_empty(&self) -> bool {
-        *self.0 == Parts::default()
+        *self.0 == SelectorFields::default()
     }
 
-    pub(super) fn examine<'s>(&'s self, facts: &Facts<'_>) -> Verdict<'s> {
-        let parts = &*self.0;
-        if let Some(wanted) = self.schema_name()
-            && facts.schema_name != Some(wanted)
+    pub(super) fn evaluate<'s>(&'s self, input: &SelectorInput<'_>) -> SelectorMatch<'s> {
+        let fields = &*self.0;
+        if let Some(expected) = self.schema_name()
+            && input.schema_name != Some(expected)
         {
-            return Verdict::Fails(Miss::Schema { wanted });
+            return SelectorMatch::Fails(Mismatch::Schema { expected });
         }
-        let has = |tag: &String| facts.tags.contains(tag);
-        if let Some(wanted) = &parts.any_tags
-            && !wanted.iter().any(has)
+        let has = |tag: &String| input.tags.contains(tag);
+        if let Some(expected) = &fields.any_tags
+            && !expected.iter().any(has)
         {
-            return Verdict::Fails(Miss::AnyTags { wanted });
+            return SelectorMatch::Fails(Mismatch::AnyTags { expected });
         }
-        if let Some(missing) = parts.all_tags.iter().find(|tag| !has(tag)) {
-            return Verdict::Fails(Miss::AllTags { missing });
+        if let Some(missing) = fields.all_tags.iter().find(|tag| !has(tag)) {
+            return SelectorMatch::Fails(Mismatch::AllTags { missing });
         }
-        if parts.conditions.is_empty() {
-            return Verdict::Holds;
+        if fields.conditions.is_empty() {
+            return SelectorMatch::Holds;
         }
-        let Some(context) = facts.context.filter(|context| context.is_there()) else {
-            return Verdict::Undecided;
+        let Some(context) = input.context.filter(|context| context.is_available()) else {
+            return SelectorMatch::Undecided;
         };
         let limit = self.search_limit();
-        match parts
+        match fields
             .conditions
             .iter()
             .position(|condition| !condition.holds_in(context, limit))
         {
-            Some(index) => Verdict::Fails(Miss::Condition { index }),
-            None => Verdict::Holds,
+            Some(index) => SelectorMatch::Fails(Mismatch::Condition { index }),
+            None => SelectorMatch::Holds,
         }
     }
 }
 
-impl From<Parts> for Selector {
-    fn from(parts: Parts) -> Self {
-        Self(Arc::new(parts))
+impl From<SelectorFields> for Selector {
+    fn from(fields: SelectorFields) -> Self {
+        Self(Arc::new(fields))
     }
 }
 
@@ -287,18 +294,18 @@ impl Serialize for Selector {
 impl fmt::Display for Selector {
     /// Formats the selector for people, for example as `schema_name "tool.request.v1" and $.tool eq "adder"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = &*self.0;
+        let fields = &*self.0;
         let mut asks = Vec::new();
         if let Some(schema) = self.schema_name() {
             asks.push(format!("schema_name {schema:?}"));
         }
-        if let Some(tags) = &parts.any_tags {
+        if let Some(tags) = &fields.any_tags {
             asks.push(format!("any_tags {tags:?}"));
         }
-        if !parts.all_tags.is_empty() {
-            asks.push(format!("all_tags {:?}", parts.all_tags));
+        if !fields.all_tags.is_empty() {
+            asks.push(format!("all_tags {:?}", fields.all_tags));
         }
-        asks.extend(parts.conditions.iter().map(Condition::to_string));
+        asks.extend(fields.conditions.iter().map(Condition::to_string));
         if asks.is_empty() {
             asks.push("anything".to_owned());
         }
@@ -308,37 +315,37 @@ impl fmt::Display for Selector {
 
 impl Selector {
     pub(super) fn write_fields<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        let parts = &*self.0;
-        if let Some(schema) = &parts.schema {
+        let fields = &*self.0;
+        if let Some(schema) = &fields.schema {
             map.serialize_entry("schema_name", schema)?;
         }
-        if let Some(tags) = &parts.any_tags {
+        if let Some(tags) = &fields.any_tags {
             map.serialize_entry("any_tags", tags)?;
         }
-        if !parts.all_tags.is_empty() {
-            map.serialize_entry("all_tags", &parts.all_tags)?;
+        if !fields.all_tags.is_empty() {
+            map.serialize_entry("all_tags", &fields.all_tags)?;
         }
-        if !parts.conditions.is_empty() {
-            map.serialize_entry("context_match", &parts.conditions)?;
+        if !fields.conditions.is_empty() {
+            map.serialize_entry("context_match", &fields.conditions)?;
         }
         Ok(())
     }
 }
 
 /// The parts of an event or a breadcrumb that selectors read: schema name, tags and context.
-pub(super) struct Facts<'a> {
+pub(super) struct SelectorInput<'a> {
     pub(super) schema_name: Option<&'a str>,
     pub(super) tags: &'a [String],
-    pub(super) context: Option<&'a dyn Look>,
+    pub(super) context: Option<&'a dyn ConditionContext>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> SelectorInput<'a> {
     /// Returns the parts of a breadcrumb that selectors test: schema name, tags and context. No condition holds on an unreadable context,
     /// because the store has no better copy.
-    pub(super) fn of(breadcrumb: &'a Breadcrumb) -> Self {
-        let context: &dyn Look = match breadcrumb.context.is_there() {
+    pub(super) fn of_breadcrumb(breadcrumb: &'a Breadcrumb) -> Self {
+        let context: &dyn ConditionContext = match breadcrumb.context.is_available() {
             true => &breadcrumb.context,
-            false => &Unreadable,
+            false => &UnreadableContext,
         };
         Self {
             schema_name: breadcrumb.schema_name.as_deref(),
@@ -351,15 +358,18 @@ impl<'a> Facts<'a> {
         Self {
             schema_name: event.schema_name.as_deref(),
             tags: &event.tags,
-            context: event.context.as_ref().map(|context| context as &dyn Look),
+            context: event
+                .context
+                .as_ref()
+                .map(|context| context as &dyn ConditionContext),
         }
     }
 }
 
-/// The context of an event or a breadcrumb. [`is_there`](Look::is_there) returns `false` if the JSON parser rejects the text of the
-/// context.
-impl Look for Json {
-    fn is_there(&self) -> bool {
+/// The context of an event or a breadcrumb. [`is_available`](ConditionContext::is_available) returns `false` if the JSON parser rejects the
+/// text of the context.
+impl ConditionContext for Json {
+    fn is_available(&self) -> bool {
         self.read().is_some()
     }
 
@@ -369,10 +379,10 @@ impl Look for Json {
 }
 
 /// A breadcrumb's context that is stored, but cannot be read. No condition holds on it.
-struct Unreadable;
+struct UnreadableContext;
 
-impl Look for Unreadable {
-    fn is_there(&self) -> bool {
+impl ConditionContext for UnreadableContext {
+    fn is_available(&self) -> bool {
         true
     }
 
@@ -383,26 +393,26 @@ impl Look for Unreadable {
 
 /// Result of a selector's test of an event or a breadcrumb.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Verdict<'s> {
+pub(super) enum SelectorMatch<'s> {
     Holds,
     /// The selector's schema and tags match, but the context is missing, so the conditions are not decided.
     Undecided,
-    Fails(Miss<'s>),
+    Fails(Mismatch<'s>),
 }
 
 /// Certainty with which a selector matches an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Passed {
-    Surely,
+pub(super) enum MatchCertainty {
+    Certain,
     /// The selector's schema and tags match, but the conditions are not decided, because the context is missing.
-    Maybe,
+    Possible,
 }
 
-impl Verdict<'_> {
-    pub(super) const fn passed(self) -> Option<Passed> {
+impl SelectorMatch<'_> {
+    pub(super) const fn certainty(self) -> Option<MatchCertainty> {
         match self {
-            Self::Holds => Some(Passed::Surely),
-            Self::Undecided => Some(Passed::Maybe),
+            Self::Holds => Some(MatchCertainty::Certain),
+            Self::Undecided => Some(MatchCertainty::Possible),
             Self::Fails(_) => None,
         }
     }
@@ -410,14 +420,14 @@ impl Verdict<'_> {
 
 /// The first requirement of a subscription that an event or a breadcrumb does not meet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Miss<'s> {
+pub(super) enum Mismatch<'s> {
     /// The subscription does not select events of this kind.
     Kind,
     Schema {
-        wanted: &'s str,
+        expected: &'s str,
     },
     AnyTags {
-        wanted: &'s [String],
+        expected: &'s [String],
     },
     AllTags {
         missing: &'s str,

@@ -121,9 +121,9 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Moment;
+        struct TimestampVisitor;
 
-        impl de::Visitor<'_> for Moment {
+        impl de::Visitor<'_> for TimestampVisitor {
             type Value = Timestamp;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,7 +135,7 @@ impl<'de> Deserialize<'de> for Timestamp {
             }
         }
 
-        deserializer.deserialize_str(Moment)
+        deserializer.deserialize_str(TimestampVisitor)
     }
 }
 

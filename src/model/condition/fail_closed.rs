@@ -1,6 +1,6 @@
 //! Evaluation of conditions in rules that restrict tool calls. A condition that cannot be decided holds, so the rule applies.
 
-use super::{Condition, REGEX_HAYSTACK, Test};
+use super::{CompiledCondition, Condition, REGEX_HAYSTACK};
 use crate::model::compare::order;
 use crate::model::op::Op;
 use crate::model::path::{PatternStep, Step, item, pattern};
@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::mem::discriminant;
 
 /// Result of following a condition's path in a value.
-enum Found<'v> {
+enum PathLookup<'v> {
     Value(&'v Value),
     /// An object has no member with the name, or an array has no item at the index.
-    Nothing,
+    Missing,
     /// A step of the path cannot be applied: a name to a value that is not an object, or an index to a value that is not an array.
     Undecided,
 }
@@ -23,25 +23,27 @@ impl Condition {
     /// fails. With wildcards, an element without a value gives `true`. A path with a filter, a slice, a union or `..` always gives
     /// `true`. `exists` alone decides about a path without a value, provided that the path has only names and indexes.
     pub(crate) fn may_hold(&self, value: &Value) -> bool {
-        let Ok(test) = &self.test else { return true };
-        let is_exists = matches!(test.op, Op::Exists);
-        let Some(steps) = test.path.steps() else {
-            return match pattern(test.path.source()) {
-                Ok(steps) if !is_exists => test.may_hold_at(&steps, value),
+        let Ok(compiled) = &self.compiled else {
+            return true;
+        };
+        let is_exists = matches!(compiled.op, Op::Exists);
+        let Some(steps) = compiled.path.steps() else {
+            return match pattern(compiled.path.source()) {
+                Ok(steps) if !is_exists => compiled.may_hold_at(&steps, value),
                 Ok(_) | Err(_) => true,
             };
         };
-        let is_wanted = test.value != Value::Bool(false);
+        let expects_value = compiled.value != Value::Bool(false);
         match walk(steps, value) {
-            Found::Value(_) if is_exists => is_wanted,
-            Found::Nothing if is_exists => !is_wanted,
-            Found::Value(node) => test.node_may_hold(node),
-            Found::Nothing | Found::Undecided => true,
+            PathLookup::Value(_) if is_exists => expects_value,
+            PathLookup::Missing if is_exists => !expects_value,
+            PathLookup::Value(node) => compiled.node_may_hold(node),
+            PathLookup::Missing | PathLookup::Undecided => true,
         }
     }
 }
 
-impl Test {
+impl CompiledCondition {
     /// Returns `true` if the condition may hold for a node at a path with wildcards. The recursion is at most 32 steps deep.
     fn may_hold_at(&self, steps: &[PatternStep], value: &Value) -> bool {
         let Some((step, rest)) = steps.split_first() else {
@@ -58,11 +60,11 @@ impl Test {
                 let mut holds = fields.values().map(|field| self.may_hold_at(rest, field));
                 return fields.is_empty() || holds.any(|holds| holds);
             }
-            (PatternStep::Each | PatternStep::Anywhere(_), _) => Found::Undecided,
+            (PatternStep::Each | PatternStep::Anywhere(_), _) => PathLookup::Undecided,
         };
         match next {
-            Found::Value(next) => self.may_hold_at(rest, next),
-            Found::Nothing | Found::Undecided => true,
+            PathLookup::Value(next) => self.may_hold_at(rest, next),
+            PathLookup::Missing | PathLookup::Undecided => true,
         }
     }
 
@@ -73,10 +75,10 @@ impl Test {
     /// Returns `true` if the node has a type that the operator can compare with the condition's value.
     fn compares(&self, node: &Value) -> bool {
         match self.op {
-            Op::Eq => are_alike(node, &self.value),
+            Op::Eq => have_same_types(node, &self.value),
             Op::In => match &self.value {
                 Value::Array(list) => {
-                    !list.is_empty() && list.iter().all(|item| are_alike(node, item))
+                    !list.is_empty() && list.iter().all(|item| have_same_types(node, item))
                 }
                 Value::Null
                 | Value::Bool(_)
@@ -86,14 +88,14 @@ impl Test {
             },
             Op::Gt | Op::Gte | Op::Lt | Op::Lte => order(node, &self.value).is_some(),
             Op::Contains => match node {
-                Value::Array(items) => items.iter().all(|item| are_alike(item, &self.value)),
+                Value::Array(items) => items.iter().all(|item| have_same_types(item, &self.value)),
                 Value::String(_) | Value::Object(_) => self.value.is_string(),
                 Value::Null | Value::Bool(_) | Value::Number(_) => false,
             },
             Op::ContainsAny | Op::ContainsAll => match (node, &self.value) {
                 (Value::Array(items), Value::Array(list)) => items
                     .iter()
-                    .all(|item| list.iter().all(|wanted| are_alike(item, wanted))),
+                    .all(|item| list.iter().all(|expected| have_same_types(item, expected))),
                 (
                     Value::Null
                     | Value::Bool(_)
@@ -115,46 +117,48 @@ impl Test {
 }
 
 /// Follows a path of names and indexes in a value.
-fn walk<'v>(steps: &[Step], value: &'v Value) -> Found<'v> {
-    let mut at = value;
+fn walk<'v>(steps: &[Step], value: &'v Value) -> PathLookup<'v> {
+    let mut node = value;
     for step in steps {
         let next = match step {
-            Step::Name(name) => member(at, name),
-            Step::Index(index) => item_at(at, *index),
+            Step::Name(name) => member(node, name),
+            Step::Index(index) => item_at(node, *index),
         };
         match next {
-            Found::Value(next) => at = next,
-            Found::Nothing | Found::Undecided => return next,
+            PathLookup::Value(next) => node = next,
+            PathLookup::Missing | PathLookup::Undecided => return next,
         }
     }
-    Found::Value(at)
+    PathLookup::Value(node)
 }
 
-fn member<'v>(value: &'v Value, name: &str) -> Found<'v> {
+fn member<'v>(value: &'v Value, name: &str) -> PathLookup<'v> {
     match value.as_object() {
-        Some(fields) => fields.get(name).map_or(Found::Nothing, Found::Value),
-        None => Found::Undecided,
+        Some(fields) => fields
+            .get(name)
+            .map_or(PathLookup::Missing, PathLookup::Value),
+        None => PathLookup::Undecided,
     }
 }
 
-fn item_at(value: &Value, index: i64) -> Found<'_> {
+fn item_at(value: &Value, index: i64) -> PathLookup<'_> {
     match value.is_array() {
-        true => item(value, index).map_or(Found::Nothing, Found::Value),
-        false => Found::Undecided,
+        true => item(value, index).map_or(PathLookup::Missing, PathLookup::Value),
+        false => PathLookup::Undecided,
     }
 }
 
 /// Returns `true` if two JSON values and their nested members have the same types, so that a comparison decides a condition. Returns
 /// `false` for `5` and `"5"`. The depth of the shallower value limits the recursion, and one of the values comes from a validated
 /// definition.
-fn are_alike(a: &Value, b: &Value) -> bool {
+fn have_same_types(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => {
-            a.len() != b.len() || a.iter().zip(b).all(|(a, b)| are_alike(a, b))
+            a.len() != b.len() || a.iter().zip(b).all(|(a, b)| have_same_types(a, b))
         }
         (Value::Object(a), Value::Object(b)) => a
             .iter()
-            .all(|(key, a)| b.get(key).is_none_or(|b| are_alike(a, b))),
+            .all(|(key, a)| b.get(key).is_none_or(|b| have_same_types(a, b))),
         (Value::Null | Value::Bool(_) | Value::String(_), _)
         | (Value::Number(_) | Value::Array(_) | Value::Object(_), _) => {
             discriminant(a) == discriminant(b)

@@ -1,10 +1,10 @@
 //! Lists of conditions at any path of a definition, such as `when` of an approval rule.
 
-use super::conditions::condition;
+use super::conditions::read_condition;
 use super::validate::ConditionCount;
 use super::{DefinitionOptions, DefinitionProblem};
 use crate::model::condition::Condition;
-use crate::model::place::DefinitionPath;
+use crate::model::definition_path::DefinitionPath;
 use serde_json::Value;
 
 /// Reads a list of conditions at a path of a definition. `count` is the number of conditions in the definition before the list.
@@ -12,14 +12,14 @@ use serde_json::Value;
 /// # Errors
 /// Returns the path of the first problem, and the problem.
 pub(crate) fn read_conditions(
-    written: &Value,
-    place: &DefinitionPath,
+    json: &Value,
+    path: &DefinitionPath,
     count: &mut ConditionCount,
     options: &DefinitionOptions,
 ) -> Result<Vec<Condition>, (DefinitionPath, DefinitionProblem)> {
-    let Value::Array(list) = written else {
-        let problem = DefinitionProblem::shape("a list of conditions", written);
-        return Err((place.clone(), problem));
+    let Value::Array(list) = json else {
+        let problem = DefinitionProblem::shape("a list of conditions", json);
+        return Err((path.clone(), problem));
     };
     let operators = list.iter().map(|condition| {
         let operator = condition.get("op").and_then(Value::as_str);
@@ -28,17 +28,17 @@ pub(crate) fn read_conditions(
     // The limit is checked before the conditions are compiled, because a regular expression takes milliseconds to compile.
     count
         .add(operators, options)
-        .map_err(|problem| (place.clone(), problem))?;
+        .map_err(|problem| (path.clone(), problem))?;
     let mut conditions = Vec::with_capacity(list.len());
-    for (at, written) in list.iter().enumerate() {
-        let read = condition(written).map_err(|(field, problem)| {
-            let place = place.item(at);
+    for (at, json) in list.iter().enumerate() {
+        let condition = read_condition(json).map_err(|(field, problem)| {
+            let path = path.item(at);
             match field {
-                "" => (place, problem),
-                field => (place.field(field), problem),
+                "" => (path, problem),
+                field => (path.field(field), problem),
             }
         })?;
-        conditions.push(read);
+        conditions.push(condition);
     }
     Ok(conditions)
 }

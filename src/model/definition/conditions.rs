@@ -1,7 +1,7 @@
 //! Reader of the conditions in definitions, such as `context_match` of a subscription or `when` of an approval rule.
 
 use super::DefinitionProblem;
-use crate::model::condition::{Condition, shown};
+use crate::model::condition::{Condition, value_excerpt};
 use serde_json::Value;
 
 /// Names of the fields of a condition.
@@ -12,7 +12,7 @@ impl DefinitionProblem {
     pub(crate) fn shape(expected: &'static str, found: &Value) -> Self {
         Self::Shape {
             expected,
-            found: shown(found),
+            found: value_excerpt(found),
         }
     }
 }
@@ -21,10 +21,10 @@ impl DefinitionProblem {
 ///
 /// # Errors
 /// Returns the field with the problem, or an empty string for the whole condition, and the problem.
-pub(super) fn condition(written: &Value) -> Result<Condition, (&'static str, DefinitionProblem)> {
-    let Value::Object(fields) = written else {
+pub(super) fn read_condition(json: &Value) -> Result<Condition, (&'static str, DefinitionProblem)> {
+    let Value::Object(fields) = json else {
         let expected = "an object with path, op and value";
-        return Err(("", DefinitionProblem::shape(expected, written)));
+        return Err(("", DefinitionProblem::shape(expected, json)));
     };
     let text = |name: &'static str, expected: &'static str| match fields.get(name) {
         Some(Value::String(text)) => Ok(text.as_str()),
@@ -33,9 +33,9 @@ pub(super) fn condition(written: &Value) -> Result<Condition, (&'static str, Def
     };
     let path = text("path", "a JSONPath such as \"$.tool\"")?;
     let op = text("op", "an operator such as \"eq\"")?;
-    let read = Condition::new(path, op, fields.get("value").cloned());
-    match read.error() {
-        None => Ok(read),
+    let condition = Condition::new(path, op, fields.get("value").cloned());
+    match condition.error() {
+        None => Ok(condition),
         Some(reason) => {
             let problem = DefinitionProblem::Condition(reason.clone());
             Err((reason.field(), problem))

@@ -1,7 +1,7 @@
 //! Path of the list of subscriptions in a definition.
 
+use crate::model::definition_path::DefinitionPath;
 use crate::model::json_check::MAX_DEPTH;
-use crate::model::place::DefinitionPath;
 use serde_json::Value;
 
 /// Names of the definition fields that can contain the list of subscriptions, the innermost first.
@@ -17,13 +17,13 @@ pub(super) fn next(value: &Value) -> Option<(&'static str, &Value)> {
 
 /// Returns the path of the list of subscriptions. If the list is missing, returns the path of the innermost value on the path to it.
 pub(super) fn list(definition: &Value) -> DefinitionPath {
-    let (mut place, mut value) = (DefinitionPath::default(), definition);
+    let (mut path, mut value) = (DefinitionPath::default(), definition);
     for _ in 0..MAX_DEPTH {
         let Some((name, inner)) = next(value) else {
             break;
         };
-        place = place.field(name);
+        path = path.field(name);
         value = inner;
     }
-    place
+    path
 }

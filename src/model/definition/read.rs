@@ -1,9 +1,11 @@
 //! Reader of subscriptions from the JSON forms of a definition.
 
-use super::conditions::{CONDITION_FIELDS, condition};
+use super::conditions::{CONDITION_FIELDS, read_condition};
 use super::validate::ConditionCount;
-use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Odd, SubscriptionWarning};
-use crate::model::condition::{Condition, shown};
+use super::{
+    DefinitionError, DefinitionOptions, DefinitionProblem, SubscriptionWarning, WarningDetail,
+};
+use crate::model::condition::{Condition, value_excerpt};
 use crate::model::event::EventKind;
 use crate::model::fields::{KnownFields, is_comment};
 use crate::model::nearest::nearest;
@@ -52,11 +54,11 @@ pub(super) fn subscriptions(
     definition: &Value,
     options: &DefinitionOptions,
 ) -> Result<(Vec<Subscription>, Vec<SubscriptionWarning>), DefinitionError> {
-    let mut place = definition;
+    let mut value = definition;
     let mut field = String::new();
     // Each iteration enters a nested field, so the depth limit of JSON also limits this loop.
     let list = loop {
-        match place {
+        match value {
             Value::Array(list) => break list,
             Value::Object(_) => {}
             other => {
@@ -67,22 +69,22 @@ pub(super) fn subscriptions(
                 ));
             }
         }
-        let Some((name, value)) = super::path::next(place) else {
+        let Some((name, inner)) = super::path::next(value) else {
             let problem = DefinitionProblem::Missing {
                 expected: "a list, {\"selectors\": [..]}, {\"subscriptions\": ..} or a breadcrumb with one of these in its context",
             };
-            return Err(DefinitionError::whole(
+            return Err(DefinitionError::of_definition(
                 &join(&field, "subscriptions"),
                 problem,
             ));
         };
         field = join(&field, name);
-        place = value;
+        value = inner;
     };
     // The limit is checked before the subscriptions are read and their conditions compiled.
     super::validate::check_count(list.len(), &field, options)?;
     let mut warnings = Vec::new();
-    let mut read = Vec::with_capacity(list.len());
+    let mut subscriptions = Vec::with_capacity(list.len());
     let mut conditions = ConditionCount::default();
     for (index, item) in list.iter().enumerate() {
         let mut reader = Reader::new(index, item, options)?;
@@ -90,13 +92,14 @@ pub(super) fn subscriptions(
         reader.count_conditions(&mut conditions)?;
         let subscription = reader.subscription()?;
         if options.strict {
-            reader.refuse_unknown()?;
+            reader.check_unknown_fields()?;
         }
-        let odd = reader.odd.into_iter();
-        warnings.extend(odd.map(|odd| SubscriptionWarning::of(index, &subscription, odd)));
-        read.push(subscription);
+        let details = reader.warnings.into_iter();
+        warnings
+            .extend(details.map(|detail| SubscriptionWarning::of(index, &subscription, detail)));
+        subscriptions.push(subscription);
     }
-    Ok((read, warnings))
+    Ok((subscriptions, warnings))
 }
 
 fn join(outer: &str, inner: &str) -> String {
@@ -108,11 +111,11 @@ fn join(outer: &str, inner: &str) -> String {
 }
 
 fn shape(field: &str, expected: &'static str, found: &Value) -> DefinitionError {
-    DefinitionError::whole(
+    DefinitionError::of_definition(
         field,
         DefinitionProblem::Shape {
             expected,
-            found: shown(found),
+            found: value_excerpt(found),
         },
     )
 }
@@ -123,7 +126,7 @@ struct Reader<'o> {
     index: usize,
     fields: Map<String, Value>,
     key: Option<String>,
-    odd: Vec<Odd>,
+    warnings: Vec<WarningDetail>,
 }
 
 impl<'o> Reader<'o> {
@@ -137,7 +140,7 @@ impl<'o> Reader<'o> {
             index,
             fields: Map::new(),
             key: None,
-            odd: Vec::new(),
+            warnings: Vec::new(),
         };
         let Some(object) = item.as_object() else {
             return Err(reader.shape("", "an object", item));
@@ -145,15 +148,15 @@ impl<'o> Reader<'o> {
         // A field that is null counts as absent.
         reader.fields = object.clone();
         reader.fields.retain(|_, value| !value.is_null());
-        reader.key = reader.named_key();
+        reader.key = reader.key_excerpt();
         while let Some(nested) = reader.fields.remove(SELECTOR) {
             reader.unwrap_selector(nested)?;
         }
-        reader.key = reader.named_key();
+        reader.key = reader.key_excerpt();
         Ok(reader)
     }
 
-    fn named_key(&self) -> Option<String> {
+    fn key_excerpt(&self) -> Option<String> {
         let key = self.fields.get("key").and_then(Value::as_str)?;
         Some(crate::error::excerpt(key, 64).into_owned())
     }
@@ -185,28 +188,28 @@ impl<'o> Reader<'o> {
 
     fn subscription(&mut self) -> Result<Subscription, DefinitionError> {
         let role = self.role()?;
-        let mut read = Subscription::new(self.selector()?, role);
-        read.key = self.string("key")?;
-        if let (None, Role::Context, Some(keys)) = (&read.key, role, &self.options.keys) {
-            read.key = keys.key_of(read.selector.schema_name());
+        let mut subscription = Subscription::new(self.selector()?, role);
+        subscription.key = self.string("key")?;
+        if let (None, Role::Context, Some(keys)) = (&subscription.key, role, &self.options.keys) {
+            subscription.key = keys.key_of(subscription.selector.schema_name());
         }
-        read.fetch = self.fetch(read.fetch)?;
-        read.required = self
+        subscription.fetch = self.fetch(subscription.fetch)?;
+        subscription.required = self
             .take("required", "true or false", Value::as_bool)?
             .unwrap_or(false);
-        read.scope = self.strings("scope")?.unwrap_or_default();
-        read.priority = self
+        subscription.scope = self.strings("scope")?.unwrap_or_default();
+        subscription.priority = self
             .take("priority", "an integer", Value::as_i64)?
             .unwrap_or(0);
-        read.comment = self.string("comment")?;
+        subscription.comment = self.string("comment")?;
         if let Some(kinds) = self.kinds()? {
-            read.on = kinds;
+            subscription.on = kinds;
         }
-        read.extra = std::mem::take(&mut self.fields);
-        for field in read.extra.keys() {
-            self.note_unknown("", field, &FIELDS, &ALIASES);
+        subscription.extra = std::mem::take(&mut self.fields);
+        for field in subscription.extra.keys() {
+            self.warn_if_unknown("", field, &FIELDS, &ALIASES);
         }
-        Ok(read)
+        Ok(subscription)
     }
 
     fn role(&mut self) -> Result<Role, DefinitionError> {
@@ -220,7 +223,7 @@ impl<'o> Reader<'o> {
             };
             return Err(self.error("role", problem));
         };
-        self.named("role", &name, Role::ALL, Role::as_str)
+        self.enum_value("role", &name, Role::ALL, Role::as_str)
     }
 
     fn selector(&mut self) -> Result<Selector, DefinitionError> {
@@ -248,27 +251,31 @@ impl<'o> Reader<'o> {
         Ok(selector)
     }
 
-    fn condition(&mut self, at: usize, written: &Value) -> Result<Condition, DefinitionError> {
-        let place = format!("context_match[{at}]");
-        let fields = written.as_object().into_iter().flat_map(Map::keys);
+    fn condition(
+        &mut self,
+        at: usize,
+        condition_json: &Value,
+    ) -> Result<Condition, DefinitionError> {
+        let field_path = format!("context_match[{at}]");
+        let fields = condition_json.as_object().into_iter().flat_map(Map::keys);
         for field in fields.filter(|field| !CONDITION_FIELDS.contains(&field.as_str())) {
-            self.note_unknown(&place, field, &CONDITION_FIELDS, &[]);
+            self.warn_if_unknown(&field_path, field, &CONDITION_FIELDS, &[]);
         }
         // The first invalid condition ends the load, so no further condition is compiled.
-        condition(written).map_err(|(field, problem)| match field {
-            "" => self.error(&place, problem),
-            field => self.error(&join(&place, field), problem),
+        read_condition(condition_json).map_err(|(field, problem)| match field {
+            "" => self.error(&field_path, problem),
+            field => self.error(&join(&field_path, field), problem),
         })
     }
 
     /// Reads the field `fetch` of a subscription: an object, or the name of a method. A `limit` or `nn` of the subscription applies if the
     /// fetch has none.
     fn fetch(&mut self, default: Fetch) -> Result<Fetch, DefinitionError> {
-        let beside = self.count("limit", "limit")?.or(self.count("nn", "nn")?);
+        let subscription_limit = self.count("limit", "limit")?.or(self.count("nn", "nn")?);
         let mut object = match self.fields.remove("fetch") {
             None => {
                 return Ok(Fetch {
-                    limit: beside.unwrap_or(self.default_limit(default.method)),
+                    limit: subscription_limit.unwrap_or(self.default_limit(default.method)),
                     ..default
                 });
             }
@@ -280,10 +287,10 @@ impl<'o> Reader<'o> {
         };
         object.retain(|_, value| !value.is_null());
         std::mem::swap(&mut self.fields, &mut object);
-        let fetch = self.fetch_fields(default, beside);
+        let fetch = self.fetch_fields(default, subscription_limit);
         std::mem::swap(&mut self.fields, &mut object);
         for field in object.keys() {
-            self.note_unknown("fetch", field, &FETCH_FIELDS, &[]);
+            self.warn_if_unknown("fetch", field, &FETCH_FIELDS, &[]);
         }
         fetch
     }
@@ -291,23 +298,23 @@ impl<'o> Reader<'o> {
     fn fetch_fields(
         &mut self,
         default: Fetch,
-        beside: Option<usize>,
+        subscription_limit: Option<usize>,
     ) -> Result<Fetch, DefinitionError> {
         let method = match self.take_string("method", "fetch.method")? {
-            Some(name) => self.named("fetch.method", &name, Method::ALL, Method::as_str)?,
+            Some(name) => self.enum_value("fetch.method", &name, Method::ALL, Method::as_str)?,
             None => default.method,
         };
         let (limit, nn) = (
             self.count("limit", "fetch.limit")?,
             self.count("nn", "fetch.nn")?,
         );
-        let inside = if method == Method::Vector {
+        let fetch_limit = if method == Method::Vector {
             nn.or(limit)
         } else {
             limit.or(nn)
         };
         let order = match self.take_string("order", "fetch.order")? {
-            Some(name) => self.named("fetch.order", &name, Order::ALL, Order::as_str)?,
+            Some(name) => self.enum_value("fetch.order", &name, Order::ALL, Order::as_str)?,
             None => Order::NewestFirst,
         };
         let min_score = match self.fields.remove("min_score") {
@@ -317,7 +324,9 @@ impl<'o> Reader<'o> {
             },
             None => None,
         };
-        let limit = inside.or(beside).unwrap_or(self.default_limit(method));
+        let limit = fetch_limit
+            .or(subscription_limit)
+            .unwrap_or(self.default_limit(method));
         Ok(Fetch {
             limit,
             order,
@@ -339,7 +348,7 @@ impl<'o> Reader<'o> {
         };
         let kinds: Result<Vec<EventKind>, DefinitionError> = names
             .iter()
-            .map(|name| self.named(ON, name, KINDS, EventKind::as_str))
+            .map(|name| self.enum_value(ON, name, KINDS, EventKind::as_str))
             .collect();
         kinds.map(Some)
     }
@@ -348,11 +357,15 @@ impl<'o> Reader<'o> {
         self.take_string(field, field)
     }
 
-    fn take_string(&mut self, field: &str, place: &str) -> Result<Option<String>, DefinitionError> {
+    fn take_string(
+        &mut self,
+        field: &str,
+        field_path: &str,
+    ) -> Result<Option<String>, DefinitionError> {
         match self.fields.remove(field) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.shape(place, "a string", &other)),
+            Some(other) => Err(self.shape(field_path, "a string", &other)),
         }
     }
 
@@ -372,13 +385,13 @@ impl<'o> Reader<'o> {
     }
 
     /// Reads a `limit` or `nn` of a subscription. A number larger than `usize` becomes `usize::MAX`, which exceeds every limit.
-    fn count(&mut self, field: &str, place: &str) -> Result<Option<usize>, DefinitionError> {
+    fn count(&mut self, field: &str, field_path: &str) -> Result<Option<usize>, DefinitionError> {
         let Some(found) = self.fields.remove(field) else {
             return Ok(None);
         };
         match found.as_u64() {
             Some(count) => Ok(Some(usize::try_from(count).unwrap_or(usize::MAX))),
-            None => Err(self.shape(place, "a positive integer", &found)),
+            None => Err(self.shape(field_path, "a positive integer", &found)),
         }
     }
 
@@ -397,9 +410,9 @@ impl<'o> Reader<'o> {
         }
     }
 
-    fn named<T: Copy, const N: usize>(
+    fn enum_value<T: Copy, const N: usize>(
         &self,
-        place: &str,
+        field_path: &str,
         name: &str,
         all: [T; N],
         as_str: fn(T) -> &'static str,
@@ -409,7 +422,7 @@ impl<'o> Reader<'o> {
             .ok_or_else(|| {
                 let value = crate::error::excerpt(name, 64).into_owned();
                 self.error(
-                    place,
+                    field_path,
                     DefinitionProblem::Unknown {
                         value,
                         nearest: nearest(name, all.map(as_str)),
@@ -419,9 +432,9 @@ impl<'o> Reader<'o> {
             })
     }
 
-    fn note_unknown(
+    fn warn_if_unknown(
         &mut self,
-        place: &str,
+        field_path: &str,
         field: &str,
         names: &[&'static str],
         aliases: &[(&str, &[&'static str])],
@@ -430,18 +443,19 @@ impl<'o> Reader<'o> {
             return;
         }
         let nearest = KnownFields { names, aliases }.suggest(field);
-        let field = join(place, field);
-        self.odd.push(Odd::unknown_field(&field, nearest));
+        let field = join(field_path, field);
+        self.warnings
+            .push(WarningDetail::unknown_field(&field, nearest));
     }
 
     /// Checks that the subscription has no unknown fields.
     ///
     /// # Errors
     /// Returns the first unknown field.
-    fn refuse_unknown(&self) -> Result<(), DefinitionError> {
-        for odd in &self.odd {
-            if let Some(nearest) = odd.unknown.clone() {
-                let field = crate::error::excerpt(&odd.field, 64);
+    fn check_unknown_fields(&self) -> Result<(), DefinitionError> {
+        for warning in &self.warnings {
+            if let Some(nearest) = warning.unknown.clone() {
+                let field = crate::error::excerpt(&warning.field, 64);
                 return Err(self.error(&field, DefinitionProblem::UnknownField { nearest }));
             }
         }
@@ -453,7 +467,7 @@ impl<'o> Reader<'o> {
             field,
             DefinitionProblem::Shape {
                 expected,
-                found: shown(found),
+                found: value_excerpt(found),
             },
         )
     }

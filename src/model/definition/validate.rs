@@ -1,6 +1,8 @@
 //! Validation of the subscriptions of one executor, from a definition or from code.
 
-use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Odd, SubscriptionWarning};
+use super::{
+    DefinitionError, DefinitionOptions, DefinitionProblem, SubscriptionWarning, WarningDetail,
+};
 use crate::model::condition::Condition;
 use crate::model::op::Op;
 use crate::model::subscription::{Method, Role, Subscription};
@@ -18,15 +20,15 @@ pub(super) fn validate(
     for subscription in subscriptions {
         let conditions = subscription.selector.conditions();
         let problem = found.add(conditions.iter().map(Condition::op_name), options);
-        problem.map_err(|problem| DefinitionError::whole("context_match", problem))?;
+        problem.map_err(|problem| DefinitionError::of_definition("context_match", problem))?;
     }
     let mut warnings = Vec::new();
     for (index, subscription) in subscriptions.iter().enumerate() {
-        check_one(index, subscription, options)?;
+        check_subscription(index, subscription, options)?;
         warnings.extend(
-            odd(subscription)
+            find_warnings(subscription)
                 .into_iter()
-                .map(|odd| SubscriptionWarning::of(index, subscription, odd)),
+                .map(|detail| SubscriptionWarning::of(index, subscription, detail)),
         );
     }
     check_names(subscriptions)?;
@@ -43,7 +45,7 @@ pub(super) fn check_count(
     if count > most {
         let what = "subscriptions";
         let problem = DefinitionProblem::TooMany { what, count, most };
-        return Err(DefinitionError::whole(field, problem));
+        return Err(DefinitionError::of_definition(field, problem));
     }
     Ok(())
 }
@@ -81,15 +83,15 @@ impl ConditionCount {
     }
 }
 
-fn check_one(
+fn check_subscription(
     index: usize,
     subscription: &Subscription,
     options: &DefinitionOptions,
 ) -> Result<(), DefinitionError> {
-    let error = |field: &str, problem| Err(at(index, subscription, field, problem));
-    for (place, condition) in subscription.selector.conditions().iter().enumerate() {
+    let error = |field: &str, problem| Err(subscription_error(index, subscription, field, problem));
+    for (at, condition) in subscription.selector.conditions().iter().enumerate() {
         if let Some(reason) = condition.error() {
-            let field = format!("context_match[{place}].{}", reason.field());
+            let field = format!("context_match[{at}].{}", reason.field());
             return error(&field, DefinitionProblem::Condition(reason.clone()));
         }
     }
@@ -125,22 +127,22 @@ fn check_one(
 
 /// Checks that the names of subscriptions are unique. Two triggers may have the same key.
 fn check_names(subscriptions: &[Subscription]) -> Result<(), DefinitionError> {
-    let mut taken: HashMap<&str, (usize, Role)> = HashMap::new();
+    let mut names: HashMap<&str, (usize, Role)> = HashMap::new();
     for (index, subscription) in subscriptions.iter().enumerate() {
         let Some(name) = subscription.name() else {
             continue;
         };
-        match taken.get(name) {
+        match names.get(name) {
             Some((_, Role::Trigger)) if subscription.role == Role::Trigger => {}
             Some((other, _)) => {
                 let problem = DefinitionProblem::KeyTaken {
                     name: crate::error::excerpt(name, 64).into_owned(),
                     other: *other,
                 };
-                return Err(at(index, subscription, "key", problem));
+                return Err(subscription_error(index, subscription, "key", problem));
             }
             None => {
-                taken.insert(name, (index, subscription.role));
+                names.insert(name, (index, subscription.role));
             }
         }
     }
@@ -148,18 +150,18 @@ fn check_names(subscriptions: &[Subscription]) -> Result<(), DefinitionError> {
 }
 
 /// Returns the problems of a subscription that do not prevent the load of its definition, such as a field without an effect.
-fn odd(subscription: &Subscription) -> Vec<Odd> {
-    let mut odd = Vec::new();
+fn find_warnings(subscription: &Subscription) -> Vec<WarningDetail> {
+    let mut warnings = Vec::new();
     let fetch = &subscription.fetch;
     match subscription.role {
-        Role::Trigger if fetch.method != Method::EventData => odd.push(Odd::new(
+        Role::Trigger if fetch.method != Method::EventData => warnings.push(WarningDetail::new(
             "fetch",
             format!(
                 "fetch method {:?} has no effect on a trigger, which is always the breadcrumb of the event; remove \"fetch\"",
                 fetch.method.as_str()
             ),
         )),
-        Role::Context if fetch.method == Method::Latest && fetch.limit > 1 => odd.push(Odd::new(
+        Role::Context if fetch.method == Method::Latest && fetch.limit > 1 => warnings.push(WarningDetail::new(
             "fetch",
             format!(
                 "the limit {} has no effect, because \"latest\" fetches one item; use \"recent\" for a list",
@@ -171,25 +173,25 @@ fn odd(subscription: &Subscription) -> Vec<Odd> {
     let any_tags = subscription.selector.any_of_tags();
     if any_tags.is_some_and(<[String]>::is_empty) {
         let message = "any_tags is empty, so the subscription never matches";
-        odd.push(Odd::new("any_tags", message));
+        warnings.push(WarningDetail::new("any_tags", message));
     }
     if subscription.on.is_empty() {
-        odd.push(Odd::new(
+        warnings.push(WarningDetail::new(
             "on",
             "on is empty, so the subscription never matches",
         ));
     }
     for (at, condition) in subscription.selector.conditions().iter().enumerate() {
         if let Some(reason) = condition.never_holds() {
-            let place = format!("context_match[{at}]");
-            let message = format!("{place}: {reason}, so the subscription never matches");
-            odd.push(Odd::new(place, message));
+            let field = format!("context_match[{at}]");
+            let message = format!("{field}: {reason}, so the subscription never matches");
+            warnings.push(WarningDetail::new(field, message));
         }
     }
-    odd
+    warnings
 }
 
-fn at(
+fn subscription_error(
     index: usize,
     subscription: &Subscription,
     field: &str,

@@ -52,14 +52,14 @@ impl<'de> Visitor<'de> for Frame {
         while let Some(field) = fields.next_key()? {
             let values = &mut fields;
             match field {
-                Field::Type => once(&mut kind, "type", values)?,
-                Field::BreadcrumbId => once(&mut breadcrumb_id, "breadcrumb_id", values)?,
-                Field::Version => once(&mut version, "version", values)?,
-                Field::SchemaName => once(&mut schema_name, "schema_name", values)?,
-                Field::Tags => once(&mut tags, "tags", values)?,
-                Field::Context => once(&mut context, "context", values)?,
-                Field::UpdatedAt => once(&mut updated_at, "updated_at", values)?,
-                Field::Ts => once(&mut ts, "ts", values)?,
+                Field::Type => read_once(&mut kind, "type", values)?,
+                Field::BreadcrumbId => read_once(&mut breadcrumb_id, "breadcrumb_id", values)?,
+                Field::Version => read_once(&mut version, "version", values)?,
+                Field::SchemaName => read_once(&mut schema_name, "schema_name", values)?,
+                Field::Tags => read_once(&mut tags, "tags", values)?,
+                Field::Context => read_once(&mut context, "context", values)?,
+                Field::UpdatedAt => read_once(&mut updated_at, "updated_at", values)?,
+                Field::Ts => read_once(&mut ts, "ts", values)?,
                 Field::Unknown => {
                     values.next_value::<de::IgnoredAny>()?;
                 }
@@ -95,15 +95,15 @@ impl<'de> Visitor<'de> for Frame {
     }
 }
 
-fn once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
-    place: &mut Option<T>,
+fn read_once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
+    field_value: &mut Option<T>,
     name: &'static str,
     values: &mut A,
 ) -> Result<(), A::Error> {
-    if place.is_some() {
+    if field_value.is_some() {
         return Err(de::Error::duplicate_field(name));
     }
-    *place = Some(values.next_value()?);
+    *field_value = Some(values.next_value()?);
     Ok(())
 }
 
@@ -181,7 +181,7 @@ mod tests {
     fn a_context_stays_text_and_is_written_as_it_was() {
         let event = read(r#"{"b":1.50,"a":[ ]}"#);
 
-        assert!(event.context.as_ref().unwrap().unread().is_some());
+        assert!(event.context.as_ref().unwrap().unparsed_text().is_some());
         assert_eq!(json!(event)["context"], json!({"b": 1.5, "a": []}));
         assert!(
             serde_json::to_string(&event)

@@ -1,7 +1,7 @@
 //! Scanner that reads a JSON text once, returns the values at a few paths, and checks that a parser would accept the whole text.
 
+use super::path_value::PathValue;
 use super::paths::Paths;
-use super::slot::Slot;
 use crate::model::json_check::{self, MAX_DEPTH};
 
 /// Maximum length in bytes of a number that is certain to be in the range of a `Value`.
@@ -13,7 +13,7 @@ const SURE_EXPONENT: usize = 2;
 ///
 /// The syntax of the text must be valid JSON. Returns `None` if only a parser can decide: for a text that a `Value` may not be able
 /// to hold (long numbers, lone surrogates, too many levels), and for a duplicate key on a used path.
-pub(super) fn scan<'e>(text: &'e str, paths: &Paths) -> Option<Vec<Slot<'e>>> {
+pub(super) fn scan<'e>(text: &'e str, paths: &Paths) -> Option<Vec<PathValue<'e>>> {
     let mut scanner = Scanner {
         text,
         at: 0,
@@ -27,15 +27,15 @@ pub(super) fn scan<'e>(text: &'e str, paths: &Paths) -> Option<Vec<Slot<'e>>> {
         return None;
     }
     let mut found = scanner.found;
-    found.sort_by_key(Slot::path);
-    let is_repeated = |pair: &[Slot<'_>]| match pair {
+    found.sort_by_key(PathValue::path);
+    let is_repeated = |pair: &[PathValue<'_>]| match pair {
         [one, other] => one.path() == other.path(),
         _ => false,
     };
     if found.windows(2).any(is_repeated) {
         return None;
     }
-    found.retain(|slot| paths.is_used(slot.path()));
+    found.retain(|value| paths.is_used(value.path()));
     Some(found)
 }
 
@@ -45,7 +45,7 @@ struct Scanner<'e, 'p> {
     depth: usize,
     paths: &'p Paths,
     /// The values found so far, at the used paths and at their prefixes. The prefixes are needed to detect duplicate keys.
-    found: Vec<Slot<'e>>,
+    found: Vec<PathValue<'e>>,
 }
 
 impl Scanner<'_, '_> {
@@ -63,10 +63,10 @@ impl Scanner<'_, '_> {
         if first == b'[' && self.paths.has_indexes(path) {
             let items = json_check::parse(text).ok()?;
             self.paths.walk_items(path, &items, &mut |path, item| {
-                self.found.push(Slot::owned(path, item.clone()));
+                self.found.push(PathValue::owned(path, item.clone()));
             });
         }
-        self.found.push(Slot::text(path, text));
+        self.found.push(PathValue::text(path, text));
         Some(())
     }
 

@@ -1,12 +1,12 @@
+use super::event_values::EventValues;
+use super::path_value::hash_value;
 use super::paths::Paths;
-use super::seen::Seen;
-use super::slot::hash_value;
 use super::tree::{ByHash, Edge, Plan, Search, Tree};
 use crate::model::condition::Condition;
 use crate::model::event::{Event, EventKind};
 use crate::model::op::Op;
 use crate::model::path::Step;
-use crate::model::selector::{Facts, Passed, Selector};
+use crate::model::selector::{MatchCertainty, Selector, SelectorInput};
 use serde_json::Value;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 
 /// Index of many selectors, which finds the selectors that match an event by schema name, tags and equality on plain paths.
 ///
-/// [`Selector::examine`] tests each candidate. The cost of a search depends on the event and on the number of matching selectors, and
+/// [`Selector::evaluate`] tests each candidate. The cost of a search depends on the event and on the number of matching selectors, and
 /// hardly on the number of all selectors.
 #[derive(Clone, Debug)]
 pub(crate) struct SelectorIndex<K> {
@@ -35,7 +35,7 @@ struct Group<K> {
 
 /// Maximum number of alternative tags or values of a selector for which the index stores the alternatives. The test of the candidates
 /// covers longer lists.
-const MOST_ENDS: usize = 32;
+const MAX_ALTERNATIVES: usize = 32;
 
 impl<K: Copy + Ord> SelectorIndex<K> {
     /// Creates an index without selectors.
@@ -106,9 +106,13 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         keys
     }
 
-    /// Calls `found` with the key of each selector that matches or may match an event. A selector with alternative tags or values can
+    /// Calls `on_match` with the key of each selector that matches or may match an event. A selector with alternative tags or values can
     /// be found several times.
-    pub(in crate::model) fn search(&self, event: &Event, mut found: impl FnMut(K, Passed)) {
+    pub(in crate::model) fn search(
+        &self,
+        event: &Event,
+        mut on_match: impl FnMut(K, MatchCertainty),
+    ) {
         if event.kind == EventKind::Ping {
             return;
         }
@@ -118,23 +122,23 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         // A selector is in the tree once for each alternative. Its conditions search the context only once.
         let mut searched = BTreeSet::new();
         for group in of_schema.into_iter().chain([&self.any_schema]) {
-            let seen = Seen::new(event.context.as_ref(), &group.paths, &self.state);
+            let values = EventValues::new(event.context.as_ref(), &group.paths, &self.state);
             let search = Search {
-                tags: &|| tags.get_or_init(|| hashed(&event.tags, &self.state)),
-                seen: &seen,
+                tags: &|| tags.get_or_init(|| tag_hashes(&event.tags, &self.state)),
+                values: &values,
             };
-            let facts = Facts {
+            let input = SelectorInput {
                 schema_name: schema,
                 tags: &event.tags,
-                context: Some(&seen),
+                context: Some(&values),
             };
             group.tree.visit(&search, &mut |entry| {
                 let conditions = entry.selector.conditions().as_ptr();
-                if entry.selector.searches() > 0 && !searched.insert((entry.key, conditions)) {
+                if entry.selector.search_count() > 0 && !searched.insert((entry.key, conditions)) {
                     return;
                 }
-                if let Some(passed) = entry.selector.examine(&facts).passed() {
-                    found(entry.key, passed);
+                if let Some(certainty) = entry.selector.evaluate(&input).certainty() {
+                    on_match(entry.key, certainty);
                 }
             });
         }
@@ -151,11 +155,11 @@ impl<K> Group<K> {
             .map(|text| Edge::AllTags(tag(text)))
             .collect();
         let mut any: Vec<Edge> = Vec::new();
-        let few = |count: usize| (1..=MOST_ENDS).contains(&count);
-        if let Some(tags) = selector.any_of_tags().filter(|tags| few(tags.len())) {
+        let is_indexed = |count: usize| (1..=MAX_ALTERNATIVES).contains(&count);
+        if let Some(tags) = selector.any_of_tags().filter(|tags| is_indexed(tags.len())) {
             any = tags.iter().map(|text| Edge::AnyTags(tag(text))).collect();
         }
-        for (steps, op, value) in selector.conditions().iter().filter_map(plain) {
+        for (steps, op, value) in selector.conditions().iter().filter_map(plain_condition) {
             let Some(path) = self.paths.find(steps) else {
                 continue;
             };
@@ -165,7 +169,7 @@ impl<K> Group<K> {
             };
             match (op, value) {
                 (Op::Eq, value) => all.push(edge(value)),
-                (Op::In, Value::Array(values)) if any.is_empty() && few(values.len()) => {
+                (Op::In, Value::Array(values)) if any.is_empty() && is_indexed(values.len()) => {
                     any = values.iter().map(edge).collect();
                 }
                 _ => {}
@@ -176,21 +180,23 @@ impl<K> Group<K> {
 }
 
 /// Returns the hashes of an event's tags, in ascending order without duplicates.
-fn hashed(tags: &[String], state: &RandomState) -> Vec<u64> {
+fn tag_hashes(tags: &[String], state: &RandomState) -> Vec<u64> {
     let mut hashes: Vec<u64> = tags.iter().map(|tag| state.hash_one(tag)).collect();
     hashes.sort_unstable();
     hashes.dedup();
     hashes
 }
 
-fn plain(condition: &Condition) -> Option<(&[Step], Op, &Value)> {
+fn plain_condition(condition: &Condition) -> Option<(&[Step], Op, &Value)> {
     let (path, op, value) = condition.compiled()?;
     Some((path.steps()?, op, value))
 }
 
 fn plain_steps(selector: &Selector) -> impl Iterator<Item = &[Step]> {
     let conditions = selector.conditions().iter();
-    conditions.filter_map(plain).map(|(steps, _, _)| steps)
+    conditions
+        .filter_map(plain_condition)
+        .map(|(steps, _, _)| steps)
 }
 
 impl<K> Default for Group<K> {
@@ -211,7 +217,7 @@ impl<K: Copy + Ord> Default for SelectorIndex<K> {
 #[cfg(test)]
 impl<K: Copy + Ord> SelectorIndex<K> {
     /// Returns `true` if the index has no selectors, groups or paths.
-    pub(super) fn is_bare(&self) -> bool {
+    pub(super) fn is_completely_empty(&self) -> bool {
         let Group { tree, paths } = &self.any_schema;
         self.len == 0 && self.by_schema.is_empty() && tree.is_empty() && paths.is_empty()
     }

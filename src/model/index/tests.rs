@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::selector::{Facts, Verdict};
+use crate::model::selector::{SelectorInput, SelectorMatch};
 use crate::model::strategies::{PATHS, definition, event};
 use crate::model::{BreadcrumbId, Json, Selector, Subscription, Timestamp};
 use proptest::collection::vec;
@@ -191,13 +191,13 @@ proptest! {
         for id in executors.keys() {
             prop_assert!(index.remove(id));
         }
-        prop_assert!(is_bare(&index), "{:?}", index);
+        prop_assert!(is_completely_empty(&index), "{:?}", index);
     }
 }
 
-fn is_bare(index: &SubscriptionIndex) -> bool {
-    let slots = index.executors.iter().all(Option::is_none);
-    slots && index.by_id.is_empty() && index.selectors.is_bare()
+fn is_completely_empty(index: &SubscriptionIndex) -> bool {
+    let no_executors = index.executors.iter().all(Option::is_none);
+    no_executors && index.by_id.is_empty() && index.selectors.is_completely_empty()
 }
 
 proptest! {
@@ -216,7 +216,7 @@ proptest! {
             for event in &events {
                 let oracle = parsed(event);
                 let scan = selectors.iter().enumerate().filter(|(_, (selector, goes))| {
-                    let passes = !matches!(selector.examine(&Facts::of_event(&oracle)), Verdict::Fails(_));
+                    let passes = !matches!(selector.evaluate(&SelectorInput::of_event(&oracle)), SelectorMatch::Fails(_));
                     passes && event.kind != EventKind::Ping && !(removed && *goes)
                 });
                 let scan: Vec<usize> = scan.map(|(key, _)| key).collect();
@@ -234,7 +234,7 @@ proptest! {
         for (key, (selector, _)) in left {
             prop_assert!(index.remove(key, selector));
         }
-        prop_assert!(index.is_bare(), "{:?}", index);
+        prop_assert!(index.is_completely_empty(), "{:?}", index);
     }
 }
 
@@ -350,10 +350,10 @@ fn only_a_path_that_is_not_plain_makes_the_whole_context_parse() {
     let event = read("a.v1", &[], context);
 
     assert_eq!(plain.matching(&event), [0, 1, 2]);
-    assert!(event.context.as_ref().unwrap().unread().is_some());
+    assert!(event.context.as_ref().unwrap().unparsed_text().is_some());
 
     assert_eq!(query.matching(&event), [0]);
-    assert!(event.context.as_ref().unwrap().unread().is_none());
+    assert!(event.context.as_ref().unwrap().unparsed_text().is_none());
 }
 
 #[test]

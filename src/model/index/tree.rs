@@ -1,14 +1,14 @@
-use super::seen::Seen;
-use super::slot::Slot;
+use super::event_values::EventValues;
+use super::path_value::PathValue;
 use crate::model::selector::Selector;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Place;
+use std::collections::hash_map::Entry as MapEntry;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Tree of selectors, in which each edge is a required or alternative tag or value. The tests of all selectors have the same order, so
 /// selectors share the edges of common tests.
 ///
-/// The depth is at most [`Plan::MOST`] + 1 edges, which limits the recursion.
+/// The depth is at most [`Plan::MAX_REQUIRED`] + 1 edges, which limits the recursion.
 #[derive(Clone, Debug)]
 pub(super) struct Tree<K> {
     /// The first selector whose last indexed test leads to this node. Most nodes have one, so it needs no allocation.
@@ -56,45 +56,44 @@ pub(super) enum Edge {
     AnyTags(u64),
 }
 
-/// The indexed tests of a selector: the required tests (`trunk`) and the alternative tests (`ends`). The tree stores the selector after the
-/// required tests and each alternative test.
+/// The indexed tests of a selector. The tree stores the selector after the required tests and each alternative test.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    trunk: Vec<Edge>,
-    ends: Vec<Edge>,
+    required: Vec<Edge>,
+    alternatives: Vec<Edge>,
 }
 
 /// An event as the tree tests it: its sorted tag hashes and its context, both computed on demand.
 pub(super) struct Search<'s> {
     pub(super) tags: &'s dyn Fn() -> &'s [u64],
-    pub(super) seen: &'s Seen<'s>,
+    pub(super) values: &'s EventValues<'s>,
 }
 
 impl Plan {
     /// Maximum number of required tags and values of a selector that the index stores. The test of the candidates covers further ones.
-    pub(super) const MOST: usize = 16;
+    pub(super) const MAX_REQUIRED: usize = 16;
 
     /// Creates the plan of a selector: its sorted required tests (`all`) and its sorted alternative tests (`any`), without duplicates.
     pub(super) fn new(mut all: Vec<Edge>, mut any: Vec<Edge>) -> Self {
         all.sort_unstable();
         all.dedup();
-        all.truncate(Self::MOST);
+        all.truncate(Self::MAX_REQUIRED);
         any.sort_unstable();
         any.dedup();
         Self {
-            trunk: all,
-            ends: any,
+            required: all,
+            alternatives: any,
         }
     }
 
     fn branches(&self) -> impl Iterator<Item = Vec<Edge>> {
-        let whole = self.ends.is_empty().then(|| self.trunk.clone());
-        let ends = self.ends.iter().map(|end| {
-            let mut edges = self.trunk.clone();
-            edges.push(*end);
+        let without_alternatives = self.alternatives.is_empty().then(|| self.required.clone());
+        let alternatives = self.alternatives.iter().map(|alternative| {
+            let mut edges = self.required.clone();
+            edges.push(*alternative);
             edges
         });
-        whole.into_iter().chain(ends)
+        without_alternatives.into_iter().chain(alternatives)
     }
 }
 
@@ -106,7 +105,7 @@ impl<K: Copy + PartialEq> Tree<K> {
     pub(super) fn insert(&mut self, plan: &Plan, key: K, selector: &Selector) {
         for edges in plan.branches() {
             let leaf = edges.iter().fold(&mut *self, |tree, edge| {
-                tree.branches.get_or_insert_default().grow(*edge)
+                tree.branches.get_or_insert_default().child_or_insert(*edge)
             });
             let selector = selector.clone();
             let entry = Entry { key, selector };
@@ -140,13 +139,13 @@ impl<K: Copy + PartialEq> Tree<K> {
 
     fn remove_at(&mut self, edges: &[Edge], key: K, selector: &Selector) -> bool {
         let Some((first, rest)) = edges.split_first() else {
-            let is_it = |entry: &Entry<K>| entry.key == key && entry.selector == *selector;
-            if self.first.as_ref().is_some_and(is_it) {
+            let is_match = |entry: &Entry<K>| entry.key == key && entry.selector == *selector;
+            if self.first.as_ref().is_some_and(is_match) {
                 self.first = self.others.pop();
                 return true;
             }
-            let place = self.others.iter().position(is_it);
-            return place.map(|at| self.others.swap_remove(at)).is_some();
+            let entry = self.others.iter().position(is_match);
+            return entry.map(|at| self.others.swap_remove(at)).is_some();
         };
         let Some(branches) = &mut self.branches else {
             return false;
@@ -178,19 +177,19 @@ impl<K: Copy + PartialEq> Branches<K> {
         self.all_tags.is_empty() && self.any_tags.is_empty() && self.values.is_empty()
     }
 
-    fn grow(&mut self, edge: Edge) -> &mut Tree<K> {
+    fn child_or_insert(&mut self, edge: Edge) -> &mut Tree<K> {
         let edges = match edge {
             Edge::AllTags(_) => &mut self.all_tags,
             Edge::AnyTags(_) => &mut self.any_tags,
             Edge::Value { .. } => &mut self.values,
         };
         match edges.entry(edge.hash()) {
-            Place::Occupied(place) => place.into_mut(),
-            Place::Vacant(place) => {
+            MapEntry::Occupied(entry) => entry.into_mut(),
+            MapEntry::Vacant(entry) => {
                 if let Edge::Value { path, .. } = edge {
                     *self.paths.entry(path).or_default() += 1;
                 }
-                place.insert(Tree::default())
+                entry.insert(Tree::default())
             }
         }
     }
@@ -232,23 +231,23 @@ impl<K: Copy + PartialEq> Branches<K> {
         if self.values.is_empty() {
             return;
         }
-        let Some(slots) = search.seen.slots() else {
+        let Some(values) = search.values.values() else {
             // Without a context, no value test can exclude a selector.
             let children = self.values.values();
             return children.for_each(|child| child.visit(search, visitor));
         };
-        let mut follow = |slot: &Slot<'_>| {
-            if let Some(child) = self.values.get(&search.seen.hash(slot)) {
+        let mut visit_child = |value: &PathValue<'_>| {
+            if let Some(child) = self.values.get(&search.values.hash(value)) {
                 child.visit(search, visitor);
             }
         };
-        if self.paths.len() < slots.len() {
+        if self.paths.len() < values.len() {
             let needed = self.paths.keys();
             needed
-                .filter_map(|path| search.seen.slot(*path))
-                .for_each(follow);
+                .filter_map(|path| search.values.value(*path))
+                .for_each(visit_child);
         } else {
-            slots.iter().for_each(&mut follow);
+            values.iter().for_each(&mut visit_child);
         }
     }
 }

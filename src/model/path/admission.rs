@@ -95,7 +95,7 @@ impl Scan<'_> {
             self.cursor.skip_blanks();
             let member = self.member(in_filter)?;
             if members.contains(&member) {
-                let (path, member) = (self.shown(), shorten(&member));
+                let (path, member) = (self.path_excerpt(), shorten(&member));
                 return Err(PathError::RepeatedMember { path, member });
             }
             members.push(member);
@@ -126,7 +126,9 @@ impl Scan<'_> {
                 self.spread()?;
                 Ok("*".to_owned())
             }
-            Some('?') if in_filter => Err(PathError::NestedFilter { path: self.shown() }),
+            Some('?') if in_filter => Err(PathError::NestedFilter {
+                path: self.path_excerpt(),
+            }),
             Some('?') => {
                 self.cursor.bump();
                 self.spread()?;
@@ -159,15 +161,23 @@ impl Scan<'_> {
                 None => return Err(self.syntax("a filter is not closed")),
                 Some(',' | ']') if self.parentheses == 0 => return Ok(()),
                 Some(']') => return Err(self.syntax("a parenthesis is not closed")),
-                Some('$') => return Err(PathError::RootInFilter { path: self.shown() }),
-                Some('?') => return Err(PathError::NestedFilter { path: self.shown() }),
+                Some('$') => {
+                    return Err(PathError::RootInFilter {
+                        path: self.path_excerpt(),
+                    });
+                }
+                Some('?') => {
+                    return Err(PathError::NestedFilter {
+                        path: self.path_excerpt(),
+                    });
+                }
                 Some('\'' | '"') => {
                     self.quoted()?;
                 }
                 Some(c) if is_name_char(c) => self.word()?,
                 Some(c) => {
                     self.cursor.bump();
-                    self.mark(c)?;
+                    self.filter_character(c)?;
                 }
             }
         }
@@ -175,7 +185,7 @@ impl Scan<'_> {
 
     /// Checks a character of a filter, and updates the counts of parentheses and other limited parts. The caller has already read the
     /// character.
-    fn mark(&mut self, c: char) -> Result<(), PathError> {
+    fn filter_character(&mut self, c: char) -> Result<(), PathError> {
         match c {
             '*' => self.spread(),
             '(' => self.open(),
@@ -192,7 +202,9 @@ impl Scan<'_> {
                 self.selection(true)
             }
             '.' => match self.cursor.peek() {
-                Some('.') => Err(PathError::DescentInFilter { path: self.shown() }),
+                Some('.') => Err(PathError::DescentInFilter {
+                    path: self.path_excerpt(),
+                }),
                 Some(c) if is_name_first(c) || c == '*' => self.segment(),
                 Some(c) if c.is_ascii_digit() => Ok(()),
                 Some(_) | None => Err(self.syntax("a dot is not followed by a name or `*`")),
@@ -207,7 +219,7 @@ impl Scan<'_> {
         if self.cursor.eat('(') {
             if !FUNCTIONS.contains(&word.as_str()) {
                 return Err(PathError::Function {
-                    path: self.shown(),
+                    path: self.path_excerpt(),
                     function: shorten(&word),
                 });
             }
@@ -221,8 +233,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn name(&mut self, keep: impl Fn(char) -> bool) -> Result<String, PathError> {
-        let name = self.cursor.take_while(keep);
+    fn name(&mut self, is_allowed: impl Fn(char) -> bool) -> Result<String, PathError> {
+        let name = self.cursor.take_while(is_allowed);
         // jsonpath_rust trims such characters from the name.
         if name.contains(char::is_whitespace) {
             return Err(
@@ -238,7 +250,9 @@ impl Scan<'_> {
 
     fn open(&mut self) -> Result<(), PathError> {
         if self.in_call {
-            return Err(PathError::NestedCall { path: self.shown() });
+            return Err(PathError::NestedCall {
+                path: self.path_excerpt(),
+            });
         }
         self.parentheses += 1;
         let counted = ("levels of parentheses", self.parentheses, MAX_PARENTHESES);
@@ -265,7 +279,7 @@ impl Scan<'_> {
         syntax(self.source, reason)
     }
 
-    fn shown(&self) -> String {
+    fn path_excerpt(&self) -> String {
         shorten(self.source)
     }
 }

@@ -48,14 +48,19 @@ impl Path {
 
 /// Returns the number of steps in which a path of minimum length searches the whole value, or `None` for more than `limit` steps.
 pub(crate) fn search_steps(value: &Value, limit: usize) -> Option<usize> {
-    let mut left = limit;
-    take(value, 0, 0, &mut left)?;
-    Some(limit - left)
+    let mut remaining = limit;
+    subtract_steps(value, 0, 0, &mut remaining)?;
+    Some(limit - remaining)
 }
 
-/// Subtracts the search steps of a value from the remaining steps `left`. Returns `None` if too few steps remain. `location` is the length
-/// of the value's location in bytes. Values below the maximum depth are not counted, because the evaluation rejects such documents.
-fn take(value: &Value, depth: usize, location: usize, left: &mut usize) -> Option<()> {
+/// Subtracts the search steps of a value from the remaining steps. Returns `None` if too few steps remain. `location` is the length of
+/// the value's location in bytes. Values below the maximum depth are not counted, because the evaluation rejects such documents.
+fn subtract_steps(
+    value: &Value,
+    depth: usize,
+    location: usize,
+    remaining: &mut usize,
+) -> Option<()> {
     if depth > MAX_DEPTH {
         return Some(());
     }
@@ -64,14 +69,14 @@ fn take(value: &Value, depth: usize, location: usize, left: &mut usize) -> Optio
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => 0,
     };
     let steps = NODE_STEPS * (1 + (location + text) / NODE_BYTES);
-    *left = left.checked_sub(steps)?;
+    *remaining = remaining.checked_sub(steps)?;
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(()),
         Value::Array(items) => items
             .iter()
-            .try_for_each(|item| take(item, depth + 1, location, left)),
-        Value::Object(fields) => fields
-            .iter()
-            .try_for_each(|(name, field)| take(field, depth + 1, location + name.len(), left)),
+            .try_for_each(|item| subtract_steps(item, depth + 1, location, remaining)),
+        Value::Object(fields) => fields.iter().try_for_each(|(name, field)| {
+            subtract_steps(field, depth + 1, location + name.len(), remaining)
+        }),
     }
 }

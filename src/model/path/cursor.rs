@@ -21,19 +21,22 @@ impl<'t> Cursor<'t> {
         found
     }
 
-    pub(super) fn eat(&mut self, wanted: char) -> bool {
-        let found = self.peek() == Some(wanted);
+    pub(super) fn eat(&mut self, expected: char) -> bool {
+        let found = self.peek() == Some(expected);
         if found {
             self.bump();
         }
         found
     }
 
-    pub(super) fn take_while(&mut self, keep: impl Fn(char) -> bool) -> &'t str {
-        let end = self.rest.find(|c| !keep(c)).unwrap_or(self.rest.len());
-        let (taken, rest) = self.rest.split_at(end);
+    pub(super) fn take_while(&mut self, is_matching: impl Fn(char) -> bool) -> &'t str {
+        let end = self
+            .rest
+            .find(|c| !is_matching(c))
+            .unwrap_or(self.rest.len());
+        let (matching, rest) = self.rest.split_at(end);
         self.rest = rest;
-        taken
+        matching
     }
 
     /// Skips blanks of a JSONPath text. Returns `true` if there were any.

@@ -40,7 +40,11 @@ impl Measure<'_> {
                 .iter()
                 .try_for_each(|item| self.node(item, depth + 1, location + BRACKETS)),
             Value::Object(members) => members.iter().try_for_each(|(name, member)| {
-                self.node(member, depth + 1, location + BRACKETS + written(name))
+                self.node(
+                    member,
+                    depth + 1,
+                    location + BRACKETS + max_location_bytes(name),
+                )
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
         }
@@ -57,7 +61,7 @@ impl Measure<'_> {
 }
 
 /// Returns the maximum number of bytes that a member name takes in a node's location. An escaped character takes up to six bytes.
-fn written(name: &str) -> usize {
+fn max_location_bytes(name: &str) -> usize {
     let escaped = name
         .bytes()
         .filter(|b| *b < b' ' || matches!(b, b'\'' | b'\\'))

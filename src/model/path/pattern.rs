@@ -6,7 +6,7 @@ use super::normalise;
 use super::plain::{self, Step};
 
 /// Error message for a JSONPath that is not a pattern.
-const ONLY: &str =
+const NOT_A_PATTERN: &str =
     "only names, [n], [*] and ..name are allowed, no filter, slice, union or function";
 
 /// One segment of a pattern, the subset of JSONPath that is matched step by step.
@@ -31,7 +31,7 @@ pub(crate) fn pattern(text: &str) -> Result<Vec<PatternStep>, &'static str> {
     if text.len() > MAX_BYTES {
         return Err("the path has more than 512 bytes");
     }
-    let source = normalise(text).map_err(|_| ONLY)?;
+    let source = normalise(text).map_err(|_| NOT_A_PATTERN)?;
     let mut cursor = Cursor::new(&source);
     let mut steps = Vec::new();
     cursor.eat('$');
@@ -41,7 +41,7 @@ pub(crate) fn pattern(text: &str) -> Result<Vec<PatternStep>, &'static str> {
             None => break,
             Some('.') => dotted(&mut cursor)?,
             Some('[') => bracketed(&mut cursor)?,
-            Some(_) => return Err(ONLY),
+            Some(_) => return Err(NOT_A_PATTERN),
         };
         steps.push(step);
         if steps.len() > MAX_SEGMENTS {
@@ -62,7 +62,9 @@ fn dotted(cursor: &mut Cursor<'_>) -> Result<PatternStep, &'static str> {
         };
         return match named(step)? {
             PatternStep::Name(name) => Ok(PatternStep::Anywhere(name)),
-            PatternStep::Anywhere(_) | PatternStep::Index(_) | PatternStep::Each => Err(ONLY),
+            PatternStep::Anywhere(_) | PatternStep::Index(_) | PatternStep::Each => {
+                Err(NOT_A_PATTERN)
+            }
         };
     }
     if cursor.eat('*') {
@@ -75,7 +77,7 @@ fn dotted(cursor: &mut Cursor<'_>) -> Result<PatternStep, &'static str> {
 /// excluded path it would exclude nothing.
 fn unquoted(cursor: &mut Cursor<'_>) -> Result<Option<Step>, &'static str> {
     let step = plain::shorthand(cursor);
-    let is_unseen = |c: char| {
+    let is_invisible = |c: char| {
         c.is_whitespace()
             || matches!(
                 c,
@@ -83,7 +85,7 @@ fn unquoted(cursor: &mut Cursor<'_>) -> Result<Option<Step>, &'static str> {
             )
     };
     match &step {
-        Some(Step::Name(name)) if name.contains(is_unseen) => {
+        Some(Step::Name(name)) if name.contains(is_invisible) => {
             Err("an unquoted name contains white space or an invisible character; write ['name']")
         }
         Some(Step::Name(_) | Step::Index(_)) | None => Ok(step),
@@ -94,7 +96,10 @@ fn bracketed(cursor: &mut Cursor<'_>) -> Result<PatternStep, &'static str> {
     cursor.skip_blanks();
     if cursor.eat('*') {
         cursor.skip_blanks();
-        return cursor.eat(']').then_some(PatternStep::Each).ok_or(ONLY);
+        return cursor
+            .eat(']')
+            .then_some(PatternStep::Each)
+            .ok_or(NOT_A_PATTERN);
     }
     named(plain::bracketed(cursor)?)
 }
@@ -103,6 +108,6 @@ fn named(step: Option<Step>) -> Result<PatternStep, &'static str> {
     match step {
         Some(Step::Name(name)) => Ok(PatternStep::Name(name)),
         Some(Step::Index(index)) => Ok(PatternStep::Index(index)),
-        None => Err(ONLY),
+        None => Err(NOT_A_PATTERN),
     }
 }

@@ -16,18 +16,18 @@ pub(super) fn check(path: &str, query: &JpQuery) -> Result<(), PathError> {
     query
         .segments
         .iter()
-        .for_each(|found| segment(found, &mut filters));
-    let found = filters
+        .for_each(|part| segment(part, &mut filters));
+    let comparisons = filters
         .iter()
-        .map(|found| path_comparisons(found))
+        .map(|part| path_comparisons(part))
         .sum::<usize>();
-    let counted = ("comparisons of paths", found, MAX_PATH_COMPARISONS);
+    let counted = ("comparisons of paths", comparisons, MAX_PATH_COMPARISONS);
     within(path, counted, "compare with literals")?;
-    filters.iter().try_for_each(|found| filter(path, found))
+    filters.iter().try_for_each(|part| filter(path, part))
 }
 
-fn path_comparisons(found: &Filter) -> usize {
-    match found {
+fn path_comparisons(part: &Filter) -> usize {
+    match part {
         Filter::Or(all) | Filter::And(all) => all.iter().map(path_comparisons).sum(),
         Filter::Atom(FilterAtom::Filter { expr, .. }) => path_comparisons(expr),
         Filter::Atom(FilterAtom::Test { .. }) => 0,
@@ -39,23 +39,23 @@ fn path_comparisons(found: &Filter) -> usize {
     }
 }
 
-fn segment<'q>(found: &'q Segment, filters: &mut Vec<&'q Filter>) {
-    match found {
+fn segment<'q>(part: &'q Segment, filters: &mut Vec<&'q Filter>) {
+    match part {
         Segment::Descendant(inner) => segment(inner, filters),
         Segment::Selector(one) => filters.extend(filter_of(one)),
         Segment::Selectors(all) => filters.extend(all.iter().filter_map(filter_of)),
     }
 }
 
-fn filter_of(found: &Selector) -> Option<&Filter> {
-    match found {
+fn filter_of(part: &Selector) -> Option<&Filter> {
+    match part {
         Selector::Filter(inner) => Some(inner),
         Selector::Name(_) | Selector::Wildcard | Selector::Index(_) | Selector::Slice(..) => None,
     }
 }
 
-fn filter(path: &str, found: &Filter) -> Result<(), PathError> {
-    match found {
+fn filter(path: &str, part: &Filter) -> Result<(), PathError> {
+    match part {
         Filter::Or(all) | Filter::And(all) => all.iter().try_for_each(|one| filter(path, one)),
         Filter::Atom(FilterAtom::Filter { expr, .. }) => filter(path, expr),
         Filter::Atom(FilterAtom::Test { expr, .. }) => test(path, expr),
@@ -67,14 +67,14 @@ fn filter(path: &str, found: &Filter) -> Result<(), PathError> {
     }
 }
 
-fn test(path: &str, found: &Test) -> Result<(), PathError> {
-    match found {
+fn test(path: &str, part: &Test) -> Result<(), PathError> {
+    match part {
         Test::RelQuery(_) => Ok(()),
         Test::AbsQuery(_) => Err(PathError::RootInFilter {
             path: shorten(path),
         }),
         // The evaluator treats every tested value as false, and its negation as true.
-        Test::Function(call) => Err(out_of_place(
+        Test::Function(call) => Err(misplaced_function(
             path,
             call,
             "compare its result, as in length(@.a) > 0",
@@ -82,16 +82,16 @@ fn test(path: &str, found: &Test) -> Result<(), PathError> {
     }
 }
 
-fn comparable(path: &str, found: &Comparable) -> Result<(), PathError> {
-    match found {
+fn comparable(path: &str, part: &Comparable) -> Result<(), PathError> {
+    match part {
         Comparable::Literal(value) => literal(path, value),
         Comparable::Function(call) => function(path, call),
         Comparable::SingularQuery(_) => Ok(()),
     }
 }
 
-fn literal(path: &str, found: &Literal) -> Result<(), PathError> {
-    match found {
+fn literal(path: &str, part: &Literal) -> Result<(), PathError> {
+    match part {
         // serde_json converts infinity to null, so `null == 1e999` would be true.
         Literal::Float(number) if !number.is_finite() => Err(PathError::NumberOutOfRange {
             path: shorten(path),
@@ -110,14 +110,18 @@ fn function(path: &str, call: &TestFunction) -> Result<(), PathError> {
             FnArg::Literal(value) => literal(path, value),
             argument if is_query(argument, is_singular) => Ok(()),
             // The evaluator would count the nodes instead.
-            _ => Err(out_of_place(
+            _ => Err(misplaced_function(
                 path,
                 call,
                 "length() takes one value, such as @.a",
             )),
         },
         TestFunction::Value(argument) if is_query(argument, |_| true) => Ok(()),
-        TestFunction::Value(_) => Err(out_of_place(path, call, "value() takes a path of `@`")),
+        TestFunction::Value(_) => Err(misplaced_function(
+            path,
+            call,
+            "value() takes a path of `@`",
+        )),
         TestFunction::Custom(..)
         | TestFunction::Count(_)
         | TestFunction::Search(..)
@@ -144,7 +148,7 @@ fn is_singular(segments: &[Segment]) -> bool {
     })
 }
 
-fn out_of_place(path: &str, call: &TestFunction, way_out: &'static str) -> PathError {
+fn misplaced_function(path: &str, call: &TestFunction, way_out: &'static str) -> PathError {
     PathError::FunctionUse {
         path: shorten(path),
         function: name(call).to_owned(),

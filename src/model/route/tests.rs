@@ -146,7 +146,7 @@ fn one_selector_in_both_roles_fires_even_with_the_context_first() {
 
 #[test]
 fn the_trigger_of_highest_priority_wins_and_then_the_first() {
-    for (priorities, winner) in [
+    for (priorities, best_trigger) in [
         ([0, 0, 0], 0),
         ([0, 1, 1], 1),
         ([-2, -1, -3], 1),
@@ -160,7 +160,7 @@ fn the_trigger_of_highest_priority_wins_and_then_the_first() {
         assert_eq!(
             subscriptions.route(&request()),
             Route::Trigger {
-                subscription: winner
+                subscription: best_trigger
             },
             "{priorities:?}"
         );

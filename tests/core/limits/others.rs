@@ -97,8 +97,8 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
     (
         "how many parts of one entry are indexed; the others are compared",
         &[
-            "src/model/index/selectors.rs MOST_ENDS",
-            "src/model/index/tree.rs MOST",
+            "src/model/index/selectors.rs MAX_ALTERNATIVES",
+            "src/model/index/tree.rs MAX_REQUIRED",
         ],
     ),
     (

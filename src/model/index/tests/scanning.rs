@@ -22,14 +22,14 @@ fn paths() -> (Paths, Vec<Path>) {
 /// Asserts that the values of the scanner equal those of the parser. Returns `false` if the scanner leaves the text to the parser.
 fn agrees(text: &str) -> bool {
     let (paths, looked_at) = paths();
-    let Some(slots) = scan(text, &paths) else {
+    let Some(values) = scan(text, &paths) else {
         return false;
     };
     let value: Value = Json::from_text(text).unwrap().into_value();
     for path in &looked_at {
         let number = paths.find(path.steps().unwrap()).unwrap();
-        let slot = slots.iter().find(|slot| slot.path() == number);
-        let found = slot.map(|slot| slot.value().unwrap());
+        let value = values.iter().find(|value| value.path() == number);
+        let found = value.map(|value| value.value().unwrap());
         assert_eq!(found, path.first(&value).unwrap(), "{path:?} in {text}");
     }
     true

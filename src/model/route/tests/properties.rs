@@ -17,14 +17,14 @@ fn naive_route(definition: &[Value], event: &Event) -> Route {
     let in_role = |role: &'static str| {
         (0..definition.len()).filter(move |at| definition[*at]["role"] == role)
     };
-    let mut winner: Option<usize> = None;
+    let mut best_trigger: Option<usize> = None;
     for at in in_role("trigger").filter(|at| outcomes[*at] == Some(true)) {
         let priority = |at: usize| definition[at]["priority"].as_i64().unwrap_or(0);
-        if winner.is_none_or(|best| priority(at) > priority(best)) {
-            winner = Some(at);
+        if best_trigger.is_none_or(|best| priority(at) > priority(best)) {
+            best_trigger = Some(at);
         }
     }
-    match winner {
+    match best_trigger {
         Some(subscription) => Route::Trigger { subscription },
         None if in_role("trigger").any(|at| outcomes[at].is_none()) => Route::NeedsContext,
         None if in_role("context").any(|at| outcomes[at] != Some(false)) => Route::Context,

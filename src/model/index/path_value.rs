@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 /// The value of an event's context at one path that a selector index uses.
-pub(super) struct Slot<'e> {
+pub(super) struct PathValue<'e> {
     path: usize,
     node: Node<'e>,
     hash: OnceCell<u64>,
@@ -18,7 +18,7 @@ enum Node<'e> {
     Owned(Value),
 }
 
-impl<'e> Slot<'e> {
+impl<'e> PathValue<'e> {
     pub(super) fn text(path: usize, text: &'e str) -> Self {
         Self::of(path, Node::Text(text, OnceCell::new()))
     }

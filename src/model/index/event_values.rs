@@ -1,7 +1,7 @@
+use super::path_value::PathValue;
 use super::paths::Paths;
 use super::scan::scan;
-use super::slot::Slot;
-use crate::model::condition::{Look, search};
+use crate::model::condition::{ConditionContext, search};
 use crate::model::json::Json;
 use crate::model::path::Path;
 use serde_json::Value;
@@ -12,70 +12,70 @@ use std::hash::RandomState;
 ///
 /// The first access finds the values at all paths of the group, in the parsed value if there is one, otherwise by a scan of the text
 /// without parsing it.
-pub(super) struct Seen<'e> {
+pub(super) struct EventValues<'e> {
     context: Option<&'e Json>,
     paths: &'e Paths,
     state: &'e RandomState,
-    slots: OnceCell<Option<Vec<Slot<'e>>>>,
+    values: OnceCell<Option<Vec<PathValue<'e>>>>,
 }
 
-impl<'e> Seen<'e> {
+impl<'e> EventValues<'e> {
     pub(super) fn new(context: Option<&'e Json>, paths: &'e Paths, state: &'e RandomState) -> Self {
         Self {
             context,
             paths,
             state,
-            slots: OnceCell::new(),
+            values: OnceCell::new(),
         }
     }
 
     /// Returns the values of the event's context at the used paths, sorted by path number, or `None` if the context is missing or
     /// unreadable.
-    pub(super) fn slots(&self) -> Option<&[Slot<'e>]> {
-        self.slots.get_or_init(|| self.find()).as_deref()
+    pub(super) fn values(&self) -> Option<&[PathValue<'e>]> {
+        self.values.get_or_init(|| self.find()).as_deref()
     }
 
     /// Returns the value of the event's context at the path with this number.
-    pub(super) fn slot(&self, path: usize) -> Option<&Slot<'e>> {
-        let slots = self.slots()?;
-        let at = slots.binary_search_by_key(&path, Slot::path).ok()?;
-        slots.get(at)
+    pub(super) fn value(&self, path: usize) -> Option<&PathValue<'e>> {
+        let values = self.values()?;
+        let at = values.binary_search_by_key(&path, PathValue::path).ok()?;
+        values.get(at)
     }
 
     /// Returns the hash of a path and its value. Equal values have equal hashes.
-    pub(super) fn hash(&self, slot: &Slot<'_>) -> u64 {
-        slot.hash(self.state)
+    pub(super) fn hash(&self, value: &PathValue<'_>) -> u64 {
+        value.hash(self.state)
     }
 
-    fn find(&self) -> Option<Vec<Slot<'e>>> {
+    fn find(&self) -> Option<Vec<PathValue<'e>>> {
         let context = self.context?;
         if !self.paths.is_empty()
-            && let Some(text) = context.unread()
-            && let Some(slots) = scan(text, self.paths)
+            && let Some(text) = context.unparsed_text()
+            && let Some(values) = scan(text, self.paths)
         {
-            return Some(slots);
+            return Some(values);
         }
         let value = context.read()?;
-        let mut slots = Vec::new();
+        let mut values = Vec::new();
         self.paths.walk(Paths::ROOT, value, &mut |path, value| {
-            slots.push(Slot::borrowed(path, value));
+            values.push(PathValue::borrowed(path, value));
         });
-        slots.sort_by_key(Slot::path);
-        Some(slots)
+        values.sort_by_key(PathValue::path);
+        Some(values)
     }
 }
 
-impl Look for Seen<'_> {
-    fn is_there(&self) -> bool {
-        self.slots().is_some()
+impl ConditionContext for EventValues<'_> {
+    fn is_available(&self) -> bool {
+        self.values().is_some()
     }
 
     fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool> {
         let context = self.context?;
         match path.steps() {
-            Some(steps) if context.unread().is_some() => {
-                let slot = self.paths.find(steps).and_then(|path| self.slot(path));
-                Some(slot.and_then(Slot::value).is_some_and(check))
+            Some(steps) if context.unparsed_text().is_some() => {
+                let value = self.paths.find(steps).and_then(|path| self.value(path));
+                Some(value.and_then(PathValue::value).is_some_and(check))
             }
             Some(_) | None => search(path, context.read()?, limit, check),
         }

@@ -41,11 +41,11 @@ impl DefinitionPath {
     }
 
     pub(crate) fn field(&self, name: &str) -> Self {
-        self.and(DefinitionPathPart::Field(name.to_owned()))
+        self.with_part(DefinitionPathPart::Field(name.to_owned()))
     }
 
     pub(crate) fn item(&self, at: usize) -> Self {
-        self.and(DefinitionPathPart::Item(at))
+        self.with_part(DefinitionPathPart::Item(at))
     }
 
     /// Returns this path followed by a path in text form, for example `context_match[0].path`.
@@ -73,11 +73,11 @@ impl DefinitionPath {
 
     /// Returns the definition path `outer` followed by this path.
     #[cfg(any(feature = "workflows", test))]
-    pub(crate) fn below(&self, outer: &Self) -> Self {
+    pub(crate) fn under(&self, outer: &Self) -> Self {
         Self(outer.0.iter().chain(&self.0).cloned().collect())
     }
 
-    fn and(&self, part: DefinitionPathPart) -> Self {
+    fn with_part(&self, part: DefinitionPathPart) -> Self {
         let mut parts = self.0.clone();
         parts.push(part);
         Self(parts)
@@ -146,31 +146,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_reads_like_a_path_and_quotes_unusual_names() {
-        let place = DefinitionPath::default()
+    fn a_path_prints_its_parts_and_quotes_unusual_names() {
+        let path = DefinitionPath::default()
             .field("flows")
             .field("my flow")
             .field("steps")
             .item(3)
             .field("retry");
 
-        assert_eq!(place.to_string(), "flows[\"my flow\"].steps[3].retry");
-        assert_eq!(place.parts().len(), 5);
+        assert_eq!(path.to_string(), "flows[\"my flow\"].steps[3].retry");
+        assert_eq!(path.parts().len(), 5);
     }
 
     #[test]
     fn a_written_path_becomes_its_parts() {
-        let place = DefinitionPath::default().field("selectors").item(1);
+        let path = DefinitionPath::default().field("selectors").item(1);
 
-        let joined = place.join("context_match[0].path");
+        let joined = path.join("context_match[0].path");
 
         assert_eq!(joined.to_string(), "selectors[1].context_match[0].path");
         assert_eq!(joined.parts().len(), 5);
-        assert_eq!(place.join(""), place);
-        assert_eq!(place.join("odd[x]").parts().len(), 3);
+        assert_eq!(path.join(""), path);
+        assert_eq!(path.join("odd[x]").parts().len(), 3);
         assert_eq!(
             joined
-                .below(&DefinitionPath::default().field("context"))
+                .under(&DefinitionPath::default().field("context"))
                 .to_string(),
             "context.selectors[1].context_match[0].path"
         );
