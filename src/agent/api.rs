@@ -59,18 +59,18 @@ impl ApiProvider {
 
     /// Sets the compactor, which shortens long conversations before a model request.
     #[cfg(feature = "workflows")]
-    pub(crate) fn shortened_by(mut self, compactor: Option<Arc<Compactor>>) -> Self {
+    pub(crate) fn with_compactor(mut self, compactor: Option<Arc<Compactor>>) -> Self {
         self.compactor = compactor;
         self
     }
 
-    fn session(&self, task: ProviderTask, said: Conversation) -> Box<dyn ProviderSession> {
+    fn session(&self, task: ProviderTask, conversation: Conversation) -> Box<dyn ProviderSession> {
         Box::new(ApiSession {
             model: Arc::clone(&self.model),
             #[cfg(feature = "workflows")]
             compactor: self.compactor.clone(),
             task,
-            conversation: said,
+            conversation,
         })
     }
 }
@@ -96,8 +96,8 @@ impl Provider for ApiProvider {
         task: ProviderTask,
         saved: Json,
     ) -> Result<Box<dyn ProviderSession>, BoxError> {
-        let said = saved.parse().map_err(permanent)?;
-        Ok(self.session(task, said))
+        let conversation = saved.parse().map_err(permanent)?;
+        Ok(self.session(task, conversation))
     }
 }
 
@@ -125,8 +125,8 @@ impl ProviderSession for ApiSession {
     async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
         #[cfg(feature = "workflows")]
         self.shorten().await;
-        let said = &self.conversation.said;
-        let mut request = self.task.request(said).await?;
+        let messages = &self.conversation.said;
+        let mut request = self.task.request(messages).await?;
         self.task.load_media(&mut request).await?;
         let answer = match &self.task.turn_events {
             None => self.model.chat(&request).await?,
@@ -139,7 +139,7 @@ impl ProviderSession for ApiSession {
                 ChatResponse::collect(pieces).await?
             }
         };
-        Ok(self.conversation.hear(&answer))
+        Ok(self.conversation.add_answer(&answer))
     }
 
     async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError> {
@@ -148,7 +148,7 @@ impl ProviderSession for ApiSession {
     }
 
     async fn tell(&mut self, message: String) -> Result<(), BoxError> {
-        self.conversation.tell(message);
+        self.conversation.add_user_message(message);
         Ok(())
     }
 
@@ -177,13 +177,13 @@ pub(super) struct Conversation {
 
 impl Conversation {
     /// Adds a model answer to the conversation, and returns the event for the run: tool calls or a final answer.
-    pub(super) fn hear(&mut self, answer: &ChatResponse) -> ProviderEvent {
+    pub(super) fn add_answer(&mut self, answer: &ChatResponse) -> ProviderEvent {
         let message = answer.message();
         self.said.push(message.clone());
         self.turns = self.turns.saturating_add(1);
         let (usage, cut_off) = (answer.usage, answer.stop == StopReason::MaxTokens);
-        let asked = answer.tool_calls();
-        let Some(last) = asked.len().checked_sub(1) else {
+        let tool_calls = answer.tool_calls();
+        let Some(last) = tool_calls.len().checked_sub(1) else {
             let text = answer.text().into_owned();
             return ProviderEvent::Finished {
                 text,
@@ -191,8 +191,8 @@ impl Conversation {
                 usage,
             };
         };
-        let calls = asked.into_iter().enumerate();
-        let calls = calls.map(|(place, call)| self.call(call, cut_off && place == last));
+        let calls = tool_calls.into_iter().enumerate();
+        let calls = calls.map(|(index, call)| self.call(call, cut_off && index == last));
         let calls = calls.collect();
         ProviderEvent::Calls {
             calls,
@@ -226,28 +226,28 @@ impl Conversation {
 
     /// Adds the results of the tool calls in the last model answer to the conversation.
     pub(super) fn deliver(&mut self, mut results: Vec<ToolResult>) {
-        let asked: Vec<ModelCall> = match self.said.last() {
+        let tool_calls: Vec<ModelCall> = match self.said.last() {
             Some(last) => last.tool_calls().into_iter().cloned().collect(),
             None => return,
         };
-        for call in asked {
+        for call in tool_calls {
             let id = self.id(&call);
-            let place = results.iter().position(|result| result.call_id == id);
-            let answer = match place {
-                Some(place) => results.remove(place).answer,
+            let index = results.iter().position(|result| result.call_id == id);
+            let answer = match index {
+                Some(index) => results.remove(index).answer,
                 // The machine had no space to store even the refusal until the other results were available.
                 None => Answer::error("too_large", "the call exceeds the size limits of this run"),
             };
-            self.said.push(told(&call.id, answer));
+            self.said.push(result_message(&call.id, answer));
         }
     }
 
-    pub(super) fn tell(&mut self, message: String) {
+    pub(super) fn add_user_message(&mut self, message: String) {
         self.said.push(ChatMessage::user(message));
     }
 
     pub(super) fn save(&self) -> Result<Json, BoxError> {
-        saved(self)
+        serialize_state(self)
     }
 }
 
@@ -255,7 +255,7 @@ impl Conversation {
 ///
 /// # Errors
 /// [`AgentRunError::StateTooLarge`] if the state is larger than [`Json::MAX_BYTES`].
-pub(super) fn saved(state: &impl Serialize) -> Result<Json, BoxError> {
+pub(super) fn serialize_state(state: &impl Serialize) -> Result<Json, BoxError> {
     let text = serde_json::to_string(state)?;
     let (size, limit) = (text.len(), Json::MAX_BYTES);
     if size > limit {
@@ -265,7 +265,7 @@ pub(super) fn saved(state: &impl Serialize) -> Result<Json, BoxError> {
 }
 
 /// Returns the chat message that contains the result of a tool call for the model.
-fn told(call_id: &str, answer: Answer) -> ChatMessage {
+fn result_message(call_id: &str, answer: Answer) -> ChatMessage {
     match answer {
         Answer::Success(output) => ChatMessage::tool_result(call_id, display_text(&output)),
         Answer::Error { code, message } => {

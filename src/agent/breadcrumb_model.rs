@@ -174,7 +174,7 @@ impl BreadcrumbSession {
 impl ProviderSession for BreadcrumbSession {
     async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
         if let Some(answer) = self.state.answer.take() {
-            return Ok(self.state.conversation.hear(&answer));
+            return Ok(self.state.conversation.add_answer(&answer));
         }
         let request = self.task.request(&self.state.conversation.said).await;
         let request = request?;
@@ -195,7 +195,7 @@ impl ProviderSession for BreadcrumbSession {
     }
 
     async fn tell(&mut self, message: String) -> Result<(), BoxError> {
-        self.state.conversation.tell(message);
+        self.state.conversation.add_user_message(message);
         Ok(())
     }
 
@@ -218,6 +218,6 @@ impl ProviderSession for BreadcrumbSession {
     async fn cancel(&mut self) {}
 
     fn save(&self) -> Result<Json, BoxError> {
-        super::api::saved(&self.state)
+        super::api::serialize_state(&self.state)
     }
 }

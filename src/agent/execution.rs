@@ -37,7 +37,7 @@ impl UniversalExecutor for AgentExecutor {
         if self.definition.requests_tools && self.is_awaited_result(trigger).await? {
             return Ok(Value::Null);
         }
-        Run::of(self, context)?.finish().await
+        Run::new(self, context)?.finish().await
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
@@ -49,8 +49,8 @@ impl UniversalExecutor for AgentExecutor {
         let is_own = output.get("results").is_none() && output.get("delegated").is_none();
         let text = output.get("message").and_then(Value::as_str);
         let text = text.filter(|_| is_own && self.output.is_none());
-        match self.permitted(text.unwrap_or_default()).await? {
-            Ok(Some(permitted)) => Ok(self.acted(trigger, permitted, output)),
+        match self.permitted_action(text.unwrap_or_default()).await? {
+            Ok(Some(permitted)) => Ok(self.action_response(trigger, permitted, output)),
             Ok(None) => Ok(Self::response(trigger, output)),
             // The action was permitted when the model wrote it, and the model cannot correct it after the run.
             Err(problem) => Err(permanent(problem)),
@@ -75,7 +75,7 @@ impl UniversalExecutor for AgentExecutor {
 
 impl AgentExecutor {
     fn response(trigger: &Breadcrumb, context: Value) -> Response {
-        Response::create(Self::answer(trigger, context))
+        Response::create(Self::answer_breadcrumb(trigger, context))
     }
 }
 

@@ -1,8 +1,8 @@
+use super::assembly::{apply_tool_settings, named_tools, request_schemas};
 use super::guardrail::Guardrails;
-use super::making::{asks, named_tools, settle};
 use super::model::MediaSource;
-use super::offer::Offer;
 use super::output::Output;
+use super::tool_offer::ToolOffer;
 use super::{
     AgentDefinition, AgentError, ApiProvider, ChatMessage, ChatModel, LethalTrifecta, Provider,
     ProviderTask, ResponseSchema, ToolCalls,
@@ -69,7 +69,7 @@ pub struct AgentExecutor {
     /// The registry with only those tools that the agent may call.
     pub(super) tools: ToolRegistry,
     /// The tools, agents and outputs that the agent's model may call, by their names for the model.
-    pub(super) offer: Offer,
+    pub(super) tool_offer: ToolOffer,
     /// The JSON Schema of the agent's answers, or `None` for any text.
     pub(super) output: Option<Output>,
     pub(super) guardrails: Guardrails,
@@ -161,26 +161,28 @@ impl AgentExecutor {
         }
         let mut tools = named_tools(&definition, tools)?;
         tools = tools.with_remote_tools(definition.tool_calls == ToolCalls::Breadcrumbs);
-        settle(&mut definition, &tools);
-        let offer = Offer::of(&definition, &tools)?;
+        apply_tool_settings(&mut definition, &tools);
+        let tool_offer = ToolOffer::of(&definition, &tools)?;
         let schema = definition.output_schema.as_ref();
         let output = schema.map(|schema| Output::new(&definition.agent_id, schema));
-        let asks = asks(&definition, &*provider, &tools, &offer);
+        let request_schemas = request_schemas(&definition, &*provider, &tools, &tool_offer);
         let written = definition.responds_with.iter().map(String::as_str);
         let mut profile = Profile::new("agent").definition(definition.text());
         // An agent that may create any schema is limited by the rules of actions instead, and its tools by `responds_with`.
         if !definition.creates_any_schema {
-            profile = profile.responds_with(written.chain(asks.iter().copied()));
+            profile = profile.responds_with(written.chain(request_schemas.iter().copied()));
         }
         // A tool may ask a person on any store: without a ledger its call gets an error, because the run cannot wait.
         let waits = !definition.approval.tools.is_empty()
-            || asks.iter().any(|schema| *schema != human::REQUEST);
+            || request_schemas
+                .iter()
+                .any(|schema| *schema != human::REQUEST);
         let agent = Self {
             budget: definition.context_budget.clone(),
             fences: None,
             guardrails: Guardrails::default(),
             observer: None,
-            offer,
+            tool_offer,
             output: output.transpose()?,
             tools,
             definition,
@@ -371,7 +373,7 @@ impl AgentExecutor {
         let mut task = ProviderTask::new(context.idempotency_key(), messages);
         task.model.clone_from(&definition.model);
         task.temperature = definition.temperature;
-        task.tools.clone_from(&self.offer.specs);
+        task.tools.clone_from(&self.tool_offer.specs);
         task.guardrails = self.guardrails.clone();
         task.media = Some(MediaSource::new(Arc::clone(&self.store), context));
         // Guardrails check the whole answer, so no part of it may be streamed before.

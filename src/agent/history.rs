@@ -45,23 +45,25 @@ impl AgentExecutor {
         for _ in 0..MOST_MESSAGES / MOST_TURNS {
             let messages = self.store.search(&query).await?;
             query.before = messages.last().map(|last| last.order_key());
-            let is_last = messages.len() < MOST_TURNS;
-            let messages = self.written(messages, &WrittenBy::Outside).await?;
-            let answers = self.answers(session, &messages).await?;
+            let is_last_page = messages.len() < MOST_TURNS;
+            let messages = self
+                .retain_written_by(messages, &WrittenBy::Outside)
+                .await?;
+            let answers = self.find_answers(session, &messages).await?;
             turns.extend(messages.into_iter().filter_map(|message| {
                 let answer = answers.get(&message.id)?;
                 Some((message, Arc::clone(answer)))
             }));
-            if is_last || turns.len() >= MOST_TURNS {
+            if is_last_page || turns.len() >= MOST_TURNS {
                 break;
             }
         }
         turns.truncate(MOST_TURNS);
-        self.turns(context, &turns).await
+        self.turn_messages(context, &turns).await
     }
 
     /// Returns the successful answers of this agent to messages of a chat session.
-    async fn answers(
+    async fn find_answers(
         &self,
         session: &str,
         messages: &[Arc<Breadcrumb>],
@@ -71,27 +73,30 @@ impl AgentExecutor {
         if messages.is_empty() {
             return Ok(answers);
         }
-        let ids: Vec<String> = messages.iter().map(|one| one.id.to_string()).collect();
-        let found = Selector::schema(Self::RESPONSE)
+        let ids: Vec<String> = messages
+            .iter()
+            .map(|message| message.id.to_string())
+            .collect();
+        let selector = Selector::schema(Self::RESPONSE)
             .all_tags([session.to_owned()])
             .matching("$.creator.trigger_id", "in", json!(ids));
         // A message can have answers of other agents in addition to the answer of this agent.
-        let found = Query::new(found).limit(4 * MOST_TURNS);
-        let found = self.store.search(&found).await?;
+        let query = Query::new(selector).limit(4 * MOST_TURNS);
+        let candidates = self.store.search(&query).await?;
         let by = WrittenBy::Executor(agent.into());
-        for answer in self.written(found, &by).await? {
-            if let Some(message) = answered(&answer, agent) {
+        for answer in self.retain_written_by(candidates, &by).await? {
+            if let Some(message) = answered_message_id(&answer, agent) {
                 answers.entry(message).or_insert(answer);
             }
         }
         Ok(answers)
     }
 
-    /// Returns the messages of earlier chat turns for the model, oldest first. `found` has pairs of a message and its answer, newest first.
-    async fn turns(
+    /// Returns the messages of earlier chat turns for the model, oldest first. `turns` has pairs of a message and its answer, newest first.
+    async fn turn_messages(
         &self,
         context: &ExecutionContext,
-        found: &[(Arc<Breadcrumb>, Arc<Breadcrumb>)],
+        turns: &[(Arc<Breadcrumb>, Arc<Breadcrumb>)],
     ) -> Result<Vec<ChatMessage>, BoxError> {
         let is_data = self
             .definition
@@ -99,32 +104,32 @@ impl AgentExecutor {
             .untrusted
             .iter()
             .any(|schema| schema == CHAT_MESSAGE);
-        let (mut turns, mut bytes) = (Vec::new(), 0);
-        for (message, answer) in found {
-            let (Some(said), Some(answered)) = (
-                self.seen(context, message).await?,
-                self.seen(context, answer).await?,
+        let (mut messages, mut bytes) = (Vec::new(), 0);
+        for (message, answer) in turns {
+            let (Some(message_context), Some(answer_context)) = (
+                self.visible_context(context, message).await?,
+                self.visible_context(context, answer).await?,
             ) else {
                 continue;
             };
-            let answered = agents::answer_text(&answered);
-            let said = match words_of(&said) {
+            let answer_text = agents::answer_text(&answer_context);
+            let user_message = match words_of(&message_context) {
                 Some(words) if !is_data => ChatMessage::user(words),
-                Some(_) | None => ChatMessage::data(said),
+                Some(_) | None => ChatMessage::data(message_context),
             };
-            bytes += message.context.size() + answered.len();
+            bytes += message.context.size() + answer_text.len();
             if bytes > MOST_BYTES {
                 break;
             }
             // The list is reversed below, so the answer precedes the message here.
-            turns.extend([ChatMessage::assistant(answered), said]);
+            messages.extend([ChatMessage::assistant(answer_text), user_message]);
         }
-        turns.reverse();
-        Ok(turns)
+        messages.reverse();
+        Ok(messages)
     }
 
     /// Returns the part of a breadcrumb that the model may see, or `None` if its hints are invalid.
-    async fn seen(
+    async fn visible_context(
         &self,
         context: &ExecutionContext,
         found: &Breadcrumb,
@@ -137,24 +142,27 @@ impl AgentExecutor {
     }
 
     /// Filters the breadcrumbs: returns only those whose current version was written by `by`, according to the store's records.
-    async fn written(
+    async fn retain_written_by(
         &self,
-        mut found: Vec<Arc<Breadcrumb>>,
+        mut breadcrumbs: Vec<Arc<Breadcrumb>>,
         by: &WrittenBy,
     ) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
         let records = self.store.capabilities().lineage;
         let Some(ledger) = self.store.ledger().filter(|_| records) else {
             return Ok(Vec::new());
         };
-        let versions: Vec<_> = found.iter().map(|one| (one.id, one.version)).collect();
+        let versions: Vec<_> = breadcrumbs
+            .iter()
+            .map(|breadcrumb| (breadcrumb.id, breadcrumb.version))
+            .collect();
         let mut writers = ledger.written_by(&versions).await?.into_iter();
-        found.retain(|_| writers.next().as_ref() == Some(by));
-        Ok(found)
+        breadcrumbs.retain(|_| writers.next().as_ref() == Some(by));
+        Ok(breadcrumbs)
     }
 }
 
 /// Returns the ID of the user message that an agent's successful answer belongs to.
-fn answered(answer: &Breadcrumb, agent: &str) -> Option<BreadcrumbId> {
+fn answered_message_id(answer: &Breadcrumb, agent: &str) -> Option<BreadcrumbId> {
     let creator = answer.context.get("creator")?;
     let is_own = creator.get("id").and_then(Value::as_str) == Some(agent);
     let has_failed = answer.context.text("status") == Some("error");

@@ -248,9 +248,9 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
-mod acting;
 mod action;
 mod api;
+mod assembly;
 mod breadcrumb_model;
 mod builder;
 mod capabilities;
@@ -260,18 +260,18 @@ mod definition;
 mod error;
 mod execution;
 mod executor;
+mod final_answer;
 pub mod guardrail;
 mod history;
 mod into_model;
-mod making;
 mod model;
-mod offer;
 mod output;
 mod provider;
 mod providers;
 mod recorded;
 mod requests;
 mod scripted;
+mod tool_offer;
 mod trifecta;
 mod turns;
 
@@ -305,12 +305,12 @@ pub use scripted::ScriptedModel;
 pub use trifecta::{LethalTrifecta, Trust};
 
 #[cfg(feature = "workflows")]
-pub(crate) use acting::request_tags;
-#[cfg(feature = "workflows")]
 pub(crate) use action::{is_open, is_protected};
+#[cfg(feature = "workflows")]
+pub(crate) use final_answer::request_tags;
 #[cfg(feature = "workflows")]
 pub(crate) use output::Output;
 #[cfg(feature = "workflows")]
-pub(crate) use turns::session_in;
+pub(crate) use turns::provider_session_in;
 
 pub use crate::tool::ToolSpec;

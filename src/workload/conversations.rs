@@ -3,7 +3,7 @@
 use super::cx::RunCx;
 use super::event::WorkloadEventKind;
 use super::session::{Conversation, Log, LogEntry, compact_log, json_bytes, replay};
-use crate::agent::compaction::HearCost;
+use crate::agent::compaction::CostCallback;
 use crate::agent::{
     ChatMessage, Part, Provider, ProviderEvent, ProviderSession, ProviderTask, Speaker, ToolCall,
 };
@@ -103,7 +103,7 @@ impl RunConversations {
         };
         let (model, guardrails) = (self.assembly.summariser(), self.assembly.guardrails());
         let (emitter, at) = (self.cx.emitter.clone(), path.clone());
-        let report_usage: HearCost = Arc::new(move |usage| {
+        let report_usage: CostCallback = Arc::new(move |usage| {
             emitter.emit(&at, WorkloadEventKind::Asked);
             emitter.emit(&at, WorkloadEventKind::Usage(usage));
         });

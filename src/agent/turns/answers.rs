@@ -40,13 +40,13 @@ impl Run<'_> {
     }
 
     /// Processes the run's requests that have an answer or have expired.
-    pub(super) async fn hear_answers(&mut self) -> Result<(), BoxError> {
+    pub(super) async fn process_replies(&mut self) -> Result<(), BoxError> {
         if self.progress.waits.is_empty() {
             return Ok(());
         }
-        let found = self.found().await?;
+        let found = self.possible_replies().await?;
         let now = self.context.now();
-        let (mut effects, mut useful) = (Vec::new(), Vec::new());
+        let (mut effects, mut answering) = (Vec::new(), Vec::new());
         for wait in std::mem::take(&mut self.progress.waits) {
             if wait.unwritten.is_some() {
                 self.progress.waits.push(wait);
@@ -55,9 +55,9 @@ impl Run<'_> {
             let tool = wait
                 .call()
                 .map_or_else(String::new, |call| self.tool_of(call));
-            let reply = match reply_to((self.agent, &tool), self.context, &wait, &found).await? {
+            let reply = match find_reply((self.agent, &tool), self.context, &wait, &found).await? {
                 Some((id, reply)) => {
-                    useful.push(id);
+                    answering.push(id);
                     reply
                 }
                 None if wait.until <= now => Reply::Answer(wait.pending().timeout_answer()),
@@ -66,17 +66,17 @@ impl Run<'_> {
                     continue;
                 }
             };
-            effects.extend(self.take_reply(wait.awaited, reply).await?);
+            effects.extend(self.process_reply(wait.awaited, reply).await?);
         }
         // A breadcrumb that answers no request must not wake the run again.
-        let useless = found.iter().filter(|found| !useful.contains(&found.id));
-        let newest = useless.map(|found| found.updated_at).max();
+        let others = found.iter().filter(|found| !answering.contains(&found.id));
+        let newest = others.map(|found| found.updated_at).max();
         self.progress.since = newest.max(self.progress.since);
-        self.carry_out(effects).await?;
+        self.execute_effects(effects).await?;
         self.save().await
     }
 
-    async fn take_reply(
+    async fn process_reply(
         &mut self,
         awaited: Awaited,
         reply: Reply,
@@ -92,7 +92,7 @@ impl Run<'_> {
                 Reply::Approved(changed),
             ) => {
                 let approved = self.approval_of(call, digest, arguments, changed);
-                Ok(self.go_on_with(approved))
+                Ok(self.make_approved_call(approved))
             }
             (
                 Awaited::Agent {
@@ -102,16 +102,16 @@ impl Run<'_> {
                 },
                 Reply::Answer(Answer::Success(output)),
             ) => {
-                let answer = self.guarded(&call, Answer::Success(output)).await;
-                let (answer, last) = last_word(self.agent, answer).await?;
+                let answer = self.check_result(&call, Answer::Success(output)).await;
+                let (answer, last) = delegated_answer(self.agent, answer).await?;
                 let mut effects = self.progress.finish(call, answer.into());
                 if let Some(text) = last {
-                    effects.extend(self.progress.delegated(text));
+                    effects.extend(self.progress.finish_with_delegated_answer(text));
                 }
                 Ok(effects)
             }
             (Awaited::Model { .. }, Reply::Answer(answer)) => {
-                if let Err(error) = self.open().await?.answer(answer).await {
+                if let Err(error) = self.open_session().await?.answer(answer).await {
                     // A later attempt sends the model request again.
                     self.save().await?;
                     return Err(error);
@@ -125,7 +125,7 @@ impl Run<'_> {
                 | Awaited::Question { call, .. },
                 Reply::Answer(answer),
             ) => {
-                let answer = self.guarded(&call, answer).await;
+                let answer = self.check_result(&call, answer).await;
                 Ok(self.progress.finish(call, answer.into()))
             }
             // Only approval requests can be approved.
@@ -170,7 +170,7 @@ impl Run<'_> {
     }
 
     /// Makes a tool call that a person approved.
-    fn go_on_with(&mut self, approved: Approved) -> Vec<Effect> {
+    fn make_approved_call(&mut self, approved: Approved) -> Vec<Effect> {
         let mut pending = self.progress.machine.pending();
         let call = pending.find(|call| call.id == approved.call).cloned();
         drop(pending);
@@ -180,17 +180,17 @@ impl Run<'_> {
 
     /// Returns the breadcrumbs that may answer the run's requests, oldest first: the breadcrumb that woke the run, and the answers in the
     /// store.
-    async fn found(&mut self) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
+    async fn possible_replies(&mut self) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
         let (agent, resumed) = (self.agent, self.context.resumed());
         let woken_with = resumed.and_then(|resumed| resumed.with.clone());
         let mut found: Vec<_> = woken_with.into_iter().collect();
-        let looked = self.progress.since;
+        let checked_until = self.progress.since;
         for selector in request::selectors(self.progress.waits.iter().map(Wait::pending)) {
             let mut pages = Pages::new(&*agent.store, selector);
             while let Some(page) = pages.next().await? {
                 let oldest = page.last().map(|oldest| oldest.updated_at);
                 found.extend(page.into_iter().filter(|found| self.is_answer(found)));
-                if oldest < looked {
+                if oldest < checked_until {
                     break;
                 }
             }
@@ -217,8 +217,8 @@ impl Run<'_> {
     /// Closes the provider session and returns the suspension of the run until an answer arrives. The suspension contains the requests to
     /// write.
     pub(super) async fn suspend(&mut self) -> Result<BoxError, BoxError> {
-        self.touch();
-        self.close().await;
+        self.update_working_time();
+        self.close_session().await;
         let now = self.context.now();
         let waits = self.progress.waits.iter_mut();
         let requests: Vec<_> = waits.filter_map(|wait| wait.write(now)).collect();
@@ -232,7 +232,7 @@ impl Run<'_> {
     }
 
     /// Checks the result of a tool call with the guardrails. Returns the result, possibly replaced.
-    async fn guarded(&mut self, call: &CallId, answer: Answer) -> Answer {
+    async fn check_result(&mut self, call: &CallId, answer: Answer) -> Answer {
         let tool = self.tool_of(call);
         self.agent.guardrails.tool_result(&tool, answer).await
     }
@@ -246,7 +246,7 @@ impl Run<'_> {
 }
 
 /// Returns the first valid reply to a request of the run, with the ID of the breadcrumb that contains the reply.
-async fn reply_to(
+async fn find_reply(
     (agent, tool): (&AgentExecutor, &str),
     context: &ExecutionContext,
     wait: &Wait,
@@ -274,9 +274,9 @@ async fn reply_to(
                     None => Reply::Approved(changed),
                 }
             }
-            Reply::Answer(whole) if wait.is_shaped() => {
-                let shown = shown_answer(agent, context, wait, found).await?;
-                Reply::Answer(agent.tools.check_answer(tool, &whole, shown))
+            Reply::Answer(full_answer) if wait.is_shaped() => {
+                let shown = visible_answer(agent, context, wait, found).await?;
+                Reply::Answer(agent.tools.check_answer(tool, &full_answer, shown))
             }
             reply @ Reply::Answer(_) => reply,
         };
@@ -286,7 +286,7 @@ async fn reply_to(
 }
 
 /// Reads the answer to a request of the run from a breadcrumb, reduced to the contents that a model may see.
-async fn shown_answer(
+async fn visible_answer(
     agent: &AgentExecutor,
     context: &ExecutionContext,
     wait: &Wait,
@@ -346,7 +346,7 @@ fn may_change(
 
 /// Checks the answer of another agent to which the run was delegated. The requirements are those for an answer of the run's own model.
 /// Returns the result of the call, and the final text if the answer meets the requirements.
-async fn last_word(
+async fn delegated_answer(
     agent: &AgentExecutor,
     answer: Answer,
 ) -> Result<(Answer, Option<String>), BoxError> {
@@ -354,7 +354,7 @@ async fn last_word(
         return Ok((answer, None));
     };
     let text = display_text(output);
-    let examined = match agent.let_pass(text).await? {
+    let examined = match agent.apply_output_guardrails(text).await? {
         Ok(text) => match agent.output.as_ref().map(|output| output.read(&text)) {
             Some(Err(problem)) => Err(problem),
             Some(Ok(_)) | None => Ok(text),

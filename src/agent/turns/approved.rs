@@ -19,9 +19,9 @@ pub(super) struct Approved {
 }
 
 /// Adds a note to the result of each tool call whose arguments a person changed. The note shows the changed arguments to the model.
-pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
+pub(super) fn add_change_notes(approved: &[Approved], results: &mut [ToolResult]) {
     for result in results {
-        if let Some(arguments) = changed(approved, &result.call_id) {
+        if let Some(arguments) = changed_arguments(approved, &result.call_id) {
             let answer = result.answer.clone();
             result.answer = with_change(answer, arguments);
         }
@@ -30,15 +30,15 @@ pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
 
 /// Returns the result of a tool call for the model. If a person changed the arguments of the call, the returned result also contains the
 /// changed arguments.
-pub(super) fn told(approved: &[Approved], call: &CallId, answer: &Answer) -> Answer {
-    match changed(approved, call) {
+pub(super) fn result_for_model(approved: &[Approved], call: &CallId, answer: &Answer) -> Answer {
+    match changed_arguments(approved, call) {
         Some(arguments) => with_change(answer.clone(), arguments),
         None => answer.clone(),
     }
 }
 
 /// Returns the last approved arguments of a tool call, or `None` if no approval changed the arguments.
-fn changed<'a>(approved: &'a [Approved], call: &CallId) -> Option<&'a Json> {
+fn changed_arguments<'a>(approved: &'a [Approved], call: &CallId) -> Option<&'a Json> {
     let mut of_call = approved.iter().filter(|approved| approved.call == *call);
     let is_changed = of_call.clone().any(|approved| approved.is_changed);
     let last = of_call.next_back().filter(|_| is_changed);
@@ -88,13 +88,13 @@ mod tests {
             result("1", Answer::error("failed", "no money")),
         ];
 
-        tell_changes(&all, &mut results);
+        add_change_notes(&all, &mut results);
 
-        let Answer::Success(told) = &results[0].answer else {
+        let Answer::Success(output) = &results[0].answer else {
             panic!("{results:?}");
         };
-        assert_eq!(told["arguments"], json!({"amount": 3}));
-        assert_eq!(told["result"], "paid");
+        assert_eq!(output["arguments"], json!({"amount": 3}));
+        assert_eq!(output["result"], "paid");
         assert_eq!(results[1].answer, Answer::success(json!("paid")));
         let Answer::Error { code, message } = &results[2].answer else {
             panic!("{results:?}");

@@ -1,6 +1,6 @@
 //! Execution of the effects that a run's state machine requests: tool calls, results for the provider, and the end of the run.
 
-use super::{Done, Run, approved};
+use super::{Run, WorkResult, approved};
 use crate::error::BoxError;
 use crate::machine::{Effect, MachineAnomaly, ResultDelivery, ToolResult};
 use crate::model::display_text;
@@ -9,45 +9,48 @@ use std::collections::VecDeque;
 use std::mem;
 
 /// Maximum number of concurrent tool calls of one agent run.
-const MOST_AT_ONCE: usize = 16;
+const MAX_CONCURRENT_CALLS: usize = 16;
 
 impl Run<'_> {
-    /// Processes all work on tool calls that has finished, starting with `done`. The run's progress is saved only once for all this work.
-    pub(super) async fn take_results(&mut self, done: Option<Done>) -> Result<(), BoxError> {
-        let mut effects = done.map_or_else(Vec::new, |done| self.take(done));
-        while let Some(Some(done)) = self.running.next().now_or_never() {
-            effects.extend(done.map_or_else(Vec::new, |done| self.take(done)));
+    /// Processes all work on tool calls that has finished, starting with `result`. The run's progress is saved only once for all this work.
+    pub(super) async fn process_finished_work(
+        &mut self,
+        result: Option<WorkResult>,
+    ) -> Result<(), BoxError> {
+        let mut effects = result.map_or_else(Vec::new, |result| self.process_work(result));
+        while let Some(Some(result)) = self.running.next().now_or_never() {
+            effects.extend(result.map_or_else(Vec::new, |result| self.process_work(result)));
         }
-        self.carry_out(effects).await
+        self.execute_effects(effects).await
     }
 
-    fn take(&mut self, done: Done) -> Vec<Effect> {
-        match done {
-            Done::Finished(id, outcome) => {
+    fn process_work(&mut self, result: WorkResult) -> Vec<Effect> {
+        match result {
+            WorkResult::Finished(id, outcome) => {
                 self.aborts.remove(&id);
                 self.progress.finish(id, outcome)
             }
-            Done::Admitted { call, again } => self.execute(call, again),
-            Done::Checked { call, output } => {
+            WorkResult::Admitted { call, again } => self.execute(call, again),
+            WorkResult::Checked { call, output } => {
                 self.aborts.remove(&call.id);
-                self.hand_in(call, output)
+                self.finish_output_call(call, output)
             }
         }
     }
 
     /// Executes effects that the run's state machine requests. Also executes the further effects that follow from their results.
-    pub(super) async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<(), BoxError> {
+    pub(super) async fn execute_effects(&mut self, effects: Vec<Effect>) -> Result<(), BoxError> {
         let mut effects = VecDeque::from(effects);
         loop {
             while let Some(effect) = effects.pop_front() {
-                effects.extend(self.act(effect).await?);
+                effects.extend(self.execute_effect(effect).await?);
             }
             effects.extend(self.deliver().await?);
             if effects.is_empty() {
                 break;
             }
         }
-        while self.running.len() < MOST_AT_ONCE
+        while self.running.len() < MAX_CONCURRENT_CALLS
             && let Some(call) = self.queue.pop_front()
         {
             self.running.push(call);
@@ -55,18 +58,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn act(&mut self, effect: Effect) -> Result<Vec<Effect>, BoxError> {
+    async fn execute_effect(&mut self, effect: Effect) -> Result<Vec<Effect>, BoxError> {
         if let Some(observer) = &self.agent.observer {
             observer(self.progress.machine.run(), &effect);
         }
         match effect {
             Effect::Execute(call) => {
-                self.note_call(&call);
+                self.record_call(&call);
                 return Ok(self.admit(call, false));
             }
             Effect::Defer { call_id, action } => return Ok(self.defer(call_id, action)),
             Effect::Deliver(results) => {
-                self.note_answers(&results);
+                self.record_results(&results);
                 self.undelivered.extend(results);
             }
             Effect::CancelCall(id) => {
@@ -84,14 +87,14 @@ impl Run<'_> {
                 // The results of earlier calls are delivered first.
                 let results = mem::take(&mut self.undelivered);
                 if !results.is_empty() {
-                    self.give_results(results).await?;
+                    self.send_results(results).await?;
                 }
-                self.open().await?.tell(message).await?;
+                self.open_session().await?.tell(message).await?;
             }
             Effect::Finish(_) => {}
             Effect::Report(anomaly) => {
                 let agent = &*self.agent.definition.agent_id;
-                let what = name(&anomaly);
+                let what = anomaly_name(&anomaly);
                 tracing::debug!(
                     agent,
                     what,
@@ -106,8 +109,8 @@ impl Run<'_> {
     /// calls have results.
     async fn deliver(&mut self) -> Result<Vec<Effect>, BoxError> {
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
-        let goes_on = is_batch && self.progress.machine.pending().next().is_some();
-        if self.undelivered.is_empty() || goes_on {
+        let has_pending_calls = is_batch && self.progress.machine.pending().next().is_some();
+        if self.undelivered.is_empty() || has_pending_calls {
             return Ok(Vec::new());
         }
         let results = mem::take(&mut self.undelivered);
@@ -118,7 +121,7 @@ impl Run<'_> {
         match (self.progress.machine.exit(), &mut self.session) {
             // No caller waits: a program that is started again sends the call again.
             (None, None) if !is_batch => {}
-            (None, _) => self.give_results(results).await?,
+            (None, _) => self.send_results(results).await?,
             // A caller that still waits for a call gets the error that the run is over.
             (Some(_), Some(session)) if !is_batch => session.deliver(results).await?,
             (Some(_), Some(_) | None) => {}
@@ -128,10 +131,10 @@ impl Run<'_> {
 
     /// Sends `results` to the session of the model provider. If the model requested the tools in the text of its answer, the model
     /// receives the results as a message.
-    async fn give_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
-        approved::tell_changes(&self.progress.approved, &mut results);
+    async fn send_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
+        approved::add_change_notes(&self.progress.approved, &mut results);
         let message = self.progress.results_of_requests(&mut results);
-        let session = self.open().await?;
+        let session = self.open_session().await?;
         match message {
             Some(message) => session.tell(message).await,
             None => session.deliver(results).await,
@@ -140,24 +143,26 @@ impl Run<'_> {
 
     /// Ends the run with tool results as the answer, if the results are for the user and the output guardrails permit them.
     async fn return_to_user(&mut self, results: &[ToolResult]) -> Result<Vec<Effect>, BoxError> {
-        let Some(results) = self.progress.returned(results) else {
+        let Some(results) = self.progress.results_for_user(results) else {
             return Ok(Vec::new());
         };
         let texts = results.iter().map(|(_, output)| display_text(output));
         let texts: Vec<String> = texts.collect();
         let text = texts.join("\n\n");
-        Ok(match self.agent.let_pass(text.clone()).await? {
-            Ok(passed) if passed == text => self.progress.answered(text, results),
-            Ok(passed) => self.progress.answered(passed, Vec::new()),
-            // The guardrail permits another answer, so the model receives the results.
-            Err(_) => Vec::new(),
-        })
+        Ok(
+            match self.agent.apply_output_guardrails(text.clone()).await? {
+                Ok(passed) if passed == text => self.progress.finish_with_results(text, results),
+                Ok(passed) => self.progress.finish_with_results(passed, Vec::new()),
+                // The guardrail permits another answer, so the model receives the results.
+                Err(_) => Vec::new(),
+            },
+        )
     }
 }
 
 /// Returns the kind of an input that the run's state machine rejected. The name contains no call ID, because a model or a program chose the
 /// ID.
-fn name(anomaly: &MachineAnomaly) -> &'static str {
+fn anomaly_name(anomaly: &MachineAnomaly) -> &'static str {
     match anomaly {
         MachineAnomaly::UnknownCall { .. } => "unknown_call",
         MachineAnomaly::DuplicateCompletion { .. } => "duplicate_completion",

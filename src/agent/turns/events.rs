@@ -6,9 +6,9 @@ use std::mem;
 
 impl Run<'_> {
     /// Adds an event about a tool call for the client of the chat turn.
-    pub(super) fn note_call(&mut self, call: &MachineCall) {
+    pub(super) fn record_call(&mut self, call: &MachineCall) {
         if self.context.turn_events().is_some() {
-            self.unsent.push(Record::ToolCalled {
+            self.unsent_events.push(Record::ToolCalled {
                 call: call.id.to_string(),
                 tool: call.tool.clone(),
             });
@@ -16,11 +16,11 @@ impl Run<'_> {
     }
 
     /// Adds events about the results of tool calls for the client of the chat turn.
-    pub(super) fn note_answers(&mut self, results: &[ToolResult]) {
+    pub(super) fn record_results(&mut self, results: &[ToolResult]) {
         if self.context.turn_events().is_none() {
             return;
         }
-        self.unsent.extend(results.iter().map(|result| {
+        self.unsent_events.extend(results.iter().map(|result| {
             let is_error = match &result.answer {
                 Answer::Success(_) => false,
                 Answer::Error { .. } => true,
@@ -31,17 +31,19 @@ impl Run<'_> {
     }
 
     /// Adds an event for the client of the chat turn: the last answer was invalid, so the run requests another model answer.
-    pub(super) fn note_repair(&mut self) {
+    pub(super) fn record_repair(&mut self) {
         if self.context.turn_events().is_some() {
-            self.unsent.push(Record::Repeated);
+            self.unsent_events.push(Record::Repeated);
         }
     }
 
     /// Sends the added events to the client of the chat turn.
     pub(super) fn send_events(&mut self) {
-        let unsent = mem::take(&mut self.unsent);
+        let unsent_events = mem::take(&mut self.unsent_events);
         if let Some(events) = self.context.turn_events() {
-            unsent.into_iter().for_each(|record| events.add(record));
+            unsent_events
+                .into_iter()
+                .for_each(|record| events.add(record));
         }
     }
 }

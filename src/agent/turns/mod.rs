@@ -13,7 +13,7 @@ mod tests;
 mod waits;
 
 #[cfg(feature = "workflows")]
-pub(crate) use progress::session_in;
+pub(crate) use progress::provider_session_in;
 
 use super::requests::ToolRequest;
 use super::{AgentExecutor, AgentRunError, ProviderEvent, ProviderSession};
@@ -28,7 +28,7 @@ use crate::tool;
 use futures::StreamExt as _;
 use futures::future::{AbortHandle, BoxFuture};
 use futures::stream::FuturesUnordered;
-use progress::{Heard, Progress};
+use progress::{NextStep, Progress};
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -37,10 +37,10 @@ use tracing::Instrument as _;
 use waits::Awaited;
 
 /// A guardrail check or the execution of a tool call in an agent run. The result is `None` if the call was cancelled.
-type Work<'r> = BoxFuture<'r, Option<Done>>;
+type Work<'r> = BoxFuture<'r, Option<WorkResult>>;
 
 /// The result of a guardrail check or of the execution of a tool call.
-enum Done {
+enum WorkResult {
     /// The tool call has finished.
     Finished(CallId, ToolOutcome),
     /// The guardrails permit a tool call with these arguments. `again` is `true` if an earlier attempt may have made the call.
@@ -67,10 +67,10 @@ pub(super) struct Run<'r> {
     /// Tool results that wait for the other results of their turn.
     undelivered: Vec<ToolResult>,
     /// Events for the client of a chat turn. They are sent after the progress is saved, so that no later attempt repeats them.
-    unsent: Vec<Record>,
-    began: Instant,
+    unsent_events: Vec<Record>,
+    started_at: Instant,
     /// The working time of the run's earlier attempts.
-    before: Duration,
+    earlier_time: Duration,
 }
 
 impl<'r> Run<'r> {
@@ -78,7 +78,7 @@ impl<'r> Run<'r> {
     ///
     /// # Errors
     /// [`AgentRunError::UnreadableState`] if the saved state cannot be read.
-    pub(super) fn of(
+    pub(super) fn new(
         agent: &'r AgentExecutor,
         context: &'r ExecutionContext,
     ) -> Result<Self, AgentRunError> {
@@ -94,14 +94,14 @@ impl<'r> Run<'r> {
             ),
         };
         Ok(Self {
-            before: progress.spent.time(),
-            began: Instant::now(),
+            earlier_time: progress.spent.time(),
+            started_at: Instant::now(),
             session: None,
             running: FuturesUnordered::new(),
             queue: VecDeque::new(),
             aborts: HashMap::new(),
             undelivered: Vec::new(),
-            unsent: Vec::new(),
+            unsent_events: Vec::new(),
             agent,
             context,
             progress,
@@ -114,30 +114,30 @@ impl<'r> Run<'r> {
     /// [`AgentRunError`], [`ModelError`](super::ModelError), errors of shaping the context and saving the progress, and
     /// the suspension if the run waits for answers.
     pub(super) async fn finish(mut self) -> Result<Value, BoxError> {
-        self.begin_again().await?;
-        self.hear_answers().await?;
+        self.repeat_unfinished().await?;
+        self.process_replies().await?;
         loop {
             if let Some(response) = self.progress.response(self.agent.output.as_ref()) {
-                self.close().await;
+                self.close_session().await;
                 return Ok(response?);
             }
             if self.running.is_empty() && !self.progress.waits.is_empty() {
                 return Err(self.suspend().await?);
             }
-            self.go_on().await?;
+            self.advance().await?;
         }
     }
 
     /// Repeats the tool calls and requests that an earlier attempt of the run did not finish. Delivered results are in the provider's saved
     /// state.
-    async fn begin_again(&mut self) -> Result<(), BoxError> {
+    async fn repeat_unfinished(&mut self) -> Result<(), BoxError> {
         let mut again = VecDeque::new();
         for effect in self.progress.machine.outstanding() {
             match effect {
-                Effect::Execute(call) if !self.is_waited_for(&call.id) => {
+                Effect::Execute(call) if !self.has_wait(&call.id) => {
                     again.extend(self.admit(call, true));
                 }
-                Effect::Defer { call_id, action } if !self.is_waited_for(&call_id) => {
+                Effect::Defer { call_id, action } if !self.has_wait(&call_id) => {
                     again.extend(self.defer(call_id, action));
                 }
                 Effect::Execute(_)
@@ -149,21 +149,21 @@ impl<'r> Run<'r> {
                 | Effect::Report(_) => {}
             }
         }
-        self.carry_out(again.into()).await
+        self.execute_effects(again.into()).await
     }
 
-    fn is_waited_for(&self, call: &CallId) -> bool {
+    fn has_wait(&self, call: &CallId) -> bool {
         let mut waits = self.progress.waits.iter();
         waits.any(|wait| wait.call() == Some(call))
     }
 
     /// Waits for the next event of the model provider or the next finished work on a tool call, and processes it.
-    async fn go_on(&mut self) -> Result<(), BoxError> {
-        let hears = self.hears();
-        if hears {
-            self.touch();
-            self.may_go_on()?;
-            self.open().await?;
+    async fn advance(&mut self) -> Result<(), BoxError> {
+        let awaits_model = self.awaits_model();
+        if awaits_model {
+            self.update_working_time();
+            self.check_remaining()?;
+            self.open_session().await?;
         }
         let limit = self.time_left();
         let turn = self.progress.spent.turns + 1;
@@ -173,33 +173,33 @@ impl<'r> Run<'r> {
             session, running, ..
         } = self;
         let next = async {
-            let said = async {
+            let event = async {
                 match session {
-                    Some(session) if hears => session.next().instrument(span).await,
+                    Some(session) if awaits_model => session.next().instrument(span).await,
                     Some(_) | None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 biased;
-                Some(done) = running.next() => Ok(Next::Done(done)),
-                said = said => said.map(Next::Said),
+                Some(result) = running.next() => Ok(NextEvent::WorkResult(result)),
+                event = event => event.map(NextEvent::Provider),
             }
         };
-        let next = in_time(limit, next).await??;
-        self.touch();
+        let next = within_time_budget(limit, next).await??;
+        self.update_working_time();
         match next {
-            Next::Said(said) => self.hear(said).await?,
-            Next::Done(done) => self.take_results(done).await?,
+            NextEvent::Provider(event) => self.handle_provider_event(event).await?,
+            NextEvent::WorkResult(result) => self.process_finished_work(result).await?,
         }
         self.save().await
     }
 
     /// Returns `true` if the run waits for an event of the model provider. A session is not opened while the run waits for answers, because
     /// the run would close it again, nor before all calls have results.
-    fn hears(&self) -> bool {
-        let is_at_work = self.session.is_some();
+    fn awaits_model(&self) -> bool {
+        let has_session = self.session.is_some();
         let is_settled = self.progress.waits.is_empty() && self.running.is_empty();
-        self.progress.may_hear() && (is_at_work || is_settled)
+        self.progress.may_request_model() && (has_session || is_settled)
     }
 
     /// Reads the tool requests of a model answer, if the agent definition lets answers request tools.
@@ -212,9 +212,9 @@ impl<'r> Run<'r> {
         }
     }
 
-    async fn hear(&mut self, said: ProviderEvent) -> Result<(), BoxError> {
+    async fn handle_provider_event(&mut self, event: ProviderEvent) -> Result<(), BoxError> {
         let agent = self.agent;
-        let (said, objection) = match said {
+        let (event, answer_problem) = match event {
             ProviderEvent::Finished {
                 text,
                 cut_off,
@@ -223,25 +223,28 @@ impl<'r> Run<'r> {
                 if let Some(requests) = self.requests_in(&text) {
                     let progress = &mut self.progress;
                     let effects = progress.request(requests, usage, &agent.definition)?;
-                    return self.carry_out(effects).await;
+                    return self.execute_effects(effects).await;
                 }
-                let (text, objection) = agent.examine(text).await?;
-                let said = ProviderEvent::Finished {
+                let (text, answer_problem) = agent.check_final_answer(text).await?;
+                let event = ProviderEvent::Finished {
                     text,
                     cut_off,
                     usage,
                 };
-                (said, objection)
+                (event, answer_problem)
             }
-            said @ (ProviderEvent::Calls { .. } | ProviderEvent::Asks { .. }) => (said, None),
+            event @ (ProviderEvent::Calls { .. } | ProviderEvent::Asks { .. }) => (event, None),
         };
-        match self.progress.hear(said, &agent.definition, objection)? {
-            Heard::Effects(effects) => self.carry_out(effects).await,
-            Heard::Repair(message) => {
-                self.note_repair();
-                self.open().await?.tell(message).await
+        match self
+            .progress
+            .handle_event(event, &agent.definition, answer_problem)?
+        {
+            NextStep::Effects(effects) => self.execute_effects(effects).await,
+            NextStep::Repair(message) => {
+                self.record_repair();
+                self.open_session().await?.tell(message).await
             }
-            Heard::Ask {
+            NextStep::RequestModel {
                 tool,
                 input,
                 number,
@@ -250,8 +253,8 @@ impl<'r> Run<'r> {
                 let by = &agent.definition.agent_id;
                 let request = tool::request(&tool, input.into_value(), &id, Some(by));
                 let seconds = agent.definition.wait_seconds.model.get();
-                let lasts = Duration::from_secs(seconds.into());
-                self.wait(id, lasts, Awaited::Model { tool }, |_| request);
+                let timeout = Duration::from_secs(seconds.into());
+                self.wait(id, timeout, Awaited::Model { tool }, |_| request);
                 Ok(())
             }
         }
@@ -267,7 +270,7 @@ impl<'r> Run<'r> {
             self.send_events();
             return Ok(());
         }
-        let state = self.progress.without_requests(Progress::to_json);
+        let state = self.progress.without_unwritten_requests(Progress::to_json);
         match self.context.save(state?).await {
             // On a store without a ledger nothing is saved, and a retry starts from the beginning.
             Ok(()) | Err(ContextError::Unsupported { .. }) => {}
@@ -278,7 +281,7 @@ impl<'r> Run<'r> {
     }
 
     /// Checks that the run has turns and budgets left. The turns of a program are its starts, so a running program needs no further turn.
-    fn may_go_on(&self) -> Result<(), AgentRunError> {
+    fn check_remaining(&self) -> Result<(), AgentRunError> {
         let (spent, definition) = (&self.progress.spent, &self.agent.definition);
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         match is_batch || self.session.is_none() {
@@ -288,18 +291,18 @@ impl<'r> Run<'r> {
     }
 
     /// Returns the session of the model provider, and starts or resumes it if necessary.
-    async fn open(&mut self) -> Result<&mut Box<dyn ProviderSession>, BoxError> {
+    async fn open_session(&mut self) -> Result<&mut Box<dyn ProviderSession>, BoxError> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
             let mut task = agent.task(context).await?;
             if agent.provider.delivery() == ResultDelivery::Each {
                 self.progress.spent.start();
-                let made = self.progress.machine.answered();
+                let answered_calls = self.progress.machine.answered();
                 let approved = &self.progress.approved;
-                task.made = made
+                task.made = answered_calls
                     .map(|(call, answer)| {
-                        let told = approved::told(approved, &call.id, answer);
-                        (call.clone(), told)
+                        let result = approved::result_for_model(approved, &call.id, answer);
+                        (call.clone(), result)
                     })
                     .collect();
             }
@@ -314,7 +317,7 @@ impl<'r> Run<'r> {
     }
 
     /// Saves and cancels the session of the model provider, if one is open.
-    async fn close(&mut self) {
+    async fn close_session(&mut self) {
         if let Some(mut session) = self.session.take() {
             if let Ok(saved) = session.save() {
                 self.progress.session = Some(saved);
@@ -323,37 +326,37 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn touch(&mut self) {
-        let worked = self.before + self.began.elapsed();
+    fn update_working_time(&mut self) {
+        let worked = self.earlier_time + self.started_at.elapsed();
         self.progress.spent.set_time(worked);
     }
 
     /// Returns the run's remaining working time and the run's time budget in seconds, or `None` without a time budget.
     fn time_left(&self) -> Option<(Duration, u64)> {
         let limit = self.agent.definition.budgets.seconds?;
-        let worked = self.before + self.began.elapsed();
+        let worked = self.earlier_time + self.started_at.elapsed();
         Some((Duration::from_secs(limit).saturating_sub(worked), limit))
     }
 }
 
 /// The next event of an agent run: an event of the model provider, or finished work on a tool call.
-enum Next {
-    Said(ProviderEvent),
-    Done(Option<Done>),
+enum NextEvent {
+    Provider(ProviderEvent),
+    WorkResult(Option<WorkResult>),
 }
 
 /// Awaits a future within the remaining working time of the run.
 ///
 /// # Errors
 /// [`AgentRunError::BudgetUsedUp`] if the time is over first.
-async fn in_time<T>(
+async fn within_time_budget<T>(
     limit: Option<(Duration, u64)>,
     future: impl Future<Output = T>,
 ) -> Result<T, AgentRunError> {
-    let Some((left, limit)) = limit else {
+    let Some((remaining, limit)) = limit else {
         return Ok(future.await);
     };
     let budget = "seconds";
-    let late = || AgentRunError::BudgetUsedUp { budget, limit };
-    within(left, future).await.ok_or_else(late)
+    let used_up = || AgentRunError::BudgetUsedUp { budget, limit };
+    within(remaining, future).await.ok_or_else(used_up)
 }

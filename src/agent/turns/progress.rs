@@ -3,11 +3,11 @@
 use super::approved::Approved;
 use super::spent::Spent;
 use super::waits::{Awaited, Wait};
-use crate::agent::acting::Objection;
-use crate::agent::api::saved;
-use crate::agent::offer::declare;
+use crate::agent::api::serialize_state;
+use crate::agent::final_answer::AnswerProblem;
 use crate::agent::output::Output;
 use crate::agent::requests::{self, Requested, ToolRequest};
+use crate::agent::tool_offer::declare_outputs;
 use crate::agent::{AgentDefinition, AgentRunError, ProviderEvent, Usage};
 use crate::error::{BoxError, excerpt};
 use crate::machine::{
@@ -40,7 +40,7 @@ pub(super) struct Progress {
     /// The additional outputs that the model submitted, by output name. Guardrails may have changed them.
     handed_in: BTreeMap<String, Json>,
     /// The final answer of the run, or `None` if it has none yet.
-    ended: Option<Ended>,
+    ended: Option<FinalAnswer>,
     /// The tool calls of the current turn with their tool names, if all results of the turn are for the user. Otherwise `None`.
     direct: Option<Vec<(CallId, String)>>,
     /// The tool requests of the last model answer, until the model receives their results.
@@ -53,12 +53,12 @@ pub(super) struct Progress {
 
 /// Extracts the state of the provider session from the saved state of a run, or returns `None` if the state contains no session.
 #[cfg(feature = "workflows")]
-pub(crate) fn session_in(state: &Json) -> Option<Json> {
+pub(crate) fn provider_session_in(state: &Json) -> Option<Json> {
     #[derive(Deserialize)]
-    struct Of {
+    struct SavedSession {
         session: Option<Json>,
     }
-    state.parse::<Of>().ok()?.session
+    state.parse::<SavedSession>().ok()?.session
 }
 
 /// The final answer of a run.
@@ -67,7 +67,7 @@ pub(crate) fn session_in(state: &Json) -> Option<Json> {
     clippy::struct_excessive_bools,
     reason = "saved runs have these fields, and each is independent of the others"
 )]
-struct Ended {
+struct FinalAnswer {
     text: String,
     cut_off: bool,
     /// The tool results that are the run's answer, with the names of their tools.
@@ -83,13 +83,13 @@ struct Ended {
 
 /// The next step of a run after an event of the model provider.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum NextStep {
     /// The run executes these effects of its state machine.
     Effects(Vec<Effect>),
     /// The run sends the model this message, because its answer does not meet the requirements.
     Repair(String),
     /// The run sends a model request as a breadcrumb. `number` counts these requests from 1.
-    Ask {
+    RequestModel {
         tool: String,
         input: Json,
         number: u32,
@@ -98,7 +98,7 @@ pub(super) enum Heard {
 
 impl Progress {
     /// Maximum number of answers that the model may correct in one run.
-    const MOST_REPAIRS: u32 = 1;
+    const MAX_REPAIRS: u32 = 1;
 
     /// Creates the progress of a new agent run.
     pub(super) fn new(run: &str, delivery: ResultDelivery, definition: &AgentDefinition) -> Self {
@@ -113,7 +113,7 @@ impl Progress {
             ResultDelivery::Each => Policy::each(),
         };
         Self {
-            machine: Machine::new(run, declare(policy, definition)),
+            machine: Machine::new(run, declare_outputs(policy, definition)),
             session: None,
             spent: Spent::default(),
             repairs: 0,
@@ -131,7 +131,7 @@ impl Progress {
 
     /// Returns `true` if the run may request the next event from the model provider. With [`ResultDelivery::Batch`], no tool call and no
     /// model request may be pending.
-    pub(super) fn may_hear(&self) -> bool {
+    pub(super) fn may_request_model(&self) -> bool {
         let model = |wait: &Wait| matches!(wait.awaited, Awaited::Model { .. });
         match self.machine.policy().delivery {
             ResultDelivery::Each => true,
@@ -141,17 +141,17 @@ impl Progress {
         }
     }
 
-    /// Processes an event of the model provider. `objection` is the problem with a final answer, if there is one.
+    /// Processes an event of the model provider. `answer_problem` is the problem with a final answer, if there is one.
     ///
     /// # Errors
     /// [`AgentRunError`] if the run has no turns or budget left, or if the answer cannot be corrected any more.
-    pub(super) fn hear(
+    pub(super) fn handle_event(
         &mut self,
-        said: ProviderEvent,
+        event: ProviderEvent,
         definition: &AgentDefinition,
-        objection: Option<Objection>,
-    ) -> Result<Heard, AgentRunError> {
-        match said {
+        answer_problem: Option<AnswerProblem>,
+    ) -> Result<NextStep, AgentRunError> {
+        match event {
             ProviderEvent::Calls { calls, usage, .. } => {
                 let is_turn = self.machine.policy().delivery == ResultDelivery::Batch;
                 let new = calls.iter().filter(|call| !self.machine.knows(&call.id));
@@ -159,7 +159,7 @@ impl Progress {
                 self.spent.check(definition)?;
                 let is_direct = |call: &MachineCall| definition.return_to_user.contains(&call.tool);
                 let is_direct = calls.iter().all(is_direct);
-                Ok(Heard::Effects(self.receive(calls, is_direct)))
+                Ok(NextStep::Effects(self.receive_calls(calls, is_direct)))
             }
             ProviderEvent::Finished {
                 text,
@@ -169,23 +169,23 @@ impl Progress {
                 let is_turn = self.machine.policy().delivery == ResultDelivery::Batch;
                 self.spent.add(usage, 0, is_turn);
                 // An answer of another agent or of tools stays the answer, also after a reminder.
-                let settled = self
+                let earlier_answer = self
                     .ended
                     .take_if(|ended| ended.delegated || ended.returned);
-                match (objection, settled) {
-                    (_, Some(settled)) => Ok(Heard::Effects(self.end(settled))),
+                match (answer_problem, earlier_answer) {
+                    (_, Some(earlier_answer)) => Ok(NextStep::Effects(self.end(earlier_answer))),
                     (Some(problem), None) => self.repair(problem, &text, definition),
-                    (None, None) => Ok(Heard::Effects(self.end(Ended {
+                    (None, None) => Ok(NextStep::Effects(self.end(FinalAnswer {
                         text,
                         cut_off,
-                        ..Ended::default()
+                        ..FinalAnswer::default()
                     }))),
                 }
             }
             ProviderEvent::Asks { tool, input } => {
                 self.asked = self.asked.saturating_add(1);
                 let number = self.asked;
-                Ok(Heard::Ask {
+                Ok(NextStep::RequestModel {
                     tool,
                     input,
                     number,
@@ -200,15 +200,15 @@ impl Progress {
     /// [`AgentRunError::BadOutput`] if the run has no further correction, turn or budget.
     fn repair(
         &mut self,
-        objection: Objection,
+        answer_problem: AnswerProblem,
         text: &str,
         definition: &AgentDefinition,
-    ) -> Result<Heard, AgentRunError> {
-        let Objection {
+    ) -> Result<NextStep, AgentRunError> {
+        let AnswerProblem {
             problem,
             may_be_shown,
-        } = objection;
-        if self.repairs >= Self::MOST_REPAIRS || self.spent.check(definition).is_err() {
+        } = answer_problem;
+        if self.repairs >= Self::MAX_REPAIRS || self.spent.check(definition).is_err() {
             let text = if may_be_shown { text } else { "" };
             return Err(bad_output(problem, text));
         }
@@ -217,7 +217,7 @@ impl Progress {
             Some(_) => ", with nothing but the JSON",
             None => "",
         };
-        Ok(Heard::Repair(format!(
+        Ok(NextStep::Repair(format!(
             "Your answer does not meet the requirements: {problem}. Answer again{json}."
         )))
     }
@@ -245,7 +245,7 @@ impl Progress {
             .iter()
             .all(|request| request.is_for_user(definition));
         let calls = requests.into_iter().map(|request| request.call);
-        Ok(self.receive(calls.collect(), is_direct))
+        Ok(self.receive_calls(calls.collect(), is_direct))
     }
 
     /// Removes the results of requested tools from a list of tool results, and returns them as one message to the model. The result is
@@ -256,7 +256,7 @@ impl Progress {
     }
 
     /// Passes tool calls to the run's state machine. If `is_direct`, the results of all calls are for the user.
-    fn receive(&mut self, calls: Vec<MachineCall>, is_direct: bool) -> Vec<Effect> {
+    fn receive_calls(&mut self, calls: Vec<MachineCall>, is_direct: bool) -> Vec<Effect> {
         self.direct = is_direct.then(|| {
             let calls = calls.iter();
             calls
@@ -265,8 +265,8 @@ impl Progress {
         });
         let mut effects = Vec::new();
         let last = calls.len().saturating_sub(1);
-        for (place, call) in calls.into_iter().enumerate() {
-            let more = place < last;
+        for (index, call) in calls.into_iter().enumerate() {
+            let more = index < last;
             effects.extend(self.step(Signal::ToolCallReceived { call, more }));
         }
         effects
@@ -290,17 +290,20 @@ impl Progress {
     }
 
     /// Ends the run with the answer of another agent.
-    pub(super) fn delegated(&mut self, text: String) -> Vec<Effect> {
-        self.end(Ended {
+    pub(super) fn finish_with_delegated_answer(&mut self, text: String) -> Vec<Effect> {
+        self.end(FinalAnswer {
             text,
             delegated: true,
-            ..Ended::default()
+            ..FinalAnswer::default()
         })
     }
 
     /// Returns the tool results that are the run's answer, each with the name of its tool. The result is `None` unless all calls of the
     /// turn return to the user and succeeded.
-    pub(super) fn returned(&mut self, results: &[ToolResult]) -> Option<Vec<(String, Json)>> {
+    pub(super) fn results_for_user(
+        &mut self,
+        results: &[ToolResult],
+    ) -> Option<Vec<(String, Json)>> {
         let output = |id: &CallId| {
             results.iter().find_map(|result| match &result.answer {
                 Answer::Success(output) if result.call_id == *id => Some(output.clone()),
@@ -312,22 +315,26 @@ impl Progress {
     }
 
     /// Ends the run with tool results as the answer. `results` is empty if a guardrail replaced their text.
-    pub(super) fn answered(&mut self, text: String, results: Vec<(String, Json)>) -> Vec<Effect> {
-        self.end(Ended {
+    pub(super) fn finish_with_results(
+        &mut self,
+        text: String,
+        results: Vec<(String, Json)>,
+    ) -> Vec<Effect> {
+        self.end(FinalAnswer {
             text,
             results,
             returned: true,
             requested: !self.requested.is_empty(),
-            ..Ended::default()
+            ..FinalAnswer::default()
         })
     }
 
     /// Stores an additional output that the model submitted. The first output of a name counts.
-    pub(super) fn hand_in(&mut self, name: &str, output: Json) {
+    pub(super) fn store_output(&mut self, name: &str, output: Json) {
         self.handed_in.entry(name.to_owned()).or_insert(output);
     }
 
-    fn end(&mut self, ended: Ended) -> Vec<Effect> {
+    fn end(&mut self, ended: FinalAnswer) -> Vec<Effect> {
         self.ended = Some(ended);
         // The answer is in `ended`.
         let output = Value::Null.into();
@@ -362,8 +369,8 @@ impl Progress {
         output: Option<&Output>,
         missing: Vec<String>,
     ) -> Result<Value, AgentRunError> {
-        let nothing = Ended::default();
-        let ended = self.ended.as_ref().unwrap_or(&nothing);
+        let no_answer = FinalAnswer::default();
+        let ended = self.ended.as_ref().unwrap_or(&no_answer);
         let status = if missing.is_empty() {
             "success"
         } else {
@@ -412,14 +419,14 @@ impl Progress {
 
     /// Calls `work` with the progress, from which the unwritten requests are removed during the call. The progress contains these requests
     /// again afterwards.
-    pub(super) fn without_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
+    pub(super) fn without_unwritten_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
         let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);
         let (written, unwritten) = all.into_iter().partition(is_written);
         self.waits = written;
-        let done = work(self);
+        let result = work(self);
         self.waits.extend::<Vec<_>>(unwritten);
-        done
+        result
     }
 
     /// Serializes the progress of the run for the store.
@@ -427,12 +434,12 @@ impl Progress {
     /// # Errors
     /// [`AgentRunError::StateTooLarge`] if the result is too large to save.
     pub(super) fn to_json(&self) -> Result<Json, BoxError> {
-        saved(self)
+        serialize_state(self)
     }
 }
 
 fn bad_output(problem: String, text: &str) -> AgentRunError {
-    const KEPT: usize = 2048;
-    let raw = excerpt(text, KEPT).into_owned();
+    const RAW_BYTES: usize = 2048;
+    let raw = excerpt(text, RAW_BYTES).into_owned();
     AgentRunError::BadOutput { problem, raw }
 }

@@ -2,8 +2,8 @@
 
 use super::approved::Approved;
 use super::waits::Awaited;
-use super::{Answer, CallId, Deferral, Done, Effect, MachineCall, Run, ToolOutcome};
-use crate::agent::offer::{Handing, Other};
+use super::{Answer, CallId, Deferral, Effect, MachineCall, Run, ToolOutcome, WorkResult};
+use crate::agent::tool_offer::{AgentCallMode, NonToolTarget};
 use crate::executor::Share;
 use crate::machine::{ResultDelivery, ToolArguments};
 use crate::model::Json;
@@ -39,11 +39,11 @@ impl<'r> Run<'r> {
         let id = call.id.clone();
         let admitted = async move {
             match guardrails.tool_call(&call.tool, arguments).await {
-                Ok(arguments) => Done::Admitted {
+                Ok(arguments) => WorkResult::Admitted {
                     call: MachineCall::new(call.id, call.tool, arguments),
                     again,
                 },
-                Err(answer) => Done::Finished(call.id, answer.into()),
+                Err(answer) => WorkResult::Finished(call.id, answer.into()),
             }
         };
         self.enqueue(id, admitted);
@@ -67,9 +67,11 @@ impl<'r> Run<'r> {
                 return self.progress.finish(call.id, answer.into());
             }
         };
-        match agent.offer.other(&call.tool) {
-            Some(Other::Agent { agent, how }) => self.ask_agent(call.id, agent, *how, &arguments),
-            Some(Other::Output(checker)) => self.check_output(call, checker, arguments),
+        match agent.tool_offer.target(&call.tool) {
+            Some(NonToolTarget::Agent { agent, mode }) => {
+                self.ask_agent(call.id, agent, *mode, &arguments)
+            }
+            Some(NonToolTarget::Output(checker)) => self.check_output(call, checker, arguments),
             None => self.call_tool(call, arguments, again),
         }
     }
@@ -85,9 +87,9 @@ impl<'r> Run<'r> {
         let guardrails = &self.agent.guardrails;
         let invalid = |problem| Answer::error("invalid_input", problem);
         match checker.check(&output) {
-            Ok(()) if guardrails.is_empty() => return self.hand_in(call, Ok(output)),
+            Ok(()) if guardrails.is_empty() => return self.finish_output_call(call, Ok(output)),
             Ok(()) => {}
-            Err(problem) => return self.hand_in(call, Err(invalid(problem))),
+            Err(problem) => return self.finish_output_call(call, Err(invalid(problem))),
         }
         let id = call.id.clone();
         let checked = async move {
@@ -96,21 +98,21 @@ impl<'r> Run<'r> {
                 Ok(()) => Ok(output),
                 Err(problem) => Err(invalid(problem)),
             });
-            Done::Checked { call, output }
+            WorkResult::Checked { call, output }
         };
         self.enqueue(id, checked);
         Vec::new()
     }
 
     /// Finishes the tool call by which the model submitted an additional output.
-    pub(super) fn hand_in(
+    pub(super) fn finish_output_call(
         &mut self,
         call: MachineCall,
         output: Result<Json, Answer>,
     ) -> Vec<Effect> {
         let answer = match output {
             Ok(output) => {
-                self.progress.hand_in(&call.tool, output);
+                self.progress.store_output(&call.tool, output);
                 Answer::success(Value::from("handed in"))
             }
             Err(answer) => answer,
@@ -175,13 +177,13 @@ impl<'r> Run<'r> {
                 }
                 ToolOutcome::Deferred(_) => outcome,
             };
-            Done::Finished(id, outcome)
+            WorkResult::Finished(id, outcome)
         };
         self.enqueue(call_id, called.instrument(span));
     }
 
     /// Queues work on a tool call, which starts when fewer than the maximum number of calls are running.
-    fn enqueue(&mut self, call: CallId, work: impl Future<Output = Done> + Send + 'r) {
+    fn enqueue(&mut self, call: CallId, work: impl Future<Output = WorkResult> + Send + 'r) {
         let (work, handle) = abortable(work);
         self.aborts.insert(call, handle);
         self.queue.push_back(work.map(Result::ok).boxed());
@@ -263,7 +265,7 @@ impl<'r> Run<'r> {
         &mut self,
         call: CallId,
         agent: &str,
-        how: Handing,
+        mode: AgentCallMode,
         arguments: &Json,
     ) -> Vec<Effect> {
         let Some(prompt) = arguments.get("prompt").and_then(Value::as_str) else {
@@ -271,12 +273,12 @@ impl<'r> Run<'r> {
             let answer = Answer::error("invalid_input", problem);
             return self.progress.finish(call, answer.into());
         };
-        match how {
-            Handing::Use => {
+        match mode {
+            AgentCallMode::Use => {
                 self.request_agent(call, agent, prompt, false);
                 Vec::new()
             }
-            Handing::Handoff | Handing::Delegate => {
+            AgentCallMode::Handoff | AgentCallMode::Delegate => {
                 let deferral = Deferral::Handoff {
                     agent: agent.to_owned(),
                     prompt: prompt.to_owned(),

@@ -1,4 +1,4 @@
-use super::progress::{Heard, Progress};
+use super::progress::{NextStep, Progress};
 use crate::agent::api::Conversation;
 use crate::agent::output::Output;
 use crate::agent::{
@@ -19,13 +19,13 @@ fn definition() -> AgentDefinition {
 }
 
 /// A run with a model behind an API: its progress and its conversation.
-struct Both {
+struct TestRun {
     progress: Progress,
     said: Conversation,
     definition: AgentDefinition,
 }
 
-impl Both {
+impl TestRun {
     fn new() -> Self {
         let definition = definition();
         Self {
@@ -45,21 +45,24 @@ impl Both {
     }
 
     /// Processes an answer of the model, and delivers results that are available immediately.
-    fn hear(&mut self, answer: &ChatResponse) {
-        let said = self.said.hear(answer);
-        let heard = self.progress.hear(said, &self.definition, None).unwrap();
-        let Heard::Effects(effects) = heard else {
+    fn process_answer(&mut self, answer: &ChatResponse) {
+        let said = self.said.add_answer(answer);
+        let heard = self
+            .progress
+            .handle_event(said, &self.definition, None)
+            .unwrap();
+        let NextStep::Effects(effects) = heard else {
             panic!("{heard:?}")
         };
-        self.tell(effects);
+        self.deliver_results(effects);
     }
 
     fn finish(&mut self, call: CallId, answer: Answer) {
         let effects = self.progress.finish(call, answer.into());
-        self.tell(effects);
+        self.deliver_results(effects);
     }
 
-    fn tell(&mut self, effects: Vec<Effect>) {
+    fn deliver_results(&mut self, effects: Vec<Effect>) {
         let mut results = Vec::new();
         for effect in effects {
             if let Effect::Deliver(delivered) = effect {
@@ -99,14 +102,14 @@ proptest! {
         restarts in prop::collection::vec(any::<bool>(), 60),
     ) {
         let (mut order, mut restarts) = (order.into_iter(), restarts.into_iter());
-        let mut run = Both::new();
+        let mut run = TestRun::new();
         let mut made: HashMap<String, usize> = HashMap::new();
 
         for (turn, asked) in turns.iter().enumerate() {
-            prop_assert!(run.progress.may_hear());
+            prop_assert!(run.progress.may_request_model());
             let before = run.messages().len();
-            run.hear(&ChatResponse::calling(asked.clone()));
-            while !run.progress.may_hear() {
+            run.process_answer(&ChatResponse::calling(asked.clone()));
+            while !run.progress.may_request_model() {
                 if restarts.next() == Some(true) {
                     run = run.saved();
                 }
@@ -119,9 +122,9 @@ proptest! {
 
             let said = run.messages().split_off(before);
             prop_assert_eq!(said[0].tool_calls().len(), asked.len());
-            let told: Vec<_> = said[1..].iter().map(|told| told.call_id().unwrap()).collect();
+            let call_ids: Vec<_> = said[1..].iter().map(|result| result.call_id().unwrap()).collect();
             let expected: Vec<_> = asked.iter().map(|call| &*call.id).collect();
-            prop_assert_eq!(told, expected);
+            prop_assert_eq!(call_ids, expected);
             // The result of each call is its own result or an error.
             for (message, call) in said[1..].iter().zip(asked) {
                 prop_assert_eq!(message.speaker, Speaker::Tool);
@@ -129,7 +132,7 @@ proptest! {
                 prop_assert!(message.is_error() || message.text() == own);
             }
         }
-        run.hear(&ChatResponse::new("done"));
+        run.process_answer(&ChatResponse::new("done"));
 
         let run = run.saved();
         prop_assert!(made.values().all(|made| *made == 1), "{:?}", made);
@@ -140,14 +143,14 @@ proptest! {
 
 #[test]
 fn a_call_over_the_size_limit_is_an_error_and_other_calls_continue() {
-    let mut run = Both::new();
+    let mut run = TestRun::new();
     let long = "x".repeat(200 << 10);
     let asked = vec![
         ToolCall::new(long, "tool", json!({})),
         ToolCall::new("2", "tool", json!({})),
     ];
 
-    run.hear(&ChatResponse::calling(asked));
+    run.process_answer(&ChatResponse::calling(asked));
     let calls = run.calls();
     run.finish(calls[0].clone(), Answer::success(json!(2)));
 
@@ -162,15 +165,15 @@ fn a_call_over_the_size_limit_is_an_error_and_other_calls_continue() {
 
 #[test]
 fn delivered_results_are_not_added_twice() {
-    let mut run = Both::new();
-    run.hear(&ChatResponse::calling(vec![ToolCall::new(
+    let mut run = TestRun::new();
+    run.process_answer(&ChatResponse::calling(vec![ToolCall::new(
         "1",
         "tool",
         json!({}),
     )]));
     let call = run.calls().remove(0);
     run.finish(call, Answer::success(json!(1)));
-    let told = run.messages();
+    let messages = run.messages();
 
     for effect in run.progress.machine.outstanding() {
         if let Effect::Deliver(results) = effect {
@@ -178,13 +181,13 @@ fn delivered_results_are_not_added_twice() {
         }
     }
 
-    assert_eq!(run.messages(), told);
+    assert_eq!(run.messages(), messages);
 }
 
 #[test]
 fn an_answer_that_does_not_match_the_current_output_schema_is_an_error() {
-    let mut run = Both::new();
-    run.hear(&ChatResponse::new("It rains."));
+    let mut run = TestRun::new();
+    run.process_answer(&ChatResponse::new("It rains."));
     let output = Output::new("worker", &json!({"type": "object"}).into()).unwrap();
 
     let error = run.progress.response(Some(&output)).unwrap().unwrap_err();
@@ -199,8 +202,8 @@ fn a_tool_result_is_sent_as_plain_text_or_json() {
         (json!({"rain": true}), r#"{"rain":true}"#),
         (json!(null), "null"),
     ] {
-        let mut run = Both::new();
-        run.hear(&ChatResponse::calling(vec![ToolCall::new(
+        let mut run = TestRun::new();
+        run.process_answer(&ChatResponse::calling(vec![ToolCall::new(
             "1",
             "tool",
             json!({}),
@@ -221,7 +224,7 @@ fn of_an_answer_that_was_cut_off_the_last_call_is_not_made() {
     ]);
     let answer = answer.with_stop(crate::agent::StopReason::MaxTokens);
 
-    let ProviderEvent::Calls { calls, .. } = Conversation::default().hear(&answer) else {
+    let ProviderEvent::Calls { calls, .. } = Conversation::default().add_answer(&answer) else {
         panic!("expected tool calls")
     };
 
@@ -236,7 +239,7 @@ fn of_an_answer_that_was_cut_off_the_last_call_is_not_made() {
 
 #[test]
 fn progress_that_was_saved_without_tool_requests_still_loads() {
-    let saved = Both::new().progress.to_json().unwrap();
+    let saved = TestRun::new().progress.to_json().unwrap();
     let mut older = saved.into_value();
     for field in ["requested", "requesting_answers"] {
         assert!(older.as_object_mut().unwrap().remove(field).is_some());

@@ -10,7 +10,7 @@ use super::model_tap::Listener;
 use super::outcome::{failed_after, failed_with, refused};
 use super::step::{Step, StepResult};
 use super::yielding::wait_for_all;
-use crate::agent::{AgentExecutor, session_in};
+use crate::agent::{AgentExecutor, provider_session_in};
 use crate::error::{BoxError, permanent};
 use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor as _};
 use crate::model::{
@@ -143,7 +143,7 @@ impl Step<'_> {
             .agents
             .get(key)
             .and_then(|agent_state| agent_state.state);
-        let session = state.as_ref().and_then(session_in);
+        let session = state.as_ref().and_then(provider_session_in);
         let answered = Answered {
             request: key,
             asked,

@@ -221,7 +221,7 @@ impl Assembly {
         };
         let compactor = Compactor::new(policy.at_tokens, policy.keep, model);
         Some(Arc::new(
-            compactor.heard_by(listener.map(Listener::of_cost)),
+            compactor.with_cost_callback(listener.map(Listener::of_cost)),
         ))
     }
 
@@ -269,7 +269,7 @@ impl Assembly {
             Registered::Provider(provider) => Arc::clone(provider),
             Registered::Model(model) => {
                 let model = self.tapped_model(Arc::clone(model), spec.model.as_deref(), listener);
-                Arc::new(ApiProvider::new(Arc::new(model)).shortened_by(compactor))
+                Arc::new(ApiProvider::new(Arc::new(model)).with_compactor(compactor))
             }
         })
     }

@@ -231,11 +231,11 @@ impl KeepState for AgentStateSaver {
         self.agents.set_state(&self.key, state);
         self.saver.save().await?;
         if let Some((compactor, listener)) = &self.compaction
-            && let Some(shortened) = compactor.take_untold()
+            && let Some(shortened) = compactor.take_unreported()
         {
             listener.report(StepEventKind::Compacted {
-                left_out: shortened.left_out,
-                summed_up: shortened.summed_up,
+                left_out: shortened.omitted,
+                summed_up: shortened.is_summarised,
             });
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Chat model with the settings of a workflow definition. The model reports its requests and answers as events.
 
 use super::event::{Emitter, StepEventKind};
-use crate::agent::compaction::HearCost;
+use crate::agent::compaction::CostCallback;
 use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
 use crate::workflow::{ModelSpec, StepPath};
 use async_trait::async_trait;
@@ -32,7 +32,7 @@ impl Listener {
 
     /// Returns a callback that reports the token usage of conversation summaries to the listener. The callback reports a request and its
     /// usage, but no text, because a summary is not an answer of the step.
-    pub(super) fn of_cost(self) -> HearCost {
+    pub(super) fn of_cost(self) -> CostCallback {
         Arc::new(move |usage| {
             self.report(StepEventKind::Asked);
             self.report(StepEventKind::Usage(usage));

@@ -3,7 +3,7 @@
 use super::log::{HeadFields, StoredEntry};
 use super::{Conversation, Log};
 use crate::agent::ChatModel;
-use crate::agent::compaction::{HearCost, helps, sum_up, tokens};
+use crate::agent::compaction::{CostCallback, should_shorten, summarise, tokens};
 use crate::agent::guardrail::Guardrails;
 use crate::error::BoxError;
 use crate::session_log::SessionError;
@@ -21,7 +21,7 @@ pub(in crate::workload) async fn compact_log(
     policy: &Compaction,
     model: Option<Arc<dyn ChatModel>>,
     guardrails: &Guardrails,
-    report_usage: &HearCost,
+    report_usage: &CostCallback,
 ) -> Result<(Log, Option<WorkloadEventKind>), BoxError> {
     let omitted = count_omitted_turns(&log.stored, policy.keep);
     let old = Log {
@@ -32,7 +32,7 @@ pub(in crate::workload) async fn compact_log(
         0 => Vec::new(),
         _ => old.messages(),
     };
-    if !helps(policy.at_tokens, tokens(&log.messages()), tokens(&old)) {
+    if !should_shorten(policy.at_tokens, tokens(&log.messages()), tokens(&old)) {
         return Ok((log, None));
     }
     let summary = match policy.method {
@@ -44,7 +44,7 @@ pub(in crate::workload) async fn compact_log(
                 );
                 return Ok((log, None));
             };
-            match sum_up(&old, guardrails, &*model, Some(report_usage)).await {
+            match summarise(&old, guardrails, &*model, Some(report_usage)).await {
                 Ok(summary) => Some(summary),
                 Err(error) => {
                     error.log();

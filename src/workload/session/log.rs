@@ -1,6 +1,6 @@
 use super::replay;
 use crate::agent::ChatMessage;
-use crate::agent::compaction::summarised;
+use crate::agent::compaction::summary_message;
 use crate::model::{Breadcrumb, BreadcrumbId, Json};
 use crate::workload;
 use serde::{Deserialize, Serialize};
@@ -100,7 +100,7 @@ impl Log {
     #[must_use]
     pub fn messages(&self) -> Vec<ChatMessage> {
         let summary = self.head_fields.summary.as_ref();
-        let summary = summary.map(|text| summarised(text));
+        let summary = summary.map(|text| summary_message(text));
         let messages = self
             .stored
             .iter()

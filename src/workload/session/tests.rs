@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::compaction::{HearCost, summarised};
+use crate::agent::compaction::{CostCallback, summary_message};
 use crate::agent::guardrail::Guardrails;
 use crate::agent::{ChatMessage, ChatResponse, ScriptedModel, Usage};
 use crate::store::{Capabilities, Committed, MemoryStore, RunLedger, Scored, StoreId, VectorQuery};
@@ -40,7 +40,7 @@ fn policy(compaction: &serde_json::Value) -> crate::workflow::Compaction {
 }
 
 /// Returns a callback that ignores the cost of summaries.
-fn ignore_usage() -> HearCost {
+fn ignore_usage() -> CostCallback {
     Arc::new(drop)
 }
 
@@ -91,7 +91,10 @@ async fn a_summary_replaces_the_omitted_turns() {
     shortened(&session, log, &policy, Some(Arc::clone(&model) as _)).await;
 
     let shown = texts(&session.load().await.unwrap());
-    assert_eq!(shown, [&*summarised("They counted.").text(), "two", "two"]);
+    assert_eq!(
+        shown,
+        [&*summary_message("They counted.").text(), "two", "two"]
+    );
     let one = "{\"role\":\"user\",\"text\":\"one\"}";
     assert!(model.requests()[0].messages[1].text().contains(one));
 }
@@ -107,7 +110,7 @@ async fn the_usage_of_a_summary_is_reported() {
     let policy = policy(&json!({"method": "summarise", "at_tokens": 2, "keep": 2}));
     let reported: Arc<Mutex<Vec<Usage>>> = Arc::default();
     let reports = Arc::clone(&reported);
-    let report_usage: HearCost = Arc::new(move |usage| reports.lock().unwrap().push(usage));
+    let report_usage: CostCallback = Arc::new(move |usage| reports.lock().unwrap().push(usage));
 
     let log = session.load().await.unwrap();
     compact_log(

@@ -19,17 +19,17 @@ impl AgentExecutor {
     ///
     /// # Errors
     /// [`Denied`](super::guardrail::Denied) by a guardrail, or the error of the store when it reads the target of an action.
-    pub(super) async fn examine(
+    pub(super) async fn check_final_answer(
         &self,
         text: String,
-    ) -> Result<(String, Option<Objection>), BoxError> {
-        let text = match self.let_pass(text).await? {
+    ) -> Result<(String, Option<AnswerProblem>), BoxError> {
+        let text = match self.apply_output_guardrails(text).await? {
             Ok(text) => text,
             Err(problem) => {
                 let may_be_shown = false;
                 return Ok((
                     String::new(),
-                    Some(Objection {
+                    Some(AnswerProblem {
                         problem,
                         may_be_shown,
                     }),
@@ -38,7 +38,7 @@ impl AgentExecutor {
         };
         let problem = match &self.output {
             Some(output) => output.read(&text).err(),
-            None => match self.permitted(&text).await? {
+            None => match self.permitted_action(&text).await? {
                 Ok(Some(_)) => None,
                 Ok(None) if self.may_answer() => None,
                 Ok(None) => Some("the answer must be an action; text is not permitted".to_owned()),
@@ -46,11 +46,11 @@ impl AgentExecutor {
             },
         };
         let may_be_shown = true;
-        let objection = problem.map(|problem| Objection {
+        let answer_problem = problem.map(|problem| AnswerProblem {
             problem,
             may_be_shown,
         });
-        Ok((text, objection))
+        Ok((text, answer_problem))
     }
 
     /// Checks the final text of an agent's model with the agent's output guardrails. Returns the text, possibly changed, or the reason why
@@ -58,7 +58,10 @@ impl AgentExecutor {
     ///
     /// # Errors
     /// [`Denied`](super::guardrail::Denied) if a guardrail denies the text and does not permit another answer.
-    pub(super) async fn let_pass(&self, text: String) -> Result<Result<String, String>, BoxError> {
+    pub(super) async fn apply_output_guardrails(
+        &self,
+        text: String,
+    ) -> Result<Result<String, String>, BoxError> {
         match self.guardrails.output(text).await {
             Ok(text) => Ok(Ok(text)),
             Err(denied) if denied.try_again => Ok(Err(denied.reason)),
@@ -74,7 +77,7 @@ impl AgentExecutor {
 
     /// Returns the breadcrumb write that a model answer requests as an action, or `None` if the answer is not an action. If the action is
     /// malformed or not permitted, the inner error is the reason, as text for the model.
-    pub(super) async fn permitted(
+    pub(super) async fn permitted_action(
         &self,
         text: &str,
     ) -> Result<Result<Option<Permitted>, String>, BoxError> {
@@ -87,7 +90,7 @@ impl AgentExecutor {
             Err(problem) => return Ok(Err(problem)),
         };
         let own = match action.target() {
-            Some(id) => self.own(id).await?,
+            Some(id) => self.own_breadcrumb(id).await?,
             None => None,
         };
         let rules = Rules {
@@ -101,7 +104,10 @@ impl AgentExecutor {
 
     /// Returns the breadcrumb with this ID from the agent's store, or `None` if it is missing or this agent did not write its current
     /// version. If the store records writers, only the records count, because a `creator` can be forged.
-    async fn own(&self, id: BreadcrumbId) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
+    async fn own_breadcrumb(
+        &self,
+        id: BreadcrumbId,
+    ) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
         let found = match self.store.get(id).await {
             Ok(found) => found,
             Err(StoreError::NotFound { .. }) => return Ok(None),
@@ -153,7 +159,7 @@ impl AgentExecutor {
 
     /// Returns the breadcrumb writes of a permitted action of an agent's model. If the trigger is a request, the response also contains an
     /// answer to the requester.
-    pub(super) fn acted(
+    pub(super) fn action_response(
         &self,
         trigger: &Breadcrumb,
         permitted: Permitted,
@@ -175,11 +181,11 @@ impl AgentExecutor {
         if requests().next().is_none() || !self.may_answer() {
             return response;
         }
-        response.and_create(Self::answer(trigger, context))
+        response.and_create(Self::answer_breadcrumb(trigger, context))
     }
 
     /// Returns the `agent.response.v1` breadcrumb with the agent's answer to a trigger.
-    pub(super) fn answer(trigger: &Breadcrumb, mut context: Value) -> NewBreadcrumb {
+    pub(super) fn answer_breadcrumb(trigger: &Breadcrumb, mut context: Value) -> NewBreadcrumb {
         let now = Timestamp::from_micros(clock::wall_micros());
         if let Value::Object(fields) = &mut context {
             fields.insert("trigger_event_id".to_owned(), json!(trigger.id));
@@ -195,7 +201,7 @@ impl AgentExecutor {
 
 /// The reason why an agent run rejects the final answer of the agent's model.
 #[derive(Debug)]
-pub(super) struct Objection {
+pub(super) struct AnswerProblem {
     /// The problem with the model's answer. The model receives this text to correct the answer.
     pub(super) problem: String,
     /// If `false`, a guardrail rejected the model's answer, so no error of the run may contain the answer.
@@ -215,14 +221,17 @@ fn with_fields(new: NewBreadcrumb, run: Value) -> NewBreadcrumb {
     new.context(context)
 }
 
-/// Returns the request tags (`request:<id>`) of a trigger. The breadcrumb that answers the trigger repeats these tags. `beside` is the
-/// number of other tags on the answer.
-pub(crate) fn request_tags(trigger: &Breadcrumb, beside: usize) -> impl Iterator<Item = String> {
+/// Returns the request tags (`request:<id>`) of a trigger. The breadcrumb that answers the trigger repeats these tags. `other_tag_count` is
+/// the number of other tags on the answer.
+pub(crate) fn request_tags(
+    trigger: &Breadcrumb,
+    other_tag_count: usize,
+) -> impl Iterator<Item = String> {
     let requests = trigger
         .tags
         .iter()
         .filter(|tag| tag.starts_with(REQUEST_TAG));
     requests
-        .take(Breadcrumb::MAX_TAGS.saturating_sub(beside))
+        .take(Breadcrumb::MAX_TAGS.saturating_sub(other_tag_count))
         .cloned()
 }

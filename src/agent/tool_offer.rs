@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 
 /// All tools, agents and outputs that one agent's model may call.
 #[derive(Debug, Default)]
-pub(super) struct Offer {
+pub(super) struct ToolOffer {
     /// The descriptions of all tools, agents and outputs that the model may call. The model receives the descriptions.
     pub(super) specs: Vec<ToolSpec>,
     /// The other agents and the additional outputs that the model may call, by name.
-    others: BTreeMap<String, Other>,
+    targets: BTreeMap<String, NonToolTarget>,
 }
 
 /// Another agent or an additional output that a model calls like a tool.
 #[derive(Debug)]
-pub(super) enum Other {
+pub(super) enum NonToolTarget {
     Agent {
         agent: String,
-        how: Handing,
+        mode: AgentCallMode,
     },
     /// An additional output that the model submits by a call, with the checker of the output's JSON Schema.
     Output(Checker),
@@ -28,7 +28,7 @@ pub(super) enum Other {
 
 /// The way in which an agent calls another agent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Handing {
+pub(super) enum AgentCallMode {
     /// The agent calls the other agent with a tool named like the other agent. The other agent's answer is the result of the call.
     Use,
     /// The agent calls the other agent with the tool `handoff-to-<id>`. The other agent's answer is the result of the call.
@@ -37,7 +37,7 @@ pub(super) enum Handing {
     Delegate,
 }
 
-impl Offer {
+impl ToolOffer {
     /// Returns all tools, agents and outputs that an agent's model may call.
     ///
     /// # Errors
@@ -46,86 +46,86 @@ impl Offer {
         definition: &AgentDefinition,
         tools: &ToolRegistry,
     ) -> Result<Self, AgentError> {
-        let mut offer = Self {
+        let mut tool_offer = Self {
             specs: tools.specs(),
-            others: BTreeMap::new(),
+            targets: BTreeMap::new(),
         };
-        for (how, colleagues) in [
-            (Handing::Use, &definition.uses),
-            (Handing::Handoff, &definition.handoff),
-            (Handing::Delegate, &definition.delegate),
+        for (mode, agent_refs) in [
+            (AgentCallMode::Use, &definition.uses),
+            (AgentCallMode::Handoff, &definition.handoff),
+            (AgentCallMode::Delegate, &definition.delegate),
         ] {
-            for colleague in colleagues {
-                offer.agent(definition, colleague, how)?;
+            for agent_ref in agent_refs {
+                tool_offer.agent(definition, agent_ref, mode)?;
             }
         }
-        for slot in &definition.outputs {
+        for output in &definition.outputs {
             let checker =
-                Checker::compile(&slot.schema).map_err(|reason| AgentError::BadOutputSchema {
+                Checker::compile(&output.schema).map_err(|reason| AgentError::BadOutputSchema {
                     agent: definition.agent_id.clone(),
-                    reason: format!("output {:?}: {reason}", slot.name),
+                    reason: format!("output {:?}: {reason}", output.name),
                 })?;
-            let spec = ToolSpec::new(&*slot.name, &*slot.description, slot.schema.clone());
-            offer.add(definition, spec, Other::Output(checker))?;
+            let spec = ToolSpec::new(&*output.name, &*output.description, output.schema.clone());
+            tool_offer.add(definition, spec, NonToolTarget::Output(checker))?;
         }
-        Ok(offer)
+        Ok(tool_offer)
     }
 
-    pub(super) fn other(&self, name: &str) -> Option<&Other> {
-        self.others.get(name)
+    pub(super) fn target(&self, name: &str) -> Option<&NonToolTarget> {
+        self.targets.get(name)
     }
 
     /// Returns `true` if the model may call other agents.
     pub(super) fn has_agents(&self) -> bool {
-        let is_agent = |other: &Other| matches!(other, Other::Agent { .. });
-        self.others.values().any(is_agent)
+        let is_agent = |target: &NonToolTarget| matches!(target, NonToolTarget::Agent { .. });
+        self.targets.values().any(is_agent)
     }
 
     fn agent(
         &mut self,
         definition: &AgentDefinition,
-        colleague: &AgentRef,
-        how: Handing,
+        agent_ref: &AgentRef,
+        mode: AgentCallMode,
     ) -> Result<(), AgentError> {
-        let agent = &colleague.agent;
+        let agent = &agent_ref.agent;
         if *agent == definition.agent_id {
             return Err(AgentError::CallsItself {
                 agent: agent.clone(),
             });
         }
-        let (name, does) = match how {
-            Handing::Use => (agent.clone(), "Calls the agent and returns its answer."),
-            Handing::Handoff => (
+        let (name, effect) = match mode {
+            AgentCallMode::Use => (agent.clone(), "Calls the agent and returns its answer."),
+            AgentCallMode::Handoff => (
                 format!("handoff-to-{agent}"),
                 "Hands off to the agent until it returns its answer.",
             ),
-            Handing::Delegate => (
+            AgentCallMode::Delegate => (
                 format!("delegate-to-{agent}"),
                 "Delegates the rest of the task to the agent; its answer is the final answer.",
             ),
         };
-        let described = colleague.description.as_deref();
+        let described = agent_ref.description.as_deref();
         let description = match described {
-            Some(described) => format!("{described} {does}"),
-            None => does.to_owned(),
+            Some(described) => format!("{described} {effect}"),
+            None => effect.to_owned(),
         };
         let input = json!({
             "type": "object",
             "properties": {"prompt": {"type": "string", "description": "The request to the agent."}},
             "required": ["prompt"],
         });
-        let other = Other::Agent {
+        let target = NonToolTarget::Agent {
             agent: agent.clone(),
-            how,
+            mode,
         };
-        self.add(definition, ToolSpec::new(name, description, input), other)
+        self.add(definition, ToolSpec::new(name, description, input), target)
     }
 
     fn add(
         &mut self,
         definition: &AgentDefinition,
         spec: ToolSpec,
-        other: Other,
+        target: NonToolTarget,
     ) -> Result<(), AgentError> {
         let name = spec.name.clone();
         if self.specs.iter().any(|known| known.name == name) {
@@ -135,16 +135,19 @@ impl Offer {
             });
         }
         self.specs.push(spec);
-        self.others.insert(name, other);
+        self.targets.insert(name, target);
         Ok(())
     }
 }
 
 /// Adds the agent's additional outputs to the policy of the run's state machine, and sets the run's maximum number of reminders.
-pub(super) fn declare(policy: Policy, definition: &AgentDefinition) -> Policy {
-    let slots = definition.outputs.iter().map(|slot| match slot.required {
-        true => Slot::required(&*slot.name),
-        false => Slot::optional(&*slot.name),
-    });
+pub(super) fn declare_outputs(policy: Policy, definition: &AgentDefinition) -> Policy {
+    let slots = definition
+        .outputs
+        .iter()
+        .map(|output| match output.required {
+            true => Slot::required(&*output.name),
+            false => Slot::optional(&*output.name),
+        });
     slots.fold(policy.reminders(definition.reminders), Policy::slot)
 }

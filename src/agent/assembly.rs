@@ -1,13 +1,13 @@
 //! Preparation of an agent executor: the agent definition combined with the registered tools.
 
-use super::offer::Offer;
+use super::tool_offer::ToolOffer;
 use super::{AgentDefinition, AgentError, Provider};
 use crate::error::excerpt;
 use crate::request::{agents, human};
 use crate::tool::{Tool, ToolExecutor, ToolPermissions, ToolRegistry};
 
 /// Adds the approval rules and the `returns_to_user` settings of the tools to an agent definition.
-pub(super) fn settle(definition: &mut AgentDefinition, tools: &ToolRegistry) {
+pub(super) fn apply_tool_settings(definition: &mut AgentDefinition, tools: &ToolRegistry) {
     for name in tools.names() {
         let Some(settings) = tools.get(name).map(Tool::settings) else {
             continue;
@@ -23,28 +23,28 @@ pub(super) fn settle(definition: &mut AgentDefinition, tools: &ToolRegistry) {
 }
 
 /// Returns the schemas of the requests that an agent writes to tools, agents and people.
-pub(super) fn asks(
+pub(super) fn request_schemas(
     definition: &AgentDefinition,
     provider: &dyn Provider,
     tools: &ToolRegistry,
-    offer: &Offer,
+    tool_offer: &ToolOffer,
 ) -> Vec<&'static str> {
     let names = tools.names();
-    let elsewhere = |name: &&str| {
+    let is_over_breadcrumbs = |name: &&str| {
         let tool = tools.get(name);
         tool.is_some_and(|tool| tool.settings().over_breadcrumbs)
     };
-    let mut asks = Vec::new();
-    if provider.asks_by_breadcrumb() || names.iter().any(elsewhere) {
-        asks.push(ToolExecutor::REQUEST);
+    let mut schemas = Vec::new();
+    if provider.asks_by_breadcrumb() || names.iter().any(is_over_breadcrumbs) {
+        schemas.push(ToolExecutor::REQUEST);
     }
-    if offer.has_agents() {
-        asks.push(agents::REQUEST);
+    if tool_offer.has_agents() {
+        schemas.push(agents::REQUEST);
     }
     if !definition.tools.is_empty() {
-        asks.push(human::REQUEST);
+        schemas.push(human::REQUEST);
     }
-    asks
+    schemas
 }
 
 /// Returns a registry of only the tools that an agent definition names.
