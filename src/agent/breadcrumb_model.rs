@@ -159,11 +159,11 @@ struct BreadcrumbSession {
 }
 
 impl BreadcrumbSession {
-    const MOST_FAILURES: u32 = 3;
+    const MAX_FAILURES: u32 = 3;
 
     fn failed(&mut self, error: BoxError) -> Result<(), BoxError> {
         self.state.failures = self.state.failures.saturating_add(1);
-        match self.state.failures > Self::MOST_FAILURES {
+        match self.state.failures > Self::MAX_FAILURES {
             true => Err(permanent(ModelError::Unavailable(error))),
             false => Ok(()),
         }
@@ -202,8 +202,8 @@ impl ProviderSession for BreadcrumbSession {
     async fn answer(&mut self, answer: Answer) -> Result<(), BoxError> {
         match answer {
             Answer::Success(output) => {
-                let asked = self.task.with(&self.state.conversation.said);
-                match response_of(&self.model.tool, &self.task.asking(asked), &output) {
+                let messages = self.task.with(&self.state.conversation.said);
+                match response_of(&self.model.tool, &self.task.asking(messages), &output) {
                     Ok(answer) => {
                         self.state.answer = Some(answer);
                         Ok(())

@@ -59,7 +59,7 @@ pub struct Agent {
     tools: ToolRegistry,
     /// The first invalid argument of a builder method, as an error.
     problem: Option<AgentError>,
-    provider: Chosen,
+    provider: ProviderChoice,
     context_budget: Option<ContextBudget>,
     profile: Option<Profile>,
     guardrails: Guardrails,
@@ -67,7 +67,7 @@ pub struct Agent {
 }
 
 /// The model provider that an agent builder uses, or the name of a registered model or provider.
-enum Chosen {
+enum ProviderChoice {
     Provider(Arc<dyn Provider>),
     /// The name with which the model or provider is registered in the [`Services`](crate::Services).
     Named(String),
@@ -103,8 +103,8 @@ impl Agent {
     /// ```
     pub fn new(id: impl Into<String>, model: impl IntoModel) -> Self {
         let provider = match model.into_model() {
-            AgentModel::Model(model) => Chosen::Provider(Arc::new(ApiProvider::new(model))),
-            AgentModel::Named(name) => Chosen::Named(name),
+            AgentModel::Model(model) => ProviderChoice::Provider(Arc::new(ApiProvider::new(model))),
+            AgentModel::Named(name) => ProviderChoice::Named(name),
         };
         Self::of(id.into(), provider)
     }
@@ -128,10 +128,10 @@ impl Agent {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub fn with_provider(id: impl Into<String>, provider: impl Provider + 'static) -> Self {
-        Self::of(id.into(), Chosen::Provider(Arc::new(provider)))
+        Self::of(id.into(), ProviderChoice::Provider(Arc::new(provider)))
     }
 
-    fn of(id: String, provider: Chosen) -> Self {
+    fn of(id: String, provider: ProviderChoice) -> Self {
         let agent = Self {
             fields: Map::new(),
             triggers: Vec::new(),
@@ -271,7 +271,11 @@ impl Agent {
 
     /// Sets the tools that the agent may call: the named tools of a registry. The definition lists the tools in the order of `names`.
     #[cfg(feature = "workflows")]
-    pub(crate) fn tools_of(mut self, registry: &ToolRegistry, names: &[String]) -> Self {
+    pub(crate) fn with_registered_tools(
+        mut self,
+        registry: &ToolRegistry,
+        names: &[String],
+    ) -> Self {
         self.tools = registry.clone();
         self.field("tools", names)
     }
@@ -592,7 +596,7 @@ impl Agent {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub fn uses(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
-        self.agent_in("use", agent.into(), given(description.into()))
+        self.add_agent_ref("use", agent.into(), non_empty(description.into()))
     }
 
     /// Adds an agent that this agent may call with the tool `handoff-to-<id>`. The added agent executes its own run, and its answer is the
@@ -613,7 +617,7 @@ impl Agent {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub fn hands_off_to(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
-        self.agent_in("handoff", agent.into(), given(description.into()))
+        self.add_agent_ref("handoff", agent.into(), non_empty(description.into()))
     }
 
     /// Adds an agent to which this agent may delegate the rest of the run. The answer of that agent is the answer of the run.
@@ -634,7 +638,7 @@ impl Agent {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub fn delegates_to(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
-        self.agent_in("delegate", agent.into(), given(description.into()))
+        self.add_agent_ref("delegate", agent.into(), non_empty(description.into()))
     }
 
     /// Adds an [output](crate::agent#outputs) that the agent submits in addition to its answer.
@@ -949,7 +953,7 @@ impl Agent {
         self,
         store: Arc<dyn BreadcrumbStore>,
     ) -> Result<AgentExecutor, AgentError> {
-        self.bind_found(store, |agent, model| {
+        self.bind_with_lookup(store, |agent, model| {
             Err(AgentError::NamedModel {
                 agent: agent.to_owned(),
                 model: excerpt(model, 80).into_owned(),
@@ -959,15 +963,15 @@ impl Agent {
 
     /// Creates the executor of the agent on a store. If the agent names its model, `find` receives the agent ID and the model name, and
     /// returns the provider.
-    pub(crate) fn bind_found(
+    pub(crate) fn bind_with_lookup(
         mut self,
         store: Arc<dyn BreadcrumbStore>,
         find: impl FnOnce(&str, &str) -> Result<Arc<dyn Provider>, AgentError>,
     ) -> Result<AgentExecutor, AgentError> {
         let definition = AgentDefinition::from_json(&self.take_definition()?)?;
         let provider = match self.provider {
-            Chosen::Provider(provider) => provider,
-            Chosen::Named(model) => find(&definition.agent_id, &model)?,
+            ProviderChoice::Provider(provider) => provider,
+            ProviderChoice::Named(model) => find(&definition.agent_id, &model)?,
         };
         let agent = AgentExecutor::with_provider(definition, provider, store, &self.tools)?;
         let mut agent = agent.with_guardrails(self.guardrails);
@@ -1012,7 +1016,7 @@ impl Agent {
     }
 
     /// Adds another agent to the list `use`, `handoff` or `delegate` of the builder's agent definition.
-    pub(crate) fn agent_in(
+    pub(crate) fn add_agent_ref(
         self,
         list: &'static str,
         agent: String,
@@ -1053,7 +1057,7 @@ impl fmt::Debug for Agent {
     }
 }
 
-fn given(text: String) -> Option<String> {
+fn non_empty(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 

@@ -77,7 +77,7 @@ pub struct AgentExecutor {
     pub(super) profile: Profile,
     budget: ContextBudget,
     /// The secret key from which the marks around data in the model's input are derived. If `None`, the random key of this process applies.
-    fences: Option<FenceKey>,
+    fence_key: Option<FenceKey>,
 }
 
 impl AgentExecutor {
@@ -173,13 +173,13 @@ impl AgentExecutor {
             profile = profile.responds_with(written.chain(request_schemas.iter().copied()));
         }
         // A tool may ask a person on any store: without a ledger its call gets an error, because the run cannot wait.
-        let waits = !definition.approval.tools.is_empty()
+        let must_wait = !definition.approval.tools.is_empty()
             || request_schemas
                 .iter()
                 .any(|schema| *schema != human::REQUEST);
         let agent = Self {
             budget: definition.context_budget.clone(),
-            fences: None,
+            fence_key: None,
             guardrails: Guardrails::default(),
             observer: None,
             tool_offer,
@@ -191,7 +191,7 @@ impl AgentExecutor {
             profile,
         };
         check(&agent)?;
-        agent.check_ledger(waits)?;
+        agent.check_ledger(must_wait)?;
         if let Some(trifecta) = agent.lethal_trifecta() {
             let agent = &*agent.definition.agent_id;
             let found = trifecta.to_string();
@@ -206,12 +206,12 @@ impl AgentExecutor {
 
     /// Checks that the store has a run ledger if the agent needs one. Agents need a ledger to wait for answers, and to call tools with
     /// [`RetrySafety::AtMostOnce`].
-    fn check_ledger(&self, waits: bool) -> Result<(), InvalidExecutor> {
+    fn check_ledger(&self, must_wait: bool) -> Result<(), InvalidExecutor> {
         let names = self.tools.names().into_iter();
-        let mut careful = names
+        let mut at_most_once_tools = names
             .filter_map(|name| self.tools.get(name))
             .filter(|tool| tool.settings().retry == RetrySafety::AtMostOnce);
-        if self.store.ledger().is_none() && (waits || careful.next().is_some()) {
+        if self.store.ledger().is_none() && (must_wait || at_most_once_tools.next().is_some()) {
             let executor = self.definition.agent_id.clone();
             return Err(InvalidExecutor::NoLedger { executor });
         }
@@ -362,7 +362,7 @@ impl AgentExecutor {
     /// [record](super::RecordedModel) model requests.
     #[must_use]
     pub fn with_fence_key(mut self, key: FenceKey) -> Self {
-        self.fences = Some(key);
+        self.fence_key = Some(key);
         self
     }
 
@@ -411,14 +411,14 @@ impl AgentExecutor {
             None => shown,
         };
         let mut shown = shown.fit(&self.budget, format)?;
-        let words = match self.hears_the_user(context).await? {
+        let words = match self.is_trigger_from_user(context).await? {
             true if shown.trigger().schema_name.as_deref() == Some(agents::REQUEST) => {
                 shown.take_request("prompt")
             }
             true => shown.take_words(),
             false => None,
         };
-        let render = || match &self.fences {
+        let render = || match &self.fence_key {
             Some(key) => shown.render_with(format, key),
             None => shown.render(format),
         };
@@ -448,7 +448,7 @@ impl AgentExecutor {
     }
 
     /// Returns `true` if the trigger is a user message and the definition does not list chat messages as untrusted.
-    async fn hears_the_user(&self, context: &ExecutionContext) -> Result<bool, BoxError> {
+    async fn is_trigger_from_user(&self, context: &ExecutionContext) -> Result<bool, BoxError> {
         let mut untrusted = self.definition.trust.untrusted.iter();
         if untrusted.any(|schema| schema == CHAT_MESSAGE) {
             return Ok(false);
@@ -463,10 +463,11 @@ fn with_schema(instructions: &str, output: Option<&Output>) -> String {
         None => instructions.to_owned(),
         Some(output) => {
             let schema = &output.schema;
-            let asked = format!("Answer with nothing but JSON that fits this schema: {schema}");
+            let answer_format =
+                format!("Answer with nothing but JSON that fits this schema: {schema}");
             match instructions.is_empty() {
-                true => asked,
-                false => format!("{instructions}\n\n{asked}"),
+                true => answer_format,
+                false => format!("{instructions}\n\n{answer_format}"),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Checks of an agent's final answer, and the breadcrumb writes that the answer requests as an action.
 
 use super::AgentExecutor;
-use super::action::{Action, MOST_TAGS, Permitted, Rules};
+use super::action::{Action, MAX_TAGS, PermittedWrite, Rules};
 use crate::clock;
 use crate::error::BoxError;
 use crate::executor::{Pages, Response};
@@ -80,7 +80,7 @@ impl AgentExecutor {
     pub(super) async fn permitted_action(
         &self,
         text: &str,
-    ) -> Result<Result<Option<Permitted>, String>, BoxError> {
+    ) -> Result<Result<Option<PermittedWrite>, String>, BoxError> {
         let Some(capabilities) = &self.definition.capabilities else {
             return Ok(Ok(None));
         };
@@ -99,7 +99,7 @@ impl AgentExecutor {
             creates_any_schema: self.definition.creates_any_schema,
         };
         let permitted = action.permit(&rules, own.as_deref());
-        Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
+        Ok(permitted.map(Some).map_err(|error| error.to_string()))
     }
 
     /// Returns the breadcrumb with this ID from the agent's store, or `None` if it is missing or this agent did not write its current
@@ -162,21 +162,21 @@ impl AgentExecutor {
     pub(super) fn action_response(
         &self,
         trigger: &Breadcrumb,
-        permitted: Permitted,
+        permitted: PermittedWrite,
         context: Value,
     ) -> Response {
-        let requests = || request_tags(trigger, MOST_TAGS);
+        let requests = || request_tags(trigger, MAX_TAGS);
         let response = match permitted {
-            Permitted::Nothing => Response::none(),
-            Permitted::Create(new) if new.schema_name.as_deref() == Some(Self::RESPONSE) => {
+            PermittedWrite::Nothing => Response::none(),
+            PermittedWrite::Create(new) if new.schema_name.as_deref() == Some(Self::RESPONSE) => {
                 let new = with_fields(new, context);
                 return Response::create(new.tags(requests()));
             }
-            Permitted::Create(new) => Response::create(new),
-            Permitted::Update { id, version, patch } => {
+            PermittedWrite::Create(new) => Response::create(new),
+            PermittedWrite::Update { id, version, patch } => {
                 Response::none().and_update(id, version, patch)
             }
-            Permitted::Delete { id, .. } => Response::none().and_delete(id),
+            PermittedWrite::Delete { id, .. } => Response::none().and_delete(id),
         };
         if requests().next().is_none() || !self.may_answer() {
             return response;

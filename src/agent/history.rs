@@ -13,13 +13,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Maximum number of earlier chat turns in a model request. The newest turns are used.
-const MOST_TURNS: usize = 50;
+const MAX_TURNS: usize = 50;
 
 /// Maximum size of the earlier chat turns in a model request, in bytes of text.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// Maximum number of a chat session's messages that are searched for earlier turns.
-const MOST_MESSAGES: usize = 200;
+const MAX_MESSAGES: usize = 200;
 
 impl AgentExecutor {
     /// Returns the earlier turns of the trigger's chat session. A turn is a user message and the agent's answer to this message. Returns
@@ -39,13 +39,13 @@ impl AgentExecutor {
             return Ok(Vec::new());
         };
         let messages = Selector::schema(CHAT_MESSAGE).all_tags([session.clone(), turn_tag(agent)]);
-        let mut query = Query::new(messages).limit(MOST_TURNS);
+        let mut query = Query::new(messages).limit(MAX_TURNS);
         query.before = Some(trigger.order_key());
         let mut turns = Vec::new();
-        for _ in 0..MOST_MESSAGES / MOST_TURNS {
+        for _ in 0..MAX_MESSAGES / MAX_TURNS {
             let messages = self.store.search(&query).await?;
             query.before = messages.last().map(|last| last.order_key());
-            let is_last_page = messages.len() < MOST_TURNS;
+            let is_last_page = messages.len() < MAX_TURNS;
             let messages = self
                 .retain_written_by(messages, &WrittenBy::Outside)
                 .await?;
@@ -54,11 +54,11 @@ impl AgentExecutor {
                 let answer = answers.get(&message.id)?;
                 Some((message, Arc::clone(answer)))
             }));
-            if is_last_page || turns.len() >= MOST_TURNS {
+            if is_last_page || turns.len() >= MAX_TURNS {
                 break;
             }
         }
-        turns.truncate(MOST_TURNS);
+        turns.truncate(MAX_TURNS);
         self.turn_messages(context, &turns).await
     }
 
@@ -81,7 +81,7 @@ impl AgentExecutor {
             .all_tags([session.to_owned()])
             .matching("$.creator.trigger_id", "in", json!(ids));
         // A message can have answers of other agents in addition to the answer of this agent.
-        let query = Query::new(selector).limit(4 * MOST_TURNS);
+        let query = Query::new(selector).limit(4 * MAX_TURNS);
         let candidates = self.store.search(&query).await?;
         let by = WrittenBy::Executor(agent.into());
         for answer in self.retain_written_by(candidates, &by).await? {
@@ -118,7 +118,7 @@ impl AgentExecutor {
                 Some(_) | None => ChatMessage::data(message_context),
             };
             bytes += message.context.size() + answer_text.len();
-            if bytes > MOST_BYTES {
+            if bytes > MAX_BYTES {
                 break;
             }
             // The list is reversed below, so the answer precedes the message here.

@@ -62,11 +62,11 @@ struct Recorded {
     /// The recorded responses that remain for a replay of the request.
     responses: VecDeque<ChatResponse>,
     /// The number of times that the request was received in replay.
-    given: usize,
+    replayed: usize,
 }
 
 #[derive(Deserialize, Serialize)]
-struct Line<R, A> {
+struct RecordedLine<R, A> {
     key: String,
     request: R,
     response: A,
@@ -88,7 +88,7 @@ impl RecordedModel {
     pub fn record(model: Arc<dyn ChatModel>, path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref().to_owned();
         let file = OpenOptions::new().create(true).append(true).open(&path);
-        let file = Mutex::new(file.map_err(|error| unusable(&path, error))?);
+        let file = Mutex::new(file.map_err(|error| recording_error(&path, error))?);
         let tape = Arc::new(Tape { file, path });
         Ok(Self {
             mode: Mode::Record { model, tape },
@@ -115,26 +115,26 @@ impl RecordedModel {
     pub fn replay(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
         let size = fs::metadata(path)
-            .map_err(|error| unusable(path, error))?
+            .map_err(|error| recording_error(path, error))?
             .len();
         if size > Self::MAX_BYTES {
             let limit = Self::MAX_BYTES;
-            return Err(unusable(
+            return Err(recording_error(
                 path,
                 format!("the file has {size} bytes; the maximum is {limit} bytes"),
             ));
         }
-        let text = fs::read_to_string(path).map_err(|error| unusable(path, error))?;
+        let text = fs::read_to_string(path).map_err(|error| recording_error(path, error))?;
         let mut recorded: HashMap<String, Recorded> = HashMap::new();
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            let line: Line<ChatRequest, ChatResponse> =
-                parse_as(line.as_bytes()).map_err(|error| unusable(path, error))?;
-            let request = leaves(&line.request).map_err(|error| unusable(path, error))?;
+            let line: RecordedLine<ChatRequest, ChatResponse> =
+                parse_as(line.as_bytes()).map_err(|error| recording_error(path, error))?;
+            let request = leaves(&line.request).map_err(|error| recording_error(path, error))?;
             // The key in the file is ignored, so that a request can be edited without computing its hash.
             let entry = recorded.entry(key(&request)).or_insert(Recorded {
                 request,
                 responses: VecDeque::new(),
-                given: 0,
+                replayed: 0,
             });
             entry.responses.push_back(line.response);
         }
@@ -153,7 +153,7 @@ impl ChatModel for RecordedModel {
                 tape.append(request, &response)?;
                 Ok(response)
             }
-            Mode::Replay(recorded) => next(recorded, request),
+            Mode::Replay(recorded) => next_response(recorded, request),
         }
     }
 
@@ -166,17 +166,17 @@ impl ChatModel for RecordedModel {
         let (model, tape) = match &self.mode {
             Mode::Record { model, tape } => (model, Arc::clone(tape)),
             Mode::Replay(recorded) => {
-                let events = next(recorded, request)?.into_events();
+                let events = next_response(recorded, request)?.into_events();
                 return Ok(stream::iter(events.into_iter().map(Ok)).boxed());
             }
         };
         let events = model.stream(request).await?;
-        let (request, mut so_far) = (request.clone(), Collector::default());
+        let (request, mut collector) = (request.clone(), Collector::default());
         let recorded = events.map(move |event| {
             let event = event?;
-            so_far.push(event.clone())?;
+            collector.push(event.clone())?;
             if let ChatEvent::End(_) = event {
-                tape.append(&request, &std::mem::take(&mut so_far).finish()?)?;
+                tape.append(&request, &std::mem::take(&mut collector).finish()?)?;
             }
             Ok(event)
         });
@@ -205,12 +205,12 @@ struct Tape {
 impl Tape {
     fn append(&self, request: &ChatRequest, response: &ChatResponse) -> Result<(), ModelError> {
         self.write(request, response)
-            .map_err(|error| unusable(&self.path, error))
+            .map_err(|error| recording_error(&self.path, error))
     }
 
     fn write(&self, request: &ChatRequest, response: &ChatResponse) -> Result<(), BoxError> {
         let key = key(&leaves(request)?);
-        let mut line = serde_json::to_vec(&Line {
+        let mut line = serde_json::to_vec(&RecordedLine {
             key,
             request,
             response,
@@ -222,14 +222,14 @@ impl Tape {
     }
 }
 
-fn unusable(path: &Path, error: impl Into<BoxError>) -> ModelError {
+fn recording_error(path: &Path, error: impl Into<BoxError>) -> ModelError {
     ModelError::Recording {
         path: path.to_owned(),
         source: error.into(),
     }
 }
 
-fn next(
+fn next_response(
     recorded: &Mutex<HashMap<String, Recorded>>,
     request: &ChatRequest,
 ) -> Result<ChatResponse, ModelError> {
@@ -240,9 +240,9 @@ fn next(
     if let Some(entry) = recorded.get_mut(&key(&request)) {
         let difference = format!(
             "the request was recorded {} times and all its answers have been replayed",
-            entry.given
+            entry.replayed
         );
-        entry.given += 1;
+        entry.replayed += 1;
         let response = entry.responses.pop_front();
         return response.ok_or(ModelError::NotRecorded { difference });
     }
@@ -269,20 +269,28 @@ const MAX_SHOWN: usize = 3;
 
 /// Returns the differences between two model requests, one sentence for each.
 fn differences(
-    asked: &BTreeMap<String, String>,
+    requested: &BTreeMap<String, String>,
     recorded: &BTreeMap<String, String>,
 ) -> Vec<String> {
-    const SHOWN: usize = 120;
-    let nothing = "nothing".to_owned();
-    let paths: std::collections::BTreeSet<_> = asked.keys().chain(recorded.keys()).collect();
+    const EXCERPT_LENGTH: usize = 120;
+    let absent = "nothing".to_owned();
+    let paths: std::collections::BTreeSet<_> = requested.keys().chain(recorded.keys()).collect();
     let differs = paths.into_iter().filter_map(|path| {
-        let (one, other) = (asked.get(path), recorded.get(path));
-        if one == other {
+        let (requested_value, recorded_value) = (requested.get(path), recorded.get(path));
+        if requested_value == recorded_value {
             return None;
         }
-        let (one, other) = (one.unwrap_or(&nothing), other.unwrap_or(&nothing));
-        let (one, other) = (excerpt(one, SHOWN), excerpt(other, SHOWN));
-        Some(format!("{path} is {one}, but {other} was recorded"))
+        let (requested_value, recorded_value) = (
+            requested_value.unwrap_or(&absent),
+            recorded_value.unwrap_or(&absent),
+        );
+        let (requested_value, recorded_value) = (
+            excerpt(requested_value, EXCERPT_LENGTH),
+            excerpt(recorded_value, EXCERPT_LENGTH),
+        );
+        Some(format!(
+            "{path} is {requested_value}, but {recorded_value} was recorded"
+        ))
     });
     differs.collect()
 }

@@ -54,17 +54,17 @@ impl ToolRequest {
 /// that request tools. The call IDs contain it, so that they are unique and the same in each attempt.
 pub(super) fn read(text: &str, number: u32) -> Option<Vec<ToolRequest>> {
     let action = Action::read(text).ok()??;
-    let found = action.tool_requests()?;
+    let value = action.tool_requests()?;
     let id = |at: usize| CallId::from(format!("request-{number}:{at}"));
-    let whole = |problem| vec![malformed(id(0), "", found, problem)];
-    let Value::Array(entries) = found else {
-        return Some(whole("\"tool_requests\" must be a list".to_owned()));
+    let single_error = |problem| vec![malformed(id(0), "", value, problem)];
+    let Value::Array(entries) = value else {
+        return Some(single_error("\"tool_requests\" must be a list".to_owned()));
     };
     if entries.len() > MAX_REQUESTS {
         let count = entries.len();
         let problem =
             format!("{count} tool requests in one answer; at most {MAX_REQUESTS} are allowed");
-        return Some(whole(problem));
+        return Some(single_error(problem));
     }
     let requests = entries.iter().enumerate();
     let requests = requests.map(|(at, entry)| {
@@ -85,23 +85,23 @@ fn entry_of(entry: &Value, id: CallId) -> Result<ToolRequest, (&str, String)> {
         let problem = "must be an object with \"tool\" and \"input\"";
         return Err(("", problem.to_owned()));
     };
-    let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
-    let tool = given("tool").and_then(Value::as_str).unwrap_or_default();
-    let fails = |problem: &str| Err((tool, problem.to_owned()));
+    let non_null = |name: &str| fields.get(name).filter(|value| !value.is_null());
+    let tool = non_null("tool").and_then(Value::as_str).unwrap_or_default();
+    let error = |problem: &str| Err((tool, problem.to_owned()));
     if tool.is_empty() {
-        return fails("\"tool\" must be the name of a tool");
+        return error("\"tool\" must be the name of a tool");
     }
-    let request_id = match given("requestId").or_else(|| given("request_id")) {
+    let request_id = match non_null("requestId").or_else(|| non_null("request_id")) {
         None => None,
         Some(Value::String(id)) if id.len() <= MAX_ID_BYTES => Some(id.clone()),
-        Some(_) => return fails("\"requestId\" must be a string of at most 256 bytes"),
+        Some(_) => return error("\"requestId\" must be a string of at most 256 bytes"),
     };
-    let return_to_llm = match given("return_to_llm") {
+    let return_to_llm = match non_null("return_to_llm") {
         None => None,
         Some(Value::Bool(returns)) => Some(*returns),
-        Some(_) => return fails("\"return_to_llm\" must be true or false"),
+        Some(_) => return error("\"return_to_llm\" must be true or false"),
     };
-    let input = given("input").cloned();
+    let input = non_null("input").cloned();
     let input = input.unwrap_or_else(|| Value::Object(Map::new()));
     Ok(ToolRequest {
         call: MachineCall::new(id, tool, input),
@@ -131,12 +131,14 @@ pub(super) fn message(requested: &[Requested], results: &mut Vec<ToolResult>) ->
     let lines: Vec<String> = requested
         .iter()
         .map(|request| {
-            let place = results.iter().position(|one| one.call_id == request.call);
-            let answer = match place {
-                Some(place) => results.remove(place).answer,
+            let position = results
+                .iter()
+                .position(|result| result.call_id == request.call);
+            let answer = match position {
+                Some(position) => results.remove(position).answer,
                 None => Answer::error("too_large", "the call exceeds the size limits of this run"),
             };
-            line(&told(request, answer).into())
+            line(&result_json(request, answer).into())
         })
         .collect();
     let data = fenced_lines("tool_results", &lines);
@@ -145,16 +147,16 @@ pub(super) fn message(requested: &[Requested], results: &mut Vec<ToolResult>) ->
     )
 }
 
-fn told(request: &Requested, answer: Answer) -> Value {
-    let mut told = json!({"tool": request.tool, "requestId": request.request_id});
-    if let Value::Object(fields) = &mut told {
+fn result_json(request: &Requested, answer: Answer) -> Value {
+    let mut result = json!({"tool": request.tool, "requestId": request.request_id});
+    if let Value::Object(fields) = &mut result {
         let (name, value) = match answer {
             Answer::Success(output) => ("output", output.into_value()),
             Answer::Error { code, message } => ("error", json!({"code": code, "message": message})),
         };
         fields.insert(name.to_owned(), value);
     }
-    told
+    result
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ impl Agent {
     where
         B: BreadcrumbStore + Clone + 'static,
     {
-        self.bind_found(Arc::new(store.clone()), |agent, model| {
+        self.bind_with_lookup(Arc::new(store.clone()), |agent, model| {
             let found = services.find_provider(model);
             found.map_err(|source| AgentError::Model {
                 agent: agent.to_owned(),

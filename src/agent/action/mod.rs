@@ -15,7 +15,7 @@ mod tests;
 pub(crate) use permit::is_open;
 #[cfg(feature = "workflows")]
 pub(crate) use permit::is_protected;
-pub(super) use permit::{Permitted, Rules};
+pub(super) use permit::{PermittedWrite, Rules};
 
 use super::output::extract;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, REQUEST_TAG, SESSION_TAG, is_reserved_tag};
@@ -50,7 +50,7 @@ pub(super) struct Draft {
 }
 
 /// Maximum number of tags that an agent's model may set on a breadcrumb. The crate adds further tags to a response.
-pub(super) const MOST_TAGS: usize = 64;
+pub(super) const MAX_TAGS: usize = 64;
 
 impl Action {
     /// Reads the action in a model's answer, or returns `None` if the answer is not an action but prose or other JSON.
@@ -58,13 +58,13 @@ impl Action {
     /// # Errors
     /// The problem, for the model to correct, if the answer is a malformed action.
     pub(super) fn read(text: &str) -> Result<Option<Self>, String> {
-        let found = match extract(text) {
-            Ok(found) => found.into_value(),
-            Err(problem) if is_meant(text) => return Err(problem),
+        let value = match extract(text) {
+            Ok(value) => value.into_value(),
+            Err(problem) if looks_like_action(text) => return Err(problem),
             Err(_) => return Ok(None),
         };
-        let Value::Object(mut fields) = found else {
-            return match is_meant(text) {
+        let Value::Object(mut fields) = value else {
+            return match looks_like_action(text) {
                 true => Err("the answer must be one JSON object with one action".to_owned()),
                 false => Ok(None),
             };
@@ -73,10 +73,10 @@ impl Action {
             (Some(Value::String(action)), breadcrumb)
                 if breadcrumb.is_some() || ACTIONS.contains(&&*action) =>
             {
-                Self::named(&action, breadcrumb).map(Some)
+                Self::from_name(&action, breadcrumb).map(Some)
             }
             (_, Some(_)) => Err(format!("\"action\" must be one of {}", ACTIONS.join(", "))),
-            (None, None) if is_bare(&fields) => {
+            (None, None) if is_breadcrumb(&fields) => {
                 Draft::new(fields).map(|new| Some(Self::Create(new)))
             }
             (Some(_) | None, None) => Ok(None),
@@ -105,7 +105,7 @@ impl Action {
         (!requests.is_null() && !is_empty).then_some(requests)
     }
 
-    fn named(action: &str, breadcrumb: Option<Value>) -> Result<Self, String> {
+    fn from_name(action: &str, breadcrumb: Option<Value>) -> Result<Self, String> {
         if action == "none" {
             return Ok(Self::None);
         }
@@ -178,25 +178,25 @@ impl Draft {
         Ok(Self {
             schema_name,
             title,
-            tags: tags.map(tags_of).transpose()?,
+            tags: tags.map(parse_tags).transpose()?,
             context,
         })
     }
 }
 
 /// Reads the tags that a model sets on a breadcrumb, without empty and reserved tags.
-fn tags_of(tags: Value) -> Result<Vec<String>, String> {
+fn parse_tags(tags: Value) -> Result<Vec<String>, String> {
     let most = Breadcrumb::MAX_TAG_BYTES;
     let tags: Vec<String> = serde_json::from_value(tags)
         .map_err(|_| "\"tags\" must be a list of strings".to_owned())?;
-    if tags.len() > MOST_TAGS {
-        return Err(format!("at most {MOST_TAGS} tags are allowed"));
+    if tags.len() > MAX_TAGS {
+        return Err(format!("at most {MAX_TAGS} tags are allowed"));
     }
     if tags.iter().any(|tag| tag.len() > most) {
         return Err(format!("a tag may have at most {most} bytes"));
     }
-    let chosen = tags.into_iter();
-    Ok(chosen
+    let tags = tags.into_iter();
+    Ok(tags
         .filter(|tag| !tag.is_empty() && !is_reserved(tag))
         .collect())
 }
@@ -204,7 +204,7 @@ fn tags_of(tags: Value) -> Result<Vec<String>, String> {
 /// Returns `true` if a tag is reserved, so that a model may not set it. Such a tag relates a breadcrumb to other breadcrumbs, or has a
 /// meaning for the crate.
 fn is_reserved(tag: &str) -> bool {
-    let belongs = [
+    let reserved_prefixes = [
         "parent:",
         REQUEST_TAG,
         SESSION_TAG,
@@ -212,12 +212,15 @@ fn is_reserved(tag: &str) -> bool {
         "turn:",
         "workspace:",
     ];
-    is_reserved_tag(tag) || belongs.iter().any(|prefix| tag.starts_with(prefix))
+    is_reserved_tag(tag)
+        || reserved_prefixes
+            .iter()
+            .any(|prefix| tag.starts_with(prefix))
 }
 
 /// Returns `true` if the JSON object in a model's answer is a breadcrumb to create. Such an object has a schema name, or it has a context
 /// and only the fields of breadcrumbs.
-fn is_bare(fields: &Map<String, Value>) -> bool {
+fn is_breadcrumb(fields: &Map<String, Value>) -> bool {
     const KNOWN: [&str; 17] = [
         "context",
         "created_at",
@@ -243,7 +246,7 @@ fn is_bare(fields: &Map<String, Value>) -> bool {
 }
 
 /// Returns `true` if the text of a model's answer looks like a malformed action. The text is then an error, and not prose.
-fn is_meant(text: &str) -> bool {
+fn looks_like_action(text: &str) -> bool {
     let has = |name: &str| text.contains(&format!("{name:?}"));
     let is_named = || has("breadcrumb") || ACTIONS.into_iter().any(has);
     (has("action") && is_named()) || (has("schema_name") && has("context"))

@@ -10,7 +10,7 @@ use crate::request::agents;
 
 /// A breadcrumb write that an agent's model requested and the agent's definition permits.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::agent) enum Permitted {
+pub(in crate::agent) enum PermittedWrite {
     Nothing,
     Create(NewBreadcrumb),
     Update {
@@ -28,11 +28,11 @@ pub(in crate::agent) enum Permitted {
 
 /// The reason why an agent's definition does not permit a breadcrumb write, as text for the model that requested it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub(in crate::agent) enum Refused {
+pub(in crate::agent) enum PermissionError {
     #[error(
         "this agent may not do the requested action, because the agent's definition does not set {capability:?}"
     )]
-    Incapable { capability: &'static str },
+    MissingCapability { capability: &'static str },
     #[error("this agent may not write {schema:?}; it may write: {allowed}")]
     OtherSchema { schema: String, allowed: String },
     #[error(
@@ -42,7 +42,7 @@ pub(in crate::agent) enum Refused {
     #[error(
         "cannot update or delete breadcrumb {id}: the breadcrumb is missing, or another writer wrote its current version"
     )]
-    NotOwn { id: BreadcrumbId },
+    NotOwnBreadcrumb { id: BreadcrumbId },
     #[error(
         "cannot update or delete breadcrumb {id}: the current version is {found}, but the action names version {named}"
     )]
@@ -61,31 +61,31 @@ impl Action {
     /// contents.
     ///
     /// # Errors
-    /// [`Refused`] if the rules do not permit the action.
+    /// [`PermissionError`] if the rules do not permit the action.
     pub(in crate::agent) fn permit(
         self,
         rules: &Rules<'_>,
         own: Option<&Breadcrumb>,
-    ) -> Result<Permitted, Refused> {
+    ) -> Result<PermittedWrite, PermissionError> {
         let capabilities = rules.capabilities;
         match self {
-            Self::None => Ok(Permitted::Nothing),
+            Self::None => Ok(PermittedWrite::Nothing),
             Self::Create(draft) => {
-                rules.can(
+                rules.require(
                     capabilities.can_create_breadcrumbs,
                     AgentCapabilities::CREATE,
                 )?;
                 rules.create(draft)
             }
             Self::Update(target, draft) => {
-                rules.can(capabilities.can_update_own, AgentCapabilities::UPDATE)?;
-                let own = rules.own(target, own)?;
+                rules.require(capabilities.can_update_own, AgentCapabilities::UPDATE)?;
+                let own = rules.check_target(target, own)?;
                 rules.update(own, draft)
             }
             Self::Delete(target) => {
-                rules.can(capabilities.can_delete_own, AgentCapabilities::DELETE)?;
-                let Breadcrumb { id, version, .. } = *rules.own(target, own)?;
-                Ok(Permitted::Delete { id, version })
+                rules.require(capabilities.can_delete_own, AgentCapabilities::DELETE)?;
+                let Breadcrumb { id, version, .. } = *rules.check_target(target, own)?;
+                Ok(PermittedWrite::Delete { id, version })
             }
         }
     }
@@ -96,15 +96,15 @@ pub(in crate::agent) struct Rules<'r> {
     pub(in crate::agent) capabilities: &'r AgentCapabilities,
     pub(in crate::agent) responds_with: &'r [String],
     /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Protected schemas, such as definitions and
-    /// requests, and schemas with a prefix in [`CLOSED`] are excluded: see [`is_open`].
+    /// requests, and schemas with a prefix in [`CLOSED_PREFIXES`] are excluded: see [`is_open`].
     pub(in crate::agent) creates_any_schema: bool,
 }
 
 impl Rules<'_> {
-    fn create(&self, draft: Draft) -> Result<Permitted, Refused> {
+    fn create(&self, draft: Draft) -> Result<PermittedWrite, PermissionError> {
         let schema = draft.schema_name.as_deref();
         let schema = schema.unwrap_or(agents::RESPONSE);
-        self.may_write(schema)?;
+        self.check_schema(schema)?;
         let mut new = NewBreadcrumb::new(schema).title(draft.title.as_deref().unwrap_or(TITLE));
         new = match draft.tags.filter(|tags| !tags.is_empty()) {
             Some(tags) => new.tags(tags),
@@ -113,13 +113,13 @@ impl Rules<'_> {
         if let Some(context) = draft.context {
             new = new.context(context);
         }
-        Ok(Permitted::Create(new))
+        Ok(PermittedWrite::Create(new))
     }
 
-    fn update(&self, own: &Breadcrumb, draft: Draft) -> Result<Permitted, Refused> {
+    fn update(&self, own: &Breadcrumb, draft: Draft) -> Result<PermittedWrite, PermissionError> {
         let Breadcrumb { id, version, .. } = *own;
         if draft.schema_name.is_some() && draft.schema_name != own.schema_name {
-            return Err(Refused::ChangedSchema { id });
+            return Err(PermissionError::ChangedSchema { id });
         }
         let mut patch = Patch::new();
         if let Some(title) = draft.title {
@@ -127,59 +127,63 @@ impl Rules<'_> {
         }
         if let Some(tags) = draft.tags {
             // Reserved tags stay unchanged.
-            let kept = own.tags.iter().filter(|tag| is_reserved(tag)).cloned();
-            patch = patch.tags(tags.into_iter().chain(kept).take(Breadcrumb::MAX_TAGS));
+            let reserved_tags = own.tags.iter().filter(|tag| is_reserved(tag)).cloned();
+            patch = patch.tags(
+                tags.into_iter()
+                    .chain(reserved_tags)
+                    .take(Breadcrumb::MAX_TAGS),
+            );
         }
         if let Some(context) = draft.context {
             patch = patch.context(context);
         }
-        Ok(Permitted::Update { id, version, patch })
+        Ok(PermittedWrite::Update { id, version, patch })
     }
 
-    fn can(&self, may: bool, capability: &'static str) -> Result<(), Refused> {
-        match may {
+    fn require(&self, is_allowed: bool, capability: &'static str) -> Result<(), PermissionError> {
+        match is_allowed {
             true => Ok(()),
-            false => Err(Refused::Incapable { capability }),
+            false => Err(PermissionError::MissingCapability { capability }),
         }
     }
 
     /// Returns the breadcrumb that an action updates or deletes, if this agent may write it. The agent must have written the breadcrumb's
     /// current version, the action must name that version, and the agent must be permitted to write the breadcrumb's schema.
-    fn own<'b>(
+    fn check_target<'b>(
         &self,
         target: Target,
         own: Option<&'b Breadcrumb>,
-    ) -> Result<&'b Breadcrumb, Refused> {
+    ) -> Result<&'b Breadcrumb, PermissionError> {
         let id = target.id;
         let own = own.filter(|own| own.id == id);
-        let own = own.ok_or(Refused::NotOwn { id })?;
+        let own = own.ok_or(PermissionError::NotOwnBreadcrumb { id })?;
         let (found, named) = (own.version, target.version);
         if found != named {
-            return Err(Refused::Stale { id, found, named });
+            return Err(PermissionError::Stale { id, found, named });
         }
-        self.may_write(own.schema_name.as_deref().unwrap_or_default())?;
+        self.check_schema(own.schema_name.as_deref().unwrap_or_default())?;
         Ok(own)
     }
 
-    fn may_write(&self, schema: &str) -> Result<(), Refused> {
+    fn check_schema(&self, schema: &str) -> Result<(), PermissionError> {
         let named = || excerpt(schema, 80).into_owned();
         if is_reserved_schema(schema) {
-            return Err(Refused::Reserved { schema: named() });
+            return Err(PermissionError::Reserved { schema: named() });
         }
         let is_listed = self.responds_with.iter().any(|allowed| allowed == schema);
         let is_unlisted_open = self.creates_any_schema && is_open(schema);
         if !is_listed && !is_unlisted_open {
             let mut allowed = self.responds_with.join(", ");
             if self.creates_any_schema {
-                allowed.push_str(OPEN);
+                allowed.push_str(OPEN_SCHEMAS);
             }
-            return Err(Refused::OtherSchema {
+            return Err(PermissionError::OtherSchema {
                 schema: named(),
                 allowed,
             });
         }
         let may_spawn = self.capabilities.can_spawn_agents;
-        self.can(
+        self.require(
             may_spawn || !is_definition_schema(schema),
             AgentCapabilities::SPAWN,
         )
@@ -190,14 +194,17 @@ const TITLE: &str = "Agent Response";
 const TAG: &str = "agent:response";
 /// Prefixes of the schemas that an agent without the list `responds_with` may not create. Breadcrumbs of these schemas control other
 /// services: tools, tool configurations, tool code, and messages of users and of the system.
-const CLOSED: [&str; 3] = ["tool.", "user.", "system."];
+const CLOSED_PREFIXES: [&str; 3] = ["tool.", "user.", "system."];
 /// The end of the error that tells a model which schemas its agent may create, for an agent without the list `responds_with`.
-const OPEN: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
+const OPEN_SCHEMAS: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
                     \"user.\" or \"system.\"";
 
 /// Returns `true` if an agent without the list `responds_with` may create breadcrumbs of this schema.
 pub(crate) fn is_open(schema: &str) -> bool {
-    !is_protected(schema) && !CLOSED.iter().any(|prefix| schema.starts_with(prefix))
+    !is_protected(schema)
+        && !CLOSED_PREFIXES
+            .iter()
+            .any(|prefix| schema.starts_with(prefix))
 }
 
 /// Returns `true` for schemas that control agents, tools or runs: requests and responses, answers of people, dead letters, and definitions.

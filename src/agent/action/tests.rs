@@ -1,4 +1,4 @@
-use super::permit::Refused;
+use super::permit::PermissionError;
 use super::*;
 use crate::agent::{AgentCapabilities, AgentExecutor};
 use crate::model::{NewBreadcrumb, Timestamp, Visibility};
@@ -41,15 +41,19 @@ fn rules<'r>(capabilities: &'r AgentCapabilities, responds_with: &'r [String]) -
 
 fn created(action: Action, responds_with: &[&str]) -> NewBreadcrumb {
     match action.permit(&rules(&ALL, &schemas(responds_with)), None) {
-        Ok(Permitted::Create(new)) => new,
+        Ok(PermittedWrite::Create(new)) => new,
         other => panic!("{other:?}"),
     }
 }
 
-fn refused(value: &Value, capabilities: &AgentCapabilities, responds_with: &[&str]) -> Refused {
+fn permission_error(
+    value: &Value,
+    capabilities: &AgentCapabilities,
+    responds_with: &[&str],
+) -> PermissionError {
     let target = own("note.v1");
-    let refused = read(value).permit(&rules(capabilities, &schemas(responds_with)), Some(&target));
-    refused.unwrap_err()
+    let error = read(value).permit(&rules(capabilities, &schemas(responds_with)), Some(&target));
+    error.unwrap_err()
 }
 
 #[test]
@@ -201,14 +205,14 @@ fn an_action_needs_the_capability() {
         let value = json!({"action": action, "breadcrumb": target});
 
         assert_eq!(
-            refused(&value, &none, &["note.v1", "agent.response.v1"]),
-            Refused::Incapable { capability }
+            permission_error(&value, &none, &["note.v1", "agent.response.v1"]),
+            PermissionError::MissingCapability { capability }
         );
     }
     let nothing = read(&json!({"action": "none", "breadcrumb": target}));
     assert_eq!(
         nothing.permit(&rules(&none, &[]), None),
-        Ok(Permitted::Nothing)
+        Ok(PermittedWrite::Nothing)
     );
 }
 
@@ -216,16 +220,22 @@ fn an_action_needs_the_capability() {
 fn only_schemas_of_the_definition_are_written_by_their_exact_names() {
     let create = |schema: &str| json!({"schema_name": schema, "context": {}});
     for schema in ["note.v2", "note.v1 ", "Note.v1", "note"] {
-        let refused = refused(&create(schema), &ALL, &["note.v1"]);
+        let error = permission_error(&create(schema), &ALL, &["note.v1"]);
 
-        assert!(matches!(refused, Refused::OtherSchema { .. }), "{refused}");
+        assert!(
+            matches!(error, PermissionError::OtherSchema { .. }),
+            "{error}"
+        );
     }
     for action in ["update", "delete"] {
         let value = json!({"action": action, "breadcrumb": {"id": ID, "version": 3, "title": "x"}});
 
-        let refused = refused(&value, &ALL, &["other.v1"]);
+        let error = permission_error(&value, &ALL, &["other.v1"]);
 
-        assert!(matches!(refused, Refused::OtherSchema { .. }), "{refused}");
+        assert!(
+            matches!(error, PermissionError::OtherSchema { .. }),
+            "{error}"
+        );
     }
 }
 
@@ -243,8 +253,8 @@ fn creating_a_definition_requires_the_spawn_agents_capability() {
 
         let capability = "can_spawn_agents";
         assert_eq!(
-            refused(&value, &defaults, &[schema]),
-            Refused::Incapable { capability }
+            permission_error(&value, &defaults, &[schema]),
+            PermissionError::MissingCapability { capability }
         );
         assert!(
             read(&value)
@@ -253,7 +263,7 @@ fn creating_a_definition_requires_the_spawn_agents_capability() {
         );
         let unlisted = read(&value).permit(&rules(&ALL, &schemas(&["note.v1"])), None);
         assert!(
-            matches!(unlisted, Err(Refused::OtherSchema { .. })),
+            matches!(unlisted, Err(PermissionError::OtherSchema { .. })),
             "{schema}"
         );
     }
@@ -287,11 +297,11 @@ fn an_agent_that_creates_any_schema_creates_no_protected_one() {
         "user.message.v1",
         "workflow.def.v1",
     ] {
-        let refused = create(schema).permit(&any, None);
+        let error = create(schema).permit(&any, None);
         assert!(
             matches!(
-                refused,
-                Err(Refused::OtherSchema { .. } | Refused::Reserved { .. })
+                error,
+                Err(PermissionError::OtherSchema { .. } | PermissionError::Reserved { .. })
             ),
             "{schema}"
         );
@@ -305,9 +315,9 @@ fn an_action_cannot_create_a_reserved_schema() {
             let schema = format!("{name}.{version}");
             let value = json!({"schema_name": schema, "context": {}});
 
-            let refused = refused(&value, &ALL, &[&schema]);
+            let error = permission_error(&value, &ALL, &[&schema]);
 
-            assert_eq!(refused, Refused::Reserved { schema });
+            assert_eq!(error, PermissionError::Reserved { schema });
         }
     }
 }
@@ -350,7 +360,7 @@ fn an_update_requires_the_agents_own_breadcrumb_at_the_current_version() {
     let tags = ["new", "session:1"];
     assert_eq!(
         changed,
-        Ok(Permitted::Update {
+        Ok(PermittedWrite::Update {
             id,
             version: 3,
             patch: crate::model::Patch::new().title("New").tags(tags)
@@ -358,14 +368,14 @@ fn an_update_requires_the_agents_own_breadcrumb_at_the_current_version() {
     );
     assert_eq!(update(3, "note.v1").target(), Some(id));
     for not_own in [None, Some(&other)] {
-        let refused = update(3, "note.v1").permit(&rules(&ALL, &notes), not_own);
-        assert_eq!(refused, Err(Refused::NotOwn { id }));
+        let error = update(3, "note.v1").permit(&rules(&ALL, &notes), not_own);
+        assert_eq!(error, Err(PermissionError::NotOwnBreadcrumb { id }));
     }
     let (found, named) = (3, 2);
     let stale = update(2, "note.v1").permit(&rules(&ALL, &notes), Some(&mine));
-    assert_eq!(stale, Err(Refused::Stale { id, found, named }));
+    assert_eq!(stale, Err(PermissionError::Stale { id, found, named }));
     let moved = update(3, "other.v1").permit(&rules(&ALL, &notes), Some(&mine));
-    assert_eq!(moved, Err(Refused::ChangedSchema { id }));
+    assert_eq!(moved, Err(PermissionError::ChangedSchema { id }));
 }
 
 #[test]
@@ -376,9 +386,9 @@ fn a_deletion_is_held_to_the_version_that_was_read() {
         read(&value).permit(&rules(&ALL, &schemas(&["note.v1"])), Some(&own("note.v1")))
     };
 
-    assert_eq!(delete(3), Ok(Permitted::Delete { id, version: 3 }));
+    assert_eq!(delete(3), Ok(PermittedWrite::Delete { id, version: 3 }));
     let (found, named) = (3, 9);
-    assert_eq!(delete(9), Err(Refused::Stale { id, found, named }));
+    assert_eq!(delete(9), Err(PermissionError::Stale { id, found, named }));
 }
 
 fn a_schema() -> impl Strategy<Value = String> {
@@ -465,14 +475,14 @@ proptest! {
 
         let bad = |schema: &str| is_out_of_bounds(schema, &capabilities, &responds_with);
         match permitted {
-            Ok(Permitted::Create(new)) => {
+            Ok(PermittedWrite::Create(new)) => {
                 prop_assert!(capabilities.can_create_breadcrumbs);
                 prop_assert!(!bad(new.schema_name.as_deref().unwrap()));
                 prop_assert!(!new.tags.is_empty() && !new.tags.iter().any(|tag| is_reserved(tag)));
                 prop_assert!(new.created_by.is_none() && new.context.get("creator").is_none());
                 prop_assert_eq!(new.visibility, Visibility::default());
             }
-            Ok(Permitted::Update { id, version, patch }) => {
+            Ok(PermittedWrite::Update { id, version, patch }) => {
                 prop_assert!(capabilities.can_update_own && is_own);
                 prop_assert!(!bad(target.schema_name.as_deref().unwrap()));
                 prop_assert_eq!((id, version), (target.id, target.version));
@@ -480,12 +490,12 @@ proptest! {
                 let moved = patch.tags.iter().flatten().any(|tag| is_reserved(tag) && tag != "session:1");
                 prop_assert!(!moved);
             }
-            Ok(Permitted::Delete { id, version }) => {
+            Ok(PermittedWrite::Delete { id, version }) => {
                 prop_assert!(capabilities.can_delete_own && is_own);
                 prop_assert!(!bad(target.schema_name.as_deref().unwrap()));
                 prop_assert_eq!((id, version), (target.id, target.version));
             }
-            Ok(Permitted::Nothing) | Err(_) => {}
+            Ok(PermittedWrite::Nothing) | Err(_) => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The field `approval` of an agent definition: the tool calls that need the approval of a person.
 
-use super::read::given;
+use super::read::non_null;
 use crate::agent::AgentError;
 use crate::model::{
     ConditionCount, DefinitionOptions, DefinitionPath, DefinitionProblem, read_conditions,
@@ -121,71 +121,71 @@ pub(super) fn approvals(
     fields: &Map<String, Value>,
     options: &DefinitionOptions,
 ) -> Result<Approvals, AgentError> {
-    let place = DefinitionPath::default().field("approval");
-    let approval = match given(fields, "approval") {
+    let path = DefinitionPath::default().field("approval");
+    let approval = match non_null(fields, "approval") {
         None => return Ok(Approvals::default()),
         Some(Value::Object(approval)) => approval,
-        Some(other) => return Err(shape(place, "an object of \"tools\" and \"by\"", other)),
+        Some(other) => return Err(shape(path, "an object of \"tools\" and \"by\"", other)),
     };
-    let mut read = Approvals {
+    let mut approvals = Approvals {
         tools: Vec::new(),
-        by: people(approval, &place)?,
+        by: people(approval, &path)?,
     };
-    let place = place.field("tools");
-    let entries = match given(approval, "tools") {
-        None => return Ok(read),
+    let path = path.field("tools");
+    let entries = match non_null(approval, "tools") {
+        None => return Ok(approvals),
         Some(Value::Array(entries)) => entries,
-        Some(other) => return Err(shape(place, "a list of tool names and rules", other)),
+        Some(other) => return Err(shape(path, "a list of tool names and rules", other)),
     };
     let mut count = ConditionCount::default();
     for (at, entry) in entries.iter().enumerate() {
-        let place = place.item(at);
-        read.tools.push(match entry {
+        let path = path.item(at);
+        approvals.tools.push(match entry {
             Value::String(tool) => ToolApproval {
                 tool: tool.clone(),
                 rule: Approval::always(),
             },
-            Value::Object(fields) => rule(fields, &place, &mut count, options)?,
+            Value::Object(fields) => rule(fields, &path, &mut count, options)?,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-                return Err(shape(place, "the name of a tool, or a rule", entry));
+                return Err(shape(path, "the name of a tool, or a rule", entry));
             }
         });
     }
-    Ok(read)
+    Ok(approvals)
 }
 
 fn rule(
     fields: &Map<String, Value>,
-    place: &DefinitionPath,
+    path: &DefinitionPath,
     count: &mut ConditionCount,
     options: &DefinitionOptions,
 ) -> Result<ToolApproval, AgentError> {
-    let tool = match given(fields, "tool") {
+    let tool = match non_null(fields, "tool") {
         Some(Value::String(tool)) => tool.clone(),
-        Some(other) => return Err(shape(place.field("tool"), "a string", other)),
+        Some(other) => return Err(shape(path.field("tool"), "a string", other)),
         None => {
             let expected = "the name of a tool";
             let problem = DefinitionProblem::Missing { expected };
-            return Err(bad(place.field("tool"), problem));
+            return Err(approval_error(path.field("tool"), problem));
         }
     };
     let mut rule = Approval::always();
-    if let Some(when) = given(fields, "when") {
-        let conditions = read_conditions(when, &place.field("when"), count, options);
-        let conditions = conditions.map_err(|(place, problem)| bad(place, problem))?;
+    if let Some(when) = non_null(fields, "when") {
+        let conditions = read_conditions(when, &path.field("when"), count, options);
+        let conditions = conditions.map_err(|(path, problem)| approval_error(path, problem))?;
         rule = conditions.into_iter().fold(rule, Approval::and_args);
     }
-    for person in people(fields, place)? {
+    for person in people(fields, path)? {
         rule = rule.by(person);
     }
-    if let Some(written) = given(fields, "expires_in_seconds") {
-        let seconds = written.as_u64().filter(|seconds| *seconds > 0);
+    if let Some(value) = non_null(fields, "expires_in_seconds") {
+        let seconds = value.as_u64().filter(|seconds| *seconds > 0);
         let Some(seconds) = seconds else {
-            let place = place.field("expires_in_seconds");
+            let path = path.field("expires_in_seconds");
             return Err(shape(
-                place,
+                path,
                 "a whole number of seconds greater than 0",
-                written,
+                value,
             ));
         };
         rule = rule.expires_in(Duration::from_secs(seconds));
@@ -194,22 +194,22 @@ fn rule(
 }
 
 /// Reads the list `by` of approvers in the object `approval` of an agent definition, or in one of its rules.
-fn people(fields: &Map<String, Value>, place: &DefinitionPath) -> Result<Vec<String>, AgentError> {
-    let Some(written) = given(fields, "by") else {
+fn people(fields: &Map<String, Value>, path: &DefinitionPath) -> Result<Vec<String>, AgentError> {
+    let Some(value) = non_null(fields, "by") else {
         return Ok(Vec::new());
     };
-    let names = written.as_array().and_then(|list| {
+    let names = value.as_array().and_then(|list| {
         let names = list.iter().map(|name| name.as_str().map(str::to_owned));
         names.collect::<Option<Vec<String>>>()
     });
-    names.ok_or_else(|| shape(place.field("by"), "a list of names and roles", written))
+    names.ok_or_else(|| shape(path.field("by"), "a list of names and roles", value))
 }
 
-fn shape(place: DefinitionPath, expected: &'static str, found: &Value) -> AgentError {
-    bad(place, DefinitionProblem::shape(expected, found))
+fn shape(path: DefinitionPath, expected: &'static str, found: &Value) -> AgentError {
+    approval_error(path, DefinitionProblem::shape(expected, found))
 }
 
-fn bad(path: DefinitionPath, problem: DefinitionProblem) -> AgentError {
+fn approval_error(path: DefinitionPath, problem: DefinitionProblem) -> AgentError {
     let problem = Box::new(problem);
     AgentError::BadApproval { path, problem }
 }
@@ -221,7 +221,7 @@ mod tests {
     use crate::model::Condition;
     use serde_json::json;
 
-    fn read(approval: &Value) -> Result<Approvals, AgentError> {
+    fn read_approvals(approval: &Value) -> Result<Approvals, AgentError> {
         let definition = json!({
             "agent_id": "worker", "approval": approval,
             "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}],
@@ -238,7 +238,8 @@ mod tests {
 
     #[test]
     fn a_rule_has_conditions_people_and_a_time() {
-        let read = read(&json!({"tools": ["pay", refund()], "by": ["ann"]})).unwrap();
+        let approvals =
+            read_approvals(&json!({"tools": ["pay", refund()], "by": ["ann"]})).unwrap();
 
         let is_large = Condition::new("$.amount", "gt", Some(json!(100)));
         let rule = Approval::when_args(is_large)
@@ -250,7 +251,7 @@ mod tests {
         };
         expected.add("pay", Approval::always());
         expected.add("refund", rule.clone());
-        assert_eq!(read, expected);
+        assert_eq!(approvals, expected);
         assert_eq!(entry("refund".to_owned(), rule), Some(refund()));
         assert_eq!(
             entry("pay".to_owned(), Approval::always()),
@@ -260,16 +261,17 @@ mod tests {
 
     #[test]
     fn a_rule_without_approvers_uses_the_approvers_of_the_definition() {
-        let read = read(&json!({"tools": ["pay", refund()], "by": ["ann"]})).unwrap();
+        let approvals =
+            read_approvals(&json!({"tools": ["pay", refund()], "by": ["ann"]})).unwrap();
         let lists = |tool: &str| {
-            let needed = read.needed(tool, &json!({"amount": 101}))?;
+            let needed = approvals.needed(tool, &json!({"amount": 101}))?;
             Some(needed.people.lists().to_vec())
         };
 
         assert_eq!(lists("pay"), Some(vec![vec!["ann".to_owned()]]));
         assert_eq!(lists("refund"), Some(vec![vec!["role:finance".to_owned()]]));
         assert_eq!(lists("other"), None);
-        assert_eq!(read.needed("refund", &json!({"amount": 100})), None);
+        assert_eq!(approvals.needed("refund", &json!({"amount": 100})), None);
     }
 
     #[test]
@@ -307,7 +309,7 @@ mod tests {
                 "did you mean \"gt\"?",
             ),
         ] {
-            let error = read(&approval).unwrap_err();
+            let error = read_approvals(&approval).unwrap_err();
 
             assert!(matches!(error, AgentError::BadApproval { .. }), "{error:?}");
             assert!(error.to_string().contains(named), "{named}: {error}");
@@ -326,13 +328,13 @@ mod tests {
                 "approval.tools[0].when[0].valu of",
             ),
         ] {
-            let error = read(&approval).unwrap_err();
+            let error = read_approvals(&approval).unwrap_err();
 
             assert!(matches!(error, AgentError::UnknownField { .. }), "{error}");
             assert!(error.to_string().contains(named), "{error}");
         }
         let commented = json!({"tools": [{"tool": "pay", "comment": "a", "x-team": "b"}]});
-        assert_eq!(read(&commented).unwrap().tools.len(), 1);
+        assert_eq!(read_approvals(&commented).unwrap().tools.len(), 1);
     }
 
     #[test]
@@ -340,7 +342,7 @@ mod tests {
         let condition = json!({"path": "$.a", "op": "matches", "value": "a"});
         let rule = json!({"tool": "pay", "when": vec![condition; 60]});
 
-        let error = read(&json!({"tools": [rule, rule]})).unwrap_err();
+        let error = read_approvals(&json!({"tools": [rule, rule]})).unwrap_err();
 
         assert!(error.to_string().contains("regular expressions"), "{error}");
     }

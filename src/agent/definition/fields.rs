@@ -52,7 +52,7 @@ pub(in crate::agent) static AGENT: KnownFields<'static> = KnownFields {
 };
 
 /// Additional fields of agent definitions for RCRT (Right Context Right Time) servers.
-const RCRT: [&str; 1] = ["llm_config_id"];
+const RCRT_FIELDS: [&str; 1] = ["llm_config_id"];
 
 /// Fields of an agent definition that restrict the agent or instruct its model. An unknown field with a similar name is an error in every
 /// mode, because the author intended a restriction or an instruction that would have no effect.
@@ -76,19 +76,21 @@ static CAPABILITIES: KnownFields<'static> = KnownFields {
     aliases: &[("can_use_tools", &[])],
 };
 
-static AGENT_REF: KnownFields<'static> = plain(&["agent", "description"]);
-pub(super) static BUDGETS: KnownFields<'static> = plain(&["tokens", "calls", "seconds"]);
+static AGENT_REF: KnownFields<'static> = without_aliases(&["agent", "description"]);
+pub(super) static BUDGETS: KnownFields<'static> = without_aliases(&["tokens", "calls", "seconds"]);
 pub(super) static CONTEXT_BUDGET: KnownFields<'static> =
-    plain(&["tokens", "bytes", "items_per_source"]);
+    without_aliases(&["tokens", "bytes", "items_per_source"]);
 pub(super) static OUTPUT: KnownFields<'static> =
-    plain(&["name", "description", "schema", "required"]);
-pub(super) static APPROVAL: KnownFields<'static> = plain(&["tools", "by"]);
-static APPROVAL_RULE: KnownFields<'static> = plain(&["tool", "when", "by", "expires_in_seconds"]);
-static CONDITION: KnownFields<'static> = plain(&CONDITION_FIELDS);
-pub(super) static WAIT_SECONDS: KnownFields<'static> = plain(&["people", "agents", "model"]);
-static TRUST: KnownFields<'static> = plain(&["private", "untrusted", "outward"]);
+    without_aliases(&["name", "description", "schema", "required"]);
+pub(super) static APPROVAL: KnownFields<'static> = without_aliases(&["tools", "by"]);
+static APPROVAL_RULE: KnownFields<'static> =
+    without_aliases(&["tool", "when", "by", "expires_in_seconds"]);
+static CONDITION: KnownFields<'static> = without_aliases(&CONDITION_FIELDS);
+pub(super) static WAIT_SECONDS: KnownFields<'static> =
+    without_aliases(&["people", "agents", "model"]);
+static TRUST: KnownFields<'static> = without_aliases(&["private", "untrusted", "outward"]);
 
-const fn plain(names: &'static [&'static str]) -> KnownFields<'static> {
+const fn without_aliases(names: &'static [&'static str]) -> KnownFields<'static> {
     KnownFields {
         names,
         aliases: &[],
@@ -97,58 +99,58 @@ const fn plain(names: &'static [&'static str]) -> KnownFields<'static> {
 
 /// Checks the field names of an agent definition, but not the values. Paths start at the context of the definition.
 pub(super) fn check(fields: &Map<String, Value>, options: &DefinitionOptions) -> Findings {
-    let top = DefinitionPath::default();
-    let by_mode = match options.strict {
+    let root = DefinitionPath::default();
+    let default_severity = match options.strict {
         true => Severity::Error,
         false => Severity::Warning,
     };
-    let mut found = Findings::default();
-    let is_known = |field: &str| options.rcrt && RCRT.contains(&field);
-    for field in AGENT.unknown(fields).filter(|field| !is_known(field)) {
+    let mut findings = Findings::default();
+    let is_rcrt_field = |field: &str| options.rcrt && RCRT_FIELDS.contains(&field);
+    for field in AGENT.unknown(fields).filter(|field| !is_rcrt_field(field)) {
         let severity = match nearest(field, RESTRICTIONS) {
             Some(_) => Severity::Error,
-            None => by_mode,
+            None => default_severity,
         };
-        found.push(AGENT.finding(severity, &top, field));
+        findings.push(AGENT.finding(severity, &root, field));
     }
-    let parts = [
+    let objects_to_check = [
         ("approval", &APPROVAL, Severity::Error),
         ("budgets", &BUDGETS, Severity::Error),
         ("capabilities", &CAPABILITIES, Severity::Warning),
         ("context_budget", &CONTEXT_BUDGET, Severity::Error),
-        ("delegate", &AGENT_REF, by_mode),
-        ("handoff", &AGENT_REF, by_mode),
+        ("delegate", &AGENT_REF, default_severity),
+        ("handoff", &AGENT_REF, default_severity),
         ("outputs", &OUTPUT, Severity::Error),
         ("trust", &TRUST, Severity::Error),
-        ("use", &AGENT_REF, by_mode),
+        ("use", &AGENT_REF, default_severity),
         ("wait_seconds", &WAIT_SECONDS, Severity::Error),
     ];
-    for (name, known, severity) in parts {
+    for (name, known, severity) in objects_to_check {
         let Some(value) = fields.get(name) else {
             continue;
         };
-        for (place, object) in objects(value, &top.field(name)) {
+        for (path, object) in objects(value, &root.field(name)) {
             for field in known.unknown(object) {
-                found.push(known.finding(severity, &place, field));
+                findings.push(known.finding(severity, &path, field));
             }
         }
     }
-    for (known, place, object) in approval_rules(fields, &top) {
+    for (known, path, object) in approval_rules(fields, &root) {
         for field in known.unknown(object) {
-            found.push(known.finding(Severity::Error, &place, field));
+            findings.push(known.finding(Severity::Error, &path, field));
         }
     }
     let prompt = fields.get("system_prompt").filter(|value| !value.is_null());
     if prompt.is_none_or(|prompt| prompt.as_str().is_some_and(|text| text.trim().is_empty())) {
-        let place = top.field("system_prompt");
+        let path = root.field("system_prompt");
         let message = "missing field \"system_prompt\": the model gets no instructions";
-        found.push(Finding::warning(place, message));
+        findings.push(Finding::warning(path, message));
     }
-    found
+    findings
 }
 
 /// An object in an agent definition, with its known fields and its path.
-type Checked<'v> = (
+type ObjectWithFields<'v> = (
     &'static KnownFields<'static>,
     DefinitionPath,
     &'v Map<String, Value>,
@@ -156,30 +158,33 @@ type Checked<'v> = (
 
 /// Returns each approval rule in `approval.tools` of an agent definition, and each condition of these rules. Each element has the known
 /// fields, the path and the JSON object of one rule or condition.
-fn approval_rules<'v>(fields: &'v Map<String, Value>, top: &DefinitionPath) -> Vec<Checked<'v>> {
-    let mut found = Vec::new();
+fn approval_rules<'v>(
+    fields: &'v Map<String, Value>,
+    root: &DefinitionPath,
+) -> Vec<ObjectWithFields<'v>> {
+    let mut rules = Vec::new();
     let tools = fields.get("approval");
     let Some(tools) = tools.and_then(|approval| approval.get("tools")) else {
-        return found;
+        return rules;
     };
-    let tools_place = top.field("approval").field("tools");
-    for (place, rule) in objects(tools, &tools_place) {
-        let when_place = place.field("when");
-        found.push((&APPROVAL_RULE, place, rule));
+    let tools_path = root.field("approval").field("tools");
+    for (path, rule) in objects(tools, &tools_path) {
+        let when_path = path.field("when");
+        rules.push((&APPROVAL_RULE, path, rule));
         if let Some(when) = rule.get("when") {
-            let conditions = objects(when, &when_place);
-            found.extend(conditions.map(|(place, condition)| (&CONDITION, place, condition)));
+            let conditions = objects(when, &when_path);
+            rules.extend(conditions.map(|(path, condition)| (&CONDITION, path, condition)));
         }
     }
-    found
+    rules
 }
 
 /// Fails if a finding about the fields of an agent definition is an error.
 ///
 /// # Errors
 /// [`AgentError::UnknownField`] for the first finding that is an error.
-pub(super) fn refuse(found: &Findings) -> Result<(), AgentError> {
-    match found.first_error() {
+pub(super) fn reject_errors(findings: &Findings) -> Result<(), AgentError> {
+    match findings.first_error() {
         Some(finding) => Err(AgentError::UnknownField {
             path: finding.path.clone(),
             problem: finding.message.clone(),
@@ -191,15 +196,15 @@ pub(super) fn refuse(found: &Findings) -> Result<(), AgentError> {
 /// Returns the JSON objects in the value of an agent definition's field, each with its path. The value is one object or a list of objects.
 fn objects<'v>(
     value: &'v Value,
-    place: &DefinitionPath,
+    path: &DefinitionPath,
 ) -> impl Iterator<Item = (DefinitionPath, &'v Map<String, Value>)> {
-    let alone = value.as_object().map(|object| (place.clone(), object));
+    let single = value.as_object().map(|object| (path.clone(), object));
     let items = value.as_array().into_iter().flatten().enumerate();
     let items = items.filter_map({
-        let place = place.clone();
-        move |(at, item)| Some((place.item(at), item.as_object()?))
+        let path = path.clone();
+        move |(at, item)| Some((path.item(at), item.as_object()?))
     });
-    alone.into_iter().chain(items)
+    single.into_iter().chain(items)
 }
 
 #[cfg(test)]
@@ -226,7 +231,7 @@ mod tests {
         for (heading, known) in tables {
             assert_fields(PAGE, heading, known.names);
         }
-        assert_fields(PAGE, "RCRT fields", &RCRT);
+        assert_fields(PAGE, "RCRT fields", &RCRT_FIELDS);
         assert_fields(PAGE, "RCRT capability", &[AgentCapabilities::USE_TOOLS]);
     }
 }

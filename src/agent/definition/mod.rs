@@ -1,13 +1,13 @@
 mod approvals;
+mod field_types;
 mod fields;
-mod others;
 mod read;
 
 pub(super) use approvals::entry as approval_entry;
 pub use approvals::{Approvals, ToolApproval};
+pub use field_types::{AgentRef, OutputSlot, ToolCalls, WaitSeconds};
 #[cfg(test)]
 pub(super) use fields::AGENT as AGENT_FIELDS;
-pub use others::{AgentRef, OutputSlot, ToolCalls, WaitSeconds};
 
 use super::action::is_open;
 use super::{AgentCapabilities, AgentError, Trust};
@@ -17,8 +17,8 @@ use crate::model::Findings;
 use crate::model::{BreadcrumbId, DefinitionOptions, Finding, Json, Subscriptions, sorted_text};
 use approvals::approvals;
 use read::{
-    agent_id, budget, budgets, colleagues, creates_any_schema, format, given, output_schema, read,
-    read_commented, responds_with, uses_any_tool,
+    agent_id, agent_refs, budget, budgets, creates_any_schema, format, non_null, output_schema,
+    read, read_commented, responds_with, uses_any_tool,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -275,8 +275,8 @@ impl AgentDefinition {
                 expected: "an object",
             });
         };
-        let found = fields::check(fields, options);
-        fields::refuse(&found)?;
+        let findings = fields::check(fields, options);
+        fields::reject_errors(&findings)?;
         let agent_id = agent_id(fields)?;
         let subscriptions = Subscriptions::from_json_with(context, options).map_err(|source| {
             AgentError::Subscriptions {
@@ -284,7 +284,7 @@ impl AgentDefinition {
                 source,
             }
         })?;
-        let capabilities = given(fields, "capabilities")
+        let capabilities = non_null(fields, "capabilities")
             .map(|_| AgentCapabilities::read(fields))
             .transpose()?;
         let uses_any_tool = options.rcrt && uses_any_tool(fields);
@@ -295,7 +295,7 @@ impl AgentDefinition {
             uses_any_tool,
             model: read(fields, "model", "a string")?,
             llm_config_id: match options.rcrt {
-                true => read(fields, "llm_config_id", CONFIG)?,
+                true => read(fields, "llm_config_id", EXPECTED_CONFIG_ID)?,
                 false => None,
             },
             temperature: read(fields, "temperature", "a number")?,
@@ -305,24 +305,25 @@ impl AgentDefinition {
             responds_with: responds_with(fields)?,
             capabilities,
             trust: Trust::read(fields)?,
-            tools: read(fields, "tools", TOOLS)?.unwrap_or_default(),
+            tools: read(fields, "tools", EXPECTED_TOOLS)?.unwrap_or_default(),
             max_turns: read(fields, "max_turns", "a whole number greater than 0")?
                 .map_or(Self::MAX_TURNS, NonZeroU32::get),
             budgets: budgets(fields)?,
             output_schema: output_schema(fields)?,
-            tool_calls: read(fields, "tool_calls", CALLED)?
+            tool_calls: read(fields, "tool_calls", EXPECTED_TOOL_CALLS)?
                 .unwrap_or_else(|| ToolCalls::by_default(uses_any_tool)),
-            return_to_user: read(fields, "return_to_user", TOOLS)?.unwrap_or_default(),
-            uses: colleagues(fields, "use")?,
-            handoff: colleagues(fields, "handoff")?,
-            delegate: colleagues(fields, "delegate")?,
-            outputs: read_commented(fields, "outputs", OUTPUTS)?.unwrap_or_default(),
+            return_to_user: read(fields, "return_to_user", EXPECTED_TOOLS)?.unwrap_or_default(),
+            uses: agent_refs(fields, "use")?,
+            handoff: agent_refs(fields, "handoff")?,
+            delegate: agent_refs(fields, "delegate")?,
+            outputs: read_commented(fields, "outputs", EXPECTED_OUTPUTS)?.unwrap_or_default(),
             reminders: read(fields, "reminders", "a whole number")?.unwrap_or(1),
             approval: approvals(fields, options)?,
-            wait_seconds: read_commented(fields, "wait_seconds", WAITS)?.unwrap_or_default(),
+            wait_seconds: read_commented(fields, "wait_seconds", EXPECTED_WAIT_SECONDS)?
+                .unwrap_or_default(),
             agent_id,
             subscriptions,
-            warnings: found.into_vec(),
+            warnings: findings.into_vec(),
             text: sorted_text(context),
         })
     }
@@ -357,10 +358,10 @@ impl AgentDefinition {
 }
 
 // The expected values of fields, for errors.
-const CONFIG: &str = "null or the ID of a tool.config.v1 breadcrumb";
-const TOOLS: &str = "a list of tool names";
-const CALLED: &str = "\"in_process\" or \"breadcrumbs\"";
-const OUTPUTS: &str =
+const EXPECTED_CONFIG_ID: &str = "null or the ID of a tool.config.v1 breadcrumb";
+const EXPECTED_TOOLS: &str = "a list of tool names";
+const EXPECTED_TOOL_CALLS: &str = "\"in_process\" or \"breadcrumbs\"";
+const EXPECTED_OUTPUTS: &str =
     "a list of objects with \"name\", and optionally \"description\", \"schema\" and \"required\"";
-const WAITS: &str =
+const EXPECTED_WAIT_SECONDS: &str =
     "an object of \"people\", \"agents\" and \"model\", numbers of seconds greater than 0";

@@ -23,50 +23,53 @@ pub(super) fn agent_id(fields: &Map<String, Value>) -> Result<String, AgentError
 /// because the agent could write nothing otherwise.
 pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, AgentError> {
     let (field, answer) = ("responds_with", agents::RESPONSE);
-    let written: Option<Vec<String>> = read(fields, field, "a list of schema names")?;
-    let written = written.unwrap_or_else(|| vec![answer.to_owned()]);
-    let acts = given(fields, "capabilities").is_some();
-    if !acts && !written.iter().any(|schema| schema == answer) {
+    let schemas: Option<Vec<String>> = read(fields, field, "a list of schema names")?;
+    let schemas = schemas.unwrap_or_else(|| vec![answer.to_owned()]);
+    let has_capabilities = non_null(fields, "capabilities").is_some();
+    if !has_capabilities && !schemas.iter().any(|schema| schema == answer) {
         let expected = "a list that contains \"agent.response.v1\", unless the definition has \"capabilities\"";
         return Err(AgentError::Field { field, expected });
     }
-    Ok(written)
+    Ok(schemas)
 }
 
 /// Returns `true` if an agent definition explicitly permits the creation of breadcrumbs and has no list `responds_with`.
 pub(super) fn creates_any_schema(fields: &Map<String, Value>) -> bool {
-    let capabilities = given(fields, "capabilities");
+    let capabilities = non_null(fields, "capabilities");
     let creates = capabilities.and_then(|capabilities| capabilities.get(AgentCapabilities::CREATE));
-    creates == Some(&Value::Bool(true)) && given(fields, "responds_with").is_none()
+    creates == Some(&Value::Bool(true)) && non_null(fields, "responds_with").is_none()
 }
 
 /// Returns `true` if an agent definition explicitly permits the creation of breadcrumbs, lists no tools and does not forbid tools.
 pub(super) fn uses_any_tool(fields: &Map<String, Value>) -> bool {
-    let capabilities = given(fields, "capabilities");
-    let is = |name: &str, value: bool| {
-        let given = capabilities.and_then(|capabilities| capabilities.get(name));
-        given == Some(&Value::Bool(value))
+    let capabilities = non_null(fields, "capabilities");
+    let has_capability = |name: &str, value: bool| {
+        let found = capabilities.and_then(|capabilities| capabilities.get(name));
+        found == Some(&Value::Bool(value))
     };
-    is(AgentCapabilities::CREATE, true)
-        && !is(AgentCapabilities::USE_TOOLS, false)
-        && given(fields, "tools").is_none()
+    has_capability(AgentCapabilities::CREATE, true)
+        && !has_capability(AgentCapabilities::USE_TOOLS, false)
+        && non_null(fields, "tools").is_none()
 }
 
 /// Reads from an agent definition a list of other agents that the agent may call.
-pub(super) fn colleagues(
+pub(super) fn agent_refs(
     fields: &Map<String, Value>,
     field: &'static str,
 ) -> Result<Vec<AgentRef>, AgentError> {
     let expected = "a list of agent IDs, or of objects with \"agent\" and \"description\"; an agent ID has 1 to 256 bytes and no control characters";
-    let named: Vec<AgentRef> = read(fields, field, expected)?.unwrap_or_default();
-    match named.iter().all(|named| check_id(&named.agent).is_ok()) {
-        true => Ok(named),
+    let agent_refs: Vec<AgentRef> = read(fields, field, expected)?.unwrap_or_default();
+    match agent_refs
+        .iter()
+        .all(|agent_ref| check_id(&agent_ref.agent).is_ok())
+    {
+        true => Ok(agent_refs),
         false => Err(AgentError::Field { field, expected }),
     }
 }
 
 /// Returns the value of a field of an agent definition, or `None` if the field is missing or null.
-pub(super) fn given<'f>(fields: &'f Map<String, Value>, field: &str) -> Option<&'f Value> {
+pub(super) fn non_null<'f>(fields: &'f Map<String, Value>, field: &str) -> Option<&'f Value> {
     fields.get(field).filter(|value| !value.is_null())
 }
 
@@ -137,7 +140,7 @@ pub(super) fn read<T: DeserializeOwned>(
     field: &'static str,
     expected: &'static str,
 ) -> Result<Option<T>, AgentError> {
-    match given(fields, field) {
+    match non_null(fields, field) {
         None => Ok(None),
         Some(value) => match T::deserialize(value) {
             Ok(value) => Ok(Some(value)),
@@ -152,7 +155,7 @@ pub(super) fn read_commented<T: DeserializeOwned>(
     field: &'static str,
     expected: &'static str,
 ) -> Result<Option<T>, AgentError> {
-    let Some(value) = given(fields, field) else {
+    let Some(value) = non_null(fields, field) else {
         return Ok(None);
     };
     let mut value = value.clone();

@@ -109,11 +109,11 @@ impl Guardrails {
     ///
     /// # Errors
     /// The answer of the call: an error with the code `denied` or `try_again`.
-    pub(in crate::agent) async fn handed_in(&self, output: Json) -> Result<Json, Answer> {
+    pub(in crate::agent) async fn submitted_output(&self, output: Json) -> Result<Json, Answer> {
         const EFFECT: &str = "the output was not accepted";
         let text = output.to_string();
         let passed = self.output(text.clone()).await;
-        let passed = passed.map_err(|denied| denied.answer(EFFECT))?;
+        let passed = passed.map_err(|denied| denied.into_answer(EFFECT))?;
         if passed == text {
             return Ok(output);
         }
@@ -148,7 +148,7 @@ impl Guardrails {
     /// ```
     pub async fn tool_call(&self, tool: &str, arguments: Json) -> Result<Json, Answer> {
         let checked = self.check(&ToolCall { tool }, arguments).await;
-        checked.map_err(|denied| denied.answer("the call was not made"))
+        checked.map_err(|denied| denied.into_answer("the call was not made"))
     }
 
     /// Checks the result of a tool call with all guardrails, and returns the result for the model: the same, a replacement, or an error
@@ -158,7 +158,7 @@ impl Guardrails {
     pub async fn tool_result(&self, tool: &str, answer: Answer) -> Answer {
         let checked = self.check(&ToolResult { tool }, answer).await;
         checked.unwrap_or_else(|denied| {
-            denied.answer("the tool was called, and its result is withheld")
+            denied.into_answer("the tool was called, and its result is withheld")
         })
     }
 
@@ -166,16 +166,16 @@ impl Guardrails {
         for guardrail in &self.chain {
             let guardrail = &**guardrail;
             // The call is inside the block, so that a panic before the method returns its future is caught, too.
-            let asked = AssertUnwindSafe(async { stage.ask(guardrail, &value).await });
-            let decision = match within(self.time, asked.catch_unwind()).await {
-                Some(Ok(Ok(Decision::Replace(other)))) if !S::takes(&other) => {
+            let run = AssertUnwindSafe(async { stage.run(guardrail, &value).await });
+            let decision = match within(self.time, run.catch_unwind()).await {
+                Some(Ok(Ok(Decision::Replace(other)))) if !S::is_within_limit(&other) => {
                     Err(Failure::TooLarge)
                 }
                 Some(Ok(Ok(decision))) => Ok(decision),
                 Some(Ok(Err(error))) => Err(Failure::Error(error)),
                 // The message of a panic can contain a secret, so it is dropped.
                 Some(Err(_)) => Err(Failure::Panicked),
-                None => Err(Failure::TooLate),
+                None => Err(Failure::TimedOut),
             };
             match decision {
                 Ok(Decision::Allow) => {}
@@ -257,7 +257,7 @@ impl Denied {
 
     fn failed(guardrail: &str, what: &'static str, failure: Failure) -> Self {
         // The error can quote the checked value, so it is not logged.
-        let failure_kind = failure.what_happened();
+        let failure_kind = failure.description();
         tracing::warn!(
             guardrail,
             what,
@@ -266,7 +266,7 @@ impl Denied {
         );
         let source = match failure {
             Failure::Error(error) => error,
-            Failure::Panicked | Failure::TooLarge | Failure::TooLate => {
+            Failure::Panicked | Failure::TooLarge | Failure::TimedOut => {
                 format!("the guardrail {failure_kind}").into()
             }
         };
@@ -278,7 +278,7 @@ impl Denied {
     }
 
     /// Returns the error that the model receives instead of the result of a denied tool call.
-    fn answer(self, effect: &str) -> Answer {
+    fn into_answer(self, effect: &str) -> Answer {
         let code = match self.try_again {
             true => "try_again",
             false => "denied",
@@ -294,16 +294,16 @@ enum Failure {
     Error(BoxError),
     Panicked,
     TooLarge,
-    TooLate,
+    TimedOut,
 }
 
 impl Failure {
-    fn what_happened(&self) -> &'static str {
+    fn description(&self) -> &'static str {
         match self {
             Self::Error(_) => "failed",
             Self::Panicked => "panicked",
             Self::TooLarge => "returned a replacement that is too large or nests too deep",
-            Self::TooLate => "exceeded its time limit",
+            Self::TimedOut => "exceeded its time limit",
         }
     }
 }

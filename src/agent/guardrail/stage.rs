@@ -8,11 +8,11 @@ use crate::model::{Json, size_within};
 use futures::future::BoxFuture;
 
 /// Maximum size in bytes of a guardrail's replacement for a value, except for the messages of a model request.
-const MOST_BYTES: usize = Json::MAX_BYTES;
+const MAX_BYTES: usize = Json::MAX_BYTES;
 
-/// Maximum size in bytes of a guardrail's replacement for the messages of a model request. The limit is higher than [`MOST_BYTES`], because
+/// Maximum size in bytes of a guardrail's replacement for the messages of a model request. The limit is higher than [`MAX_BYTES`], because
 /// the messages contain a whole conversation.
-const MOST_INPUT_BYTES: usize = 4 * MOST_BYTES;
+const MAX_INPUT_BYTES: usize = 4 * MAX_BYTES;
 
 /// A kind of value that guardrails check.
 pub(super) trait Stage: Sync {
@@ -22,14 +22,14 @@ pub(super) trait Stage: Sync {
     const WHAT: &'static str;
 
     /// Calls the method of one guardrail for this kind of value.
-    fn ask<'a>(
+    fn run<'a>(
         &'a self,
         guardrail: &'a dyn Guardrail,
         value: &'a Self::Value,
     ) -> BoxFuture<'a, Result<Decision<Self::Value>, BoxError>>;
 
     /// Returns `true` if a guardrail's replacement for a value is within the size limits.
-    fn takes(value: &Self::Value) -> bool;
+    fn is_within_limit(value: &Self::Value) -> bool;
 }
 
 pub(super) struct Input;
@@ -49,7 +49,7 @@ impl Stage for Input {
 
     const WHAT: &'static str = "input";
 
-    fn ask<'a>(
+    fn run<'a>(
         &'a self,
         guardrail: &'a dyn Guardrail,
         messages: &'a Vec<ChatMessage>,
@@ -57,9 +57,9 @@ impl Stage for Input {
         guardrail.input(messages)
     }
 
-    fn takes(messages: &Vec<ChatMessage>) -> bool {
+    fn is_within_limit(messages: &Vec<ChatMessage>) -> bool {
         let sizes = messages.iter().map(ChatMessage::size);
-        sizes.fold(0, usize::saturating_add) <= MOST_INPUT_BYTES
+        sizes.fold(0, usize::saturating_add) <= MAX_INPUT_BYTES
     }
 }
 
@@ -68,7 +68,7 @@ impl Stage for Output {
 
     const WHAT: &'static str = "output";
 
-    fn ask<'a>(
+    fn run<'a>(
         &'a self,
         guardrail: &'a dyn Guardrail,
         text: &'a String,
@@ -76,8 +76,8 @@ impl Stage for Output {
         guardrail.output(text)
     }
 
-    fn takes(text: &String) -> bool {
-        text.len() <= MOST_BYTES
+    fn is_within_limit(text: &String) -> bool {
+        text.len() <= MAX_BYTES
     }
 }
 
@@ -86,7 +86,7 @@ impl Stage for ToolCall<'_> {
 
     const WHAT: &'static str = "tool call";
 
-    fn ask<'a>(
+    fn run<'a>(
         &'a self,
         guardrail: &'a dyn Guardrail,
         arguments: &'a Json,
@@ -94,7 +94,7 @@ impl Stage for ToolCall<'_> {
         guardrail.tool_call(self.tool, arguments)
     }
 
-    fn takes(arguments: &Json) -> bool {
+    fn is_within_limit(arguments: &Json) -> bool {
         is_small(arguments)
     }
 }
@@ -104,7 +104,7 @@ impl Stage for ToolResult<'_> {
 
     const WHAT: &'static str = "tool result";
 
-    fn ask<'a>(
+    fn run<'a>(
         &'a self,
         guardrail: &'a dyn Guardrail,
         answer: &'a Answer,
@@ -112,15 +112,15 @@ impl Stage for ToolResult<'_> {
         guardrail.tool_result(self.tool, answer)
     }
 
-    fn takes(answer: &Answer) -> bool {
+    fn is_within_limit(answer: &Answer) -> bool {
         match answer {
             Answer::Success(output) => is_small(output),
-            Answer::Error { code, message } => code.len() + message.len() <= MOST_BYTES,
+            Answer::Error { code, message } => code.len() + message.len() <= MAX_BYTES,
         }
     }
 }
 
 /// Returns `true` if the JSON arguments or output of a tool call are within the limits of a run for size and nesting depth.
 fn is_small(json: &Json) -> bool {
-    size_within(json, MachineLimits::DEPTH).is_ok_and(|size| size <= MOST_BYTES)
+    size_within(json, MachineLimits::DEPTH).is_ok_and(|size| size <= MAX_BYTES)
 }

@@ -122,7 +122,7 @@ pub(in crate::agent) struct Collector {
 /// A collected part of a streamed model answer. Later events can extend it.
 #[derive(Debug)]
 enum Piece {
-    Whole(Part),
+    Part(Part),
     Call {
         id: String,
         name: String,
@@ -156,7 +156,7 @@ impl Collector {
             .stop
             .ok_or_else(|| ModelError::Unavailable("the answer is incomplete".into()))?;
         let parts = self.pieces.into_iter().map(|piece| match piece {
-            Piece::Whole(part) => part,
+            Piece::Part(part) => part,
             Piece::Call {
                 id,
                 name,
@@ -177,12 +177,12 @@ impl Collector {
     /// Adds text to the collected answer: to its last part if that part is text, otherwise as a new part.
     fn text(&mut self, text: String) -> Result<(), ModelError> {
         match self.pieces.last_mut() {
-            Some(Piece::Whole(Part::Text(so_far))) => {
+            Some(Piece::Part(Part::Text(so_far))) => {
                 so_far.push_str(&text);
-                self.grow(text.len())
+                self.count_bytes(text.len())
             }
-            Some(Piece::Whole(_) | Piece::Call { .. }) | None if text.is_empty() => Ok(()),
-            Some(Piece::Whole(_) | Piece::Call { .. }) | None => self.add(Part::Text(text)),
+            Some(Piece::Part(_) | Piece::Call { .. }) | None if text.is_empty() => Ok(()),
+            Some(Piece::Part(_) | Piece::Call { .. }) | None => self.add(Part::Text(text)),
         }
     }
 
@@ -190,25 +190,25 @@ impl Collector {
     /// provider, model and protocol field. Otherwise, the piece becomes a new part.
     fn reasoning(&mut self, more: Reasoning) -> Result<(), ModelError> {
         match self.pieces.last_mut() {
-            Some(Piece::Whole(Part::Reasoning(so_far)))
+            Some(Piece::Part(Part::Reasoning(so_far)))
                 if so_far.field == more.field && so_far.origin == more.origin =>
             {
                 so_far.text.push_str(&more.text);
-                self.grow(more.text.len())
+                self.count_bytes(more.text.len())
             }
-            Some(Piece::Whole(_) | Piece::Call { .. }) | None => self.add(Part::Reasoning(more)),
+            Some(Piece::Part(_) | Piece::Call { .. }) | None => self.add(Part::Reasoning(more)),
         }
     }
 
     fn add(&mut self, part: Part) -> Result<(), ModelError> {
-        self.grow(part.size())?;
-        self.pieces.push(Piece::Whole(part));
+        self.count_bytes(part.size())?;
+        self.pieces.push(Piece::Part(part));
         Ok(())
     }
 
     fn call(&mut self, delta: ToolCallDelta) -> Result<(), ModelError> {
-        let (more_id, more_name) = (delta.id.unwrap_or_default(), delta.name.unwrap_or_default());
-        self.grow(more_id.len() + more_name.len() + delta.arguments.len())?;
+        let (id_part, name_part) = (delta.id.unwrap_or_default(), delta.name.unwrap_or_default());
+        self.count_bytes(id_part.len() + name_part.len() + delta.arguments.len())?;
         if delta.index >= ChatResponse::MAX_TOOL_CALLS {
             let limit = ChatResponse::MAX_TOOL_CALLS;
             return Err(ModelError::TooLarge {
@@ -224,25 +224,25 @@ impl Collector {
                 arguments: String::new(),
             });
         }
-        let place = self.calls.get(delta.index);
-        let place = place.and_then(|place| self.pieces.get_mut(*place));
+        let piece = self.calls.get(delta.index);
+        let piece = piece.and_then(|piece| self.pieces.get_mut(*piece));
         let Some(Piece::Call {
             id,
             name,
             arguments,
-        }) = place
+        }) = piece
         else {
             return Err(ModelError::bad_answer(
                 "a piece of a tool call that has not started",
             ));
         };
-        id.push_str(&more_id);
-        name.push_str(&more_name);
+        id.push_str(&id_part);
+        name.push_str(&name_part);
         arguments.push_str(&delta.arguments);
         Ok(())
     }
 
-    fn grow(&mut self, by: usize) -> Result<(), ModelError> {
+    fn count_bytes(&mut self, by: usize) -> Result<(), ModelError> {
         self.bytes = self.bytes.saturating_add(by);
         if self.bytes > ChatResponse::MAX_BYTES {
             return Err(ModelError::TooLarge {
@@ -292,12 +292,12 @@ impl ChatResponse {
     /// ```
     #[must_use]
     pub fn into_events(self) -> Vec<ChatEvent> {
-        pieces(self)
+        events_of(self)
     }
 }
 
 /// Returns this response as the events of a streamed model answer.
-fn pieces(response: ChatResponse) -> Vec<ChatEvent> {
+fn events_of(response: ChatResponse) -> Vec<ChatEvent> {
     let mut events = Vec::with_capacity(3 + 2 * response.parts.len());
     let mut calls = 0;
     for part in response.parts {

@@ -1,6 +1,6 @@
 //! Loading of images and files from a store, for a model request.
 
-use super::request::Loaded;
+use super::request::LoadedMedia;
 use super::{ChatRequest, Media, Part};
 use crate::agent::ModelError;
 use crate::error::{Retry, excerpt};
@@ -101,10 +101,10 @@ impl ChatRequest {
 
     /// Returns the loaded bytes of an image or a file of a model request in base64.
     pub(in crate::agent) fn bytes_of(&self, media: &Media) -> Result<&Arc<str>, ModelError> {
-        let Loaded(loaded) = &self.loaded;
+        let LoadedMedia(loaded) = &self.loaded;
         let key = (media.breadcrumb, media.path.clone());
         loaded.get(&key).ok_or_else(|| {
-            media.unusable("the content is not loaded; call ChatRequest::load_media")
+            media.media_error("the content is not loaded; call ChatRequest::load_media")
         })
     }
 
@@ -128,22 +128,22 @@ impl ChatRequest {
         for (media, _) in self.media() {
             let key = (media.breadcrumb, media.path.clone());
             let bytes = match loaded.entry(key) {
-                Entry::Occupied(read) => read.into_mut(),
-                Entry::Vacant(unread) => {
-                    let shown = shown(media, store, context).await?;
-                    unread.insert(media.bytes_in(&shown)?)
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let shown = visible_context(media, store, context).await?;
+                    entry.insert(media.bytes_in(&shown)?)
                 }
             };
             // The total counts the sizes in the references, so each reference must state the correct size.
             media.check_size(bytes)?;
         }
-        self.loaded = Loaded(loaded);
+        self.loaded = LoadedMedia(loaded);
         Ok(())
     }
 }
 
 /// Returns the context of the breadcrumb with an image or a file, shaped by the breadcrumb's hints.
-async fn shown(
+async fn visible_context(
     media: &Media,
     store: &dyn BreadcrumbStore,
     context: Option<&ExecutionContext>,
@@ -151,7 +151,7 @@ async fn shown(
     let found = match store.get(media.breadcrumb).await {
         Ok(found) => found,
         Err(StoreError::NotFound { .. }) => {
-            return Err(media.unusable("the breadcrumb does not exist"));
+            return Err(media.media_error("the breadcrumb does not exist"));
         }
         Err(error) => return Err(ModelError::Unavailable(error.into())),
     };
@@ -163,9 +163,9 @@ async fn shown(
         }
     };
     shown.map_err(|error| match error {
-        ContextError::Withheld { .. } => media.unusable("the breadcrumb's hints are invalid"),
+        ContextError::Withheld { .. } => media.media_error("the breadcrumb's hints are invalid"),
         error if error.retry() == Retry::Never => {
-            media.unusable("cannot read the breadcrumb's hints")
+            media.media_error("cannot read the breadcrumb's hints")
         }
         error => ModelError::Unavailable(error.into()),
     })
@@ -190,10 +190,10 @@ impl Media {
         let parts = self.media_type.split_once('/');
         let is_type = parts.is_some_and(|(kind, name)| is_plain(kind) && is_plain(name));
         if !is_type {
-            return Err(self.unusable("the media type is not of the form type/subtype"));
+            return Err(self.media_error("the media type is not of the form type/subtype"));
         }
         if is_image && !self.media_type.starts_with("image/") {
-            return Err(self.unusable("an image must have a media type image/.."));
+            return Err(self.media_error("an image must have a media type image/.."));
         }
         Ok(())
     }
@@ -202,26 +202,26 @@ impl Media {
     fn bytes_in(&self, context: &Json) -> Result<Arc<str>, ModelError> {
         match context.text(&self.path) {
             Some(text) => Ok(text.into()),
-            None => Err(self.unusable("the context shows no string at this path")),
+            None => Err(self.media_error("the context shows no string at this path")),
         }
     }
 
     /// Checks that the content of an image or a file is base64, and that its decoded size equals the size in the reference.
     fn check_size(&self, text: &str) -> Result<(), ModelError> {
         match decoded_size(text) {
-            None => Err(self.unusable("the string is not standard base64 with padding")),
+            None => Err(self.media_error("the string is not standard base64 with padding")),
             Some(size) if size != self.size => {
                 let reason = format!(
                     "the content has {size} bytes, but the reference states {}",
                     self.size
                 );
-                Err(self.unusable(reason))
+                Err(self.media_error(reason))
             }
             Some(_) => Ok(()),
         }
     }
 
-    fn unusable(&self, reason: impl Into<String>) -> ModelError {
+    fn media_error(&self, reason: impl Into<String>) -> ModelError {
         ModelError::Media {
             breadcrumb: self.breadcrumb,
             path: excerpt(&self.path, 200).into_owned(),

@@ -92,7 +92,7 @@ impl ChatMessage {
     /// ```
     #[must_use]
     pub fn system(text: impl Into<String>) -> Self {
-        Self::said(Speaker::System, text)
+        Self::of_text(Speaker::System, text)
     }
 
     /// Creates a chat message with the user's text.
@@ -107,7 +107,7 @@ impl ChatMessage {
     /// ```
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
-        Self::said(Speaker::User, text)
+        Self::of_text(Speaker::User, text)
     }
 
     /// Creates a chat message with data that the user did not write. Models receive the data between marks that separate data from
@@ -136,7 +136,7 @@ impl ChatMessage {
     /// Use it for earlier answers in a request.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
-        Self::said(Speaker::Assistant, text)
+        Self::of_text(Speaker::Assistant, text)
     }
 
     /// Creates a chat message of the model with tool calls. `text` precedes the calls.
@@ -305,7 +305,7 @@ impl ChatMessage {
         let message = Self::new(self.speaker, parts);
         match (message.as_data(), message.parts.len()) {
             (None, 2..) if message.tool_calls().is_empty() && message.call_result().is_none() => {
-                Self::said(message.speaker, lines_of(&message.parts))
+                Self::of_text(message.speaker, lines_of(&message.parts))
             }
             (_, _) => message,
         }
@@ -376,7 +376,7 @@ impl ChatMessage {
         joined
     }
 
-    fn said(speaker: Speaker, text: impl Into<String>) -> Self {
+    fn of_text(speaker: Speaker, text: impl Into<String>) -> Self {
         let text = text.into();
         let text = (!text.is_empty()).then_some(text);
         Self::new(speaker, text.map(Part::Text))

@@ -59,7 +59,7 @@ pub struct ChatRequest {
     pub stop: Vec<String>,
     /// The loaded bytes of the images and files in the messages.
     #[serde(skip)]
-    pub(in crate::agent) loaded: Loaded,
+    pub(in crate::agent) loaded: LoadedMedia,
 }
 
 impl ChatRequest {
@@ -163,9 +163,9 @@ impl ChatRequest {
 
 /// The loaded images and files of a model request in base64, by breadcrumb and path. They are never saved.
 #[derive(Clone, Default, PartialEq)]
-pub(in crate::agent) struct Loaded(pub(super) BTreeMap<(BreadcrumbId, String), Arc<str>>);
+pub(in crate::agent) struct LoadedMedia(pub(super) BTreeMap<(BreadcrumbId, String), Arc<str>>);
 
-impl fmt::Debug for Loaded {
+impl fmt::Debug for LoadedMedia {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(loaded) = self;
         write!(f, "Loaded({})", loaded.len())

@@ -15,7 +15,7 @@ struct SavedMessage {
     #[serde(default)]
     text: String,
     // A field with the value `null` is data, unlike a missing field.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "json_or_null")]
     data: Option<Json>,
     #[serde(default)]
     tool_calls: Vec<ToolCall>,
@@ -42,17 +42,17 @@ struct SavedResponse {
 }
 
 /// The fields of a saved chat message or model response in the form of earlier versions of the crate.
-struct Plain<'p> {
+struct SimpleParts<'p> {
     text: &'p str,
     data: Option<&'p Json>,
     calls: Vec<&'p ToolCall>,
     result: Option<&'p CallResult>,
 }
 
-impl<'p> Plain<'p> {
+impl<'p> SimpleParts<'p> {
     /// Returns the fields of the earlier saved form for these message parts, or `None` if the fields cannot contain all parts.
     fn of(parts: &'p [Part]) -> Option<Self> {
-        let mut plain = Self {
+        let mut simple_parts = Self {
             text: "",
             data: None,
             calls: Vec::new(),
@@ -60,10 +60,12 @@ impl<'p> Plain<'p> {
         };
         for (at, part) in parts.iter().enumerate() {
             match part {
-                Part::Text(text) if at == 0 && !text.is_empty() => plain.text = text,
-                Part::Data(data) if at == 0 => plain.data = Some(data),
-                Part::ToolCall(call) if plain.result.is_none() => plain.calls.push(call),
-                Part::ToolResult(result) if at == 0 => plain.result = Some(result),
+                Part::Text(text) if at == 0 && !text.is_empty() => simple_parts.text = text,
+                Part::Data(data) if at == 0 => simple_parts.data = Some(data),
+                Part::ToolCall(call) if simple_parts.result.is_none() => {
+                    simple_parts.calls.push(call)
+                }
+                Part::ToolResult(result) if at == 0 => simple_parts.result = Some(result),
                 Part::Text(_)
                 | Part::Data(_)
                 | Part::ToolCall(_)
@@ -74,7 +76,7 @@ impl<'p> Plain<'p> {
                 | Part::Opaque(_) => return None,
             }
         }
-        Some(plain)
+        Some(simple_parts)
     }
 }
 
@@ -84,7 +86,7 @@ fn parts_of(text: String, tool_calls: Vec<ToolCall>) -> Vec<Part> {
     text.into_iter().chain(calls).collect()
 }
 
-fn present<'de, D: Deserializer<'de>>(data: D) -> Result<Option<Json>, D::Error> {
+fn json_or_null<'de, D: Deserializer<'de>>(data: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(data).map(Some)
 }
 
@@ -139,19 +141,21 @@ impl Serialize for ChatMessage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_map(None)?;
         fields.serialize_entry("speaker", &self.speaker)?;
-        let Some(plain) = Plain::of(&self.parts) else {
+        let Some(simple_parts) = SimpleParts::of(&self.parts) else {
             fields.serialize_entry("parts", &self.parts)?;
             return fields.end();
         };
-        let text = plain.result.map_or(plain.text, |result| &result.text);
-        match plain.data {
+        let text = simple_parts
+            .result
+            .map_or(simple_parts.text, |result| &result.text);
+        match simple_parts.data {
             Some(data) => fields.serialize_entry("data", data)?,
             None => fields.serialize_entry("text", text)?,
         }
-        if !plain.calls.is_empty() {
-            fields.serialize_entry("tool_calls", &plain.calls)?;
+        if !simple_parts.calls.is_empty() {
+            fields.serialize_entry("tool_calls", &simple_parts.calls)?;
         }
-        if let Some(result) = plain.result {
+        if let Some(result) = simple_parts.result {
             fields.serialize_entry("call_id", &result.call_id)?;
             if result.is_error {
                 fields.serialize_entry("is_error", &true)?;
@@ -164,13 +168,14 @@ impl Serialize for ChatMessage {
 impl Serialize for ChatResponse {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_map(None)?;
-        let plain = Plain::of(&self.parts);
-        let plain = plain.filter(|plain| plain.data.is_none() && plain.result.is_none());
-        match plain {
-            Some(plain) => {
-                fields.serialize_entry("text", plain.text)?;
-                if !plain.calls.is_empty() {
-                    fields.serialize_entry("tool_calls", &plain.calls)?;
+        let simple_parts = SimpleParts::of(&self.parts);
+        let simple_parts = simple_parts
+            .filter(|simple_parts| simple_parts.data.is_none() && simple_parts.result.is_none());
+        match simple_parts {
+            Some(simple_parts) => {
+                fields.serialize_entry("text", simple_parts.text)?;
+                if !simple_parts.calls.is_empty() {
+                    fields.serialize_entry("tool_calls", &simple_parts.calls)?;
                 }
             }
             None => fields.serialize_entry("parts", &self.parts)?,

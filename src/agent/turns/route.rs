@@ -93,8 +93,8 @@ impl<'r> Run<'r> {
         }
         let id = call.id.clone();
         let checked = async move {
-            let passed = guardrails.handed_in(output).await;
-            let output = passed.and_then(|output| match checker.check(&output) {
+            let checked_output = guardrails.submitted_output(output).await;
+            let output = checked_output.and_then(|output| match checker.check(&output) {
                 Ok(()) => Ok(output),
                 Err(problem) => Err(invalid(problem)),
             });

@@ -28,7 +28,7 @@ impl Assembly {
         let answers = [AgentExecutor::RESPONSE.to_owned()];
         let mut agent = Agent::with_provider(name, provider)
             .on(requests)
-            .tools_of(&self.tools, &spec.tools)
+            .with_registered_tools(&self.tools, &spec.tools)
             .responds_with(answers.iter().chain(&spec.permissions.writes))
             .needs_approval(&spec.permissions.approval)
             .wait_seconds(WaitSeconds {
@@ -69,7 +69,7 @@ impl Assembly {
             for name in names {
                 let other = workflow.agents.get(name);
                 let description = other.and_then(|other| other.description.clone());
-                agent = agent.agent_in(list, name.clone(), description);
+                agent = agent.add_agent_ref(list, name.clone(), description);
             }
         }
         agent

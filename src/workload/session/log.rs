@@ -174,11 +174,11 @@ impl LogEntry {
         messages.extend(last);
         for message in &mut messages {
             let mut limit = TEXT_BYTES;
-            message.cut(limit);
+            message.truncate(limit);
             // A text can be six times as long in JSON.
             while limit > 0 && json_bytes(message) > MAX_ENTRY_BYTES / 2 {
                 limit /= 2;
-                message.cut(limit);
+                message.truncate(limit);
             }
         }
         Self::Said { messages }

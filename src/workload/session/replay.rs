@@ -37,7 +37,7 @@ pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
             let id = result.call_id().unwrap_or_default();
             called.iter().any(|called| called == id)
         });
-        if !(message.says_nothing() && message.speaker == Speaker::Assistant) {
+        if !(message.is_without_content() && message.speaker == Speaker::Assistant) {
             valid.push(message);
             valid.append(&mut results);
         }

@@ -73,7 +73,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
     (
         "a number of attempts or delays, without a collection",
         &[
-            "src/agent/breadcrumb_model.rs MOST_FAILURES",
+            "src/agent/breadcrumb_model.rs MAX_FAILURES",
             "src/agent/turns/progress.rs MAX_REPAIRS",
             "src/machine/policy.rs Policy.reminders",
             "src/runtime/quota.rs MOST",

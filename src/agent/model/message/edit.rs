@@ -39,23 +39,23 @@ impl ChatMessage {
     }
 
     /// Returns `true` if the chat message has no content except reasoning and provider state.
-    pub(crate) fn says_nothing(&self) -> bool {
+    pub(crate) fn is_without_content(&self) -> bool {
         let mut parts = self.parts.iter();
         parts.all(|part| part.is_private() || matches!(part, Part::Text(text) if text.is_empty()))
     }
 
-    /// Reduces a chat message to its data, or to its text if the message has no data. The rest is truncated to `most` bytes, and data
+    /// Reduces a chat message to its data, or to its text if the message has no data. The rest is truncated to `max_bytes` bytes, and data
     /// becomes a string.
-    pub(crate) fn cut(&mut self, most: usize) {
+    pub(crate) fn truncate(&mut self, max_bytes: usize) {
         let Some(data) = self.as_data() else {
-            let text = excerpt(&self.text(), most).into_owned();
-            *self = Self::said(self.speaker, text);
+            let text = excerpt(&self.text(), max_bytes).into_owned();
+            *self = Self::of_text(self.speaker, text);
             return;
         };
-        let cut = match &**data {
-            Value::String(text) => excerpt(text, most).into_owned(),
-            other => excerpt(&other.to_string(), most).into_owned(),
+        let truncated = match &**data {
+            Value::String(text) => excerpt(text, max_bytes).into_owned(),
+            other => excerpt(&other.to_string(), max_bytes).into_owned(),
         };
-        *self = Self::data(Value::from(cut));
+        *self = Self::data(Value::from(truncated));
     }
 }

@@ -150,7 +150,7 @@ fn data_that_is_cut_stays_inside_a_fence() {
     for data in [json!("é".repeat(1_000)), json!({"a": "x".repeat(1_000)})] {
         let mut message = ChatMessage::data(data);
 
-        message.cut(100);
+        message.truncate(100);
 
         let text = message.text();
         assert!(text.len() < 600 && text.ends_with("\n```\n"), "{text}");
@@ -163,7 +163,7 @@ fn a_message_that_is_cut_has_its_text_alone() {
     let mut message = ChatMessage::calls("I look.", vec![ToolCall::new("1", "a", json!({}))]);
     message.parts.extend(private());
 
-    message.cut(100);
+    message.truncate(100);
 
     assert_eq!(message, ChatMessage::assistant("I look."));
 }

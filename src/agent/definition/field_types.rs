@@ -57,7 +57,7 @@ impl ToolCalls {
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(from = "NamedAgent")]
+#[serde(from = "AgentRefJson")]
 #[non_exhaustive]
 pub struct AgentRef {
     /// The ID of the other agent.
@@ -73,7 +73,7 @@ pub struct AgentRef {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum NamedAgent {
+enum AgentRefJson {
     Id(String),
     Described {
         agent: String,
@@ -82,11 +82,11 @@ enum NamedAgent {
     },
 }
 
-impl From<NamedAgent> for AgentRef {
-    fn from(named: NamedAgent) -> Self {
-        let (agent, description) = match named {
-            NamedAgent::Id(agent) => (agent, None),
-            NamedAgent::Described { agent, description } => (agent, description),
+impl From<AgentRefJson> for AgentRef {
+    fn from(json: AgentRefJson) -> Self {
+        let (agent, description) = match json {
+            AgentRefJson::Id(agent) => (agent, None),
+            AgentRefJson::Described { agent, description } => (agent, description),
         };
         Self { agent, description }
     }
