@@ -80,25 +80,25 @@ impl AgentCapabilities {
     /// Returns [`AgentError`] for a capability that is not `true` or `false`.
     pub(super) fn read(definition: &Map<String, Value>) -> Result<Self, AgentError> {
         let field = "capabilities";
-        let mut read = Self::default();
-        let given = match definition.get(field) {
-            None | Some(Value::Null) => return Ok(read),
-            Some(Value::Object(given)) => given,
+        let mut capabilities = Self::default();
+        let fields = match definition.get(field) {
+            None | Some(Value::Null) => return Ok(capabilities),
+            Some(Value::Object(fields)) => fields,
             Some(Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
                 let expected = "an object";
                 return Err(AgentError::Field { field, expected });
             }
         };
-        for (name, value) in given {
-            let (field, place) = match &**name {
-                Self::CREATE => (Self::CREATE, &mut read.can_create_breadcrumbs),
-                Self::UPDATE => (Self::UPDATE, &mut read.can_update_own),
-                Self::DELETE => (Self::DELETE, &mut read.can_delete_own),
-                Self::SPAWN => (Self::SPAWN, &mut read.can_spawn_agents),
+        for (name, value) in fields {
+            let (field, capability) = match &**name {
+                Self::CREATE => (Self::CREATE, &mut capabilities.can_create_breadcrumbs),
+                Self::UPDATE => (Self::UPDATE, &mut capabilities.can_update_own),
+                Self::DELETE => (Self::DELETE, &mut capabilities.can_delete_own),
+                Self::SPAWN => (Self::SPAWN, &mut capabilities.can_spawn_agents),
                 _ => continue,
             };
             let expected = "true or false";
-            *place = match value {
+            *capability = match value {
                 Value::Bool(may) => *may,
                 Value::Null => continue,
                 Value::Array(_) | Value::Number(_) | Value::Object(_) | Value::String(_) => {
@@ -106,7 +106,7 @@ impl AgentCapabilities {
                 }
             };
         }
-        Ok(read)
+        Ok(capabilities)
     }
 }
 

@@ -277,7 +277,7 @@ impl ProviderTask {
         }
     }
 
-    /// Returns the model request with the task's messages, followed by `said`, the later messages of the conversation. Input guardrails
+    /// Returns the model request with the task's messages, followed by the later messages of the conversation. Input guardrails
     /// have checked the request and may have changed it.
     ///
     /// Your own provider should create each model request in this way, otherwise the input
@@ -285,8 +285,8 @@ impl ProviderTask {
     ///
     /// # Errors
     /// [`Denied`] if a guardrail denies the request, so the model must not be called.
-    pub async fn request(&self, said: &[ChatMessage]) -> Result<ChatRequest, Denied> {
-        let messages = self.guardrails.input(self.with(said)).await?;
+    pub async fn request(&self, later_messages: &[ChatMessage]) -> Result<ChatRequest, Denied> {
+        let messages = self.guardrails.input(self.with(later_messages)).await?;
         Ok(self.asking(messages))
     }
 
@@ -299,9 +299,13 @@ impl ProviderTask {
         }
     }
 
-    /// Returns all messages of the conversation: the task's messages, followed by `said`, the later messages.
-    pub(super) fn with(&self, said: &[ChatMessage]) -> Vec<ChatMessage> {
-        self.messages.iter().chain(said).cloned().collect()
+    /// Returns all messages of the conversation: the task's messages, followed by the later messages.
+    pub(super) fn with(&self, later_messages: &[ChatMessage]) -> Vec<ChatMessage> {
+        self.messages
+            .iter()
+            .chain(later_messages)
+            .cloned()
+            .collect()
     }
 
     /// Returns a model request with the passed messages and the settings of the task.

@@ -66,7 +66,7 @@ struct Recorded {
 }
 
 #[derive(Deserialize, Serialize)]
-struct RecordedLine<R, A> {
+struct Line<R, A> {
     key: String,
     request: R,
     response: A,
@@ -127,7 +127,7 @@ impl RecordedModel {
         let text = fs::read_to_string(path).map_err(|error| recording_error(path, error))?;
         let mut recorded: HashMap<String, Recorded> = HashMap::new();
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            let line: RecordedLine<ChatRequest, ChatResponse> =
+            let line: Line<ChatRequest, ChatResponse> =
                 parse_as(line.as_bytes()).map_err(|error| recording_error(path, error))?;
             let request = leaves(&line.request).map_err(|error| recording_error(path, error))?;
             // The key in the file is ignored, so that a request can be edited without computing its hash.
@@ -210,7 +210,7 @@ impl Tape {
 
     fn write(&self, request: &ChatRequest, response: &ChatResponse) -> Result<(), BoxError> {
         let key = key(&leaves(request)?);
-        let mut line = serde_json::to_vec(&RecordedLine {
+        let mut line = serde_json::to_vec(&Line {
             key,
             request,
             response,

@@ -71,12 +71,12 @@ impl ScriptedModel {
         // Errors cannot be cloned, so each answer is taken out of the list.
         let answers: Vec<_> = answers
             .into_iter()
-            .map(|one| Mutex::new(Some(one)))
+            .map(|answer| Mutex::new(Some(answer)))
             .collect();
         Self::answering(move |number, _| {
-            let place = answers.get(number - 1);
-            place
-                .and_then(|one| one.lock().unwrap_or_else(PoisonError::into_inner).take())
+            let answer = answers.get(number - 1);
+            answer
+                .and_then(|answer| answer.lock().unwrap_or_else(PoisonError::into_inner).take())
                 .unwrap_or(Err(ModelError::ScriptEnded { number }))
         })
     }

@@ -157,28 +157,28 @@ impl Trust {
     /// Returns [`AgentError`] for a value that is not a list of schemas.
     pub(super) fn read(definition: &Map<String, Value>) -> Result<Self, AgentError> {
         let field = "trust";
-        let mut read = Self::default();
-        let given = match definition.get(field) {
-            None | Some(Value::Null) => return Ok(read),
-            Some(Value::Object(given)) => given,
+        let mut trust = Self::default();
+        let fields = match definition.get(field) {
+            None | Some(Value::Null) => return Ok(trust),
+            Some(Value::Object(fields)) => fields,
             Some(Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
                 let expected = "an object";
                 return Err(AgentError::Field { field, expected });
             }
         };
-        for (name, schemas) in given {
-            let (field, place) = match &**name {
-                "private" => ("trust.private", &mut read.private),
-                "untrusted" => ("trust.untrusted", &mut read.untrusted),
-                "outward" => ("trust.outward", &mut read.outward),
+        for (name, schemas) in fields {
+            let (field, schema_list) = match &**name {
+                "private" => ("trust.private", &mut trust.private),
+                "untrusted" => ("trust.untrusted", &mut trust.untrusted),
+                "outward" => ("trust.outward", &mut trust.outward),
                 // The check of the definition's fields rejects unknown names.
                 _ => continue,
             };
             let expected = "a list of schema names";
-            *place =
+            *schema_list =
                 Vec::deserialize(schemas).map_err(|_| AgentError::Field { field, expected })?;
         }
-        Ok(read)
+        Ok(trust)
     }
 }
 

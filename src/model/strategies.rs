@@ -183,13 +183,12 @@ fn finished(
 fn condition() -> impl Strategy<Value = Value> {
     let compared = (select(&PATHS[..]), select(&OPS[..]), value())
         .prop_map(|(path, op, value)| json!({"path": path, "op": op, "value": value}));
-    let exists =
-        (select(&PATHS[..]), weighted(0.7, any::<bool>())).prop_map(
-            |(path, wanted)| match wanted {
-                Some(wanted) => json!({"path": path, "op": "exists", "value": wanted}),
-                None => json!({"path": path, "op": "exists"}),
-            },
-        );
+    let exists = (select(&PATHS[..]), weighted(0.7, any::<bool>())).prop_map(|(path, expected)| {
+        match expected {
+            Some(expected) => json!({"path": path, "op": "exists", "value": expected}),
+            None => json!({"path": path, "op": "exists"}),
+        }
+    });
     prop_oneof![6 => compared, 1 => exists]
 }
 
@@ -243,8 +242,8 @@ fn tags(least: usize) -> impl Strategy<Value = Vec<String>> {
 
 /// Returns an object of all given fields except fields with the value `null`.
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
-    let given = fields.into_iter().filter(|(_, value)| !value.is_null());
-    given
+    let fields_with_values = fields.into_iter().filter(|(_, value)| !value.is_null());
+    fields_with_values
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
 }

@@ -14,26 +14,26 @@ use std::sync::Arc;
 pub(super) enum Key {
     Absent,
     Fixed(Secret),
-    Asked(Arc<AskForKey>),
+    FromFunction(Arc<KeyFunction>),
 }
 
-type AskForKey = dyn Fn() -> BoxFuture<'static, Result<Secret, BoxError>> + Send + Sync;
+type KeyFunction = dyn Fn() -> BoxFuture<'static, Result<Secret, BoxError>> + Send + Sync;
 
 impl Key {
     /// Creates an API key source that calls a function before each request.
-    pub(super) fn asked<F, T>(ask: F) -> Self
+    pub(super) fn from_function<F, T>(function: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,
         T: Future<Output = Result<Secret, BoxError>> + Send + 'static,
     {
-        Self::Asked(Arc::new(move || ask().boxed()))
+        Self::FromFunction(Arc::new(move || function().boxed()))
     }
 
     /// Logs a warning if requests to this URL would send the API key without encryption.
     pub(super) fn warn_if_exposed(&self, url: &Url) {
         match self {
             Self::Absent => {}
-            Self::Fixed(_) | Self::Asked(_) => http::warn_if_exposed(url),
+            Self::Fixed(_) | Self::FromFunction(_) => http::warn_if_exposed(url),
         }
     }
 
@@ -42,21 +42,23 @@ impl Key {
         match self {
             Self::Absent => Ok(None),
             Self::Fixed(key) => Ok(Some(key.clone())),
-            Self::Asked(ask) => ask().await.map(Some).map_err(ModelError::Unavailable),
+            Self::FromFunction(function) => {
+                function().await.map(Some).map_err(ModelError::Unavailable)
+            }
         }
     }
 }
 
 /// The source of the API key in the builder of a model: a key, or the name of an environment variable.
-pub(super) enum Wanted {
+pub(super) enum KeySource {
     Key(Key),
     Variable(String),
 }
 
-impl Wanted {
+impl KeySource {
     /// Returns the API key, from the environment variable if one is named. Fails if a fixed key, or a key
     /// from the variable, cannot be sent in an HTTP header.
-    pub(super) fn found(self) -> Result<Key, ProviderError> {
+    pub(super) fn resolve(self) -> Result<Key, ProviderError> {
         let key = match self {
             Self::Key(key) => key,
             Self::Variable(name) => {
@@ -69,7 +71,7 @@ impl Wanted {
         };
         match &key {
             Key::Fixed(secret) if !can_be_sent(secret) => Err(ProviderError::BadKey),
-            Key::Fixed(_) | Key::Absent | Key::Asked(_) => Ok(key),
+            Key::Fixed(_) | Key::Absent | Key::FromFunction(_) => Ok(key),
         }
     }
 }

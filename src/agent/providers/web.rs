@@ -1,7 +1,7 @@
 //! Shared parts of model providers over HTTP: the HTTP client, its limits, and the model errors for HTTP statuses and failed connections.
 
 use super::ProviderError;
-use super::completions::failure::Failed;
+use super::completions::failure::ErrorResponse;
 use crate::agent::ModelError;
 use crate::hex::hex;
 use crate::http;
@@ -61,17 +61,21 @@ pub(super) fn endpoint_name(url: &Url) -> String {
 }
 
 /// Reads the body of an error response of a model provider. A body that is not JSON is ignored.
-pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Failed {
+pub(super) fn error_response(
+    status: u16,
+    retry_after: Option<Duration>,
+    body: &[u8],
+) -> ErrorResponse {
     let body: Value = parse_as(body).unwrap_or_default();
-    let mut failed = Failed::of(body.get("error").unwrap_or(&body));
-    failed.status = status;
-    failed.retry_after = retry_after;
-    failed
+    let mut response = ErrorResponse::from_error(body.get("error").unwrap_or(&body));
+    response.status = status;
+    response.retry_after = retry_after;
+    response
 }
 
 /// Returns the model error for a failed or timed out connection to a model provider. The error does not contain the URL. `to` is the
 /// operation for the timeout error.
-pub(super) fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
+pub(super) fn connection_error(error: reqwest::Error, to: &'static str) -> ModelError {
     let origin = error
         .url()
         .map(|url| url.origin().ascii_serialization())

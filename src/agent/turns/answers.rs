@@ -145,19 +145,19 @@ impl Run<'_> {
         &self,
         call: CallId,
         digest: String,
-        asked: Json,
+        requested: Json,
         changed: Option<Json>,
     ) -> Approved {
-        let Some(arguments) = changed.filter(|changed| *changed != asked) else {
+        let Some(arguments) = changed.filter(|changed| *changed != requested) else {
             return Approved {
                 call,
                 digest,
-                arguments: asked,
+                arguments: requested,
                 is_changed: false,
             };
         };
         let tool = self.tool_of(&call);
-        let digest = match self.agent.digest_of(&tool, &asked) == digest {
+        let digest = match self.agent.digest_of(&tool, &requested) == digest {
             true => self.agent.digest_of(&tool, &arguments),
             false => digest,
         };
@@ -314,19 +314,19 @@ fn may_change(
 ) -> bool {
     let Awaited::Approval {
         digest,
-        arguments: asked,
+        arguments: requested,
         ..
     } = &wait.awaited
     else {
         return true;
     };
     // The definitions changed meanwhile: the run asks again, by the current rules.
-    if agent.digest_of(tool, asked) != *digest {
+    if agent.digest_of(tool, requested) != *digest {
         return true;
     }
     let change = human::Change {
         arguments,
-        is_same: arguments == asked,
+        is_same: arguments == requested,
         rules: &agent.definition.approval.for_changes(tool),
         asked_at: wait.asked_at,
     };

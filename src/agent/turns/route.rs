@@ -222,8 +222,8 @@ impl<'r> Run<'r> {
         let registered = agent.tools.registered(&call.tool);
         let NeededApproval { people, expires_in } = needed;
         let changes = agent.definition.approval.for_changes(&call.tool);
-        let asked = human::approval(call, registered, arguments, &digest, &people, &changes);
-        let id = self.approval_id(&call.id, &asked);
+        let question = human::approval(call, registered, arguments, &digest, &people, &changes);
+        let id = self.approval_id(&call.id, &question);
         if let Some(earlier) = self.approved(&call.id) {
             let reason = match earlier.arguments == *arguments {
                 true => "the tool, its rules or the agent definition changed since the question",
@@ -246,18 +246,18 @@ impl<'r> Run<'r> {
             by: people,
             arguments: arguments.clone(),
         };
-        self.question(id, awaited, asked, expires_in);
+        self.ask_people(id, awaited, question, expires_in);
     }
 
     /// Returns the request ID of a question to people about a tool call. A repeated question has a new ID, so that an answer to the earlier
     /// question does not count for it.
-    fn approval_id(&self, call: &CallId, asked: &Value) -> String {
+    fn approval_id(&self, call: &CallId, question: &Value) -> String {
         let approved = self.progress.approved.iter();
         let earlier = approved.filter(|approved| approved.call == *call).count();
-        let asked = human::fingerprint_of_question(asked);
+        let question = human::fingerprint_of_question(question);
         match earlier {
-            0 => self.request_id(&["approval", call.as_str(), &asked]),
-            _ => self.request_id(&["approval", call.as_str(), &asked, &earlier.to_string()]),
+            0 => self.request_id(&["approval", call.as_str(), &question]),
+            _ => self.request_id(&["approval", call.as_str(), &question, &earlier.to_string()]),
         }
     }
 
@@ -304,18 +304,18 @@ impl<'r> Run<'r> {
 
     /// Adds a request to people: the approval of a tool call, or the question of a tool. Without `expires_in`, the request expires after
     /// `wait_seconds.people` of the agent definition.
-    fn question(
+    fn ask_people(
         &mut self,
         id: String,
         awaited: Awaited,
-        asked: Value,
+        question: Value,
         expires_in: Option<Duration>,
     ) {
         let definition = &self.agent.definition;
         let lasts = expires_in.unwrap_or_else(|| seconds(definition.wait_seconds.people));
         let (request_id, by) = (id.clone(), definition.agent_id.clone());
         self.wait(id, lasts, awaited, move |until| {
-            human::request(asked, &request_id, &by, until)
+            human::request(question, &request_id, &by, until)
         });
     }
 
@@ -330,11 +330,11 @@ impl<'r> Run<'r> {
             }
             Deferral::Handoff { agent, prompt } => self.hand_over(call, &agent, &prompt),
             Deferral::Other { kind, payload } if kind == "question" => {
-                let asked = human::question_of_tool(&payload);
-                let of_fields = human::fingerprint_of_question(&asked);
-                let id = self.request_id(&["question", call.as_str(), &of_fields]);
-                let schema = human::QuestionSchema::of(&asked, "schema");
-                self.question(id, Awaited::Question { call, schema }, asked, None);
+                let question = human::question_of_tool(&payload);
+                let fingerprint = human::fingerprint_of_question(&question);
+                let id = self.request_id(&["question", call.as_str(), &fingerprint]);
+                let schema = human::QuestionSchema::of(&question, "schema");
+                self.ask_people(id, Awaited::Question { call, schema }, question, None);
                 Vec::new()
             }
             Deferral::PlannerOutput(_) | Deferral::Other { .. } => {
@@ -354,9 +354,9 @@ impl<'r> Run<'r> {
             agents.iter().any(|colleague| colleague.agent == agent)
         };
         let delegates = format!("delegate-to-{agent}");
-        let mut asked = self.progress.machine.pending();
-        let is_last = asked.any(|asked| asked.id == call && asked.tool == delegates);
-        drop(asked);
+        let mut pending_calls = self.progress.machine.pending();
+        let is_last = pending_calls.any(|pending| pending.id == call && pending.tool == delegates);
+        drop(pending_calls);
         let is_last = is_last && named(&definition.delegate);
         if !is_last && !named(&definition.handoff) {
             let message = format!("agent {agent:?} is not listed in \"handoff\" or \"delegate\"");

@@ -51,7 +51,7 @@ impl<'v> TemplateValue<'v> {
             (Self::Name(name), _) => self.member(name, budget),
             (Self::Value(Value::String(name)), _) => self.member(name, budget),
             (key, Self::Value(Value::Array(items))) => {
-                let item = key.as_index().and_then(|index| items.get(index));
+                let item = key.index_value().and_then(|index| items.get(index));
                 Ok(item.map_or(Self::Missing, Self::Value))
             }
             (_, _) => Ok(Self::Missing),
@@ -133,7 +133,7 @@ impl<'v> TemplateValue<'v> {
         }
     }
 
-    fn as_index(self) -> Option<usize> {
+    fn index_value(self) -> Option<usize> {
         match self {
             Self::Count(count) => Some(count),
             Self::Value(Value::Number(number)) => usize::try_from(number.as_u64()?).ok(),

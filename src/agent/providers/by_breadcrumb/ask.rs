@@ -2,7 +2,7 @@
 //! which serves the model as this tool.
 
 use crate::agent::model::Collector;
-use crate::agent::providers::completions::thoughts::PARTS;
+use crate::agent::providers::completions::provider_state::PARTS;
 use crate::agent::providers::completions::{AnswerReader, Form, Names};
 use crate::agent::{ChatRequest, ChatResponse, ModelError, PartOrigin};
 use crate::model::Json;
@@ -62,41 +62,44 @@ fn origin(tool: &str, request: &ChatRequest) -> PartOrigin {
 
 /// Converts the output of a tool that serves a model to the JSON of a chat completion.
 fn completion(output: &Value) -> Result<Value, ModelError> {
-    let nothing = || ModelError::bad_answer("the tool output contains no answer");
+    let no_answer = || ModelError::bad_answer("the tool output contains no answer");
     let fields = match output {
-        Value::Null => return Err(nothing()),
+        Value::Null => return Err(no_answer()),
         Value::Object(fields) => fields,
         Value::String(_) | Value::Array(_) | Value::Bool(_) | Value::Number(_) => {
-            return Ok(said(output));
+            return Ok(completion_of(output));
         }
     };
-    let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
-    if given("content").is_none() && given("choices").is_none() && given("tool_calls").is_none() {
+    let non_null = |name: &str| fields.get(name).filter(|value| !value.is_null());
+    if non_null("content").is_none()
+        && non_null("choices").is_none()
+        && non_null("tool_calls").is_none()
+    {
         // Only an error object of the chat completion protocol counts as an error. Any other output is the answer.
-        return match given("error").is_some_and(Value::is_object) {
+        return match non_null("error").is_some_and(Value::is_object) {
             true => Ok(output.clone()),
-            false => Ok(said(output)),
+            false => Ok(completion_of(output)),
         };
     }
-    let first = given("choices").and_then(|choices| choices.get(0));
+    let first = non_null("choices").and_then(|choices| choices.get(0));
     let mut choice = match first.and_then(Value::as_object) {
         Some(choice) => choice.clone(),
         // The output has the fields of a choice itself.
-        None => bare_choice(fields),
+        None => choice_from_fields(fields),
     };
-    if let Some(content) = given("content") {
+    if let Some(content) = non_null("content") {
         let message = choice.entry("message").or_insert_with(|| json!({}));
         if let Value::Object(message) = message {
             message.insert("content".to_owned(), content.clone());
         }
     }
     if !choice.get("message").is_some_and(Value::is_object) && !choice.contains_key("error") {
-        return Err(nothing());
+        return Err(no_answer());
     }
-    Ok(json!({"choices": [choice], "usage": given("usage"), "error": given("error")}))
+    Ok(json!({"choices": [choice], "usage": non_null("usage"), "error": non_null("error")}))
 }
 
-fn bare_choice(fields: &Map<String, Value>) -> Map<String, Value> {
+fn choice_from_fields(fields: &Map<String, Value>) -> Map<String, Value> {
     let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
     let reason = match field("finish_reason") {
         Value::String(reason) => reason,
@@ -127,7 +130,7 @@ fn bare_choice(fields: &Map<String, Value>) -> Map<String, Value> {
 }
 
 /// Returns a chat completion in which the whole tool output is the text of the model's answer.
-fn said(output: &Value) -> Value {
+fn completion_of(output: &Value) -> Value {
     let text = match output {
         Value::String(text) => text.clone(),
         Value::Null | Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {

@@ -135,8 +135,8 @@ pub(super) fn request_of(input: &Json) -> Result<ChatRequest, BadRequest> {
     let body: Body = input.parse().map_err(|error| BadRequest::Shape {
         problem: excerpt(&error.to_string(), 200).into_owned(),
     })?;
-    let said = body.messages.into_iter().enumerate();
-    let messages = said.map(|(at, said)| message(at + 1, said));
+    let json = body.messages.into_iter().enumerate();
+    let messages = json.map(|(at, json)| message(at + 1, json));
     let mut request = ChatRequest::new(messages.collect::<Result<_, _>>()?);
     request.model = body.model;
     request.temperature = body.temperature;
@@ -156,26 +156,26 @@ pub(super) fn request_of(input: &Json) -> Result<ChatRequest, BadRequest> {
     Ok(request)
 }
 
-fn message(number: usize, said: Said) -> Result<ChatMessage, BadRequest> {
-    let text = match said.content {
+fn message(number: usize, json: Said) -> Result<ChatMessage, BadRequest> {
+    let text = match json.content {
         None => String::new(),
         Some(Content::Text(text)) => text,
         Some(Content::Parts(parts)) => parts.into_iter().map(|part| part.text).collect(),
     };
-    let calls = said.tool_calls.unwrap_or_default().into_iter();
+    let calls = json.tool_calls.unwrap_or_default().into_iter();
     let calls =
         calls.map(|call| ToolCall::new(call.id, call.function.name, call.function.arguments));
-    match &*said.role {
+    match &*json.role {
         "system" | "developer" => Ok(ChatMessage::system(text)),
         "user" => Ok(ChatMessage::user(text)),
         "assistant" => {
             let mut message = ChatMessage::calls(text, calls.collect());
-            let private = said.opaque_parts.unwrap_or_default().into_iter();
+            let private = json.opaque_parts.unwrap_or_default().into_iter();
             message.parts.extend(private.filter(Part::is_private));
             Ok(message)
         }
         "tool" => Ok(ChatMessage::tool_result(
-            said.tool_call_id.unwrap_or_default(),
+            json.tool_call_id.unwrap_or_default(),
             text,
         )),
         other => Err(BadRequest::Role {
@@ -219,9 +219,9 @@ fn response_schema(format: ResponseFormat) -> Result<Option<ResponseSchema>, Bad
             let any = json!({"type": "object"});
             Ok(Some(ResponseSchema::new("answer", any).lenient()))
         }
-        ("json_schema", Some(wanted)) => {
-            let schema = ResponseSchema::new(wanted.name, wanted.schema);
-            Ok(Some(match wanted.strict {
+        ("json_schema", Some(json_schema)) => {
+            let schema = ResponseSchema::new(json_schema.name, json_schema.schema);
+            Ok(Some(match json_schema.strict {
                 true => schema,
                 false => schema.lenient(),
             }))

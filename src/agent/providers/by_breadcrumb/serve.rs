@@ -1,7 +1,7 @@
 //! The serving side of models as tools: a tool that passes its input to a model.
 
 use super::read::request_of;
-use crate::agent::providers::completions::thoughts::PARTS;
+use crate::agent::providers::completions::provider_state::PARTS;
 use crate::agent::{ChatModel, ChatResponse, Part, StopReason, ToolCall, Usage};
 use crate::error::permanent;
 use crate::model::Json;

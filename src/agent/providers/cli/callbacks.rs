@@ -3,7 +3,7 @@
 
 use super::refusal::MAX_CALLS;
 use super::secrets::Token;
-use super::service::{Received, Service};
+use super::service::{ReceivedCall, Service};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -24,7 +24,7 @@ pub(super) struct Callbacks {
     listener: TcpListener,
     connections: FuturesUnordered<BoxFuture<'static, ()>>,
     service: Arc<Service>,
-    calls: mpsc::Receiver<Received>,
+    calls: mpsc::Receiver<ReceivedCall>,
 }
 
 impl Callbacks {
@@ -50,7 +50,7 @@ impl Callbacks {
     }
 
     /// Returns the next tool call of the agent's program. Cancel safe.
-    pub(super) async fn next(&mut self) -> io::Result<Received> {
+    pub(super) async fn next(&mut self) -> io::Result<ReceivedCall> {
         loop {
             select! {
                 Some(received) = self.calls.recv() => return Ok(received),
@@ -61,7 +61,7 @@ impl Callbacks {
     }
 
     /// Answers all received and future tool calls of the agent's program as cancelled. Returns only if the port fails.
-    pub(super) async fn refuse(&mut self) {
+    pub(super) async fn cancel_calls(&mut self) {
         self.calls.close();
         while self.calls.try_recv().is_ok() {}
         loop {

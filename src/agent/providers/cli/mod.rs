@@ -1,8 +1,8 @@
 mod callbacks;
 mod error;
 mod program;
+mod program_run;
 mod refusal;
-mod round;
 mod secrets;
 mod service;
 mod session;

@@ -15,7 +15,7 @@ use tokio::{select, time};
 
 /// Maximum time to read the output of an agent's program after the end of the program. Child processes of the program can keep the pipes
 /// open.
-const LINGER: Duration = Duration::from_secs(1);
+const PIPE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The environment variables that an agent's program inherits from this process.
 const INHERITED: [&str; 3] = ["PATH", "HOME", "LANG"];
@@ -54,7 +54,7 @@ impl Program {
                 problem: "the program has no pipes for its input and output",
             });
         };
-        let given = settings
+        let env_values = settings
             .env
             .iter()
             .map(|(_, value)| value.to_string_lossy());
@@ -66,7 +66,7 @@ impl Program {
                 stderr,
             },
             max_output_bytes: settings.max_output_bytes,
-            secrets: Arc::new(Secrets::new(given.chain([token.reveal().into()]))),
+            secrets: Arc::new(Secrets::new(env_values.chain([token.reveal().into()]))),
         })
     }
 
@@ -78,7 +78,7 @@ impl Program {
         stop: oneshot::Receiver<()>,
     ) -> Result<String, CliError> {
         let mut stderr = Stderr::new(self.secrets);
-        let talk = talk(
+        let talk = exchange(
             &mut self.child,
             self.pipes,
             &task,
@@ -129,7 +129,7 @@ fn command(settings: &Settings, run: &RunId, url: &str, token: &Token) -> Comman
 }
 
 /// Writes the program's input and reads its output until the program has ended and its pipes are empty.
-async fn talk(
+async fn exchange(
     child: &mut Child,
     pipes: Pipes,
     task: &[u8],
@@ -141,7 +141,7 @@ async fn talk(
         let piped = async {
             let read = read(pipes.stdout, &mut output, max_output_bytes);
             let fed = async {
-                feed(pipes.stdin, task).await;
+                write_task(pipes.stdin, task).await;
                 Ok(())
             };
             let followed = async {
@@ -161,7 +161,7 @@ async fn talk(
                 status = child.wait() => break status,
             }
         };
-        if !pipes_ended && let Ok(ended) = time::timeout(LINGER, &mut piped).await {
+        if !pipes_ended && let Ok(ended) = time::timeout(PIPE_TIMEOUT, &mut piped).await {
             ended?;
         }
         status
@@ -177,7 +177,7 @@ async fn talk(
 
 /// Writes the task to the program's standard input. Errors are ignored, because a program may exit or close its input without reading the
 /// task.
-async fn feed(mut stdin: ChildStdin, task: &[u8]) {
+async fn write_task(mut stdin: ChildStdin, task: &[u8]) {
     if stdin.write_all(task).await.is_ok() {
         stdin.shutdown().await.ok();
     }

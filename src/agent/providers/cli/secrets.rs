@@ -25,11 +25,11 @@ impl Token {
         &self.0
     }
 
-    /// Returns `true` if `given` is the token of the agent's program. The comparison takes constant time.
-    pub(super) fn is(&self, given: &[u8]) -> bool {
+    /// Returns `true` if `bytes` is the token of the agent's program. The comparison takes constant time.
+    pub(super) fn matches(&self, bytes: &[u8]) -> bool {
         let own = self.0.as_bytes();
-        let differences = own.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
-        own.len() == given.len() && std::hint::black_box(differences) == 0
+        let differences = own.iter().zip(bytes).fold(0, |sum, (a, b)| sum | (a ^ b));
+        own.len() == bytes.len() && std::hint::black_box(differences) == 0
     }
 }
 
@@ -55,34 +55,34 @@ impl Secrets {
 
     /// Returns the text with each secret replaced by `[secret]`. All secrets are searched in the original text, because a short secret
     /// could otherwise match in the replacement of another.
-    pub(super) fn hide(&self, text: &str) -> String {
-        let mut covered = self.covered(text);
-        covered.sort_unstable_by_key(|range| range.start);
-        let (mut hidden, mut end) = (String::new(), 0);
-        for range in covered {
-            if range.start > end || hidden.is_empty() {
-                hidden.push_str(text.get(end..range.start).unwrap_or_default());
-                hidden.push_str(REPLACEMENT);
+    pub(super) fn redact(&self, text: &str) -> String {
+        let mut ranges = self.secret_ranges(text);
+        ranges.sort_unstable_by_key(|range| range.start);
+        let (mut redacted, mut end) = (String::new(), 0);
+        for range in ranges {
+            if range.start > end || redacted.is_empty() {
+                redacted.push_str(text.get(end..range.start).unwrap_or_default());
+                redacted.push_str(REPLACEMENT);
             }
             end = end.max(range.end);
         }
-        hidden.push_str(text.get(end..).unwrap_or_default());
-        hidden
+        redacted.push_str(text.get(end..).unwrap_or_default());
+        redacted
     }
 
     /// Returns the ranges of a text that are secrets. The ranges can overlap.
-    fn covered(&self, text: &str) -> Vec<Range<usize>> {
-        let mut covered = Vec::new();
+    fn secret_ranges(&self, text: &str) -> Vec<Range<usize>> {
+        let mut ranges = Vec::new();
         for secret in &self.0 {
             let mut from = 0;
             while let Some(at) = text.get(from..).and_then(|rest| rest.find(&**secret)) {
                 let start = from + at;
-                covered.push(start..start + secret.len());
+                ranges.push(start..start + secret.len());
                 // The next occurrence can overlap this one.
                 from = start + secret.chars().next().map_or(1, char::len_utf8);
             }
         }
-        covered
+        ranges
     }
 
     /// Returns the length of the longest secret in bytes.
@@ -101,11 +101,11 @@ mod tests {
         let text = one.reveal().as_bytes();
 
         assert_eq!(text.len(), 64);
-        assert!(one.is(text));
-        assert!(!one.is(other.reveal().as_bytes()));
-        assert!(!one.is(&text[..63]));
-        assert!(!one.is(&[text, b"0"].concat()));
-        assert!(!one.is(b""));
+        assert!(one.matches(text));
+        assert!(!one.matches(other.reveal().as_bytes()));
+        assert!(!one.matches(&text[..63]));
+        assert!(!one.matches(&[text, b"0"].concat()));
+        assert!(!one.matches(b""));
     }
 
     #[test]
@@ -121,14 +121,14 @@ mod tests {
         ];
         let secrets = Secrets::new(values.map(Cow::from));
 
-        let text = secrets.hide("sk-12345-longer sk-12345 two lines of a key short 7 x");
+        let text = secrets.redact("sk-12345-longer sk-12345 two lines of a key short 7 x");
 
         assert_eq!(
             text,
             "[secret] [secret] [secret] [secret] [secret] [secret] x"
         );
-        assert_eq!(secrets.hide(""), "");
-        assert_eq!(secrets.hide("7"), "[secret]");
+        assert_eq!(secrets.redact(""), "");
+        assert_eq!(secrets.redact("7"), "[secret]");
         assert_eq!(secrets.longest(), "sk-12345-longer".len());
     }
 
@@ -136,7 +136,7 @@ mod tests {
     fn overlapping_secrets_leave_nothing_of_each_other() {
         let secrets = Secrets::new(["abcd", "cdefgh", "ghg"].map(Cow::from));
 
-        let text = secrets.hide("x abcdefgh y ghghg z");
+        let text = secrets.redact("x abcdefgh y ghghg z");
 
         assert_eq!(text, "x [secret] y [secret] z");
     }
@@ -146,7 +146,7 @@ mod tests {
         let letters = "secrt[]".chars().map(|letter| letter.to_string().into());
         let secrets = Secrets::new(letters);
 
-        let text = secrets.hide(&"secret ".repeat(100));
+        let text = secrets.redact(&"secret ".repeat(100));
 
         assert_eq!(text, "[secret] ".repeat(100));
     }

@@ -26,7 +26,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_DRAINED_BYTES: usize = 16 << 20;
 
 /// A tool call that an agent's program sent, and the HTTP client that waits for the result.
-pub(super) struct Received {
+pub(super) struct ReceivedCall {
     pub(super) call: MachineCall,
     pub(super) caller: Caller,
 }
@@ -36,7 +36,7 @@ pub(super) struct Caller {
     reply: oneshot::Sender<Answer>,
     /// The semaphore permit of the tool call. The semaphore has [`MAX_CALLS`] permits. The permit is released with the answer and not when
     /// the client disconnects, so a client that sends the call again counts twice.
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Caller {
@@ -50,8 +50,8 @@ impl Caller {
 pub(super) struct Service {
     token: Token,
     tools: Bytes,
-    calls: mpsc::Sender<Received>,
-    places: Arc<Semaphore>,
+    calls: mpsc::Sender<ReceivedCall>,
+    permits: Arc<Semaphore>,
     max_call_bytes: usize,
 }
 
@@ -59,14 +59,14 @@ impl Service {
     pub(super) fn new(
         token: Token,
         tools: Vec<u8>,
-        calls: mpsc::Sender<Received>,
+        calls: mpsc::Sender<ReceivedCall>,
         max_call_bytes: usize,
     ) -> Self {
         Self {
             token,
             tools: tools.into(),
             calls,
-            places: Arc::new(Semaphore::new(MAX_CALLS)),
+            permits: Arc::new(Semaphore::new(MAX_CALLS)),
             max_call_bytes,
         }
     }
@@ -89,15 +89,15 @@ impl Service {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, mut body) = request.into_parts();
-        let answered = match self.route(&head.method, head.uri.path(), &head.headers) {
+        let result = match self.route(&head.method, head.uri.path(), &head.headers) {
             Ok(Route::Tools) => return response(StatusCode::OK, self.tools.clone()),
             Ok(Route::Call) => self.call(&mut body).await,
             Err(refusal) => Err(refusal),
         };
-        match answered {
+        match result {
             Ok(answer) => response(StatusCode::OK, wire::answer(&answer).to_string()),
             Err(refusal) => {
-                if refusal.leaves_a_body() {
+                if refusal.has_unread_body() {
                     drain(&mut body).await;
                 }
                 refusal.response()
@@ -106,7 +106,7 @@ impl Service {
     }
 
     fn route(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Route, Refusal> {
-        if !bearer(headers).is_some_and(|given| self.token.is(given)) {
+        if !bearer_token(headers).is_some_and(|token| self.token.matches(token)) {
             return Err(Refusal::Unauthorized);
         }
         let (allowed, route) = match path {
@@ -124,18 +124,18 @@ impl Service {
     }
 
     async fn call(&self, body: &mut Incoming) -> Result<Answer, Refusal> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let place = place.map_err(|_| Refusal::TooManyCalls)?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        let permit = permit.map_err(|_| Refusal::TooManyCalls)?;
         let read = time::timeout(READ_TIMEOUT, read(body, self.max_call_bytes)).await;
         let body = read.map_err(|_| Refusal::TooSlow)??;
         let call = wire::read_call(&body).map_err(Refusal::BadCall)?;
         let (reply, answer) = oneshot::channel();
         let caller = Caller {
             reply,
-            _place: place,
+            _permit: permit,
         };
         // Sending fails only if the session has ended. The caller is dropped then, which cancels the answer.
-        self.calls.send(Received { call, caller }).await.ok();
+        self.calls.send(ReceivedCall { call, caller }).await.ok();
         Ok(answer.await.unwrap_or_else(|_| {
             Answer::error(
                 "cancelled",
@@ -150,14 +150,14 @@ enum Route {
     Call,
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
-    let (scheme, given) = value.split_at_checked("Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(given)
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
 async fn read(body: &mut Incoming, limit: usize) -> Result<Vec<u8>, Refusal> {
-    let mut whole = Vec::new();
+    let mut bytes = Vec::new();
     if body.size_hint().lower() > limit as u64 {
         return Err(Refusal::TooLarge(limit));
     }
@@ -165,22 +165,22 @@ async fn read(body: &mut Incoming, limit: usize) -> Result<Vec<u8>, Refusal> {
         let Ok(data) = frame.map_err(|_| Refusal::BrokenBody)?.into_data() else {
             continue;
         };
-        if data.len() > limit - whole.len() {
+        if data.len() > limit - bytes.len() {
             return Err(Refusal::TooLarge(limit));
         }
-        whole.extend_from_slice(&data);
+        bytes.extend_from_slice(&data);
     }
-    Ok(whole)
+    Ok(bytes)
 }
 
 /// Reads and discards the rest of a refused HTTP request, up to [`MAX_DRAINED_BYTES`] and [`READ_TIMEOUT`].
 async fn drain(body: &mut Incoming) {
     let drained = async {
-        let mut left = MAX_DRAINED_BYTES;
+        let mut remaining = MAX_DRAINED_BYTES;
         while let Some(Ok(frame)) = body.frame().await {
             let size = frame.data_ref().map_or(0, Bytes::len);
-            match left.checked_sub(size) {
-                Some(rest) => left = rest,
+            match remaining.checked_sub(size) {
+                Some(rest) => remaining = rest,
                 None => return,
             }
         }

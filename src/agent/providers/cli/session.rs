@@ -1,4 +1,4 @@
-use super::round::{Happened, Round};
+use super::program_run::{ProgramEvent, ProgramRun};
 use super::service::Caller;
 use super::wire::{self, Saved};
 use super::{CliError, Settings};
@@ -17,7 +17,7 @@ pub(super) struct CliSession {
     saved: Saved,
     callers: Callers,
     /// The running program of the agent, or `None` once it has ended.
-    round: Option<Round>,
+    run: Option<ProgramRun>,
 }
 
 impl CliSession {
@@ -31,22 +31,22 @@ impl CliSession {
             task,
             saved,
             callers: Callers::default(),
-            round: None,
+            run: None,
         };
-        session.begin().await?;
+        session.start_program().await?;
         Ok(session)
     }
 
-    async fn begin(&mut self) -> Result<(), BoxError> {
-        let given = given(&self.task, &self.saved).await?;
-        let round = Round::start(&self.settings, &self.task, given).await;
-        self.round = Some(round?);
+    async fn start_program(&mut self) -> Result<(), BoxError> {
+        let input = program_input(&self.task, &self.saved).await?;
+        let run = ProgramRun::start(&self.settings, &self.task, input).await;
+        self.run = Some(run?);
         self.saved.runs += 1;
         Ok(())
     }
 
-    fn end(&mut self) {
-        self.round = None;
+    fn clear(&mut self) {
+        self.run = None;
         self.callers = Callers::default();
     }
 }
@@ -54,11 +54,11 @@ impl CliSession {
 #[async_trait]
 impl ProviderSession for CliSession {
     async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
-        let Some(round) = &mut self.round else {
-            return Err(misused("the program has ended"));
+        let Some(run) = &mut self.run else {
+            return Err(misuse_error("the program has ended"));
         };
-        match round.next().await {
-            Ok(Happened::Called(received)) => {
+        match run.next().await {
+            Ok(ProgramEvent::Called(received)) => {
                 let call = received.call;
                 self.callers.add(call.id.clone(), received.caller);
                 Ok(ProviderEvent::Calls {
@@ -67,8 +67,8 @@ impl ProviderSession for CliSession {
                     usage: Usage::default(),
                 })
             }
-            Ok(Happened::Answered(text)) => {
-                self.end();
+            Ok(ProgramEvent::Answered(text)) => {
+                self.clear();
                 self.saved.last = Some(text.clone());
                 self.saved.message = None;
                 Ok(ProviderEvent::Finished {
@@ -78,7 +78,7 @@ impl ProviderSession for CliSession {
                 })
             }
             Err(error) => {
-                self.end();
+                self.clear();
                 Err(error.into())
             }
         }
@@ -92,21 +92,25 @@ impl ProviderSession for CliSession {
     }
 
     async fn tell(&mut self, message: String) -> Result<(), BoxError> {
-        if self.round.is_some() {
-            return Err(misused("no message can be sent while the program runs"));
+        if self.run.is_some() {
+            return Err(misuse_error(
+                "no message can be sent while the program runs",
+            ));
         }
         self.saved.message = Some(message);
-        self.begin().await
+        self.start_program().await
     }
 
     async fn answer(&mut self, _answer: Answer) -> Result<(), BoxError> {
-        Err(misused("a program sends no model requests by breadcrumb"))
+        Err(misuse_error(
+            "a program sends no model requests by breadcrumb",
+        ))
     }
 
     async fn cancel(&mut self) {
         self.callers = Callers::default();
-        if let Some(round) = self.round.take() {
-            round.end(self.settings.grace).await;
+        if let Some(run) = self.run.take() {
+            run.stop_within(self.settings.grace).await;
         }
     }
 
@@ -116,28 +120,28 @@ impl ProviderSession for CliSession {
 }
 
 /// Returns the input of the agent's program, checked by the input guardrails.
-async fn given(task: &ProviderTask, saved: &Saved) -> Result<Vec<u8>, BoxError> {
+async fn program_input(task: &ProviderTask, saved: &Saved) -> Result<Vec<u8>, BoxError> {
     let messages = task.guardrails.input(task.messages.clone()).await;
     let messages = messages?.into_iter();
     let messages: Vec<_> = messages.map(ChatMessage::for_program).collect();
     let message = match &saved.message {
         Some(message) => {
-            let told = task
+            let texts = task
                 .guardrails
                 .input(vec![ChatMessage::user(message)])
                 .await;
-            let told: Vec<_> = told?
+            let texts: Vec<_> = texts?
                 .into_iter()
                 .map(|message| message.text().into_owned())
                 .collect();
-            Some(told.join("\n\n"))
+            Some(texts.join("\n\n"))
         }
         None => None,
     };
     wire::document(task, saved, &messages, message.as_deref()).map_err(permanent)
 }
 
-fn misused(problem: &'static str) -> BoxError {
+fn misuse_error(problem: &'static str) -> BoxError {
     CliError::Misused { problem }.into()
 }
 

@@ -14,7 +14,7 @@ const LINE_BYTES: usize = 1 << 10;
 const LOGGED_BYTES: usize = 64 << 10;
 
 /// Maximum size in bytes of the standard error line that the error of a failed program quotes. It is the last line.
-const LAST_WORDS_BYTES: usize = 256;
+const LAST_LINE_BYTES: usize = 256;
 
 pub(super) struct Stderr {
     secrets: Arc<Secrets>,
@@ -50,10 +50,10 @@ impl Stderr {
 
     fn read(&mut self, chunk: &[u8]) {
         // A secret can start within the logged part of a line, so the buffer also has space for the longest secret.
-        let most = LINE_BYTES + self.secrets.longest();
+        let limit = LINE_BYTES + self.secrets.longest();
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
-            let room = most.saturating_sub(self.line.len());
-            self.line.extend(piece.iter().take(room));
+            let remaining = limit.saturating_sub(self.line.len());
+            self.line.extend(piece.iter().take(remaining));
             if piece.ends_with(b"\n") {
                 self.end_line();
             }
@@ -62,7 +62,7 @@ impl Stderr {
 
     fn end_line(&mut self) {
         let line = mem::take(&mut self.line);
-        let text = self.secrets.hide(String::from_utf8_lossy(&line).trim());
+        let text = self.secrets.redact(String::from_utf8_lossy(&line).trim());
         let text = excerpt(&text, LINE_BYTES);
         if text.is_empty() {
             return;
@@ -71,7 +71,7 @@ impl Stderr {
             self.logged += text.len();
             debug!(line = &*text, "an agent's program wrote to standard error");
         }
-        self.last_words = excerpt(&text, LAST_WORDS_BYTES).into_owned();
+        self.last_words = excerpt(&text, LAST_LINE_BYTES).into_owned();
     }
 }
 
@@ -103,10 +103,10 @@ mod tests {
             let mut stderr = stderr();
             stderr.read(line.as_bytes());
 
-            let kept = stderr.line.len();
+            let length = stderr.line.len();
             stderr.end_line();
 
-            assert!(kept <= LINE_BYTES + SECRET.len());
+            assert!(length <= LINE_BYTES + SECRET.len());
             let words = stderr.last_words();
             assert!(!words.contains("0123"), "{before}: {words}");
         }
@@ -121,6 +121,6 @@ mod tests {
         }
 
         assert_eq!(stderr.line.len(), LINE_BYTES + SECRET.len());
-        assert_eq!(stderr.last_words().len(), LAST_WORDS_BYTES + "..".len());
+        assert_eq!(stderr.last_words().len(), LAST_LINE_BYTES + "..".len());
     }
 }

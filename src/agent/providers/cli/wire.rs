@@ -58,16 +58,16 @@ struct Resumed<'a> {
 }
 
 /// Returns a finished tool call with its answer as JSON for the program's input.
-fn made((call, answer): &(MachineCall, Answer)) -> Value {
-    let mut told = self::answer(answer);
-    if let Value::Object(fields) = &mut told {
+fn call_json((call, answer): &(MachineCall, Answer)) -> Value {
+    let mut json = self::answer(answer);
+    if let Value::Object(fields) = &mut json {
         fields.insert("id".to_owned(), call.id.as_str().into());
         fields.insert("tool".to_owned(), (&*call.tool).into());
         if let ToolArguments::Json(arguments) = &call.arguments {
             fields.insert("arguments".to_owned(), (**arguments).clone());
         }
     }
-    told
+    json
 }
 
 /// Returns the JSON document for the program's standard input. `messages` and `message` have passed the input guardrails.
@@ -80,7 +80,7 @@ pub(super) fn document(
     let resumed = Resumed {
         runs: saved.runs,
         last: saved.last.as_deref(),
-        calls: task.made.iter().map(made).collect(),
+        calls: task.made.iter().map(call_json).collect(),
     };
     let document = Document {
         run: &task.run,
@@ -245,8 +245,8 @@ mod tests {
         ];
 
         for (sent, problem) in refused {
-            let told = read(&sent).unwrap_err();
-            assert!(told.contains(problem), "{sent} is refused with {told}");
+            let json = read(&sent).unwrap_err();
+            assert!(json.contains(problem), "{sent} is refused with {json}");
         }
     }
 

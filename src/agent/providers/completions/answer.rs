@@ -1,8 +1,8 @@
 //! Reader of model answers in the chat completions protocol, whole or in pieces.
 
-use super::failure::{self, Failed};
+use super::failure::{self, ErrorResponse};
 use super::names::Names;
-use super::thoughts::{Fields, Thoughts, size_of};
+use super::provider_state::{Fields, ProviderState, size_of};
 use crate::agent::providers::Secret;
 use crate::agent::{
     ChatEvent, ChatResponse, ModelError, PartOrigin, StopReason, ToolCallDelta, Usage,
@@ -29,9 +29,9 @@ struct Choice {
     #[serde(default)]
     index: u32,
     #[serde(default)]
-    message: Option<Said>,
+    message: Option<MessageFields>,
     #[serde(default)]
-    delta: Option<Said>,
+    delta: Option<MessageFields>,
     #[serde(default)]
     finish_reason: Option<String>,
     /// The error of an interrupted model answer, in the form of OpenRouter.
@@ -40,7 +40,7 @@ struct Choice {
 }
 
 #[derive(Default, Deserialize)]
-struct Said {
+struct MessageFields {
     #[serde(default)]
     content: Option<Value>,
     #[serde(default)]
@@ -92,8 +92,8 @@ pub(in crate::agent) struct AnswerReader {
     names: Names,
     /// The API key of the model request. It is removed from provider errors that repeat it.
     secret: Option<Secret>,
-    calls: Vec<Slot>,
-    thoughts: Thoughts,
+    calls: Vec<CollectedCall>,
+    provider_state: ProviderState,
     refusal: String,
     stop: Option<StopReason>,
     /// The number of received bytes of the model answer.
@@ -102,7 +102,7 @@ pub(in crate::agent) struct AnswerReader {
 
 /// A collected tool call of a model answer: at least the first piece of the call was received.
 #[derive(Debug)]
-struct Slot {
+struct CollectedCall {
     /// The provider's index of the tool call.
     index: Option<u64>,
     /// The provider's ID of the tool call.
@@ -120,7 +120,7 @@ impl AnswerReader {
             names,
             secret,
             calls: Vec::new(),
-            thoughts: Thoughts::new(origin),
+            provider_state: ProviderState::new(origin),
             refusal: String::new(),
             stop: None,
             bytes: 0,
@@ -134,7 +134,7 @@ impl AnswerReader {
         events: &mut impl Extend<ChatEvent>,
     ) -> Result<(), ModelError> {
         let completion: Completion = parse_as(text).map_err(|error| unreadable(&error))?;
-        self.must_be_whole(completion.error)?;
+        self.check_error(completion.error)?;
         let no_choices = completion.choices.is_none();
         let choices = completion.choices.unwrap_or_default();
         if no_choices && completion.usage.is_none() {
@@ -156,30 +156,33 @@ impl AnswerReader {
     /// Returns the last events of a model answer, at the end of the body: the provider state, then [`ChatEvent::End`].
     ///
     /// # Errors
-    /// [`ModelError::Unavailable`] if the answer has no finish reason, unless `marked`: the stream ended with `[DONE]`.
-    pub(in crate::agent) fn finish(self, marked: bool) -> Result<Vec<ChatEvent>, ModelError> {
+    /// [`ModelError::Unavailable`] if the answer has no finish reason, unless `has_done_marker`: the stream ended with `[DONE]`.
+    pub(in crate::agent) fn finish(
+        self,
+        has_done_marker: bool,
+    ) -> Result<Vec<ChatEvent>, ModelError> {
         if !self.refusal.is_empty() {
-            let said = failure::scrubbed(&self.refusal, self.secret.as_ref());
-            let reason = failure::safe_excerpt(&said);
+            let message = failure::without_key(&self.refusal, self.secret.as_ref());
+            let reason = failure::safe_excerpt(&message);
             return Err(ModelError::Refused { reason });
         }
         let stop = match self.stop {
             // Some endpoints send the reason "stop" with tool calls.
             Some(StopReason::Finished) if !self.calls.is_empty() => StopReason::ToolCalls,
             Some(stop) => stop,
-            None if marked => StopReason::Other,
+            None if has_done_marker => StopReason::Other,
             None => return Err(ModelError::Unavailable("the answer is incomplete".into())),
         };
-        let mut events = self.thoughts.finish()?;
+        let mut events = self.provider_state.finish()?;
         events.push(ChatEvent::End(stop));
         Ok(events)
     }
 
     /// Returns the [`ModelError`] for an error that a model response contains instead of an answer.
-    fn must_be_whole(&self, error: Option<Value>) -> Result<(), ModelError> {
+    fn check_error(&self, error: Option<Value>) -> Result<(), ModelError> {
         match error.filter(|error| !error.is_null()) {
             Some(error) => {
-                let failed = Failed::in_answer(&error).without(self.secret.as_ref());
+                let failed = ErrorResponse::from_answer(&error).without_key(self.secret.as_ref());
                 Err(failure::classify(&failed))
             }
             None => Ok(()),
@@ -191,38 +194,42 @@ impl AnswerReader {
         choice: Choice,
         events: &mut impl Extend<ChatEvent>,
     ) -> Result<(), ModelError> {
-        self.must_be_whole(choice.error)?;
-        let whole = choice.message.is_some();
-        let said = choice.message.or(choice.delta).unwrap_or_default();
-        if let Some(refusal) = said.refusal {
-            let room = MAX_REFUSAL.saturating_sub(self.refusal.len());
-            self.refusal.extend(refusal.chars().take(room));
+        self.check_error(choice.error)?;
+        let is_complete = choice.message.is_some();
+        let message = choice.message.or(choice.delta).unwrap_or_default();
+        if let Some(refusal) = message.refusal {
+            let max_chars = MAX_REFUSAL.saturating_sub(self.refusal.len());
+            self.refusal.extend(refusal.chars().take(max_chars));
         }
         let fields = Fields {
-            reasoning_content: said.reasoning_content,
-            reasoning: said.reasoning,
-            reasoning_details: said.reasoning_details,
-            opaque_parts: said.opaque_parts,
+            reasoning_content: message.reasoning_content,
+            reasoning: message.reasoning,
+            reasoning_details: message.reasoning_details,
+            opaque_parts: message.opaque_parts,
         };
-        self.grow(fields.size())?;
-        events.extend(self.thoughts.read(fields));
-        let text = said.content.map(text_of).unwrap_or_default();
+        self.count_bytes(fields.size())?;
+        events.extend(self.provider_state.read(fields));
+        let text = message.content.map(text_of).unwrap_or_default();
         if !text.is_empty() {
-            self.grow(text.len())?;
+            self.count_bytes(text.len())?;
             events.extend([ChatEvent::Text(text)]);
         }
-        for call in said.tool_calls.unwrap_or_default() {
-            let begun = if whole { None } else { self.begun(&call) };
-            self.call(begun, call, events)?;
+        for call in message.tool_calls.unwrap_or_default() {
+            let continued_call = if is_complete {
+                None
+            } else {
+                self.continued_call(&call)
+            };
+            self.call(continued_call, call, events)?;
         }
         if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
-            self.stop = Some(stop(&reason)?);
+            self.stop = Some(stop_reason(&reason)?);
         }
         Ok(())
     }
 
     /// Counts the received bytes of a model answer, because a stream could be endless.
-    fn grow(&mut self, by: usize) -> Result<(), ModelError> {
+    fn count_bytes(&mut self, by: usize) -> Result<(), ModelError> {
         self.bytes = self.bytes.saturating_add(by);
         match self.bytes > ChatResponse::MAX_BYTES {
             true => Err(ModelError::TooLarge {
@@ -236,20 +243,22 @@ impl AnswerReader {
     /// Returns the index of the collected tool call that a piece of the answer continues, or `None` if the piece starts a call. A piece
     /// continues the call with the same index, or without an index and name, the last call. A new ID always starts a call, because some
     /// endpoints give all calls the same index.
-    fn begun(&self, piece: &Call) -> Option<usize> {
-        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let has_id = is_given(&piece.id);
-        if piece.index.is_none() && !has_id && is_given(&piece.function.name) {
+    fn continued_call(&self, piece: &Call) -> Option<usize> {
+        let is_nonempty =
+            |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let has_id = is_nonempty(&piece.id);
+        if piece.index.is_none() && !has_id && is_nonempty(&piece.function.name) {
             return None;
         }
-        self.calls.iter().rposition(|slot| {
-            (piece.index.is_none() || slot.index == piece.index) && (!has_id || slot.id == piece.id)
+        self.calls.iter().rposition(|collected| {
+            (piece.index.is_none() || collected.index == piece.index)
+                && (!has_id || collected.id == piece.id)
         })
     }
 
     fn call(
         &mut self,
-        begun: Option<usize>,
+        continued_call: Option<usize>,
         call: Call,
         events: &mut impl Extend<ChatEvent>,
     ) -> Result<(), ModelError> {
@@ -262,8 +271,8 @@ impl AnswerReader {
             }
         };
         let others = Value::Object(call.others);
-        self.grow(arguments.len() + size_of(Some(&others)))?;
-        let delta = match begun {
+        self.count_bytes(arguments.len() + size_of(Some(&others)))?;
+        let delta = match continued_call {
             Some(index) => ToolCallDelta::more(index, arguments),
             None => {
                 if self.calls.len() >= ChatResponse::MAX_TOOL_CALLS {
@@ -272,11 +281,11 @@ impl AnswerReader {
                         limit: ChatResponse::MAX_TOOL_CALLS,
                     });
                 }
-                let name = self.names.back(call.function.name.unwrap_or_default());
+                let name = self.names.tool_name(call.function.name.unwrap_or_default());
                 let index = self.calls.len();
                 let id = call.id.clone().filter(|id| !id.is_empty());
                 let id = id.unwrap_or_else(|| format!("call_{}", Uuid::now_v7().simple()));
-                self.calls.push(Slot {
+                self.calls.push(CollectedCall {
                     index: call.index,
                     id: call.id,
                     own_id: id.clone(),
@@ -287,15 +296,15 @@ impl AnswerReader {
                 }
             }
         };
-        if let (Some(slot), Value::Object(others)) = (self.calls.get(delta.index), others) {
-            self.thoughts.read_call(&slot.own_id, others);
+        if let (Some(collected), Value::Object(others)) = (self.calls.get(delta.index), others) {
+            self.provider_state.read_call(&collected.own_id, others);
         }
         events.extend([ChatEvent::ToolCall(delta)]);
         Ok(())
     }
 }
 
-fn stop(reason: &str) -> Result<StopReason, ModelError> {
+fn stop_reason(reason: &str) -> Result<StopReason, ModelError> {
     match reason {
         "stop" => Ok(StopReason::Finished),
         "tool_calls" | "function_call" => Ok(StopReason::ToolCalls),

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 /// Minimum delay before a model request is retried after a rate limit. A rate-limited request uses no attempt of a run, so a delay of zero
 /// would repeat it without end.
-const LEAST_RETRY_AFTER: Duration = Duration::from_secs(1);
+const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Default delay before a retry after a rate limit, if the provider states no delay: ten seconds.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// A response of a model provider that is an error.
 #[derive(Debug, Default)]
-pub(in crate::agent) struct Failed {
+pub(in crate::agent) struct ErrorResponse {
     /// The HTTP status of the error response, or the equivalent status of an error in the body.
     pub(in crate::agent) status: u16,
     pub(in crate::agent) retry_after: Option<Duration>,
@@ -29,14 +29,14 @@ pub(in crate::agent) struct Failed {
     moderated: bool,
 }
 
-impl Failed {
+impl ErrorResponse {
     /// Reads an error that a response with the status 200 contains instead of a model answer.
-    pub(in crate::agent) fn in_answer(error: &Value) -> Self {
+    pub(in crate::agent) fn from_answer(error: &Value) -> Self {
         let status = error.get("code").and_then(Value::as_u64);
         let status = status.and_then(|code| u16::try_from(code).ok());
-        let found = Self::of(error);
+        let response = Self::from_error(error);
         Self {
-            status: status.unwrap_or(match &*found.code {
+            status: status.unwrap_or(match &*response.code {
                 "rate_limit_exceeded" | "rate_limit_error" | "insufficient_quota" => 429,
                 "invalid_request_error" | "context_length_exceeded" => 400,
                 "authentication_error" | "permission_error" => 401,
@@ -45,11 +45,11 @@ impl Failed {
                 "overloaded_error" => 529,
                 _ => 500,
             }),
-            ..found
+            ..response
         }
     }
 
-    pub(in crate::agent) fn of(error: &Value) -> Self {
+    pub(in crate::agent) fn from_error(error: &Value) -> Self {
         let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
         let code = match text("code") {
             "" => text("type"),
@@ -70,13 +70,13 @@ impl Failed {
 
     /// Sets the scheme, host and port of the provider that sent the error.
     #[cfg(feature = "openai")]
-    pub(in crate::agent) fn of_server(mut self, server: String) -> Self {
+    pub(in crate::agent) fn with_server(mut self, server: String) -> Self {
         self.server = server;
         self
     }
 
     fn is_too_long(&self) -> bool {
-        let words = [
+        let phrases = [
             "context length",
             "context window",
             "context size",
@@ -85,18 +85,19 @@ impl Failed {
             "prompt is too long",
         ];
         let message = self.message.to_lowercase();
-        self.code.contains("context_length") || words.iter().any(|one| message.contains(one))
+        self.code.contains("context_length")
+            || phrases.iter().any(|phrase| message.contains(phrase))
     }
 
     /// Removes an API key from the provider's error, in case the provider repeats the key.
-    pub(in crate::agent) fn without(mut self, secret: Option<&Secret>) -> Self {
-        self.message = scrubbed(&self.message, secret);
-        self.code = scrubbed(&self.code, secret);
+    pub(in crate::agent) fn without_key(mut self, secret: Option<&Secret>) -> Self {
+        self.message = without_key(&self.message, secret);
+        self.code = without_key(&self.code, secret);
         self
     }
 
     fn source(&self) -> BoxError {
-        let said = match (&*self.code, &*self.message) {
+        let details = match (&*self.code, &*self.message) {
             ("", "") => String::new(),
             ("", text) | (text, "") => format!(": {text}"),
             (code, message) => format!(": {code}: {message}"),
@@ -108,25 +109,27 @@ impl Failed {
         format!(
             "{server} answered with status {}{}",
             self.status,
-            safe_excerpt(&without_credentials(&said))
+            safe_excerpt(&without_credentials(&details))
         )
         .into()
     }
 }
 
 /// Returns the [`ModelError`] for an error response of a model provider.
-pub(in crate::agent) fn classify(failed: &Failed) -> ModelError {
-    let delay = failed.retry_after.map(|delay| delay.min(Retry::MAX_DELAY));
-    let code = &*failed.code;
-    match failed.status {
+pub(in crate::agent) fn classify(response: &ErrorResponse) -> ModelError {
+    let delay = response
+        .retry_after
+        .map(|delay| delay.min(Retry::MAX_DELAY));
+    let code = &*response.code;
+    match response.status {
         // A retry does not help when the credit of the account is used up.
-        429 if code == "insufficient_quota" => rejected(failed),
+        429 if code == "insufficient_quota" => rejected(response),
         429 => ModelError::RateLimited {
-            retry_after: delay.unwrap_or(DEFAULT_RETRY_AFTER).max(LEAST_RETRY_AFTER),
-            source: Some(failed.source()),
+            retry_after: delay.unwrap_or(DEFAULT_RETRY_AFTER).max(MIN_RETRY_AFTER),
+            source: Some(response.source()),
         },
         400 | 403
-            if failed.moderated
+            if response.moderated
                 || matches!(code, "content_filter" | "content_policy_violation") =>
         {
             ModelError::Refused {
@@ -134,28 +137,28 @@ pub(in crate::agent) fn classify(failed: &Failed) -> ModelError {
             }
         }
         401 | 403 => ModelError::Unauthorized {
-            source: Some(failed.source()),
+            source: Some(response.source()),
         },
         413 => ModelError::ContextTooLong,
-        400 | 422 if failed.is_too_long() => ModelError::ContextTooLong,
+        400 | 422 if response.is_too_long() => ModelError::ContextTooLong,
         503 | 529 => ModelError::Overloaded {
             retry_after: delay.unwrap_or_default(),
-            source: Some(failed.source()),
+            source: Some(response.source()),
         },
-        408 | 409 | 425 | 500.. => ModelError::Unavailable(failed.source()),
-        _ => rejected(failed),
+        408 | 409 | 425 | 500.. => ModelError::Unavailable(response.source()),
+        _ => rejected(response),
     }
 }
 
-fn rejected(failed: &Failed) -> ModelError {
+fn rejected(response: &ErrorResponse) -> ModelError {
     ModelError::Rejected {
-        status: failed.status,
-        source: failed.source(),
+        status: response.status,
+        source: response.source(),
     }
 }
 
 /// Returns a provider's text with the API key replaced by `[key]`, in case the provider repeats the key.
-pub(in crate::agent) fn scrubbed(text: &str, secret: Option<&Secret>) -> String {
+pub(in crate::agent) fn without_key(text: &str, secret: Option<&Secret>) -> String {
     match secret.map(Secret::reveal).filter(|key| !key.is_empty()) {
         Some(key) => text.replace(key, "[key]"),
         None => text.to_owned(),
@@ -164,13 +167,13 @@ pub(in crate::agent) fn scrubbed(text: &str, secret: Option<&Secret>) -> String 
 
 /// Returns the first 200 characters of a model provider's text, without control characters.
 pub(in crate::agent) fn safe_excerpt(text: &str) -> String {
-    const SHOWN: usize = 200;
+    const EXCERPT_LENGTH: usize = 200;
     let line: String = text
         .chars()
-        .take(SHOWN + 1)
+        .take(EXCERPT_LENGTH + 1)
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();
-    excerpt(&line, SHOWN).into_owned()
+    excerpt(&line, EXCERPT_LENGTH).into_owned()
 }
 
 #[cfg(test)]
@@ -179,13 +182,13 @@ mod tests {
 
     #[test]
     fn a_provider_may_not_ask_for_more_than_an_hour() {
-        let failed = Failed {
+        let response = ErrorResponse {
             status: 429,
             retry_after: Some(Duration::from_secs(u64::MAX)),
-            ..Failed::default()
+            ..ErrorResponse::default()
         };
 
-        let error = classify(&failed);
+        let error = classify(&response);
 
         assert!(
             matches!(error, ModelError::RateLimited { retry_after, .. } if retry_after == Retry::MAX_DELAY),
@@ -195,11 +198,11 @@ mod tests {
 
     #[test]
     fn a_provider_message_is_truncated_to_a_single_line() {
-        let said = safe_excerpt(&format!("line\nline\u{1b}[31m {}", "ü".repeat(10_000)));
+        let details = safe_excerpt(&format!("line\nline\u{1b}[31m {}", "ü".repeat(10_000)));
 
         assert!(
-            said.len() < 250 && !said.contains(char::is_control),
-            "{said:?}"
+            details.len() < 250 && !details.contains(char::is_control),
+            "{details:?}"
         );
     }
 }

@@ -3,8 +3,8 @@
 mod answer;
 pub(super) mod failure;
 mod names;
+pub(super) mod provider_state;
 mod request;
-pub(super) mod thoughts;
 
 pub(super) use answer::AnswerReader;
 #[cfg(feature = "genai")]

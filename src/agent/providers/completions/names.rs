@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Names {
     /// Map from each invalid tool name to the valid name in requests to the provider.
-    there: BTreeMap<String, String>,
+    provider_names: BTreeMap<String, String>,
     /// Map from each replacement name in requests to the original tool name.
-    back: BTreeMap<String, String>,
+    tool_names: BTreeMap<String, String>,
 }
 
 const MAX_BYTES: usize = 64;
@@ -17,48 +17,52 @@ const MAX_BYTES: usize = 64;
 impl Names {
     pub(in crate::agent) fn new(request: &ChatRequest) -> Self {
         // The conversation can contain calls of tools that the model invented or that were offered before.
-        let said = request.messages.iter();
-        let said = said.flat_map(ChatMessage::tool_calls);
-        let said = said.map(|call| &*call.name);
-        let offered = request.tools.iter().map(|tool| &*tool.name);
-        let all: BTreeSet<&str> = offered.chain(said).collect();
+        let called = request.messages.iter();
+        let called = called.flat_map(ChatMessage::tool_calls);
+        let called = called.map(|call| &*call.name);
+        let defined = request.tools.iter().map(|tool| &*tool.name);
+        let all: BTreeSet<&str> = defined.chain(called).collect();
         let count = all.len();
-        let (plain, other): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| is_plain(name));
-        let plain: BTreeSet<&str> = plain.into_iter().collect();
+        let (valid, invalid): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| is_valid(name));
+        let valid: BTreeSet<&str> = valid.into_iter().collect();
         let mut names = Self::default();
-        for name in other {
+        for name in invalid {
             let base = match name {
                 "" => "_".to_owned(),
-                name => name.chars().map(plain_or_underscore).collect(),
+                name => name.chars().map(valid_or_underscore).collect(),
             };
-            let taken = |new: &String| plain.contains(&**new) || names.back.contains_key(new);
-            let new = (1..=count + 1)
+            let is_used = |replacement: &String| {
+                valid.contains(&**replacement) || names.tool_names.contains_key(replacement)
+            };
+            let replacement = (1..=count + 1)
                 .map(|number| numbered(&base, number))
-                .find(|new| !taken(new));
-            if let Some(new) = new {
-                names.there.insert(name.to_owned(), new.clone());
-                names.back.insert(new, name.to_owned());
+                .find(|replacement| !is_used(replacement));
+            if let Some(replacement) = replacement {
+                names
+                    .provider_names
+                    .insert(name.to_owned(), replacement.clone());
+                names.tool_names.insert(replacement, name.to_owned());
             }
         }
         names
     }
 
     /// Returns the name of a tool in requests to the provider.
-    pub(in crate::agent) fn there<'a>(&'a self, name: &'a str) -> &'a str {
-        self.there.get(name).map_or(name, String::as_str)
+    pub(in crate::agent) fn provider_name<'a>(&'a self, name: &'a str) -> &'a str {
+        self.provider_names.get(name).map_or(name, String::as_str)
     }
 
     /// Returns the original tool name for a tool name in the provider's answer.
-    pub(in crate::agent) fn back(&self, name: String) -> String {
-        self.back.get(&name).cloned().unwrap_or(name)
+    pub(in crate::agent) fn tool_name(&self, name: String) -> String {
+        self.tool_names.get(&name).cloned().unwrap_or(name)
     }
 }
 
-fn is_plain(name: &str) -> bool {
-    !name.is_empty() && name.len() <= MAX_BYTES && name.chars().all(|c| plain_or_underscore(c) == c)
+fn is_valid(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAX_BYTES && name.chars().all(|c| valid_or_underscore(c) == c)
 }
 
-fn plain_or_underscore(c: char) -> char {
+fn valid_or_underscore(c: char) -> char {
     match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' => c,
         _ => '_',
@@ -72,8 +76,8 @@ fn numbered(base: &str, number: usize) -> String {
         1 => String::new(),
         _ => format!("_{number}"),
     };
-    let room = MAX_BYTES.saturating_sub(ending.len());
-    let start: String = base.chars().take(room).collect();
+    let max_start = MAX_BYTES.saturating_sub(ending.len());
+    let start: String = base.chars().take(max_start).collect();
     format!("{start}{ending}")
 }
 
@@ -94,7 +98,11 @@ mod tests {
         let map = Names::new(&request);
 
         for name in made_up {
-            assert!(is_plain(map.there(name)), "{name:?}: {:?}", map.there(name));
+            assert!(
+                is_valid(map.provider_name(name)),
+                "{name:?}: {:?}",
+                map.provider_name(name)
+            );
         }
     }
 
@@ -109,12 +117,12 @@ mod tests {
 
             let map = Names::new(&request);
 
-            let sent: BTreeSet<_> = names.iter().map(|name| map.there(name)).collect();
+            let sent: BTreeSet<_> = names.iter().map(|name| map.provider_name(name)).collect();
             prop_assert_eq!(sent.len(), names.len());
             for name in &names {
-                let there = map.there(name);
-                prop_assert!(is_plain(there), "{}", there);
-                prop_assert_eq!(&map.back(there.to_owned()), name);
+                let provider_name = map.provider_name(name);
+                prop_assert!(is_valid(provider_name), "{}", provider_name);
+                prop_assert_eq!(&map.tool_name(provider_name.to_owned()), name);
             }
         }
     }

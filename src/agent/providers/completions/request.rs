@@ -1,7 +1,7 @@
 //! Conversion of model requests to the chat completions protocol.
 
 use super::names::Names;
-use super::thoughts;
+use super::provider_state;
 use crate::agent::{
     ChatMessage, ChatRequest, Media, ModelError, Part, PartOrigin, Speaker, ToolCall, ToolChoice,
 };
@@ -32,7 +32,9 @@ impl Form<'_> {
             true => Cow::Owned(ChatMessage::joined(&request.messages)),
             false => Cow::Borrowed(&*request.messages),
         };
-        let messages = messages.iter().map(|one| self.message(one, request));
+        let messages = messages
+            .iter()
+            .map(|message| self.message(message, request));
         let messages = messages.collect::<Result<Value, _>>()?;
         let mut body = Map::new();
         let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
@@ -44,9 +46,9 @@ impl Form<'_> {
             set("tools", self.tools(request));
             set("tool_choice", self.choice(&request.tool_choice));
         }
-        if let Some(wanted) = &request.response_schema {
+        if let Some(schema) = &request.response_schema {
             let schema =
-                json!({"name": wanted.name, "schema": wanted.schema, "strict": wanted.strict});
+                json!({"name": schema.name, "schema": schema.schema, "strict": schema.strict});
             set(
                 "response_format",
                 json!({"type": "json_schema", "json_schema": schema}),
@@ -71,7 +73,7 @@ impl Form<'_> {
     fn message(&self, message: &ChatMessage, request: &ChatRequest) -> Result<Value, ModelError> {
         if message.has_media() {
             return match message.speaker {
-                Speaker::User => attached(message, request),
+                Speaker::User => message_with_media(message, request),
                 Speaker::System | Speaker::Assistant | Speaker::Tool => {
                     Err(ModelError::Unsupported {
                         provider: "the chat completions protocol",
@@ -84,7 +86,7 @@ impl Form<'_> {
         Ok(match message.speaker {
             Speaker::System => json!({"role": "system", "content": text}),
             Speaker::User => json!({"role": "user", "content": text}),
-            Speaker::Assistant => self.said(message),
+            Speaker::Assistant => self.assistant_message(message),
             Speaker::Tool => {
                 // The protocol has no field for errors, so the text reports them.
                 let content = match message.is_error() {
@@ -98,7 +100,7 @@ impl Form<'_> {
 
     /// Converts an earlier model answer to a message of the request. The message has the answer's reasoning and provider state only if the
     /// request goes to the same provider and model.
-    fn said(&self, message: &ChatMessage) -> Value {
+    fn assistant_message(&self, message: &ChatMessage) -> Value {
         let text = message.text();
         let calls = message.tool_calls();
         let mut fields = Map::new();
@@ -109,7 +111,7 @@ impl Form<'_> {
             let calls = calls.into_iter().map(|call| self.call(call, message));
             fields.insert("tool_calls".to_owned(), calls.collect());
         }
-        thoughts::restore(message, self.origin, &mut fields);
+        provider_state::restore(message, self.origin, &mut fields);
         Value::Object(fields)
     }
 
@@ -120,9 +122,10 @@ impl Form<'_> {
             Ok(_) => call.arguments.text().to_owned(),
             Err(_) => json!({"unreadable": call.arguments.text()}).to_string(),
         };
-        let function = json!({"name": self.names.there(&call.name), "arguments": arguments});
+        let function =
+            json!({"name": self.names.provider_name(&call.name), "arguments": arguments});
         let mut fields = Map::new();
-        thoughts::restore_call(message, self.origin, &call.id, &mut fields);
+        provider_state::restore_call(message, self.origin, &call.id, &mut fields);
         fields.insert("id".to_owned(), json!(call.id));
         fields.insert("type".to_owned(), "function".into());
         fields.insert("function".to_owned(), function);
@@ -132,7 +135,7 @@ impl Form<'_> {
     fn tools(&self, request: &ChatRequest) -> Value {
         let tools = request.tools.iter().map(|tool| {
             let function = json!({
-                "name": self.names.there(&tool.name),
+                "name": self.names.provider_name(&tool.name),
                 "description": tool.description,
                 "parameters": tool.input_schema,
             });
@@ -147,14 +150,14 @@ impl Form<'_> {
             ToolChoice::None => json!("none"),
             ToolChoice::Required => json!("required"),
             ToolChoice::Named(name) => {
-                json!({"type": "function", "function": {"name": self.names.there(name)}})
+                json!({"type": "function", "function": {"name": self.names.provider_name(name)}})
             }
         }
     }
 }
 
 /// Returns a user message with images or files, as a list of parts.
-fn attached(message: &ChatMessage, request: &ChatRequest) -> Result<Value, ModelError> {
+fn message_with_media(message: &ChatMessage, request: &ChatRequest) -> Result<Value, ModelError> {
     let url = |media: &Media| -> Result<String, ModelError> {
         let bytes = request.bytes_of(media)?;
         Ok(format!("data:{};base64,{bytes}", media.media_type))

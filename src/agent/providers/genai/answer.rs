@@ -8,7 +8,7 @@ use crate::agent::{
     ChatEvent, ChatResponse, ModelError, Opaque, PartOrigin, Reasoning, StopReason, ToolCallDelta,
     Usage,
 };
-use ::genai::chat::{self as there, ChatStream, ChatStreamEvent, ContentPart, StreamEnd};
+use ::genai::chat::{self as genai_chat, ChatStream, ChatStreamEvent, ContentPart, StreamEnd};
 use futures::stream::{self, Stream, StreamExt};
 use serde_json::Value;
 use std::collections::{HashSet, VecDeque};
@@ -33,7 +33,7 @@ pub(super) const SIGNATURES: &str = "thought_signatures";
 pub(super) const CUSTOM: &str = "custom";
 
 /// A model answer that is being received through `genai`. Text becomes events immediately, and tool calls at the end.
-pub(super) struct Answer {
+pub(super) struct AnswerEvents {
     /// The event stream of `genai`, or `None` once the model answer has ended.
     events: Option<ChatStream>,
     meter: Arc<Meter>,
@@ -45,10 +45,10 @@ pub(super) struct Answer {
     bytes: usize,
     /// The next events of the model answer, in the order in which they will be returned. They come from one event of `genai`, so its size
     /// limits them.
-    ready: VecDeque<ChatEvent>,
+    ready_events: VecDeque<ChatEvent>,
 }
 
-impl Answer {
+impl AnswerEvents {
     pub(super) fn new(
         events: ChatStream,
         meter: Arc<Meter>,
@@ -62,7 +62,7 @@ impl Answer {
             origin,
             secret,
             bytes: 0,
-            ready: VecDeque::new(),
+            ready_events: VecDeque::new(),
         }
     }
 
@@ -71,18 +71,18 @@ impl Answer {
     }
 
     async fn next(mut self) -> Option<(Result<ChatEvent, ModelError>, Self)> {
-        while self.ready.is_empty() && self.events.is_some() {
+        while self.ready_events.is_empty() && self.events.is_some() {
             if let Err(error) = self.step().await {
                 self.events = None;
                 return Some((Err(error), self));
             }
         }
-        let event = self.ready.pop_front()?;
+        let event = self.ready_events.pop_front()?;
         Some((Ok(event), self))
     }
 
-    /// Reads the next event of a model answer from `genai`, and adds the events for the caller to `ready`. Some events of `genai` add none,
-    /// because the end event repeats their content.
+    /// Reads the next event of a model answer from `genai`, and adds the events for the caller to `ready_events`. Some events of `genai`
+    /// add none, because the end event repeats their content.
     async fn step(&mut self) -> Result<(), ModelError> {
         let Some(events) = &mut self.events else {
             return Ok(());
@@ -102,8 +102,8 @@ impl Answer {
         meter.warn_if_oversized();
         match event? {
             Some(Ok(ChatStreamEvent::Chunk(chunk))) => {
-                grow(&mut self.bytes, chunk.content.len())?;
-                self.ready.push_back(ChatEvent::Text(chunk.content));
+                count_bytes(&mut self.bytes, chunk.content.len())?;
+                self.ready_events.push_back(ChatEvent::Text(chunk.content));
                 Ok(())
             }
             Some(Ok(ChatStreamEvent::End(end))) => {
@@ -119,7 +119,7 @@ impl Answer {
                 | ChatStreamEvent::Heartbeat,
             )) => Ok(()),
             Some(Err(error)) => Err(failure::of_answer(error, &self.meter, self.secret.as_ref())),
-            None => Err(broke_off()),
+            None => Err(incomplete_answer()),
         }
     }
 
@@ -127,7 +127,10 @@ impl Answer {
     /// reason is incomplete, because some protocols of `genai` also report an end when the connection closes.
     fn end(&mut self, end: StreamEnd) -> Result<(), ModelError> {
         let usage = end.captured_usage.as_ref().map(usage);
-        let stop = end.captured_stop_reason.clone().ok_or_else(broke_off)?;
+        let stop = end
+            .captured_stop_reason
+            .clone()
+            .ok_or_else(incomplete_answer)?;
         let reasoning = end.captured_reasoning_content;
         let content = end.captured_content.unwrap_or_default();
         let mut calls = Vec::new();
@@ -150,17 +153,17 @@ impl Answer {
         if let Some(text) = reasoning.filter(|_| !has_reasoning) {
             self.reasoning(text)?;
         }
-        let stop = stopped(&stop, !calls.is_empty())?;
+        let stop = stop_reason(&stop, !calls.is_empty())?;
         self.calls(calls)?;
-        self.ready.extend(usage.map(ChatEvent::Usage));
-        self.ready.push_back(ChatEvent::End(stop));
+        self.ready_events.extend(usage.map(ChatEvent::Usage));
+        self.ready_events.push_back(ChatEvent::End(stop));
         Ok(())
     }
 
     fn reasoning(&mut self, text: String) -> Result<(), ModelError> {
-        grow(&mut self.bytes, text.len())?;
+        count_bytes(&mut self.bytes, text.len())?;
         let reasoning = Reasoning::new(text, REASONING, self.origin.clone());
-        self.ready.push_back(ChatEvent::Reasoning(reasoning));
+        self.ready_events.push_back(ChatEvent::Reasoning(reasoning));
         Ok(())
     }
 
@@ -174,12 +177,12 @@ impl Answer {
         if let Some(call_id) = call_id {
             opaque = opaque.of_call(call_id);
         }
-        grow(&mut self.bytes, opaque.value.size())?;
-        self.ready.push_back(ChatEvent::Opaque(opaque));
+        count_bytes(&mut self.bytes, opaque.value.size())?;
+        self.ready_events.push_back(ChatEvent::Opaque(opaque));
         Ok(())
     }
 
-    fn calls(&mut self, calls: Vec<there::ToolCall>) -> Result<(), ModelError> {
+    fn calls(&mut self, calls: Vec<genai_chat::ToolCall>) -> Result<(), ModelError> {
         if calls.len() > ChatResponse::MAX_TOOL_CALLS {
             return Err(ModelError::TooLarge {
                 what: "the number of tool calls",
@@ -194,7 +197,7 @@ impl Answer {
                 id = format!("call_{}", Uuid::now_v7().simple());
             }
             ids.insert(id.clone());
-            let name = self.names.back(call.fn_name);
+            let name = self.names.tool_name(call.fn_name);
             let arguments = match call.fn_arguments {
                 // Text that is not JSON, as the model wrote it.
                 Value::String(text) => text,
@@ -203,14 +206,15 @@ impl Answer {
                     json.to_string()
                 }
             };
-            grow(&mut self.bytes, id.len() + name.len() + arguments.len())?;
+            count_bytes(&mut self.bytes, id.len() + name.len() + arguments.len())?;
             let signatures = call
                 .thought_signatures
                 .map(|signatures| (id.clone(), signatures));
-            self.ready.push_back(ChatEvent::ToolCall(ToolCallDelta {
-                arguments,
-                ..ToolCallDelta::first(index, id, name)
-            }));
+            self.ready_events
+                .push_back(ChatEvent::ToolCall(ToolCallDelta {
+                    arguments,
+                    ..ToolCallDelta::first(index, id, name)
+                }));
             if let Some((id, signatures)) = signatures {
                 self.opaque(SIGNATURES, signatures.into(), Some(&id))?;
             }
@@ -219,7 +223,7 @@ impl Answer {
     }
 }
 
-fn grow(bytes: &mut usize, by: usize) -> Result<(), ModelError> {
+fn count_bytes(bytes: &mut usize, by: usize) -> Result<(), ModelError> {
     *bytes = bytes.saturating_add(by);
     match *bytes > ChatResponse::MAX_BYTES {
         true => Err(ModelError::TooLarge {
@@ -230,28 +234,28 @@ fn grow(bytes: &mut usize, by: usize) -> Result<(), ModelError> {
     }
 }
 
-fn broke_off() -> ModelError {
+fn incomplete_answer() -> ModelError {
     ModelError::Unavailable("the answer is incomplete".into())
 }
 
-fn usage(usage: &there::Usage) -> Usage {
+fn usage(usage: &genai_chat::Usage) -> Usage {
     let count = |tokens: Option<i32>| u64::try_from(tokens.unwrap_or_default()).unwrap_or_default();
     Usage::new(count(usage.prompt_tokens), count(usage.completion_tokens))
 }
 
-fn stopped(reason: &there::StopReason, calls: bool) -> Result<StopReason, ModelError> {
-    use there::StopReason as There;
+fn stop_reason(reason: &genai_chat::StopReason, calls: bool) -> Result<StopReason, ModelError> {
+    use genai_chat::StopReason as GenaiStop;
     match reason {
-        There::ContentFilter(_) => Err(ModelError::Refused {
+        GenaiStop::ContentFilter(_) => Err(ModelError::Refused {
             reason: "the provider filtered the answer".to_owned(),
         }),
-        There::MaxTokens(_) => Ok(StopReason::MaxTokens),
+        GenaiStop::MaxTokens(_) => Ok(StopReason::MaxTokens),
         // Some providers report completion with tool calls.
-        There::Completed(_) | There::StopSequence(_) | There::Other(_) if calls => {
+        GenaiStop::Completed(_) | GenaiStop::StopSequence(_) | GenaiStop::Other(_) if calls => {
             Ok(StopReason::ToolCalls)
         }
-        There::Completed(_) | There::StopSequence(_) => Ok(StopReason::Finished),
-        There::ToolCall(_) => Ok(StopReason::ToolCalls),
-        There::Other(_) => Ok(StopReason::Other),
+        GenaiStop::Completed(_) | GenaiStop::StopSequence(_) => Ok(StopReason::Finished),
+        GenaiStop::ToolCall(_) => Ok(StopReason::ToolCalls),
+        GenaiStop::Other(_) => Ok(StopReason::Other),
     }
 }

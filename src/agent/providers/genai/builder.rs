@@ -1,6 +1,6 @@
 use super::GenaiModel;
 use super::reader::Reader;
-use crate::agent::providers::key::{Key, Wanted};
+use crate::agent::providers::key::{Key, KeySource};
 use crate::agent::providers::web::{Timeouts, base_url, endpoint_name};
 use crate::agent::providers::{ProviderError, Secret};
 use crate::error::BoxError;
@@ -28,7 +28,7 @@ pub struct GenaiModelBuilder {
     provider: String,
     model: String,
     base_url: Option<String>,
-    key: Wanted,
+    key: KeySource,
     timeouts: Timeouts,
     max_bytes: usize,
 }
@@ -39,7 +39,7 @@ impl GenaiModelBuilder {
             provider,
             model,
             base_url: None,
-            key: Wanted::Key(Key::Absent),
+            key: KeySource::Key(Key::Absent),
             timeouts: Timeouts::default(),
             max_bytes: 16 << 20,
         }
@@ -70,7 +70,7 @@ impl GenaiModelBuilder {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub fn key(mut self, key: Secret) -> Self {
-        self.key = Wanted::Key(Key::Fixed(key));
+        self.key = KeySource::Key(Key::Fixed(key));
         self
     }
 
@@ -79,7 +79,7 @@ impl GenaiModelBuilder {
     /// A missing or empty variable is [`ProviderError::NoKey`]. A later change of the variable has
     /// no effect.
     pub fn key_from_env(mut self, variable: impl Into<String>) -> Self {
-        self.key = Wanted::Variable(variable.into());
+        self.key = KeySource::Variable(variable.into());
         self
     }
 
@@ -93,7 +93,7 @@ impl GenaiModelBuilder {
         F: Fn() -> T + Send + Sync + 'static,
         T: Future<Output = Result<Secret, BoxError>> + Send + 'static,
     {
-        self.key = Wanted::Key(Key::asked(ask));
+        self.key = KeySource::Key(Key::from_function(ask));
         self
     }
 
@@ -140,7 +140,7 @@ impl GenaiModelBuilder {
     /// operating system refuses the thread.
     pub fn build(self) -> Result<GenaiModel, ProviderError> {
         let provider = provider(self.provider)?;
-        let key = self.key.found()?;
+        let key = self.key.resolve()?;
         let url = self.base_url.as_deref().map(base_url).transpose()?;
         if let Some(url) = &url {
             key.warn_if_exposed(url);

@@ -3,9 +3,9 @@
 use super::meter::Meter;
 use crate::agent::ModelError;
 use crate::agent::providers::Secret;
-use crate::agent::providers::completions::failure::{Failed, classify};
+use crate::agent::providers::completions::failure::{ErrorResponse, classify};
 use crate::agent::providers::completions::unreadable;
-use crate::agent::providers::web::{self, MAX_ERROR_BYTES, broken};
+use crate::agent::providers::web::{self, MAX_ERROR_BYTES, connection_error};
 use crate::clock;
 use crate::error::BoxError;
 use ::genai::Error;
@@ -60,7 +60,7 @@ fn of_connection(error: BoxError, meter: &Meter, secret: Option<&Secret>) -> Mod
         Err(error) => error,
     };
     match error.downcast::<reqwest::Error>() {
-        Ok(error) => broken(*error, meter.awaited()),
+        Ok(error) => connection_error(*error, meter.timeout_phase()),
         Err(_) => ModelError::bad_answer("the response is not valid text"),
     }
 }
@@ -78,13 +78,13 @@ fn of_status(status: u16, headers: &HeaderMap, body: &str, secret: Option<&Secre
         );
     }
     let body = body.get(..MAX_ERROR_BYTES).unwrap_or(body);
-    classify(&web::failed(status, delay, body).without(secret))
+    classify(&web::error_response(status, delay, body).without_key(secret))
 }
 
 /// Converts a provider's error in a stream event to a model error. The stream contains the error instead of an answer.
 fn of_event(body: &Value, meter: &Meter, secret: Option<&Secret>) -> ModelError {
     match body.get("error") {
-        Some(error) => classify(&Failed::in_answer(error).without(secret)),
+        Some(error) => classify(&ErrorResponse::from_answer(error).without_key(secret)),
         // `genai` reports an event without an answer in this form.
         None if body.get("finishReason").is_some() && meter.is_blocked() => ModelError::Refused {
             reason: "the provider filtered the request".to_owned(),
@@ -92,6 +92,6 @@ fn of_event(body: &Value, meter: &Meter, secret: Option<&Secret>) -> ModelError 
         None if body.get("finishReason").is_some() => {
             ModelError::bad_answer("an event contains no answer")
         }
-        None => classify(&Failed::in_answer(body).without(secret)),
+        None => classify(&ErrorResponse::from_answer(body).without_key(secret)),
     }
 }

@@ -28,7 +28,7 @@ impl Meter {
         }
     }
 
-    fn has_begun(&self) -> bool {
+    fn has_received_bytes(&self) -> bool {
         self.read.load(Ordering::Relaxed) > 0
     }
 
@@ -58,8 +58,8 @@ impl Meter {
     }
 
     /// Returns the pending model operation for an error message: `answer` until the model's answer starts, and `continue` after that.
-    pub(super) fn awaited(&self) -> &'static str {
-        match self.has_begun() {
+    pub(super) fn timeout_phase(&self) -> &'static str {
+        match self.has_received_bytes() {
             true => "continue",
             false => "answer",
         }

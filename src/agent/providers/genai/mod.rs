@@ -7,7 +7,7 @@ mod request;
 
 pub use builder::GenaiModelBuilder;
 
-use self::answer::Answer;
+use self::answer::AnswerEvents;
 use self::meter::Meter;
 use self::reader::Reader;
 use super::Secret;
@@ -110,7 +110,7 @@ impl GenaiModel {
             .client
             .resolve_service_target(model)
             .await
-            .map_err(|_| self.cannot("this model"))?;
+            .map_err(|_| self.unsupported("this model"))?;
         // Without a key, `genai` would read one from the environment. An empty key prevents that.
         target.auth = AuthData::from_single(key.map(Secret::reveal).unwrap_or_default());
         if let Some(endpoint) = &self.endpoint {
@@ -125,7 +125,7 @@ impl GenaiModel {
         PartOrigin::new(&*self.name, Some(name))
     }
 
-    fn cannot(&self, what: &'static str) -> ModelError {
+    fn unsupported(&self, what: &'static str) -> ModelError {
         ModelError::Unsupported {
             provider: self.provider.as_lower_str(),
             what,
@@ -143,8 +143,8 @@ impl ChatModel for GenaiModel {
         &self,
         request: &ChatRequest,
     ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
-        if let Some(what) = request::lacking(self.provider, request) {
-            return Err(self.cannot(what));
+        if let Some(what) = request::unsupported_feature(self.provider, request) {
+            return Err(self.unsupported(what));
         }
         let key = self.key.get().await?;
         if key.as_ref().is_some_and(|key| !can_be_sent(key)) {
@@ -153,18 +153,18 @@ impl ChatModel for GenaiModel {
         let names = Names::new(request);
         let meter = Arc::new(Meter::new(self.max_bytes));
         let origin = self.origin(request);
-        let asked = request::messages(self.provider, request, (&names, &origin))?;
+        let chat_request = request::messages(self.provider, request, (&names, &origin))?;
         let options = request::options(self.provider, request, &names)
             .with_raw_frame_sink_arc(Arc::clone(&meter) as _);
         let target = self.target(request, key.as_ref()).await?;
         let answer = self
             .client
-            .exec_chat_stream(target, asked, Some(&options))
+            .exec_chat_stream(target, chat_request, Some(&options))
             .with_subscriber(Dispatch::none())
             .await
             .map_err(|error| failure::of_request(&error, self.provider.as_lower_str()))?;
-        let answer =
-            Answer::new(answer.stream, Arc::clone(&meter), (names, origin), key).into_stream();
+        let answer = AnswerEvents::new(answer.stream, Arc::clone(&meter), (names, origin), key)
+            .into_stream();
         let reader = Arc::clone(&self.reader);
         Ok(reader.read(answer, meter, self.total_timeout).boxed())
     }

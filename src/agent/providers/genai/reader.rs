@@ -53,12 +53,12 @@ impl Reader {
         meter: Arc<Meter>,
         total: Duration,
     ) -> impl Stream<Item = Item> + Send {
-        stream::once(async move { Reading::begin(self, answer, meter, total) }).flatten()
+        stream::once(async move { AnswerStream::spawn(self, answer, meter, total) }).flatten()
     }
 }
 
 /// A model answer that the reader thread reads.
-struct Reading {
+struct AnswerStream {
     events: mpsc::Receiver<Item>,
     /// The deadline for reading the whole model answer, or `None` if the clock cannot represent the deadline.
     deadline: Option<Instant>,
@@ -69,8 +69,8 @@ struct Reading {
     _reader: Arc<Reader>,
 }
 
-impl Reading {
-    fn begin(
+impl AnswerStream {
+    fn spawn(
         reader: Arc<Reader>,
         answer: impl Stream<Item = Item> + Send + 'static,
         meter: Arc<Meter>,
@@ -109,14 +109,14 @@ impl Reading {
             Err(_) => {
                 self.task.abort();
                 self.has_failed = true;
-                let to = self.meter.awaited();
+                let to = self.meter.timeout_phase();
                 Some((Err(ModelError::TimedOut { to }), self))
             }
         }
     }
 }
 
-impl Drop for Reading {
+impl Drop for AnswerStream {
     fn drop(&mut self) {
         self.task.abort();
     }

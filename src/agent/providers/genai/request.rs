@@ -8,7 +8,7 @@ use crate::agent::{
 use ::genai::ModelIden;
 use ::genai::adapter::AdapterKind;
 use ::genai::chat::{
-    self as there, ChatOptions, ContentPart, CustomPart, JsonSpec, MessageContent, Tool,
+    self as genai_chat, ChatOptions, ContentPart, CustomPart, JsonSpec, MessageContent, Tool,
     ToolResponse,
 };
 use serde_json::{Value, json};
@@ -17,12 +17,15 @@ use std::sync::Arc;
 
 /// Returns the first feature of a model request that `genai` does not support for this provider, and would omit without an error. The
 /// result is `None` if all features are supported.
-pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
+pub(super) fn unsupported_feature(
+    provider: AdapterKind,
+    request: &ChatRequest,
+) -> Option<&'static str> {
     let calls = request
         .messages
         .iter()
-        .any(|one| !one.tool_calls().is_empty());
-    let must_choose = matches!(
+        .any(|message| !message.tool_calls().is_empty());
+    let requires_call = matches!(
         request.tool_choice,
         ToolChoice::Required | ToolChoice::Named(_)
     );
@@ -33,13 +36,13 @@ pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'
     if provider == AdapterKind::Cohere && (calls || !request.tools.is_empty()) {
         return Some("tool calls");
     }
-    if let Some(what) = lacking_media(provider, request) {
+    if let Some(what) = unsupported_media(provider, request) {
         return Some(what);
     }
-    if !is_plain(provider) {
+    if !lacks_structured_options(provider) {
         return None;
     }
-    if must_choose && !request.tools.is_empty() {
+    if requires_call && !request.tools.is_empty() {
         return Some("a required tool call");
     }
     is_strict.then_some("a strict response schema")
@@ -47,9 +50,9 @@ pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'
 
 /// Returns a description of images and files that `genai` does not support for this provider, and would omit without an error. The result
 /// is `None` if it supports all of the request's images and files.
-fn lacking_media(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
+fn unsupported_media(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
     let mut messages = request.messages.iter();
-    if messages.any(|one| one.speaker != Speaker::User && one.has_media()) {
+    if messages.any(|message| message.speaker != Speaker::User && message.has_media()) {
         return Some("images and files in a message of another role than user");
     }
     let is_ollama = matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
@@ -63,7 +66,7 @@ fn lacking_media(provider: AdapterKind, request: &ChatRequest) -> Option<&'stati
 }
 
 /// Returns `true` if `genai` omits response schemas and the choice of a tool for this provider, or for some of its models.
-fn is_plain(provider: AdapterKind) -> bool {
+fn lacks_structured_options(provider: AdapterKind) -> bool {
     matches!(
         provider,
         AdapterKind::BedrockApi
@@ -84,19 +87,24 @@ pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Name
         .with_stop_sequences(request.stop.clone());
     options.temperature = request.temperature;
     options.max_tokens = request.max_output_tokens;
-    if is_plain(provider) {
+    if lacks_structured_options(provider) {
         return options;
     }
-    if let Some(wanted) = &request.response_schema {
-        let schema = JsonSpec::new(&*wanted.name, Value::clone(&wanted.schema));
+    if let Some(response_schema) = &request.response_schema {
+        let schema = JsonSpec::new(
+            &*response_schema.name,
+            Value::clone(&response_schema.schema),
+        );
         options = options.with_response_format(schema);
     }
     if !request.tools.is_empty() {
         options.tool_choice = match &request.tool_choice {
             ToolChoice::Auto => None,
-            ToolChoice::None => Some(there::ToolChoice::None),
-            ToolChoice::Required => Some(there::ToolChoice::Required),
-            ToolChoice::Named(name) => Some(there::ToolChoice::tool(names.there(name))),
+            ToolChoice::None => Some(genai_chat::ToolChoice::None),
+            ToolChoice::Required => Some(genai_chat::ToolChoice::Required),
+            ToolChoice::Named(name) => {
+                Some(genai_chat::ToolChoice::tool(names.provider_name(name)))
+            }
         };
     }
     options
@@ -110,20 +118,20 @@ pub(super) fn messages(
     provider: AdapterKind,
     request: &ChatRequest,
     (names, origin): (&Names, &PartOrigin),
-) -> Result<there::ChatRequest, ModelError> {
-    let together = !matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
+) -> Result<genai_chat::ChatRequest, ModelError> {
+    let joins_results = !matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
     let mut messages = Vec::new();
     let mut results: Vec<ToolResponse> = Vec::new();
     // The Converse API rejects consecutive user messages.
-    let said_by_all = match provider == AdapterKind::BedrockApi {
+    let conversation = match provider == AdapterKind::BedrockApi {
         true => Cow::Owned(ChatMessage::joined(&request.messages)),
         false => Cow::Borrowed(&*request.messages),
     };
-    for message in &*said_by_all {
+    for message in &*conversation {
         if message.speaker == Speaker::Tool {
             // Most providers need all results of an answer in one message. For Ollama, `genai` would send only the last of them.
             results.push(result(message, &request.messages, names));
-            if together {
+            if joins_results {
                 continue;
             }
         }
@@ -131,31 +139,31 @@ pub(super) fn messages(
             messages.push(std::mem::take(&mut results).into());
         }
         messages.extend(match message.has_media() {
-            true => Some(attached(message, request)?),
-            false => said(message, names, (provider, origin)),
+            true => Some(message_with_media(message, request)?),
+            false => text_message(message, names, (provider, origin)),
         });
     }
     if !results.is_empty() {
         messages.push(results.into());
     }
-    let mut asked = there::ChatRequest::new(messages);
-    let forbidden = is_plain(provider) && request.tool_choice == ToolChoice::None;
+    let mut chat_request = genai_chat::ChatRequest::new(messages);
+    let forbidden = lacks_structured_options(provider) && request.tool_choice == ToolChoice::None;
     if !request.tools.is_empty() && !forbidden {
         let tools = request.tools.iter().map(|tool| {
-            Tool::new(names.there(&tool.name).to_owned())
+            Tool::new(names.provider_name(&tool.name).to_owned())
                 .with_description(&*tool.description)
                 .with_schema(Value::clone(&tool.input_schema))
         });
-        asked.tools = Some(tools.collect());
+        chat_request.tools = Some(tools.collect());
     }
-    Ok(asked)
+    Ok(chat_request)
 }
 
 /// Returns a user message with images or files in the types of `genai`.
-fn attached(
+fn message_with_media(
     message: &ChatMessage,
     request: &ChatRequest,
-) -> Result<there::ChatMessage, ModelError> {
+) -> Result<genai_chat::ChatMessage, ModelError> {
     let mut content = Vec::new();
     for part in &message.parts {
         match part {
@@ -177,32 +185,35 @@ fn attached(
             Part::ToolCall(_) | Part::ToolResult(_) | Part::Reasoning(_) | Part::Opaque(_) => {}
         }
     }
-    Ok(there::ChatMessage::user(MessageContent::from_parts(
+    Ok(genai_chat::ChatMessage::user(MessageContent::from_parts(
         content,
     )))
 }
 
 /// Returns a chat message in the types of `genai`, or `None` if it has no content, because providers reject empty messages.
-fn said(
+fn text_message(
     message: &ChatMessage,
     names: &Names,
     (provider, origin): (AdapterKind, &PartOrigin),
-) -> Option<there::ChatMessage> {
+) -> Option<genai_chat::ChatMessage> {
     let text = message.text();
     match message.speaker {
-        Speaker::System => Some(there::ChatMessage::system(text.into_owned())),
-        Speaker::User => Some(there::ChatMessage::user(text.into_owned())),
+        Speaker::System => Some(genai_chat::ChatMessage::system(text.into_owned())),
+        Speaker::User => Some(genai_chat::ChatMessage::user(text.into_owned())),
         Speaker::Assistant => {
             let parts = message.parts.iter();
             let thoughts = parts.filter_map(|part| thought(part, provider, origin));
             let text = (!text.is_empty()).then(|| ContentPart::from_text(text));
             let calls = message.tool_calls().into_iter();
-            let calls = calls.map(|one| call(one, names, signatures(message, origin, &one.id)));
+            let calls = calls.map(|tool_call| {
+                call(tool_call, names, signatures(message, origin, &tool_call.id))
+            });
             // `genai` rebuilds the thoughts of a provider from the parts before the text.
-            let said: Vec<_> = text.into_iter().chain(calls).collect();
-            let has_content = !said.is_empty();
-            let parts: Vec<_> = thoughts.chain(said).collect();
-            has_content.then(|| there::ChatMessage::assistant(MessageContent::from_parts(parts)))
+            let content: Vec<_> = text.into_iter().chain(calls).collect();
+            let has_content = !content.is_empty();
+            let parts: Vec<_> = thoughts.chain(content).collect();
+            has_content
+                .then(|| genai_chat::ChatMessage::assistant(MessageContent::from_parts(parts)))
         }
         Speaker::Tool => None,
     }
@@ -253,9 +264,9 @@ fn call(call: &ToolCall, names: &Names, signatures: Option<Vec<String>>) -> Cont
         Ok(json) if json.is_object() => Value::clone(json),
         Ok(_) | Err(_) => json!({"unreadable": call.arguments.text()}),
     };
-    ContentPart::ToolCall(there::ToolCall {
-        call_id: id_there(&call.id),
-        fn_name: names.there(&call.name).to_owned(),
+    ContentPart::ToolCall(genai_chat::ToolCall {
+        call_id: provider_call_id(&call.id),
+        fn_name: names.provider_name(&call.name).to_owned(),
         fn_arguments: arguments,
         thought_signatures: signatures,
     })
@@ -263,9 +274,9 @@ fn call(call: &ToolCall, names: &Names, signatures: Option<Vec<String>>) -> Cont
 
 /// Returns a tool call ID in which `_` replaces each character that some protocols reject. Only ASCII letters, digits, `_` and `-` stay,
 /// because an earlier call can be from another provider.
-fn id_there(id: &str) -> String {
-    let is_taken = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
-    id.replace(|one| !is_taken(one), "_")
+fn provider_call_id(id: &str) -> String {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    id.replace(|c| !is_allowed(c), "_")
 }
 
 fn result(message: &ChatMessage, conversation: &[ChatMessage], names: &Names) -> ToolResponse {
@@ -276,9 +287,9 @@ fn result(message: &ChatMessage, conversation: &[ChatMessage], names: &Names) ->
         false => message.text().into_owned(),
     };
     let mut calls = conversation.iter().flat_map(ChatMessage::tool_calls);
-    let response = ToolResponse::new(id_there(id), content);
+    let response = ToolResponse::new(provider_call_id(id), content);
     match calls.find(|call| call.id == id) {
-        Some(call) => response.with_fn_name(names.there(&call.name)),
+        Some(call) => response.with_fn_name(names.provider_name(&call.name)),
         None => response,
     }
 }

@@ -1,6 +1,6 @@
 use super::{OpenAiCompatible, Secret};
 use crate::agent::providers::ProviderError;
-use crate::agent::providers::key::{Key, Wanted};
+use crate::agent::providers::key::{Key, KeySource};
 use crate::agent::providers::web::{Timeouts, base_url};
 use crate::error::BoxError;
 use reqwest::Url;
@@ -27,7 +27,7 @@ use std::time::Duration;
 #[must_use]
 pub struct OpenAiCompatibleBuilder {
     base_url: String,
-    key: Wanted,
+    key: KeySource,
     model: Option<String>,
     timeouts: Timeouts,
     max_bytes: usize,
@@ -38,7 +38,7 @@ impl OpenAiCompatibleBuilder {
     pub(super) fn new(base_url: String) -> Self {
         Self {
             base_url,
-            key: Wanted::Key(Key::Absent),
+            key: KeySource::Key(Key::Absent),
             model: None,
             timeouts: Timeouts::default(),
             max_bytes: 16 << 20,
@@ -63,7 +63,7 @@ impl OpenAiCompatibleBuilder {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub fn key(mut self, key: Secret) -> Self {
-        self.key = Wanted::Key(Key::Fixed(key));
+        self.key = KeySource::Key(Key::Fixed(key));
         self
     }
 
@@ -81,7 +81,7 @@ impl OpenAiCompatibleBuilder {
     /// assert!(matches!(error, ProviderError::NoKey { .. }));
     /// ```
     pub fn key_from_env(mut self, variable: impl Into<String>) -> Self {
-        self.key = Wanted::Variable(variable.into());
+        self.key = KeySource::Variable(variable.into());
         self
     }
 
@@ -107,7 +107,7 @@ impl OpenAiCompatibleBuilder {
         F: Fn() -> T + Send + Sync + 'static,
         T: Future<Output = Result<Secret, BoxError>> + Send + 'static,
     {
-        self.key = Wanted::Key(Key::asked(ask));
+        self.key = KeySource::Key(Key::from_function(ask));
         self
     }
 
@@ -193,7 +193,7 @@ impl OpenAiCompatibleBuilder {
 
     /// Builds a client for one API of the endpoint, such as chat completions or embeddings. `path` is the API's path below the base URL.
     pub(super) fn build_at(self, path: &[&str]) -> Result<OpenAiCompatible, ProviderError> {
-        let key = self.key.found()?;
+        let key = self.key.resolve()?;
         let client = self.timeouts.client()?;
         let endpoint = endpoint(&self.base_url, path)?;
         key.warn_if_exposed(&endpoint);

@@ -4,7 +4,7 @@ use super::http::Body;
 use super::{OpenAiCompatible, builder};
 use crate::agent::ModelError;
 use crate::agent::providers::ProviderError;
-use crate::agent::providers::completions::failure::{Failed, classify};
+use crate::agent::providers::completions::failure::{ErrorResponse, classify};
 use crate::error::Retry;
 use crate::model::parse_as;
 use crate::store::embedding::{EmbedError, Embedder};
@@ -75,33 +75,36 @@ impl OpenAiEmbedder {
         self
     }
 
-    async fn ask(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ModelError> {
-        let mut sent = json!({"model": self.model, "input": texts, "encoding_format": "float"});
+    async fn request(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ModelError> {
+        let mut request_json =
+            json!({"model": self.model, "input": texts, "encoding_format": "float"});
         if self.asks_for_dimensions
-            && let Some(fields) = sent.as_object_mut()
+            && let Some(fields) = request_json.as_object_mut()
         {
             fields.insert("dimensions".to_owned(), self.dimensions.into());
         }
         let key = self.inner.key.get().await?;
-        let body = Body::of(&self.inner, sent.to_string(), key.as_ref()).await?;
-        let text = body.whole().await?;
-        let answer: Answer =
+        let body = Body::request(&self.inner, request_json.to_string(), key.as_ref()).await?;
+        let text = body.read_all().await?;
+        let answer: EmbeddingsResponse =
             parse_as(&text).map_err(|_| ModelError::bad_answer("expected a list of vectors"))?;
         if let Some(error) = answer.error.filter(|error| !error.is_null()) {
-            return Err(classify(&Failed::in_answer(&error).without(key.as_ref())));
+            return Err(classify(
+                &ErrorResponse::from_answer(&error).without_key(key.as_ref()),
+            ));
         }
         let mut data = answer.data;
         // Not every endpoint returns the vectors in the order of the texts.
-        data.sort_by_key(|one| one.index);
-        Ok(data.into_iter().map(|one| one.embedding).collect())
+        data.sort_by_key(|vector| vector.index);
+        Ok(data.into_iter().map(|vector| vector.embedding).collect())
     }
 }
 
 #[async_trait]
 impl Embedder for OpenAiEmbedder {
     async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let answer = self.ask(texts).await;
-        answer.map_err(|error| failed(&self.model, error))
+        let answer = self.request(texts).await;
+        answer.map_err(|error| embed_error(&self.model, error))
     }
 
     fn dimensions(&self) -> usize {
@@ -115,7 +118,7 @@ impl Embedder for OpenAiEmbedder {
 
 /// The response of an embeddings endpoint: vectors or an error.
 #[derive(Deserialize)]
-struct Answer {
+struct EmbeddingsResponse {
     #[serde(default)]
     data: Vec<Data>,
     #[serde(default)]
@@ -130,7 +133,7 @@ struct Data {
 }
 
 /// Returns the [`EmbedError`] for a failed embeddings request.
-fn failed(model: &str, error: ModelError) -> EmbedError {
+fn embed_error(model: &str, error: ModelError) -> EmbedError {
     let model = model.to_owned();
     let is_about_the_text = matches!(
         error,

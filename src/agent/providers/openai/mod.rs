@@ -92,7 +92,7 @@ impl OpenAiCompatible {
     }
 
     /// Sends a model request, and returns the response body and the reader of the model answer.
-    async fn ask(
+    async fn send(
         &self,
         request: &ChatRequest,
         streams: bool,
@@ -108,8 +108,8 @@ impl OpenAiCompatible {
             joins_user_messages: self.joins_user_messages,
         };
         let key = self.key.get().await?;
-        let sent = form.body(request)?.to_string();
-        let body = Body::of(self, sent, key.as_ref()).await?;
+        let request_json = form.body(request)?.to_string();
+        let body = Body::request(self, request_json, key.as_ref()).await?;
         Ok((body, AnswerReader::new(names, origin, key)))
     }
 }
@@ -117,8 +117,8 @@ impl OpenAiCompatible {
 #[async_trait]
 impl ChatModel for OpenAiCompatible {
     async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
-        let (body, mut reader) = self.ask(request, false).await?;
-        let text = body.whole().await?;
+        let (body, mut reader) = self.send(request, false).await?;
+        let text = body.read_all().await?;
         let mut events = Vec::new();
         reader.read(&text, &mut events)?;
         events.extend(reader.finish(false)?);
@@ -133,15 +133,15 @@ impl ChatModel for OpenAiCompatible {
         &self,
         request: &ChatRequest,
     ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
-        let (body, reader) = self.ask(request, true).await?;
-        let answer = Answer {
-            streams: body.streams(),
+        let (body, reader) = self.send(request, true).await?;
+        let answer = AnswerStream {
+            is_event_stream: body.is_event_stream(),
             body,
             reader: Some(reader),
             frames: Frames::new(MAX_EVENT_BYTES, MAX_EVENT_BYTES),
-            ready: VecDeque::new(),
+            ready_events: VecDeque::new(),
         };
-        Ok(stream::unfold(answer, Answer::next).boxed())
+        Ok(stream::unfold(answer, AnswerStream::next).boxed())
     }
 }
 
@@ -164,56 +164,56 @@ fn max_tokens_field(endpoint: &Url) -> &'static str {
 }
 
 /// A model answer that is being received from the endpoint.
-struct Answer {
+struct AnswerStream {
     body: Body,
     /// If `true`, the model answer is an event stream. Endpoints that cannot stream send a whole answer.
-    streams: bool,
+    is_event_stream: bool,
     /// The reader of the model answer, or `None` once the answer has ended.
     reader: Option<AnswerReader>,
     frames: Frames,
     /// The next events of the model answer, in the order in which they will be returned. They come from one chunk, so its size limits them.
-    ready: VecDeque<Result<ChatEvent, ModelError>>,
+    ready_events: VecDeque<Result<ChatEvent, ModelError>>,
 }
 
-impl Answer {
+impl AnswerStream {
     async fn next(mut self) -> Option<(Result<ChatEvent, ModelError>, Self)> {
-        while self.ready.is_empty() && self.reader.is_some() {
-            let mut found = VecDeque::new();
-            let ended = self.step(&mut found).await;
-            self.ready.extend(found.into_iter().map(Ok));
+        while self.ready_events.is_empty() && self.reader.is_some() {
+            let mut events = VecDeque::new();
+            let ended = self.step(&mut events).await;
+            self.ready_events.extend(events.into_iter().map(Ok));
             match ended {
                 Ok(()) => {}
                 Err(error) => {
-                    self.ready.push_back(Err(error));
+                    self.ready_events.push_back(Err(error));
                     self.reader = None;
                 }
             }
         }
-        let event = self.ready.pop_front()?;
+        let event = self.ready_events.pop_front()?;
         Some((event, self))
     }
 
     /// Reads the next chunk of the model answer, or the whole body if the answer does not stream.
-    async fn step(&mut self, found: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {
-        if !self.streams {
+    async fn step(&mut self, events: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {
+        if !self.is_event_stream {
             let mut text = Vec::new();
             while let Some(chunk) = self.body.chunk().await? {
                 text.extend_from_slice(chunk.as_ref());
             }
-            self.take(&text, found)?;
-            return self.end(false, found);
+            self.read_answer(&text, events)?;
+            return self.end(false, events);
         }
         let Some(chunk) = self.body.chunk().await? else {
-            return self.end(false, found);
+            return self.end(false, events);
         };
-        let mut heard = Vec::new();
-        let read = self.frames.read(chunk.as_ref(), &mut heard);
-        for frame in heard {
+        let mut frames_read = Vec::new();
+        let read = self.frames.read(chunk.as_ref(), &mut frames_read);
+        for frame in frames_read {
             let Heard::Event(frame) = frame else { continue };
             if frame.data.trim_ascii() == b"[DONE]" {
-                return self.end(true, found);
+                return self.end(true, events);
             }
-            self.take(&frame.data, found)?;
+            self.read_answer(&frame.data, events)?;
         }
         read.map_err(|_| ModelError::TooLarge {
             what: "the size of an event in bytes",
@@ -221,16 +221,24 @@ impl Answer {
         })
     }
 
-    fn take(&mut self, text: &[u8], found: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {
+    fn read_answer(
+        &mut self,
+        text: &[u8],
+        events: &mut VecDeque<ChatEvent>,
+    ) -> Result<(), ModelError> {
         match &mut self.reader {
-            Some(reader) => reader.read(text, found),
+            Some(reader) => reader.read(text, events),
             None => Ok(()),
         }
     }
 
-    fn end(&mut self, marked: bool, found: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {
+    fn end(
+        &mut self,
+        has_done_marker: bool,
+        events: &mut VecDeque<ChatEvent>,
+    ) -> Result<(), ModelError> {
         if let Some(reader) = self.reader.take() {
-            found.extend(reader.finish(marked)?);
+            events.extend(reader.finish(has_done_marker)?);
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ pub(in crate::agent) const PARTS: &str = "opaque_parts";
 const KNOWN: [&str; 4] = ["id", "index", "type", "function"];
 
 /// The text fields of an entry in `reasoning_details`. A streamed answer contains the text of these fields in pieces.
-const IN_PIECES: [&str; 3] = ["text", "summary", "data"];
+const STREAMED_FIELDS: [&str; 3] = ["text", "summary", "data"];
 
 /// The fields with reasoning and provider state in a chat completions message, or in one piece of a streamed message.
 #[derive(Default)]
@@ -57,7 +57,7 @@ pub(super) fn size_of(value: Option<&Value>) -> usize {
 
 /// Collector of the provider state of one model answer. The answer arrives whole or in pieces.
 #[derive(Debug)]
-pub(super) struct Thoughts {
+pub(super) struct ProviderState {
     origin: PartOrigin,
     details: Vec<Value>,
     parts: Vec<Value>,
@@ -65,7 +65,7 @@ pub(super) struct Thoughts {
     calls: BTreeMap<String, Map<String, Value>>,
 }
 
-impl Thoughts {
+impl ProviderState {
     pub(super) fn new(origin: PartOrigin) -> Self {
         Self {
             origin,
@@ -108,26 +108,26 @@ impl Thoughts {
 
     /// Adds a thought of the model, or adds a piece to the thought with the same index and type.
     fn detail(&mut self, detail: Value) {
-        let same = |so_far: &&mut Value| {
-            let field = |name: &str| (so_far.get(name), detail.get(name));
+        let same = |known: &&mut Value| {
+            let field = |name: &str| (known.get(name), detail.get(name));
             let (index, kind) = (field("index"), field("type"));
             index.0.is_some() && index.0 == index.1 && kind.0 == kind.1
         };
-        let so_far = self.details.iter_mut().find(same);
-        let (Some(Value::Object(so_far)), Value::Object(more)) = (so_far, &detail) else {
+        let known = self.details.iter_mut().find(same);
+        let (Some(Value::Object(known)), Value::Object(addition)) = (known, &detail) else {
             self.details.push(detail);
             return;
         };
-        for (name, more) in more {
-            match (so_far.get_mut(name), more) {
-                (Some(Value::String(text)), Value::String(more))
-                    if IN_PIECES.contains(&&**name) =>
+        for (name, addition) in addition {
+            match (known.get_mut(name), addition) {
+                (Some(Value::String(text)), Value::String(addition))
+                    if STREAMED_FIELDS.contains(&&**name) =>
                 {
-                    text.push_str(more);
+                    text.push_str(addition);
                 }
                 (Some(_), Value::Null) => {}
-                (Some(_) | None, more) => {
-                    so_far.insert(name.clone(), more.clone());
+                (Some(_) | None, addition) => {
+                    known.insert(name.clone(), addition.clone());
                 }
             }
         }
