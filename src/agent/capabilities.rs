@@ -137,25 +137,25 @@ mod tests {
         }
         assert!(default.can_create_breadcrumbs);
         assert!(!default.can_update_own && !default.can_delete_own && !default.can_spawn_agents);
-        let said = json!({"capabilities": {"can_create_breadcrumbs": false, "can_update_own": true, "can_delete_own": null}});
-        assert_eq!(read(&said).unwrap(), careful);
+        let definition = json!({"capabilities": {"can_create_breadcrumbs": false, "can_update_own": true, "can_delete_own": null}});
+        assert_eq!(read(&definition).unwrap(), careful);
     }
 
     #[test]
     fn an_unknown_capability_grants_and_restricts_nothing() {
-        let said =
+        let definition =
             json!({"capabilities": {"can_use_tools": true, "can_fly": "high", "comment": "no"}});
 
-        assert_eq!(read(&said).unwrap(), AgentCapabilities::default());
+        assert_eq!(read(&definition).unwrap(), AgentCapabilities::default());
     }
 
     #[test]
     fn a_capability_that_is_not_true_or_false_is_named() {
-        for (given, named) in [
+        for (value, named) in [
             (json!({"can_delete_own": "no"}), "\"can_delete_own\""),
             (json!(["can_delete_own"]), "\"capabilities\""),
         ] {
-            let error = read(&json!({"capabilities": given})).unwrap_err();
+            let error = read(&json!({"capabilities": value})).unwrap_err();
 
             assert!(error.to_string().contains(named), "{error}");
         }

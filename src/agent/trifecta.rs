@@ -231,13 +231,13 @@ mod tests {
             ["schema \"user.message.v1\"", "tool \"browser\""]
         );
         assert_eq!(found.outward, ["schema \"mail.v1\"", "tool \"browser\""]);
-        for place in found
+        for source in found
             .private
             .iter()
             .chain(&found.untrusted)
             .chain(&found.outward)
         {
-            assert!(found.to_string().contains(place), "{found}");
+            assert!(found.to_string().contains(source), "{found}");
         }
     }
 
@@ -273,15 +273,15 @@ mod tests {
         let read = |trust: Value| Trust::read(json!({"trust": trust}).as_object().unwrap());
 
         assert_eq!(read(Value::Null).unwrap(), Trust::default());
-        let said = read(
+        let trust_result = read(
             json!({"private": ["customer.v1"], "untrusted": ["page.v1", "user.message.v1"], "outward": ["mail.v1"]}),
         );
-        assert_eq!(said.unwrap(), trust());
-        for (given, named) in [
+        assert_eq!(trust_result.unwrap(), trust());
+        for (definition, named) in [
             (json!({"private": "customer.v1"}), "\"trust.private\""),
             (json!(["customer.v1"]), "\"trust\""),
         ] {
-            let error = read(given).unwrap_err();
+            let error = read(definition).unwrap_err();
 
             assert!(error.to_string().contains(named), "{error}");
         }

@@ -183,8 +183,8 @@ fn fields_and_tags_that_a_model_may_not_set_are_dropped() {
 
     let new = created(read(&action), &["note.v1"]);
 
-    let wanted = NewBreadcrumb::new("note.v1").title("Note").tag("a");
-    assert_eq!(new, wanted.context(json!({"text": "hi"})));
+    let expected = NewBreadcrumb::new("note.v1").title("Note").tag("a");
+    assert_eq!(new, expected.context(json!({"text": "hi"})));
     assert_eq!(new.visibility, Visibility::default());
 }
 
@@ -418,20 +418,20 @@ fn a_breadcrumb() -> impl Strategy<Value = Value> {
 
 fn an_answer() -> impl Strategy<Value = String> {
     let action = prop::sample::select(vec!["create", "update", "delete", "none", "other"]);
-    let wanted = (action, a_breadcrumb())
+    let action_json = (action, a_breadcrumb())
         .prop_map(|(action, breadcrumb)| json!({"action": action, "breadcrumb": breadcrumb}));
-    let json = prop_oneof![4 => wanted, 1 => a_breadcrumb()];
-    let said = (
+    let json = prop_oneof![4 => action_json, 1 => a_breadcrumb()];
+    let answer_text = (
         "[a-z {}\\[\\]\"`]{0,12}",
         json,
         any::<bool>(),
         "[a-z {}\"`]{0,12}",
     );
-    let said = said.prop_map(|(before, json, fenced, after)| match fenced {
+    let answer_text = answer_text.prop_map(|(before, json, fenced, after)| match fenced {
         true => format!("{before}\n```json\n{json}\n```\n{after}"),
         false => format!("{before}{json}{after}"),
     });
-    prop_oneof![8 => said, 1 => ".{0,200}"]
+    prop_oneof![8 => answer_text, 1 => ".{0,200}"]
 }
 
 fn some_capabilities() -> impl Strategy<Value = AgentCapabilities> {

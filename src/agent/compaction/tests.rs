@@ -89,11 +89,11 @@ async fn without_a_summary_all_stays() {
 
 /// Returns a task whose messages alone exceed two hundred tokens.
 fn long_task(guardrails: Guardrails) -> ProviderTask {
-    let asked = vec![
+    let messages = vec![
         ChatMessage::system("Help."),
         ChatMessage::user("crabs ".repeat(200)),
     ];
-    let mut task = ProviderTask::new("run", asked);
+    let mut task = ProviderTask::new("run", messages);
     task.guardrails = guardrails;
     task
 }
@@ -254,9 +254,9 @@ async fn the_usage_of_a_denied_summary_is_reported() {
     let cost = Usage::new(30, 4);
     let summary = ChatResponse::new("The key is k-1.").with_usage(cost);
     let model = ScriptedModel::script([Ok(summary)]);
-    let heard: Arc<Mutex<Vec<Usage>>> = Arc::default();
-    let hears = Arc::clone(&heard);
-    let on_cost: CostCallback = Arc::new(move |usage| hears.lock().unwrap().push(usage));
+    let reported_usage: Arc<Mutex<Vec<Usage>>> = Arc::default();
+    let recorder = Arc::clone(&reported_usage);
+    let on_cost: CostCallback = Arc::new(move |usage| recorder.lock().unwrap().push(usage));
     let compactor = Compactor::new(1, 2, Some(Arc::new(model))).with_cost_callback(Some(on_cost));
     let guardrails = Guardrails::default().with(on_output("no", |_| Decision::deny("no")));
     let mut conversation = [round(1, 1), round(2, 1)].concat();
@@ -265,7 +265,7 @@ async fn the_usage_of_a_denied_summary_is_reported() {
         .shorten(&long_task(guardrails), &mut conversation)
         .await;
 
-    assert_eq!(*heard.lock().unwrap(), [cost]);
+    assert_eq!(*reported_usage.lock().unwrap(), [cost]);
 }
 
 proptest! {

@@ -101,8 +101,8 @@ async fn a_guardrail_sees_the_replacements_of_earlier_guardrails() {
 
 #[tokio::test]
 async fn the_first_that_denies_ends_the_chain() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&asked);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&calls);
     let counts = on_output("counts", move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
         Decision::Allow
@@ -115,7 +115,7 @@ async fn the_first_that_denies_ends_the_chain() {
         denied.to_string(),
         "guardrail \"denies\" denied the output: no"
     );
-    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
@@ -212,8 +212,8 @@ async fn a_guardrail_that_fails_panics_or_hangs_denies_and_its_words_stay_inside
         for answer in [&call.unwrap_err(), &result] {
             let (code, message) = code_and_message(answer);
             assert_eq!(code, "denied", "{fault:?}");
-            let told = message.contains("\"broken\": the check failed");
-            assert!(told && !message.contains(SECRET), "{message}");
+            let hides_error = message.contains("\"broken\": the check failed");
+            assert!(hides_error && !message.contains(SECRET), "{message}");
         }
     }
 }
@@ -366,8 +366,8 @@ proptest! {
             0..8,
         ),
     ) {
-        let guardrails = acts.iter().cloned().enumerate().fold(Guardrails::default(), |chain, (place, act)| {
-            chain.with(on_output(place.to_string(), move |text| match act {
+        let guardrails = acts.iter().cloned().enumerate().fold(Guardrails::default(), |chain, (index, act)| {
+            chain.with(on_output(index.to_string(), move |text| match act {
                 Act::Allow => Decision::Allow,
                 Act::Append(more) => Decision::Replace(format!("{text}{more}")),
                 Act::Deny => Decision::deny("no"),
@@ -389,9 +389,9 @@ proptest! {
                 }).collect();
                 prop_assert_eq!(text, appended);
             }
-            (Err(denied), Some(place)) => {
-                prop_assert_eq!(denied.guardrail, place.to_string());
-                prop_assert_eq!(denied.try_again, matches!(acts[place], Act::Retry));
+            (Err(denied), Some(index)) => {
+                prop_assert_eq!(denied.guardrail, index.to_string());
+                prop_assert_eq!(denied.try_again, matches!(acts[index], Act::Retry));
             }
             (checked, end) => prop_assert!(false, "{:?} {:?}", checked, end),
         }

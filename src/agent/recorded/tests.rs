@@ -29,7 +29,7 @@ fn asking(text: &str) -> ChatRequest {
     ])
 }
 
-fn said(text: &str) -> Result<ChatResponse, ModelError> {
+fn text_response(text: &str) -> Result<ChatResponse, ModelError> {
     Ok(ChatResponse::new(text))
 }
 
@@ -69,7 +69,7 @@ async fn a_recorded_response_is_replayed_with_its_calls_and_usage() {
 #[tokio::test]
 async fn a_stream_is_recorded_as_the_whole_answer_and_replayed_as_a_stream() {
     let file = Scratch::new();
-    let recorder = recording(&file, [said("Hello!")]);
+    let recorder = recording(&file, [text_response("Hello!")]);
     let whole = ChatResponse::collect(recorder.stream(&asking("hi")).await.unwrap()).await;
 
     let replay = RecordedModel::replay(&file.0).unwrap();
@@ -82,7 +82,7 @@ async fn a_stream_is_recorded_as_the_whole_answer_and_replayed_as_a_stream() {
 #[tokio::test]
 async fn a_request_that_was_recorded_twice_gets_its_answers_in_order_and_no_third() {
     let file = Scratch::new();
-    let recorder = recording(&file, [said("one"), said("two")]);
+    let recorder = recording(&file, [text_response("one"), text_response("two")]);
     recorder.chat(&asking("again")).await.unwrap();
     recorder.chat(&asking("again")).await.unwrap();
 
@@ -100,7 +100,7 @@ async fn a_request_that_was_recorded_twice_gets_its_answers_in_order_and_no_thir
 #[tokio::test]
 async fn an_unknown_request_reports_the_difference_from_the_nearest_recording() {
     let file = Scratch::new();
-    let recorder = recording(&file, [said("one"), said("two")]);
+    let recorder = recording(&file, [text_response("one"), text_response("two")]);
     recorder
         .chat(&asking("I am Ann").temperature(0.5))
         .await
@@ -128,7 +128,10 @@ async fn an_unknown_request_reports_the_difference_from_the_nearest_recording() 
 #[tokio::test]
 async fn errors_are_not_recorded() {
     let file = Scratch::new();
-    let recorder = recording(&file, [Err(ModelError::unauthorized()), said("Hello!")]);
+    let recorder = recording(
+        &file,
+        [Err(ModelError::unauthorized()), text_response("Hello!")],
+    );
 
     recorder.chat(&asking("hi")).await.unwrap_err();
     recorder.chat(&asking("hi")).await.unwrap();
@@ -139,7 +142,7 @@ async fn errors_are_not_recorded() {
 #[tokio::test]
 async fn the_key_of_a_request_stays_the_same_from_release_to_release() {
     let file = Scratch::new();
-    recording(&file, [said("Hello!")])
+    recording(&file, [text_response("Hello!")])
         .chat(&asking("hi"))
         .await
         .unwrap();

@@ -21,7 +21,7 @@ fn definition() -> AgentDefinition {
 /// A run with a model behind an API: its progress and its conversation.
 struct TestRun {
     progress: Progress,
-    said: Conversation,
+    conversation: Conversation,
     definition: AgentDefinition,
 }
 
@@ -30,7 +30,7 @@ impl TestRun {
         let definition = definition();
         Self {
             progress: Progress::new("run", ResultDelivery::Batch, &definition),
-            said: Conversation::default(),
+            conversation: Conversation::default(),
             definition,
         }
     }
@@ -39,20 +39,20 @@ impl TestRun {
     fn saved(self) -> Self {
         Self {
             progress: self.progress.to_json().unwrap().parse().unwrap(),
-            said: self.said.save().unwrap().parse().unwrap(),
+            conversation: self.conversation.save().unwrap().parse().unwrap(),
             definition: self.definition,
         }
     }
 
     /// Processes an answer of the model, and delivers results that are available immediately.
     fn process_answer(&mut self, answer: &ChatResponse) {
-        let said = self.said.add_answer(answer);
-        let heard = self
+        let event = self.conversation.add_answer(answer);
+        let next_step = self
             .progress
-            .handle_event(said, &self.definition, None)
+            .handle_event(event, &self.definition, None)
             .unwrap();
-        let NextStep::Effects(effects) = heard else {
-            panic!("{heard:?}")
+        let NextStep::Effects(effects) = next_step else {
+            panic!("{next_step:?}")
         };
         self.deliver_results(effects);
     }
@@ -70,7 +70,7 @@ impl TestRun {
             }
         }
         if self.calls().is_empty() && !results.is_empty() {
-            self.said.deliver(results);
+            self.conversation.deliver(results);
         }
     }
 
@@ -81,7 +81,7 @@ impl TestRun {
     }
 
     fn messages(&self) -> Vec<ChatMessage> {
-        self.said.said.clone()
+        self.conversation.said.clone()
     }
 }
 
@@ -105,28 +105,28 @@ proptest! {
         let mut run = TestRun::new();
         let mut made: HashMap<String, usize> = HashMap::new();
 
-        for (turn, asked) in turns.iter().enumerate() {
+        for (turn, calls) in turns.iter().enumerate() {
             prop_assert!(run.progress.may_request_model());
             let before = run.messages().len();
-            run.process_answer(&ChatResponse::calling(asked.clone()));
+            run.process_answer(&ChatResponse::calling(calls.clone()));
             while !run.progress.may_request_model() {
                 if restarts.next() == Some(true) {
                     run = run.saved();
                 }
                 let calls = run.calls();
-                let place = order.next().map_or(0, |order| order.index(calls.len()));
-                let id = calls[place].clone();
+                let index = order.next().map_or(0, |order| order.index(calls.len()));
+                let id = calls[index].clone();
                 *made.entry(id.to_string()).or_default() += 1;
                 run.finish(id.clone(), Answer::success(json!(id.as_str())));
             }
 
-            let said = run.messages().split_off(before);
-            prop_assert_eq!(said[0].tool_calls().len(), asked.len());
-            let call_ids: Vec<_> = said[1..].iter().map(|result| result.call_id().unwrap()).collect();
-            let expected: Vec<_> = asked.iter().map(|call| &*call.id).collect();
+            let messages = run.messages().split_off(before);
+            prop_assert_eq!(messages[0].tool_calls().len(), calls.len());
+            let call_ids: Vec<_> = messages[1..].iter().map(|result| result.call_id().unwrap()).collect();
+            let expected: Vec<_> = calls.iter().map(|call| &*call.id).collect();
             prop_assert_eq!(call_ids, expected);
             // The result of each call is its own result or an error.
-            for (message, call) in said[1..].iter().zip(asked) {
+            for (message, call) in messages[1..].iter().zip(calls) {
                 prop_assert_eq!(message.speaker, Speaker::Tool);
                 let own = format!("{}:{}", turn + 1, call.id);
                 prop_assert!(message.is_error() || message.text() == own);
@@ -145,12 +145,12 @@ proptest! {
 fn a_call_over_the_size_limit_is_an_error_and_other_calls_continue() {
     let mut run = TestRun::new();
     let long = "x".repeat(200 << 10);
-    let asked = vec![
+    let calls = vec![
         ToolCall::new(long, "tool", json!({})),
         ToolCall::new("2", "tool", json!({})),
     ];
 
-    run.process_answer(&ChatResponse::calling(asked));
+    run.process_answer(&ChatResponse::calling(calls));
     let calls = run.calls();
     run.finish(calls[0].clone(), Answer::success(json!(2)));
 
@@ -177,7 +177,7 @@ fn delivered_results_are_not_added_twice() {
 
     for effect in run.progress.machine.outstanding() {
         if let Effect::Deliver(results) = effect {
-            run.said.deliver(results);
+            run.conversation.deliver(results);
         }
     }
 

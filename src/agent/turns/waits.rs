@@ -184,14 +184,14 @@ mod tests {
     #[cfg(feature = "validate")]
     #[test]
     fn an_answer_that_violates_the_schema_of_the_question_is_ignored() {
-        let asked = json!({"schema": {"enum": ["Bern", "Basel"]}});
+        let question = json!({"schema": {"enum": ["Bern", "Basel"]}});
         let wait = Wait {
             request_id: "q-1".to_owned(),
             until: Timestamp::from_micros(20),
             asked_at: None,
             awaited: Awaited::Question {
                 call: "1:1".into(),
-                schema: QuestionSchema::of(&asked, "schema"),
+                schema: QuestionSchema::of(&question, "schema"),
             },
             unwritten: None,
         };

@@ -8,11 +8,11 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 /// The value of an event's context at one path that a selector index uses.
 pub(super) struct PathValue<'e> {
     path: usize,
-    node: Node<'e>,
+    node: ValueForm<'e>,
     hash: OnceCell<u64>,
 }
 
-enum Node<'e> {
+enum ValueForm<'e> {
     Text(&'e str, OnceCell<Option<Value>>),
     Borrowed(&'e Value),
     Owned(Value),
@@ -20,22 +20,22 @@ enum Node<'e> {
 
 impl<'e> PathValue<'e> {
     pub(super) fn text(path: usize, text: &'e str) -> Self {
-        Self::of(path, Node::Text(text, OnceCell::new()))
+        Self::of(path, ValueForm::Text(text, OnceCell::new()))
     }
 
     pub(super) fn owned(path: usize, value: Value) -> Self {
-        Self::of(path, Node::Owned(value))
+        Self::of(path, ValueForm::Owned(value))
     }
 
     pub(super) fn borrowed(path: usize, value: &'e Value) -> Self {
-        Self::of(path, Node::Borrowed(value))
+        Self::of(path, ValueForm::Borrowed(value))
     }
 
     pub(super) fn path(&self) -> usize {
         self.path
     }
 
-    fn of(path: usize, node: Node<'e>) -> Self {
+    fn of(path: usize, node: ValueForm<'e>) -> Self {
         Self {
             path,
             node,
@@ -53,7 +53,7 @@ impl<'e> PathValue<'e> {
     }
 }
 
-impl Node<'_> {
+impl ValueForm<'_> {
     fn value(&self) -> Option<&Value> {
         match self {
             Self::Text(text, value) => value.get_or_init(|| json_check::parse(text).ok()).as_ref(),

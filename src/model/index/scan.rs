@@ -5,9 +5,9 @@ use super::paths::Paths;
 use crate::model::json_check::{self, MAX_DEPTH};
 
 /// Maximum length in bytes of a number that is certain to be in the range of a `Value`.
-const SURE_NUMBER: usize = 100;
+const PARSEABLE_NUMBER_BYTES: usize = 100;
 /// Maximum number of exponent digits of a number that is certain to be in the range of a `Value`.
-const SURE_EXPONENT: usize = 2;
+const PARSEABLE_EXPONENT_DIGITS: usize = 2;
 
 /// Returns the values of a JSON text at the paths that the indexed conditions use, sorted by path number.
 ///
@@ -184,12 +184,12 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
             length += 1;
         }
         let digits = run(bytes, at + length, u8::is_ascii_digit);
-        if digits > SURE_EXPONENT {
+        if digits > PARSEABLE_EXPONENT_DIGITS {
             return None;
         }
         length += digits;
     }
-    (length <= SURE_NUMBER).then_some(at + length)
+    (length <= PARSEABLE_NUMBER_BYTES).then_some(at + length)
 }
 
 /// Returns the number of consecutive bytes from the index `from` for which `is_of_kind` returns `true`.

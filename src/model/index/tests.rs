@@ -180,10 +180,10 @@ proptest! {
                     let found = index.matching(&event);
                     let found: Vec<(&str, Route)> = found.iter().map(|(id, route)| (&**id, *route)).collect();
                     for event in [oracle, event] {
-                        let asked = executors.iter().map(|(id, subscriptions)| (*id, subscriptions.route(&event)));
-                        let concerned: Vec<(&str, Route)> = asked.filter(|(_, route)| *route != Route::Unmatched).collect();
+                        let routes = executors.iter().map(|(id, subscriptions)| (*id, subscriptions.route(&event)));
+                        let matching: Vec<(&str, Route)> = routes.filter(|(_, route)| *route != Route::Unmatched).collect();
 
-                        prop_assert_eq!(&found, &concerned);
+                        prop_assert_eq!(&found, &matching);
                     }
                 }
             }

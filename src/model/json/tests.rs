@@ -99,10 +99,10 @@ fn a_value_of_any_depth_is_refused_by_canonical_and_dropped_safely() {
 fn canonical_replaces_nul_and_removes_duplicate_keys_and_line_breaks() {
     let json = Json::from_text("{\"a\\u0000\": \"x\\u0000\",\n \"b\": 1, \"b\": 2}").unwrap();
 
-    let kept = json.canonical(100).unwrap();
+    let canonical = json.canonical(100).unwrap();
 
-    assert_eq!(kept, json!({"a\u{FFFD}": "x\u{FFFD}", "b": 2}));
-    assert!(!kept.to_string().contains('\n'));
+    assert_eq!(canonical, json!({"a\u{FFFD}": "x\u{FFFD}", "b": 2}));
+    assert!(!canonical.to_string().contains('\n'));
 }
 
 #[test]

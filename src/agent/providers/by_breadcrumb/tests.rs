@@ -19,7 +19,10 @@ fn answer(output: &Value) -> Result<ChatResponse, ModelError> {
 }
 
 /// Serves a model on a store and sends it one request.
-async fn asked(model: ScriptedModel, input: &Value) -> (MemoryStore, Result<Outcome, BoxedError>) {
+async fn process_request(
+    model: ScriptedModel,
+    input: &Value,
+) -> (MemoryStore, Result<Outcome, BoxedError>) {
     let store = MemoryStore::default();
     let tool = model_tool("llm", Arc::new(model));
     let served = ToolExecutor::new(tool, Arc::new(store.clone())).unwrap();
@@ -106,8 +109,8 @@ fn calls_and_usage_are_read_from_each_position_of_the_message() {
         let response = answer(&output).unwrap();
 
         let call = ToolCall::new("c1", "weather", json!({}));
-        let wanted = ChatResponse::calling(vec![call]).with_usage(Usage::new(7, 3));
-        assert_eq!(response, wanted, "{output}");
+        let expected = ChatResponse::calling(vec![call]).with_usage(Usage::new(7, 3));
+        assert_eq!(response, expected, "{output}");
     }
 }
 
@@ -150,7 +153,7 @@ async fn a_tool_with_a_dot_in_its_name_comes_back_by_its_name() {
         Ok(ChatResponse::calling(vec![call]))
     });
 
-    let (store, _) = asked(model, &input_of("llm", &request).unwrap()).await;
+    let (store, _) = process_request(model, &input_of("llm", &request).unwrap()).await;
 
     let context = answered(&store).await.unwrap();
     let response = response_of("llm", &request, &context["output"].clone().into()).unwrap();
@@ -169,9 +172,9 @@ fn a_caller_can_return_only_reasoning_and_provider_state_as_opaque_parts() {
         {"tool_call": {"id": "1", "name": "a", "arguments": "{}"}},
         {"tool_result": {"call_id": "1", "text": "x"}}, {"reasoning": reasoning},
     ]);
-    let said = json!({"role": "assistant", "content": "Hi", "opaque_parts": parts});
+    let message = json!({"role": "assistant", "content": "Hi", "opaque_parts": parts});
 
-    let read = request_of(&json!({"messages": [said]}).into()).unwrap();
+    let read = request_of(&json!({"messages": [message]}).into()).unwrap();
 
     let reasoning = Reasoning::new("Hm.", "reasoning", PartOrigin::new("test", None));
     let expected = ChatMessage::assistant("Hi").with(Part::Reasoning(reasoning));
@@ -222,7 +225,7 @@ async fn an_invalid_input_is_answered_with_an_error_that_names_the_field() {
             "response_format",
         ),
     ] {
-        let (store, outcome) = asked(ScriptedModel::new(["hi"]), &input).await;
+        let (store, outcome) = process_request(ScriptedModel::new(["hi"]), &input).await;
 
         assert!(outcome.is_ok(), "{outcome:?}");
         let context = answered(&store).await.unwrap();
@@ -236,13 +239,14 @@ async fn a_model_that_may_be_asked_again_leaves_the_request_open_and_any_other_e
     let limited = ModelError::rate_limited(Duration::from_secs(5));
     let down = ModelError::Unavailable("sk-planted-secret".into());
     for passing in [limited, down] {
-        let (store, outcome) = asked(ScriptedModel::script([Err(passing)]), &hello()).await;
+        let (store, outcome) =
+            process_request(ScriptedModel::script([Err(passing)]), &hello()).await;
 
         assert!(outcome.is_err(), "{outcome:?}");
         assert_eq!(answered(&store).await, None);
     }
     let model = ScriptedModel::script([Err(ModelError::ContextTooLong)]);
-    let (store, outcome) = asked(model, &hello()).await;
+    let (store, outcome) = process_request(model, &hello()).await;
     assert!(outcome.is_ok(), "{outcome:?}");
     let context = answered(&store).await.unwrap();
     assert_eq!(context.text("status"), Some("error"));

@@ -59,13 +59,13 @@ fn explicit_fields_of_a_definition_override_the_policies() {
         {"schema_name": "other.v1", "fetch": "recent", "limit": 3},
     ]));
 
-    let said: Vec<_> = read
+    let fields: Vec<_> = read
         .iter()
         .map(|one| (one.role, one.key.as_deref(), one.fetch.limit))
         .collect();
-    assert_eq!(said[0], (Role::Context, Some("said"), 7));
-    assert_eq!((said[1].0, said[1].1), (Role::Trigger, Some("mine")));
-    assert_eq!(said[2], (Role::Context, Some("other_v1"), 3));
+    assert_eq!(fields[0], (Role::Context, Some("said"), 7));
+    assert_eq!((fields[1].0, fields[1].1), (Role::Trigger, Some("mine")));
+    assert_eq!(fields[2], (Role::Context, Some("other_v1"), 3));
 }
 
 #[test]

@@ -17,18 +17,18 @@ fn assert_stable(loaded: &Subscriptions) {
 }
 
 /// Returns the number of values in a JSON value, including the value itself.
-fn places(value: &Value) -> usize {
+fn positions(value: &Value) -> usize {
     1 + match value {
-        Value::Array(items) => items.iter().map(places).sum(),
-        Value::Object(fields) => fields.values().map(places).sum(),
+        Value::Array(items) => items.iter().map(positions).sum(),
+        Value::Object(fields) => fields.values().map(positions).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0_usize,
     }
 }
 
-/// Replaces the value with the number `place`, in depth-first order, with `new`.
-fn replace(value: &mut Value, place: usize, new: &Value) {
+/// Replaces the value with the number `position`, in depth-first order, with `new`.
+fn replace(value: &mut Value, position: usize, new: &Value) {
     let inner: Vec<&mut Value> = match value {
-        _ if place == 0 => {
+        _ if position == 0 => {
             value.clone_from(new);
             return;
         }
@@ -36,9 +36,9 @@ fn replace(value: &mut Value, place: usize, new: &Value) {
         Value::Object(fields) => fields.values_mut().collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
     };
-    let mut left = place - 1;
+    let mut left = position - 1;
     for value in inner {
-        let held = places(value);
+        let held = positions(value);
         if left < held {
             return replace(value, left, new);
         }
@@ -77,9 +77,9 @@ proptest! {
         changes in prop::collection::vec((any::<Index>(), any_json()), 1..4),
     ) {
         let mut definition = json!({"title": "x", "context": {"subscriptions": {"selectors": list}}});
-        for (place, new) in changes {
-            let place = place.index(places(&definition));
-            replace(&mut definition, place, &new);
+        for (position, new) in changes {
+            let position = position.index(positions(&definition));
+            replace(&mut definition, position, &new);
         }
 
         try_load(&definition);

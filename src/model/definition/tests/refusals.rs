@@ -226,34 +226,36 @@ fn a_condition_that_lacks_a_part_is_refused() {
 
 #[test]
 fn two_sources_cannot_have_one_name() {
-    let taken = |name: &str, place: &str| {
-        format!("{place}: key: {name:?} is already the name of subscription 0; choose another key")
+    let key_taken = |name: &str, location: &str| {
+        format!(
+            "{location}: key: {name:?} is already the name of subscription 0; choose another key"
+        )
     };
     for (first, second, expected) in [
         (
             page(&json!({})),
             page(&json!({"schema_name": "other.v1"})),
-            taken("page", "subscription 1 (\"page\")"),
+            key_taken("page", "subscription 1 (\"page\")"),
         ),
         (
             page(&json!({})),
             request(&json!({"key": "page"})),
-            taken("page", "subscription 1 (\"page\")"),
+            key_taken("page", "subscription 1 (\"page\")"),
         ),
         (
             request(&json!({"key": "page"})),
             page(&json!({})),
-            taken("page", "subscription 1 (\"page\")"),
+            key_taken("page", "subscription 1 (\"page\")"),
         ),
         (
             page(&json!({"key": null})),
             page(&json!({"key": null})),
-            taken("page.v1", "subscription 1"),
+            key_taken("page.v1", "subscription 1"),
         ),
         (
             page(&json!({"key": "other.v1"})),
             page(&json!({"key": null, "schema_name": "other.v1"})),
-            taken("other.v1", "subscription 1"),
+            key_taken("other.v1", "subscription 1"),
         ),
     ] {
         let error = refusal(&json!([first, second]));
@@ -298,15 +300,15 @@ fn a_source_with_neither_key_nor_schema_is_refused() {
 #[test]
 fn the_key_trigger_is_reserved() {
     let words = r#""trigger" is reserved for the trigger breadcrumb; choose another key"#;
-    let place = "subscription 1 (\"trigger\"): key";
+    let location = "subscription 1 (\"trigger\"): key";
     assert_refused(&[
         (
             page(&json!({"key": "trigger"})),
-            &format!("{place}: {words}"),
+            &format!("{location}: {words}"),
         ),
         (
             request(&json!({"key": "trigger"})),
-            &format!("{place}: {words}"),
+            &format!("{location}: {words}"),
         ),
         (
             page(&json!({"key": null, "schema_name": "trigger"})),

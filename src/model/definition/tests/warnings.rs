@@ -64,8 +64,8 @@ fn an_unknown_field_is_an_error_in_strict_mode_and_a_comment_is_not() {
             error.to_string(),
             format!("subscription 0 (\"page\"): {expected}")
         );
-        let place = error.path(&json!({"selectors": []})).to_string();
-        assert!(place.starts_with("selectors[0]."), "{place}");
+        let path = error.path(&json!({"selectors": []})).to_string();
+        assert!(path.starts_with("selectors[0]."), "{path}");
     }
 }
 

@@ -102,9 +102,9 @@ fn naive_nodes<'v>(path: &str, context: &'v Value) -> Vec<&'v Value> {
 }
 
 fn naive_op(op: &str, node: &Value, value: &Value) -> bool {
-    let has = |list: &Value, wanted: &Value| {
+    let has = |list: &Value, expected: &Value| {
         list.as_array()
-            .is_some_and(|list| list.iter().any(|item| same(item, wanted)))
+            .is_some_and(|list| list.iter().any(|item| same(item, expected)))
     };
     let texts = node.as_str().zip(value.as_str());
     let order = match (node.as_f64(), value.as_f64()) {
@@ -125,12 +125,12 @@ fn naive_op(op: &str, node: &Value, value: &Value) -> bool {
         }
         "contains_any" => value
             .as_array()
-            .is_some_and(|list| list.iter().any(|wanted| has(node, wanted))),
+            .is_some_and(|list| list.iter().any(|expected| has(node, expected))),
         "contains_all" => {
             node.is_array()
                 && value
                     .as_array()
-                    .is_some_and(|list| list.iter().all(|wanted| has(node, wanted)))
+                    .is_some_and(|list| list.iter().all(|expected| has(node, expected)))
         }
         "starts_with" => texts.is_some_and(|(text, part)| text.starts_with(part)),
         "ends_with" => texts.is_some_and(|(text, part)| text.ends_with(part)),

@@ -157,18 +157,18 @@ fn only_the_first_choice_counts() {
 
 #[test]
 fn an_interrupted_choice_is_an_unavailable_error() {
-    let said = json!({"content": "Half of"});
+    let message = json!({"content": "Half of"});
     let with = |field: &str, value: Value| {
-        let mut choice = json!({"message": said, "finish_reason": "error"});
+        let mut choice = json!({"message": message, "finish_reason": "error"});
         choice[field] = value;
         answer(&[json!({"choices": [choice]})])
     };
 
-    let told = with("error", json!({"code": 502, "message": "upstream failed"}));
-    let untold = with("error", Value::Null);
-    let empty = answer(&[json!({"choices": [{"delta": said, "finish_reason": ""}]})]);
+    let error_with_details = with("error", json!({"code": 502, "message": "upstream failed"}));
+    let error_without_details = with("error", Value::Null);
+    let empty = answer(&[json!({"choices": [{"delta": message, "finish_reason": ""}]})]);
 
-    for broken in [told, untold, empty] {
+    for broken in [error_with_details, error_without_details, empty] {
         assert!(
             matches!(broken, Err(ModelError::Unavailable(_))),
             "{broken:?}"
