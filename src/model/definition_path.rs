@@ -73,7 +73,7 @@ impl DefinitionPath {
 
     /// Returns the definition path `outer` followed by this path.
     #[cfg(any(feature = "workflows", test))]
-    pub(crate) fn under(&self, outer: &Self) -> Self {
+    pub(crate) fn below(&self, outer: &Self) -> Self {
         Self(outer.0.iter().chain(&self.0).cloned().collect())
     }
 
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(path.join("odd[x]").parts().len(), 3);
         assert_eq!(
             joined
-                .under(&DefinitionPath::default().field("context"))
+                .below(&DefinitionPath::default().field("context"))
                 .to_string(),
             "context.selectors[1].context_match[0].path"
         );

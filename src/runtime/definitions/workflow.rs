@@ -38,7 +38,7 @@ impl StoredDefinitions {
         let inner = DefinitionPath::default().field("definition");
         found.extend(workflow.warnings().iter().map(|warning| {
             let mut finding = warning.finding();
-            finding.path = finding.path.under(&inner);
+            finding.path = finding.path.below(&inner);
             finding
         }));
         Ok((Arc::new(workflow), found.into_vec()))
