@@ -1,6 +1,6 @@
 //! The open circuit breakers of a runtime, for health and metrics.
 
-use super::limits::{Change, Open};
+use super::limits::{BreakerChange, OpenCircuit};
 use super::metrics;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,21 +36,21 @@ pub struct OpenBreaker {
 
 /// The open circuit breakers by store and executor, bounded by the number of executors.
 #[derive(Debug, Default)]
-pub(super) struct Breakers(Mutex<OpenByName>);
+pub(super) struct Breakers(Mutex<OpenByExecutor>);
 
 /// The state and the last error of each open circuit breaker, by store and executor.
-type OpenByName = BTreeMap<(u64, Arc<str>), (Open, &'static str)>;
+type OpenByExecutor = BTreeMap<(u64, Arc<str>), (OpenCircuit, &'static str)>;
 
 impl Breakers {
     /// Records the state of an executor's circuit breaker; `None` if the breaker is closed.
     pub(super) fn set(
         &self,
-        store_context: u64,
+        store_number: u64,
         executor: &Arc<str>,
-        open: Option<Open>,
+        open: Option<OpenCircuit>,
         last_error: &'static str,
     ) {
-        let key = (store_context, Arc::clone(executor));
+        let key = (store_number, Arc::clone(executor));
         let mut breakers = self.lock();
         match open {
             Some(open) => drop(breakers.insert(key, (open, last_error))),
@@ -63,30 +63,30 @@ impl Breakers {
     /// Records the state of an executor's circuit breaker after a run, and logs a change of the state.
     pub(super) fn note(
         &self,
-        (store_context, executor): (u64, &Arc<str>),
-        change: Option<Change>,
-        open: Option<Open>,
+        (store_number, executor): (u64, &Arc<str>),
+        change: Option<BreakerChange>,
+        open: Option<OpenCircuit>,
         last_error: &'static str,
     ) {
-        self.set(store_context, executor, open, last_error);
+        self.set(store_number, executor, open, last_error);
         let executor = &**executor;
         match change {
             None => {}
-            Some(Change::Opened(open)) => tracing::warn!(
+            Some(BreakerChange::Opened(open)) => tracing::warn!(
                 executor,
                 failing_triggers = open.failing,
                 last_error,
                 next_probe_in_ms = next_probe_in_ms(open),
                 "circuit breaker opened: all recent runs of the executor failed, and retries wait until a probe run succeeds"
             ),
-            Some(Change::ProbeFailed(open)) => tracing::warn!(
+            Some(BreakerChange::ProbeFailed(open)) => tracing::warn!(
                 executor,
                 failing_triggers = open.failing,
                 last_error,
                 next_probe_in_ms = next_probe_in_ms(open),
                 "circuit breaker stays open: the probe run failed"
             ),
-            Some(Change::Closed { failures }) => {
+            Some(BreakerChange::Closed { failures }) => {
                 tracing::info!(
                     executor,
                     failures,
@@ -111,12 +111,12 @@ impl Breakers {
         open.collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, OpenByName> {
+    fn lock(&self) -> MutexGuard<'_, OpenByExecutor> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn next_probe_in_ms(open: Open) -> u64 {
+fn next_probe_in_ms(open: OpenCircuit) -> u64 {
     let pause = open.next_probe.saturating_duration_since(Instant::now());
     u64::try_from(pause.as_millis()).unwrap_or(u64::MAX)
 }

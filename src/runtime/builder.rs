@@ -65,7 +65,7 @@ pub struct RuntimeBuilder {
     store: Option<Arc<dyn BreadcrumbStore>>,
     source: Box<dyn EventSource>,
     /// The executors of the runtime, in the order in which they were added.
-    executors: Vec<Added>,
+    executors: Vec<AddedExecutor>,
     settings: Settings,
     /// The services, set with `services`, that provide models and tools to agents that name a model.
     #[cfg(feature = "agents")]
@@ -76,7 +76,7 @@ pub struct RuntimeBuilder {
 }
 
 /// An executor that was added to a runtime before the runtime is built.
-enum Added {
+enum AddedExecutor {
     Executor(Arc<dyn UniversalExecutor>),
     /// An agent that has no store yet. `build` binds the agent, because the services can be set after the agent was added.
     #[cfg(feature = "agents")]
@@ -113,8 +113,8 @@ impl RuntimeBuilder {
     /// [`UniversalExecutor`]. A mistake is reported by [`build`](Self::build), not by this call.
     pub fn executor(mut self, executor: impl IntoExecutor) -> Self {
         let added = match executor.into_executor(self.store.as_ref()) {
-            Ok(executor) => Added::Executor(executor),
-            Err(problem) => Added::Problem(problem),
+            Ok(executor) => AddedExecutor::Executor(executor),
+            Err(problem) => AddedExecutor::Problem(problem),
         };
         self.executors.push(added);
         self
@@ -136,7 +136,7 @@ impl RuntimeBuilder {
     /// ```
     #[cfg(feature = "agents")]
     pub fn agent(mut self, agent: Agent) -> Self {
-        self.executors.push(Added::Agent(Box::new(agent)));
+        self.executors.push(AddedExecutor::Agent(Box::new(agent)));
         self
     }
 
@@ -230,7 +230,7 @@ impl RuntimeBuilder {
         mut self,
         executors: impl IntoIterator<Item = Arc<dyn UniversalExecutor>>,
     ) -> Self {
-        let executors = executors.into_iter().map(Added::Executor);
+        let executors = executors.into_iter().map(AddedExecutor::Executor);
         self.executors.extend(executors);
         self
     }
@@ -437,7 +437,7 @@ impl RuntimeBuilder {
     /// assert!(matches!(zero, Err(RuntimeError::ZeroSetting { setting: "concurrency" })));
     /// ```
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
-        let executors = self.bound()?;
+        let executors = self.bind_all()?;
         self.settings.max_deliveries = match planted("unbounded-inbox") {
             true => 1 << 20,
             false => self.settings.max_deliveries.min(Semaphore::MAX_PERMITS),
@@ -473,20 +473,20 @@ impl RuntimeBuilder {
             registry: Arc::new(registry),
             settings: self.settings,
             progress: Arc::new(Progress::default()),
-            vitals: Arc::default(),
+            health_state: Arc::default(),
             name: self.name.unwrap_or_else(worker_records::default_name),
             keeper,
         })
     }
 
     /// Returns the executors of the runtime in the order in which they were added, or the first error of an executor.
-    fn bound(&mut self) -> Result<Vec<Arc<dyn UniversalExecutor>>, RuntimeError> {
+    fn bind_all(&mut self) -> Result<Vec<Arc<dyn UniversalExecutor>>, RuntimeError> {
         let added = std::mem::take(&mut self.executors);
         let bound = added.into_iter().map(|added| match added {
-            Added::Executor(executor) => Ok(executor),
+            AddedExecutor::Executor(executor) => Ok(executor),
             #[cfg(feature = "agents")]
-            Added::Agent(agent) => self.bind(*agent),
-            Added::Problem(problem) => Err(problem),
+            AddedExecutor::Agent(agent) => self.bind(*agent),
+            AddedExecutor::Problem(problem) => Err(problem),
         });
         bound.collect()
     }

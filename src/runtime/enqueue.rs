@@ -130,7 +130,7 @@ impl Enqueuer {
             }
         }
         let waiting = self.owed.len() + self.inbox.len();
-        metrics::level(metrics::QUEUE, self.store_context.number, waiting);
+        metrics::set_gauge(metrics::QUEUE, self.store_context.number, waiting);
     }
 
     /// Adds a run to the ledger for every executor that an event delivery triggers.

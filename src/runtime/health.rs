@@ -65,29 +65,29 @@ pub struct Health {
 
 /// The state of a runtime's tasks, from which its health is computed.
 #[derive(Default)]
-pub(super) struct Vitals(Mutex<Option<Running>>);
+pub(super) struct HealthState(Mutex<Option<RunningState>>);
 
-struct Running {
+struct RunningState {
     shared: Arc<Shared>,
     /// If `true`, the runtime has subscribed to the event source and loaded the definitions.
     started: bool,
     /// The readiness of the runtime that was logged last.
     ready: Option<bool>,
-    pulse: Instant,
+    last_heartbeat: Instant,
 }
 
-impl Vitals {
+impl HealthState {
     /// Records the start of the runtime. Returns `false` if the runtime is already running.
     pub(super) fn begin(&self, shared: &Arc<Shared>) -> bool {
         let mut running = self.running();
         if running.is_some() {
             return false;
         }
-        *running = Some(Running {
+        *running = Some(RunningState {
             shared: Arc::clone(shared),
             started: false,
             ready: None,
-            pulse: Instant::now(),
+            last_heartbeat: Instant::now(),
         });
         true
     }
@@ -105,7 +105,7 @@ impl Vitals {
 
     /// Logs the readiness of the runtime if it has changed since the start or the last call.
     pub(super) fn note_readiness(&self, shared: &Shared, worker: &str) {
-        let is_started = |running: &Option<Running>| {
+        let is_started = |running: &Option<RunningState>| {
             let running = running.as_ref();
             running.is_some_and(|running| running.started)
         };
@@ -133,10 +133,10 @@ impl Vitals {
 
     /// Updates the liveness timestamp of the runtime's tasks at regular intervals, and logs changes of readiness. Returns when the runtime
     /// stops.
-    pub(super) async fn beat(self: Arc<Self>, shared: Arc<Shared>, worker: Arc<str>) {
+    pub(super) async fn heartbeat(self: Arc<Self>, shared: Arc<Shared>, worker: Arc<str>) {
         loop {
             if let Some(running) = &mut *self.running() {
-                running.pulse = Instant::now();
+                running.last_heartbeat = Instant::now();
             }
             self.note_readiness(&shared, &worker);
             tokio::select! {
@@ -152,13 +152,16 @@ impl Vitals {
         let (mut live, mut open_breakers) = (true, Vec::new());
         match &*self.running() {
             None => problems.push("the runtime is not running".to_owned()),
-            Some(Running {
+            Some(RunningState {
                 shared,
                 started,
-                pulse,
+                last_heartbeat,
                 ..
             }) => {
-                let (age, longest) = (pulse.elapsed(), longest_silence(shared.settings.sweep));
+                let (age, longest) = (
+                    last_heartbeat.elapsed(),
+                    max_heartbeat_age(shared.settings.sweep),
+                );
                 if shared.stop.is_cancelled() {
                     problems.push("the runtime is stopping".to_owned());
                 } else if age > longest {
@@ -202,7 +205,7 @@ impl Vitals {
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+    fn running(&self) -> MutexGuard<'_, Option<RunningState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -229,6 +232,6 @@ pub(super) async fn check_source(source: &dyn EventSource, shared: &Shared) {
 }
 
 /// Returns the maximum age of a live runtime's liveness timestamp. `interval` is the time between two updates of the timestamp.
-fn longest_silence(interval: Duration) -> Duration {
+fn max_heartbeat_age(interval: Duration) -> Duration {
     interval.saturating_mul(3) + Duration::from_secs(1)
 }

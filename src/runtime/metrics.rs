@@ -126,7 +126,7 @@ mod facade {
         clippy::cast_precision_loss,
         reason = "a gauge is a float, and what is counted here is small"
     )]
-    pub(in crate::runtime) fn level(name: &'static str, store: u64, depth: usize) {
+    pub(in crate::runtime) fn set_gauge(name: &'static str, store: u64, depth: usize) {
         metrics::gauge!(name, "store" => store.to_string()).set(depth as f64);
     }
 }
@@ -146,7 +146,7 @@ mod facade {
 
     pub(in crate::runtime) const fn breaker(_: &Arc<str>, _: bool) {}
 
-    pub(in crate::runtime) const fn level(_: &'static str, _: u64, _: usize) {}
+    pub(in crate::runtime) const fn set_gauge(_: &'static str, _: u64, _: usize) {}
 }
 
-pub(super) use facade::{add, breaker, ended, level, matched, started};
+pub(super) use facade::{add, breaker, ended, matched, set_gauge, started};

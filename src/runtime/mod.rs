@@ -117,7 +117,7 @@ use definitions::Keeper;
 use futures::stream::{self, Stream};
 use futures::{FutureExt as _, StreamExt as _};
 use graph::Graph;
-use health::Vitals;
+use health::HealthState;
 use intake::Intake;
 use progress::Progress;
 use registry::Registry;
@@ -171,7 +171,7 @@ pub struct Runtime {
     settings: Settings,
     progress: Arc<Progress>,
     keeper: Option<Arc<Keeper>>,
-    vitals: Arc<Vitals>,
+    health_state: Arc<HealthState>,
     /// Name of this worker in logs and worker records.
     name: Arc<str>,
 }
@@ -383,10 +383,10 @@ impl Runtime {
             Arc::clone(&self.progress),
             &*self.source,
         );
-        if !self.vitals.begin(&shared) {
+        if !self.health_state.begin(&shared) {
             return Err(RuntimeError::AlreadyRunning);
         }
-        let mut running = EndsRunning {
+        let mut running = RunningGuard {
             runtime: self,
             dropped: true,
         };
@@ -408,9 +408,9 @@ impl Runtime {
         started: Option<oneshot::Sender<()>>,
     ) -> Result<RunReport, RuntimeError> {
         let mut tasks = JoinSet::new();
-        let _gone = shared.gone_when_dropped();
-        let vitals = Arc::clone(&self.vitals);
-        tasks.spawn(vitals.beat(Arc::clone(shared), Arc::clone(&self.name)));
+        let _end_guard = shared.end_guard();
+        let health_state = Arc::clone(&self.health_state);
+        tasks.spawn(health_state.heartbeat(Arc::clone(shared), Arc::clone(&self.name)));
         let mut records = WorkerRecords::new(Arc::clone(shared), Arc::clone(&self.name));
         tokio::select! {
             biased;
@@ -420,7 +420,7 @@ impl Runtime {
         tokio::select! {
             biased;
             _ = signals.next(), if from_start => return Ok(shared.report()),
-            begun = first_start::begin(shared) => begun?,
+            result = first_start::begin(shared) => result?,
         }
         tasks.spawn(records.run());
         let mut intake = Intake::new(self, Arc::clone(shared), &mut tasks);
@@ -436,8 +436,8 @@ impl Runtime {
             _ = signals.next() => return Ok(shared.report()),
         }
         lifecycle::log_started(self, position);
-        self.vitals.started();
-        self.vitals.note_readiness(shared, &self.name);
+        self.health_state.started();
+        self.health_state.note_readiness(shared, &self.name);
         if let Some(started) = started {
             // The receiver is gone if the caller dropped the start.
             started.send(()).ok();
@@ -493,7 +493,7 @@ impl Runtime {
     /// ```
     #[must_use]
     pub fn health(&self) -> Health {
-        self.vitals.health(&self.registry)
+        self.health_state.health(&self.registry)
     }
 
     /// Returns the number of pending events, and the number of due runs of each executor. The numbers cover all workers that share the
@@ -653,14 +653,14 @@ impl Runtime {
 }
 
 /// Records the end of a call of `run_until`, even if the call's future is dropped.
-struct EndsRunning<'r> {
+struct RunningGuard<'r> {
     runtime: &'r Runtime,
     dropped: bool,
 }
 
-impl Drop for EndsRunning<'_> {
+impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
-        self.runtime.vitals.end();
+        self.runtime.health_state.end();
         if self.dropped {
             lifecycle::log_dropped(self.runtime);
         }

@@ -30,15 +30,15 @@ pub(super) struct Shared {
     /// State of the runtime's subscription to the event source.
     source: watch::Sender<SourceState>,
     /// Permits for the executing runs of all executors of the runtime.
-    pub(super) places: Arc<Semaphore>,
+    pub(super) run_permits: Arc<Semaphore>,
     /// Permits for the runs that only wait for their commit. Such a run needs no permit to execute.
-    pub(super) commits: Arc<Semaphore>,
+    pub(super) commit_permits: Arc<Semaphore>,
     /// Number of schedulers that wait for a permit to execute a run.
     waiting: AtomicUsize,
     /// Token that is cancelled when the runtime stops. The runtime claims no more runs after the cancellation.
     pub(super) stop: CancellationToken,
     /// If `true`, the call of `run_until` that ran the runtime has ended, or its future was dropped.
-    gone: AtomicBool,
+    has_ended: AtomicBool,
     pub(super) progress: Arc<Progress>,
     /// Detects executors that block a thread.
     pub(super) watchdog: Watchdog,
@@ -63,15 +63,15 @@ impl Shared {
             source_is_complete: source.is_complete(),
             source_is_shared: source.is_shared(),
             source: watch::Sender::new(SourceState::Delivers),
-            places: Arc::new(Semaphore::new(
+            run_permits: Arc::new(Semaphore::new(
                 settings.concurrency.min(Semaphore::MAX_PERMITS),
             )),
-            commits: Arc::new(Semaphore::new(
+            commit_permits: Arc::new(Semaphore::new(
                 settings.concurrency.min(Semaphore::MAX_PERMITS),
             )),
             waiting: AtomicUsize::new(0),
             stop: CancellationToken::new(),
-            gone: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             progress,
             watchdog: Watchdog::start(),
             breakers: Breakers::default(),
@@ -81,33 +81,33 @@ impl Shared {
     }
 
     /// Acquires a permit to execute a run. If other schedulers wait, it yields first, because they may have been granted a permit.
-    pub(super) async fn place(self: Arc<Self>) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn acquire_run_permit(self: Arc<Self>) -> Option<OwnedSemaphorePermit> {
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waits = Waits(&self.waiting);
+        let _waits = WaitingGuard(&self.waiting);
         if others > 0 {
             tokio::task::yield_now().await;
         }
         // This semaphore is never closed.
-        Arc::clone(&self.places).acquire_owned().await.ok()
+        Arc::clone(&self.run_permits).acquire_owned().await.ok()
     }
 
     /// Acquires up to `most` free permits to execute runs, without waiting. Leaves an equal share of the free permits for each waiting
     /// scheduler.
-    pub(super) fn more_places(&self, most: usize) -> Vec<OwnedSemaphorePermit> {
+    pub(super) fn try_acquire_run_permits(&self, most: usize) -> Vec<OwnedSemaphorePermit> {
         let others = self.waiting.load(Ordering::Relaxed);
-        let tracker = self.places.available_permits().div_ceil(others + 1);
-        let mut places = Vec::new();
-        while places.len() < tracker.min(most)
-            && let Ok(place) = Arc::clone(&self.places).try_acquire_owned()
+        let share = self.run_permits.available_permits().div_ceil(others + 1);
+        let mut run_permits = Vec::new();
+        while run_permits.len() < share.min(most)
+            && let Ok(permit) = Arc::clone(&self.run_permits).try_acquire_owned()
         {
-            places.push(place);
+            run_permits.push(permit);
         }
-        places
+        run_permits
     }
 
     /// Returns a guard that marks the runtime as ended when the guard is dropped.
-    pub(super) fn gone_when_dropped(self: &Arc<Self>) -> Gone {
-        Gone(Arc::clone(self))
+    pub(super) fn end_guard(self: &Arc<Self>) -> EndGuard {
+        EndGuard(Arc::clone(self))
     }
 
     /// Polls the work of an executor until the runtime has ended, and detects work that blocks a thread.
@@ -117,15 +117,15 @@ impl Shared {
         work: impl Future<Output = T>,
     ) -> T {
         let watching = Arc::clone(&self);
-        self.unless_gone(watching.watchdog.watch(&executor, work))
+        self.until_ended(watching.watchdog.watch(&executor, work))
             .await
     }
 
     /// Polls the work of a run until the runtime has ended. After that the future stays pending: a task that was dropped may be polled
     /// again before its abort takes effect, and must not write.
-    pub(super) async fn unless_gone<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
+    pub(super) async fn until_ended<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
-        poll_fn(|context| match self.gone.load(Ordering::Relaxed) {
+        poll_fn(|context| match self.has_ended.load(Ordering::Relaxed) {
             true => Poll::Pending,
             false => work.as_mut().poll(context),
         })
@@ -200,7 +200,7 @@ impl Shared {
     /// Returns the number of runs that execute, including the runs that a claim in flight may start.
     pub(super) fn runs_in_flight(&self) -> usize {
         let most = self.settings.concurrency.min(Semaphore::MAX_PERMITS);
-        most.saturating_sub(self.places.available_permits())
+        most.saturating_sub(self.run_permits.available_permits())
     }
 
     /// Returns a receiver of the state of the runtime's subscription to the event source.
@@ -230,18 +230,18 @@ pub(super) enum SourceState {
 }
 
 /// A guard that marks the runtime as ended when it is dropped.
-pub(super) struct Gone(Arc<Shared>);
+pub(super) struct EndGuard(Arc<Shared>);
 
-impl Drop for Gone {
+impl Drop for EndGuard {
     fn drop(&mut self) {
-        self.0.gone.store(true, Ordering::Relaxed);
+        self.0.has_ended.store(true, Ordering::Relaxed);
     }
 }
 
 /// A guard that counts a scheduler that waits for a permit, until the guard is dropped.
-struct Waits<'c>(&'c AtomicUsize);
+struct WaitingGuard<'c>(&'c AtomicUsize);
 
-impl Drop for Waits<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

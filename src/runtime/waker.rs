@@ -140,7 +140,7 @@ impl Waker {
         store_context.checkpoint.end_sweep(None);
         loop {
             let room = self.jobs.len() < AT_ONCE;
-            metrics::level(
+            metrics::set_gauge(
                 metrics::WAITS,
                 store_context.number,
                 store_context.waits.len(),
@@ -192,7 +192,7 @@ impl Waker {
     }
 
     fn job(&mut self, job: impl Future<Output = Done> + Send + 'static) {
-        self.jobs.spawn(Arc::clone(&self.shared).unless_gone(job));
+        self.jobs.spawn(Arc::clone(&self.shared).until_ended(job));
     }
 
     fn note(&mut self, done: Done) {

@@ -16,12 +16,12 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// Detector of executors whose polls block a thread. Dropping it ends its thread.
 #[derive(Debug)]
-pub(super) struct Watchdog(Arc<State>);
+pub(super) struct Watchdog(Arc<WatchdogState>);
 
 #[derive(Debug)]
-struct State {
+struct WatchdogState {
     limit: Duration,
-    polls: Mutex<HashMap<u64, Polled, RandomState>>,
+    polls: Mutex<HashMap<u64, RunningPoll, RandomState>>,
     next: AtomicU64,
     ended: Mutex<bool>,
     wake: Condvar,
@@ -29,7 +29,7 @@ struct State {
 
 /// A poll of an executor's future in progress.
 #[derive(Debug)]
-struct Polled {
+struct RunningPoll {
     executor: Arc<str>,
     since: Instant,
     /// If `true`, a log line has reported that the poll blocks its thread.
@@ -44,7 +44,7 @@ impl Watchdog {
     }
 
     fn with_limit(limit: Duration) -> Self {
-        let state = Arc::new(State {
+        let state = Arc::new(WatchdogState {
             limit,
             polls: Mutex::default(),
             next: AtomicU64::new(0),
@@ -87,16 +87,16 @@ impl Drop for Watchdog {
     }
 }
 
-impl State {
-    fn begin(&self, executor: &Arc<str>) -> Poll<'_> {
+impl WatchdogState {
+    fn begin(&self, executor: &Arc<str>) -> PollGuard<'_> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let polled = Polled {
+        let running_poll = RunningPoll {
             executor: Arc::clone(executor),
             since: Instant::now(),
             logged: false,
         };
-        lock(&self.polls).insert(number, polled);
-        Poll {
+        lock(&self.polls).insert(number, running_poll);
+        PollGuard {
             state: self,
             number,
         }
@@ -132,12 +132,12 @@ impl State {
 }
 
 /// A guard of a poll of an executor's future in progress.
-struct Poll<'s> {
-    state: &'s State,
+struct PollGuard<'s> {
+    state: &'s WatchdogState,
     number: u64,
 }
 
-impl Drop for Poll<'_> {
+impl Drop for PollGuard<'_> {
     fn drop(&mut self) {
         lock(&self.state.polls).remove(&self.number);
     }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_poll_that_does_not_return_is_reported_until_it_does() {
         let watchdog = Watchdog::with_limit(Duration::from_millis(1));
-        let (go_on, wait) = mpsc::channel::<()>();
+        let (release, wait) = mpsc::channel::<()>();
         let (is_blocked, blocked) = mpsc::channel();
         std::thread::scope(|scope| {
             let work = scope.spawn(|| {
@@ -172,7 +172,7 @@ mod tests {
                 std::thread::yield_now();
             }
             assert_eq!(&*watchdog.blocking()[0].0, "agent");
-            go_on.send(()).unwrap();
+            release.send(()).unwrap();
             work.join().unwrap();
         });
 

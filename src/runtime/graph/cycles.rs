@@ -111,8 +111,8 @@ impl<'g> Reach<'g> {
         let closes = self.node(start)?;
         // The previous executor, the schema, and the number of steps from the start, by the reached executor.
         let mut reached: BTreeMap<usize, (usize, usize, usize)> = BTreeMap::new();
-        let mut schemas_seen = BTreeSet::new();
-        let mut any_seen = false;
+        let mut visited_schemas = BTreeSet::new();
+        let mut visited_any = false;
         let mut waiting = VecDeque::from([(start, 0)]);
         while let Some((executor, steps)) = waiting.pop_front() {
             if steps + 1 >= limit {
@@ -123,11 +123,11 @@ impl<'g> Reach<'g> {
                 if executor != start && (closes.any_trigger || closes.triggers.contains(&schema)) {
                     return Some(path(&reached, executor, schema));
                 }
-                if !schemas_seen.insert(schema) {
+                if !visited_schemas.insert(schema) {
                     continue;
                 }
-                let by_any: &[usize] = if any_seen { &[] } else { &self.by_any };
-                any_seen = true;
+                let by_any: &[usize] = if visited_any { &[] } else { &self.by_any };
+                visited_any = true;
                 let named = self.triggered.get(schema).into_iter().flatten();
                 for to in named.chain(by_any) {
                     if *to != start && group.contains(to) && !reached.contains_key(to) {

@@ -114,18 +114,18 @@ impl Graph {
 
     /// Builds the trigger graph from the declarations of executors. The executors themselves need not be created.
     pub(crate) fn of_declared<'e>(executors: impl IntoIterator<Item = Declared<'e>>) -> Self {
-        let mut facts: Vec<Facts<'_>> = executors.into_iter().map(Facts::of).collect();
-        facts.sort_by_key(|facts| facts.id);
-        let mut places: BTreeMap<&str, usize> = facts
+        let mut named: Vec<NamedNode<'_>> = executors.into_iter().map(NamedNode::of).collect();
+        named.sort_by_key(|named| named.id);
+        let mut indexes: BTreeMap<&str, usize> = named
             .iter()
-            .flat_map(|facts| facts.triggers.iter().chain(facts.writes.iter().flatten()))
+            .flat_map(|named| named.triggers.iter().chain(named.writes.iter().flatten()))
             .map(|schema| (*schema, 0))
             .collect();
-        for (place, at) in places.values_mut().enumerate() {
-            *at = place;
+        for (index, at) in indexes.values_mut().enumerate() {
+            *at = index;
         }
-        let schemas = places.keys().map(|schema| (*schema).to_owned()).collect();
-        let nodes: Vec<Node> = facts.iter().map(|facts| facts.node(&places)).collect();
+        let schemas = indexes.keys().map(|schema| (*schema).to_owned()).collect();
+        let nodes: Vec<Node> = named.iter().map(|named| named.node(&indexes)).collect();
         let mut graph = Self {
             nodes,
             schemas,
@@ -185,7 +185,7 @@ impl fmt::Display for Cycle {
 }
 
 /// An executor of the trigger graph, with schema names instead of schema indexes.
-struct Facts<'e> {
+struct NamedNode<'e> {
     id: &'e str,
     kind: &'e str,
     triggers: BTreeSet<&'e str>,
@@ -215,7 +215,7 @@ impl<'e> Declared<'e> {
     }
 }
 
-impl<'e> Facts<'e> {
+impl<'e> NamedNode<'e> {
     fn of(executor: Declared<'e>) -> Self {
         let all = executor.subscriptions.as_slice().iter();
         let triggers = all.filter(|subscription| subscription.role == Role::Trigger);
@@ -233,17 +233,17 @@ impl<'e> Facts<'e> {
         }
     }
 
-    fn node(&self, places: &BTreeMap<&str, usize>) -> Node {
-        let places = |schemas: &BTreeSet<&str>| {
-            let places = schemas.iter().filter_map(|schema| places.get(schema));
-            places.copied().collect()
+    fn node(&self, indexes: &BTreeMap<&str, usize>) -> Node {
+        let indexes = |schemas: &BTreeSet<&str>| {
+            let indexes = schemas.iter().filter_map(|schema| indexes.get(schema));
+            indexes.copied().collect()
         };
         Node {
             id: self.id.to_owned(),
             kind: self.kind.to_owned(),
-            triggers: places(&self.triggers),
+            triggers: indexes(&self.triggers),
             any_trigger: self.any_trigger,
-            writes: self.writes.as_ref().map(places),
+            writes: self.writes.as_ref().map(indexes),
         }
     }
 }

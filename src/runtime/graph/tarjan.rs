@@ -10,14 +10,14 @@ pub(super) fn components(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
         visited: 0,
     };
     for root in 0..edges.len() {
-        if search.order(root) == UNSEEN {
+        if search.order(root) == UNVISITED {
             search.from(root, edges);
         }
     }
     search.found
 }
 
-const UNSEEN: usize = 0;
+const UNVISITED: usize = 0;
 
 /// The search state of a vertex in Tarjan's algorithm for strongly connected components.
 #[derive(Clone, Copy, Default)]
@@ -53,7 +53,7 @@ impl Search {
                 }
                 continue;
             };
-            if self.order(to) == UNSEEN {
+            if self.order(to) == UNVISITED {
                 self.enter(to);
                 path.push((to, edges_of(to)));
             } else if self.visits.get(to).is_some_and(|visit| visit.open) {
@@ -63,7 +63,9 @@ impl Search {
     }
 
     fn order(&self, vertex: usize) -> usize {
-        self.visits.get(vertex).map_or(UNSEEN, |visit| visit.order)
+        self.visits
+            .get(vertex)
+            .map_or(UNVISITED, |visit| visit.order)
     }
 
     fn enter(&mut self, vertex: usize) {

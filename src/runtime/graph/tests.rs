@@ -253,15 +253,15 @@ proptest! {
             let writes: Vec<&str> = writes.iter().map(|at| NAMES[*at]).collect();
             agent(at.to_string(), &triggers, &writes)
         }).collect();
-        let sets_off = |from: usize, to: usize| {
+        let can_trigger = |from: usize, to: usize| {
             from != to && (!drawn[from].1.is_disjoint(&drawn[to].0) || drawn[to].2 == 0 && !drawn[from].1.is_empty())
         };
         let mut reaches = [[false; 7]; 7];
         for through in 0..=nodes.len() {
             for from in 0..nodes.len() {
                 for to in 0..nodes.len() {
-                    let by_way = through < nodes.len() && reaches[from][through] && reaches[through][to];
-                    reaches[from][to] |= sets_off(from, to) || by_way;
+                    let through_node = through < nodes.len() && reaches[from][through] && reaches[through][to];
+                    reaches[from][to] |= can_trigger(from, to) || through_node;
                 }
             }
         }
@@ -279,7 +279,7 @@ proptest! {
             prop_assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
             for (at, from) in ids.iter().enumerate() {
                 let to = ids[(at + 1) % ids.len()];
-                prop_assert!(sets_off(*from, to));
+                prop_assert!(can_trigger(*from, to));
                 let schema = NAMES.iter().position(|name| *name == cycle.steps()[at].schema).unwrap();
                 prop_assert!(drawn[*from].1.contains(&schema));
                 prop_assert!(drawn[to].2 == 0 || drawn[to].0.contains(&schema));

@@ -20,15 +20,15 @@ use tokio::time::Instant;
 /// last opened or closed.
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Breaker {
-    state: State,
-    /// The triggers whose runs failed since the executor's last success, at most [`MOST_FAILING`](Self::MOST_FAILING).
+    state: BreakerState,
+    /// The triggers whose runs failed since the executor's last success, at most [`MAX_TRIGGERS`](Self::MAX_TRIGGERS).
     failing: BTreeSet<Trigger>,
-    /// The triggers whose runs were retried as probes since the breaker opened, at most [`MOST_FAILING`](Self::MOST_FAILING).
+    /// The triggers whose runs were retried as probes since the breaker opened, at most [`MAX_TRIGGERS`](Self::MAX_TRIGGERS).
     probed: BTreeSet<Trigger>,
     /// Total number of failed runs: the runs that opened the circuit breaker, and the runs that failed while the breaker was open.
     failures: u32,
     /// The number of times that the executor's circuit breaker opened or closed.
-    era: u64,
+    generation: u64,
 }
 
 /// The ID and version of the breadcrumb that triggered a run.
@@ -42,17 +42,17 @@ pub(in crate::runtime) fn trigger_of(run: &RunRef) -> Trigger {
 /// Permission of a circuit breaker to start a run. The breaker takes the ticket back when the run ends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::runtime) struct Ticket {
-    era: u64,
+    generation: u64,
     probe: bool,
 }
 
 /// A change in the state of an executor's circuit breaker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::runtime) enum Change {
+pub(in crate::runtime) enum BreakerChange {
     /// The circuit breaker opened because of consecutive failures.
-    Opened(Open),
+    Opened(OpenCircuit),
     /// A probe of the executor failed, and the circuit breaker stays open.
-    ProbeFailed(Open),
+    ProbeFailed(OpenCircuit),
     /// A run succeeded, and the circuit breaker closed.
     Closed {
         /// Total number of failed runs: the runs that opened the circuit breaker, and the runs that failed while the breaker was open.
@@ -62,7 +62,7 @@ pub(in crate::runtime) enum Change {
 
 /// The state of an open circuit breaker of an executor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::runtime) struct Open {
+pub(in crate::runtime) struct OpenCircuit {
     /// The number of different triggers whose runs failed since the executor's last success, counted up to 1,000.
     pub(in crate::runtime) failing: usize,
     /// The earliest time of the next probe. A probe is the retry of one failed run.
@@ -70,7 +70,7 @@ pub(in crate::runtime) struct Open {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum BreakerState {
     Closed,
     Open {
         until: Instant,
@@ -81,82 +81,88 @@ enum State {
 
 impl Breaker {
     /// The number of different triggers with failed runs at which an executor's circuit breaker opens.
-    const FAILURES: usize = 10;
+    const FAILURE_THRESHOLD: usize = 10;
     /// The pause between the opening of a circuit breaker and its first probe.
     const PAUSE: Duration = Duration::from_secs(5);
     /// The longest pause of an open circuit breaker before a probe.
-    const LONGEST: Duration = Duration::from_secs(60);
+    const MAX_PAUSE: Duration = Duration::from_secs(60);
     /// The time for which a probe is reserved for a trigger that was not probed since the circuit breaker opened.
     const PREFERENCE: Duration = Duration::from_secs(5);
     /// The maximum number of triggers that a circuit breaker remembers.
-    const MOST_FAILING: usize = 1_000;
+    const MAX_TRIGGERS: usize = 1_000;
 
     /// Creates a closed circuit breaker for an executor.
     pub(in crate::runtime) const fn new() -> Self {
         Self {
-            state: State::Closed,
+            state: BreakerState::Closed,
             failing: BTreeSet::new(),
             probed: BTreeSet::new(),
             failures: 0,
-            era: 0,
+            generation: 0,
         }
     }
 
     /// Returns the state of the circuit breaker if it is open.
-    pub(in crate::runtime) fn open(&self) -> Option<Open> {
+    pub(in crate::runtime) fn open(&self) -> Option<OpenCircuit> {
         match self.state {
-            State::Closed => None,
-            State::Open { until, .. } => Some(Open {
+            BreakerState::Closed => None,
+            BreakerState::Open { until, .. } => Some(OpenCircuit {
                 failing: self.failing.len(),
                 next_probe: until,
             }),
         }
     }
 
-    /// Returns a ticket for the start of a run if the circuit breaker admits the run. `again` is `true` if the run failed before.
+    /// Returns a ticket for the start of a run if the circuit breaker admits the run. `is_retry` is `true` if the run failed before.
     ///
     /// # Errors
     /// Returns the earliest time of another request if the run is a retry that must wait.
     pub(in crate::runtime) fn start(
         &mut self,
-        again: bool,
+        is_retry: bool,
         trigger: Trigger,
         now: Instant,
     ) -> Result<Ticket, Instant> {
-        let era = self.era;
+        let generation = self.generation;
         let was_probed = self.probed.contains(&trigger);
         match &mut self.state {
-            State::Open { until, .. } if again && now < *until => Err(*until),
-            State::Open { probing: true, .. } if again => Err(later(now, Self::PAUSE)),
-            State::Open { until, .. }
-                if again && was_probed && now < later(*until, Self::PREFERENCE) =>
+            BreakerState::Open { until, .. } if is_retry && now < *until => Err(*until),
+            BreakerState::Open { probing: true, .. } if is_retry => Err(later(now, Self::PAUSE)),
+            BreakerState::Open { until, .. }
+                if is_retry && was_probed && now < later(*until, Self::PREFERENCE) =>
             {
                 Err(later(*until, Self::PREFERENCE))
             }
-            State::Open { probing, .. } if again => {
+            BreakerState::Open { probing, .. } if is_retry => {
                 *probing = true;
-                if self.probed.len() < Self::MOST_FAILING {
+                if self.probed.len() < Self::MAX_TRIGGERS {
                     self.probed.insert(trigger);
                 }
-                Ok(Ticket { era, probe: true })
+                Ok(Ticket {
+                    generation,
+                    probe: true,
+                })
             }
-            State::Open { .. } | State::Closed => Ok(Ticket { era, probe: false }),
+            BreakerState::Open { .. } | BreakerState::Closed => Ok(Ticket {
+                generation,
+                probe: false,
+            }),
         }
     }
 
     /// Records in the circuit breaker that a run succeeded.
-    pub(in crate::runtime) fn succeeded(&mut self, ticket: Ticket) -> Option<Change> {
-        if ticket.era != self.era {
+    pub(in crate::runtime) fn succeeded(&mut self, ticket: Ticket) -> Option<BreakerChange> {
+        if ticket.generation != self.generation {
             return None;
         }
         self.failing.clear();
         match self.state {
-            State::Closed => None,
-            State::Open { .. } => {
+            BreakerState::Closed => None,
+            BreakerState::Open { .. } => {
                 self.probed.clear();
                 let failures = std::mem::take(&mut self.failures);
-                self.change(State::Closed);
-                Some(Change::Closed { failures })
+                self.change(BreakerState::Closed);
+                Some(BreakerChange::Closed { failures })
             }
         }
     }
@@ -167,25 +173,25 @@ impl Breaker {
         ticket: Ticket,
         trigger: Trigger,
         now: Instant,
-    ) -> Option<Change> {
-        let is_open = matches!(self.state, State::Open { .. });
-        if !is_open && ticket.era != self.era {
+    ) -> Option<BreakerChange> {
+        let is_open = matches!(self.state, BreakerState::Open { .. });
+        if !is_open && ticket.generation != self.generation {
             return None;
         }
-        if self.failing.len() < Self::MOST_FAILING {
+        if self.failing.len() < Self::MAX_TRIGGERS {
             self.failing.insert(trigger);
         }
         self.failures = self.failures.saturating_add(u32::from(is_open));
-        if ticket.era != self.era {
+        if ticket.generation != self.generation {
             return None;
         }
         let pause = match self.state {
-            State::Closed if self.failing.len() < Self::FAILURES => return None,
-            State::Closed => Self::PAUSE,
-            State::Open { .. } if !ticket.probe => return None,
-            State::Open { pause, .. } => pause.saturating_mul(2).min(Self::LONGEST),
+            BreakerState::Closed if self.failing.len() < Self::FAILURE_THRESHOLD => return None,
+            BreakerState::Closed => Self::PAUSE,
+            BreakerState::Open { .. } if !ticket.probe => return None,
+            BreakerState::Open { pause, .. } => pause.saturating_mul(2).min(Self::MAX_PAUSE),
         };
-        let state = State::Open {
+        let state = BreakerState::Open {
             until: later(now, pause),
             pause,
             probing: false,
@@ -200,26 +206,26 @@ impl Breaker {
         }
         let open = self.open()?;
         Some(match ticket.probe {
-            true => Change::ProbeFailed(open),
-            false => Change::Opened(open),
+            true => BreakerChange::ProbeFailed(open),
+            false => BreakerChange::Opened(open),
         })
     }
 
     /// Records in the circuit breaker that a run ended without showing that the executor works or fails. If the run was the probe, another
     /// run may become the probe.
     pub(in crate::runtime) fn abandoned(&mut self, ticket: Ticket) {
-        if ticket.era != self.era || !ticket.probe {
+        if ticket.generation != self.generation || !ticket.probe {
             return;
         }
         match &mut self.state {
-            State::Open { probing, .. } => *probing = false,
-            State::Closed => {}
+            BreakerState::Open { probing, .. } => *probing = false,
+            BreakerState::Closed => {}
         }
     }
 
-    fn change(&mut self, state: State) {
+    fn change(&mut self, state: BreakerState) {
         self.state = state;
-        self.era = self.era.wrapping_add(1);
+        self.generation = self.generation.wrapping_add(1);
     }
 }
 
@@ -263,11 +269,11 @@ mod tests {
 
         let ticket = breaker.start(false, trigger(0), now).unwrap();
         let change = breaker.failed(ticket, trigger(9), now);
-        let open = Open {
+        let open = OpenCircuit {
             failing: 10,
             next_probe: now + 5 * SECOND,
         };
-        assert_eq!(change, Some(Change::Opened(open)));
+        assert_eq!(change, Some(BreakerChange::Opened(open)));
         assert_eq!(breaker.open(), Some(open));
     }
 
@@ -307,7 +313,7 @@ mod tests {
 
         assert_eq!(
             breaker.succeeded(ticket),
-            Some(Change::Closed { failures: 10 })
+            Some(BreakerChange::Closed { failures: 10 })
         );
         breaker.start(true, trigger(1), now).unwrap();
     }
@@ -326,7 +332,7 @@ mod tests {
 
         assert_eq!(
             breaker.succeeded(probe),
-            Some(Change::Closed { failures: 10 })
+            Some(BreakerChange::Closed { failures: 10 })
         );
         breaker.start(true, trigger(1), now).unwrap();
         fail(&mut breaker, now, 0..9);
@@ -345,7 +351,10 @@ mod tests {
                 now = next;
                 let probe = breaker.start(true, trigger(number), now).unwrap();
                 let change = breaker.failed(probe, trigger(number), now);
-                assert!(matches!(change, Some(Change::ProbeFailed(_))), "{change:?}");
+                assert!(
+                    matches!(change, Some(BreakerChange::ProbeFailed(_))),
+                    "{change:?}"
+                );
                 pause.as_secs()
             })
             .collect();
@@ -419,21 +428,21 @@ mod tests {
             let mut breaker = Breaker::new();
             let mut running: BTreeMap<usize, (Ticket, Trigger)> = BTreeMap::new();
 
-            for (step, (passed, outcome, again, number, which)) in steps.into_iter().enumerate() {
+            for (step, (passed, outcome, is_retry, number, which)) in steps.into_iter().enumerate() {
                 now += Duration::from_millis(passed);
                 if outcome == 0 || running.is_empty() {
                     let open = breaker.open();
-                    match breaker.start(again, trigger(number), now) {
+                    match breaker.start(is_retry, trigger(number), now) {
                         Ok(ticket) => {
-                            let probe = again && open.is_some();
+                            let probe = is_retry && open.is_some();
                             prop_assert_eq!(ticket.probe, probe);
                             prop_assert!(!probe || open.is_none_or(|open| open.next_probe <= now));
                             running.insert(step, (ticket, trigger(number)));
-                            let era = breaker.era;
-                            let probes = running.values().filter(|(one, _)| one.probe && one.era == era);
+                            let generation = breaker.generation;
+                            let probes = running.values().filter(|(one, _)| one.probe && one.generation == generation);
                             prop_assert!(probes.count() <= 1);
                         }
-                        Err(moment) => prop_assert!(again && open.is_some() && moment > now),
+                        Err(moment) => prop_assert!(is_retry && open.is_some() && moment > now),
                     }
                     continue;
                 }

@@ -9,16 +9,16 @@ use tokio::time::Instant;
 /// The bucket counts in integers, so that a start is possible exactly at the moment that [`next`](Self::next) returns, and
 /// frequent calls lose no fractions.
 #[derive(Clone, Debug)]
-pub(in crate::runtime) struct Bucket {
+pub(in crate::runtime) struct TokenBucket {
     runs: u128,
     /// The cost of one start of a run, in credits. Each nanosecond earns `runs` credits, so the period of the rate earns `runs` starts.
     cost: u128,
     credit: u128,
     /// Time up to which the earned credit of the token bucket is counted. `None` before the first call, while the bucket is full.
-    counted: Option<Instant>,
+    counted_until: Option<Instant>,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// Creates a full token bucket for a rate of run starts. A rate of zero runs counts as one run, and a period of zero as one nanosecond.
     pub(in crate::runtime) fn new(rate: Rate) -> Self {
         let (runs, cost) = (u128::from(rate.runs.max(1)), rate.per.as_nanos().max(1));
@@ -26,14 +26,14 @@ impl Bucket {
             runs,
             cost,
             credit: runs * cost,
-            counted: None,
+            counted_until: None,
         }
     }
 
-    /// Takes up to `wanted` starts of runs from the token bucket. Returns the number of starts taken.
-    pub(in crate::runtime) fn take(&mut self, now: Instant, wanted: usize) -> usize {
-        let taken = self.available(now).min(wanted);
-        self.credit -= self.worth(taken);
+    /// Takes up to `requested` starts of runs from the token bucket. Returns the number of starts taken.
+    pub(in crate::runtime) fn take(&mut self, now: Instant, requested: usize) -> usize {
+        let taken = self.available(now).min(requested);
+        self.credit -= self.cost_of(taken);
         taken
     }
 
@@ -49,17 +49,17 @@ impl Bucket {
         let missing = self.cost.checked_sub(self.credit).filter(|&it| it > 0)?;
         let nanos = u64::try_from(missing.div_ceil(self.runs)).unwrap_or(u64::MAX);
         Some(later(
-            self.counted.unwrap_or(now),
+            self.counted_until.unwrap_or(now),
             Duration::from_nanos(nanos),
         ))
     }
 
     /// Adds the credit that the token bucket earned since the last call. An earlier `now` adds nothing.
     fn fill(&mut self, now: Instant) {
-        let counted = self.counted.unwrap_or(now);
-        let earned = now.saturating_duration_since(counted).as_nanos() * self.runs;
+        let counted_until = self.counted_until.unwrap_or(now);
+        let earned = now.saturating_duration_since(counted_until).as_nanos() * self.runs;
         self.credit = self.full().min(self.credit + earned);
-        self.counted = Some(counted.max(now));
+        self.counted_until = Some(counted_until.max(now));
     }
 
     fn full(&self) -> u128 {
@@ -67,7 +67,7 @@ impl Bucket {
     }
 
     /// Returns the cost of a number of run starts, in credits. The cost is at most the credit of a full token bucket.
-    fn worth(&self, starts: usize) -> u128 {
+    fn cost_of(&self, starts: usize) -> u128 {
         (starts as u128).min(self.runs) * self.cost
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn it_begins_full_and_fills_evenly() {
         let now = Instant::now();
-        let mut bucket = Bucket::new(Rate::per(10, SECOND));
+        let mut bucket = TokenBucket::new(Rate::per(10, SECOND));
 
         assert_eq!(bucket.take(now, 7), 7);
         assert_eq!(bucket.take(now, 7), 3);
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_moment_before_the_last_one_earns_nothing() {
         let now = Instant::now();
-        let mut bucket = Bucket::new(Rate::per(1, SECOND));
+        let mut bucket = TokenBucket::new(Rate::per(1, SECOND));
 
         assert_eq!(bucket.take(now + SECOND, 1), 1);
         assert_eq!(bucket.take(now, 1), 0);
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_bucket_of_a_rate_of_nothing_still_works() {
         for rate in [Rate::per(0, SECOND), Rate::per(1, Duration::ZERO)] {
-            assert_eq!(Bucket::new(rate).take(Instant::now(), 5), 1);
+            assert_eq!(TokenBucket::new(rate).take(Instant::now(), 5), 1);
         }
     }
 
@@ -117,7 +117,7 @@ mod tests {
             Rate::per(u32::MAX, Duration::from_nanos(1)),
             Rate::per(1, Duration::MAX),
         ] {
-            let mut bucket = Bucket::new(rate);
+            let mut bucket = TokenBucket::new(rate);
             assert!(bucket.take(now, usize::MAX) >= 1);
             assert!(bucket.next(now).is_none_or(|at| at > now));
             bucket.take(far, usize::MAX);
@@ -132,12 +132,12 @@ mod tests {
             steps in prop::collection::vec((0_u64..2_000_000, 0_usize..80), 1..60),
         ) {
             let begin = Instant::now();
-            let mut bucket = Bucket::new(Rate::per(runs, Duration::from_nanos(per)));
+            let mut bucket = TokenBucket::new(Rate::per(runs, Duration::from_nanos(per)));
             let (mut nanos, mut taken) = (0, 0);
 
-            for (passed, wanted) in steps {
+            for (passed, requested) in steps {
                 nanos += passed;
-                taken += bucket.take(begin + Duration::from_nanos(nanos), wanted) as u64;
+                taken += bucket.take(begin + Duration::from_nanos(nanos), requested) as u64;
                 prop_assert!(taken <= u64::from(runs) + nanos * u64::from(runs) / per);
             }
         }
@@ -149,7 +149,7 @@ mod tests {
             wait in 0_u64..1_000_000_000,
         ) {
             let mut now = Instant::now();
-            let mut bucket = Bucket::new(Rate::per(runs, Duration::from_nanos(per)));
+            let mut bucket = TokenBucket::new(Rate::per(runs, Duration::from_nanos(per)));
             bucket.take(now, runs as usize);
             now += Duration::from_nanos(wait);
             bucket.take(now, usize::MAX);

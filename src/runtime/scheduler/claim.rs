@@ -6,7 +6,7 @@ use crate::error::Chain;
 use crate::executor::is_suspect;
 use crate::runtime::enqueue::Prepared;
 use crate::runtime::process::Because;
-use crate::runtime::quota::Free;
+use crate::runtime::quota::StartCapacity;
 use crate::runtime::store_context::{Operation, StoreContext};
 use crate::runtime::timeouts::{PAUSE, in_time};
 use crate::store::{
@@ -105,7 +105,7 @@ impl Scheduler {
             .fold(0_usize, |wanted, limits| wanted.saturating_add(limits.free))
             .min(BATCH);
         let mut places: Vec<_> = place.into_iter().take(wanted).collect();
-        places.extend(self.shared.more_places(wanted - places.len()));
+        places.extend(self.shared.try_acquire_run_permits(wanted - places.len()));
         places
     }
 
@@ -174,7 +174,7 @@ impl Scheduler {
     /// Postpones the claims of due runs of all executors until a moment.
     fn cool(&mut self, until: Instant) {
         for executor in std::mem::take(&mut self.hot) {
-            self.quota(&executor).hot = false;
+            self.quota(&executor).is_queued = false;
             self.heat_at(until, executor);
         }
     }
@@ -191,7 +191,7 @@ impl Scheduler {
             let Some(quota) = self.quotas.get_mut(&executor) else {
                 continue;
             };
-            quota.hot = false;
+            quota.is_queued = false;
             let Some(member) = self.shared.registry.get(&executor) else {
                 continue;
             };
@@ -199,10 +199,10 @@ impl Scheduler {
                 continue;
             }
             let most = self.shared.settings.max_inflight;
-            match quota.free(member.executor.profile(), most, now) {
-                Free::Runs(free) => asked.push(ExecutorLimits::new(executor, free)),
-                Free::NotBefore(moment) => self.heat_at(moment, executor),
-                Free::Busy => quota.more = true,
+            match quota.start_capacity(member.executor.profile(), most, now) {
+                StartCapacity::Runs(free) => asked.push(ExecutorLimits::new(executor, free)),
+                StartCapacity::NotBefore(moment) => self.heat_at(moment, executor),
+                StartCapacity::Busy => quota.has_more = true,
             }
         }
         asked

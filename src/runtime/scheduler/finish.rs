@@ -9,7 +9,7 @@ use crate::executor::{ExecutorError, Outcome};
 use crate::runtime::limits::trigger_of;
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
-use crate::runtime::quota::Ended;
+use crate::runtime::quota::Evidence;
 use crate::store::Lease;
 use futures::future::join_all;
 use std::mem;
@@ -58,9 +58,9 @@ impl Scheduler {
         metrics::ended(&started.executor, outcome_of(&finished), took);
         if let Some(quota) = self.quotas.get_mut(&started.executor) {
             let trigger = trigger_of(&started.run);
-            let change = quota.end(started.ticket, trigger, how(&finished), now);
+            let change = quota.end(started.ticket, trigger, evidence_of(&finished), now);
             let open = quota.open_breaker();
-            if mem::take(&mut quota.more) || started.ordered {
+            if mem::take(&mut quota.has_more) || started.ordered {
                 self.heat(&started.executor);
             }
             let name = (self.store_context.number, &started.executor);
@@ -83,7 +83,7 @@ impl Scheduler {
                 self.count(&started, &processed, now);
                 if let Err(ExecutorError::LeaseLost { .. }) = processed {
                     self.keep(started.silent_leases());
-                    self.quota(&started.executor).recover_one();
+                    self.quota(&started.executor).exempt_one_retry();
                     self.heat(&started.executor);
                 }
                 Vec::new()
@@ -247,12 +247,12 @@ impl Scheduler {
 }
 
 /// Returns the effect of an attempt of a run on the circuit breaker of its executor.
-fn how(finished: &Finished) -> Ended {
+fn evidence_of(finished: &Finished) -> Evidence {
     match finished {
-        Ok((_, Work::Processed { processed, .. })) => Ended::of(processed),
-        Ok((_, Work::Held { .. })) => Ended::Neither,
-        Err(error) if error.is_panic() => Ended::Badly,
-        Err(_) => Ended::Neither,
+        Ok((_, Work::Processed { processed, .. })) => Evidence::of(processed),
+        Ok((_, Work::Held { .. })) => Evidence::Unknown,
+        Err(error) if error.is_panic() => Evidence::Failing,
+        Err(_) => Evidence::Unknown,
     }
 }
 

@@ -136,7 +136,7 @@ impl Scheduler {
             // This comes first, because a branch below that is always ready must not delay due executors.
             self.heat_due(Instant::now());
             if acquiring.is_none() && !self.hot.is_empty() {
-                acquiring = Some(Box::pin(Arc::clone(&self.shared).place()));
+                acquiring = Some(Box::pin(Arc::clone(&self.shared).acquire_run_permit()));
             }
             let wake = self.next_due();
             tokio::select! {
@@ -187,11 +187,11 @@ impl Scheduler {
     /// Queues all executors of this store for a claim of due runs, and removes the state of removed executors.
     fn heat_all(&mut self) {
         let living = self.shared.registry.of_store(&self.store_context);
-        let (breakers, store_context) = (&self.shared.breakers, self.store_context.number);
+        let (breakers, store_number) = (&self.shared.breakers, self.store_context.number);
         self.quotas.retain(|id, quota| {
             let stays = !quota.is_idle() || living.binary_search(id).is_ok();
             if !stays {
-                breakers.set(store_context, id, None, "removed");
+                breakers.set(store_number, id, None, "removed");
             }
             stays
         });
@@ -204,7 +204,7 @@ impl Scheduler {
     /// Queues executors for a claim when some of their runs started to commit. The waiting runs of these executors can start now.
     fn heat_freed(&mut self) {
         let quotas = self.quotas.iter_mut();
-        let freed = quotas.filter_map(|(id, quota)| quota.has_freed().then(|| Arc::clone(id)));
+        let freed = quotas.filter_map(|(id, quota)| quota.take_freed().then(|| Arc::clone(id)));
         let freed: Vec<Arc<str>> = freed.collect();
         for executor in &freed {
             self.heat(executor);
@@ -228,8 +228,8 @@ impl Scheduler {
     /// Queues an executor for a claim of its due runs, unless it is queued already.
     fn heat(&mut self, executor: &Arc<str>) {
         let quota = self.quota(executor);
-        if !quota.hot {
-            quota.hot = true;
+        if !quota.is_queued {
+            quota.is_queued = true;
             self.hot.push_back(Arc::clone(executor));
         }
     }
@@ -245,7 +245,7 @@ impl Scheduler {
     fn quota(&mut self, executor: &Arc<str>) -> &mut Quota {
         self.quotas.entry(Arc::clone(executor)).or_insert_with(|| {
             let committing = Arc::clone(&self.committing);
-            let places = Arc::clone(&self.shared.commits);
+            let places = Arc::clone(&self.shared.commit_permits);
             Quota::new(Instant::now(), Commits::new(committing, places))
         })
     }

@@ -76,7 +76,7 @@ impl Scheduler {
         }
         self.store_context.wakes.remove(&lease.run);
         let profile = member.executor.profile();
-        let places = Arc::clone(&self.shared.places);
+        let places = Arc::clone(&self.shared.run_permits);
         let untaken = Untaken { claimed, since };
         let settings = self.shared.settings;
         let commits = self.quota(&id).commits(profile, settings);

@@ -76,7 +76,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/agent/breadcrumb_model.rs MAX_FAILURES",
             "src/agent/turns/progress.rs MAX_REPAIRS",
             "src/machine/policy.rs Policy.reminders",
-            "src/runtime/quota.rs MOST",
+            "src/runtime/quota.rs MAX_POSTPONED",
         ],
     ),
     (
