@@ -13,5 +13,5 @@ pub(super) struct Arrival {
 pub(super) struct Candidate {
     pub(super) id: Arc<str>,
     /// If `false`, the trigger conditions of the executor are undecided, because the event lacks the breadcrumb's context.
-    pub(super) surely: bool,
+    pub(super) is_certain: bool,
 }

@@ -1,5 +1,5 @@
 #[cfg(feature = "agents")]
-use super::definitions::{Keeper, StoredDefinitions};
+use super::definitions::{DefinitionLoader, StoredDefinitions};
 use super::graph::Graph;
 use super::progress::Progress;
 use super::registry::Registry;
@@ -454,9 +454,9 @@ impl RuntimeBuilder {
             }
         }
         #[cfg(feature = "agents")]
-        let keeper = self.definitions.take().map(keeper_of).transpose()?;
+        let definition_loader = self.definitions.take().map(loader_of).transpose()?;
         #[cfg(not(feature = "agents"))]
-        let keeper = None;
+        let definition_loader = None;
         let registry = Registry::new();
         for executor in executors {
             check_store(self.store.as_deref(), &*executor)?;
@@ -475,7 +475,7 @@ impl RuntimeBuilder {
             progress: Arc::new(Progress::default()),
             health_state: Arc::default(),
             name: self.name.unwrap_or_else(worker_records::default_name),
-            keeper,
+            definition_loader,
         })
     }
 
@@ -507,12 +507,12 @@ impl RuntimeBuilder {
     }
 }
 
-/// Checks the settings for executors that are defined in a store. Returns the keeper, which adds, replaces and removes the executors of the
+/// Checks the settings for executors that are defined in a store. Returns the loader, which adds, replaces and removes the executors of the
 /// definitions.
 #[cfg(feature = "agents")]
-fn keeper_of(definitions: StoredDefinitions) -> Result<Arc<Keeper>, RuntimeError> {
+fn loader_of(definitions: StoredDefinitions) -> Result<Arc<DefinitionLoader>, RuntimeError> {
     definitions.check()?;
-    Ok(Arc::new(Keeper::new(definitions)))
+    Ok(Arc::new(DefinitionLoader::new(definitions)))
 }
 
 /// Checks that an executor uses the store of its runtime.

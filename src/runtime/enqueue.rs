@@ -227,7 +227,13 @@ async fn decided(
 ) -> HashMap<usize, Decided> {
     let mut undecided: Vec<BoxFuture<'_, Option<(usize, Decided)>>> = Vec::new();
     for (index, arrival) in arrivals.iter().enumerate() {
-        if arrival.executors.iter().filter(|one| !one.surely).count() >= 2 {
+        if arrival
+            .executors
+            .iter()
+            .filter(|one| !one.is_certain)
+            .count()
+            >= 2
+        {
             let decided = decide(store_context, registry, arrival);
             undecided.push(async move { Some((index, decided.await?)) }.boxed());
         }
@@ -256,9 +262,9 @@ async fn decide(
         .triggered(&with_breadcrumb(event, &found))
         .into_iter();
     let triggered = triggered.map(|triggered| triggered.executor);
-    let surely = arrival.executors.iter().filter(|one| one.surely);
-    let surely = surely.map(|one| Arc::clone(&one.id));
-    Some(triggered.chain(surely).collect())
+    let certain = arrival.executors.iter().filter(|one| one.is_certain);
+    let certain = certain.map(|one| Arc::clone(&one.id));
+    Some(triggered.chain(certain).collect())
 }
 
 /// Returns an event with the content of its breadcrumb. The kind, version and time of the event stay, even if the breadcrumb is

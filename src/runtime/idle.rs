@@ -9,7 +9,10 @@ impl Runtime {
     pub(crate) fn store_ids(&self) -> Vec<StoreId> {
         let store_contexts = self.registry.store_contexts().into_iter();
         let of_executors = store_contexts.map(|store_context| store_context.store().identity());
-        let of_definitions = self.keeper.iter().map(|keeper| keeper.store_id());
+        let of_definitions = self
+            .definition_loader
+            .iter()
+            .map(|loader| loader.store_id());
         of_executors.chain(of_definitions).collect()
     }
 

@@ -7,8 +7,8 @@ use self::input::{Next, next, subscribe};
 use super::ack_tracker::{AckTrackers, Back, Origin, Place, trackers};
 use super::arrival::Arrival;
 use super::checkpoint::{OVERLAP, earlier};
-use super::definition_updates::{self, Announced};
-use super::definitions::Keeper;
+use super::definition_updates::{self, ChangedDefinition};
+use super::definitions::DefinitionLoader;
 use super::enqueue::Enqueuer;
 use super::first_start;
 use super::saved_position;
@@ -56,7 +56,7 @@ pub(super) struct Intake<'r> {
     /// The tasks that process the event deliveries of each store, by store number.
     stores: HashMap<u64, StoreTasks>,
     /// The loader of executor definitions, and the sender to the task that retries failed loads.
-    definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
+    definitions: Option<(Arc<DefinitionLoader>, mpsc::Sender<ChangedDefinition>)>,
     trackers: AckTrackers,
     /// Channel of the triggers that sweeps found in the stores.
     found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
@@ -172,18 +172,18 @@ impl<'r> Intake<'r> {
     /// Loads the executors of all stored definitions. Retries until the store answers, because the executors would miss an event that is
     /// dispatched before.
     pub(super) async fn load_definitions(&mut self) {
-        let Some(keeper) = &self.shared.keeper else {
+        let Some(loader) = &self.shared.definition_loader else {
             return;
         };
-        while let Err(error) = keeper.load(&self.shared.registry).await {
+        while let Err(error) = loader.load(&self.shared.registry).await {
             tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load the executor definitions from the store, will retry; the runtime takes no events until then");
             sleep_until(later(Instant::now(), PAUSE)).await;
         }
         let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
-        let follow =
-            definition_updates::follow(Arc::clone(keeper), Arc::clone(&self.shared), inbox);
-        self.tasks.spawn(follow);
-        self.definitions = Some((Arc::clone(keeper), sender));
+        let updates =
+            definition_updates::apply_changes(Arc::clone(loader), Arc::clone(&self.shared), inbox);
+        self.tasks.spawn(updates);
+        self.definitions = Some((Arc::clone(loader), sender));
     }
 
     /// Takes in the deliveries of the event source until the intake is dropped.

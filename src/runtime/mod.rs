@@ -72,8 +72,8 @@ mod into_executor;
 mod lifecycle;
 mod limits;
 pub mod metrics;
-mod others;
-mod pace;
+mod other_versions;
+mod page_size;
 mod position;
 mod process;
 mod progress;
@@ -113,7 +113,7 @@ use crate::clock::later;
 use crate::model::{Breadcrumb, Selector};
 use crate::source::EventSource;
 use crate::store::{BreadcrumbStore, StoreError, StoreWithEvents, Worker};
-use definitions::Keeper;
+use definitions::DefinitionLoader;
 use futures::stream::{self, Stream};
 use futures::{FutureExt as _, StreamExt as _};
 use graph::Graph;
@@ -170,7 +170,7 @@ pub struct Runtime {
     registry: Arc<Registry>,
     settings: Settings,
     progress: Arc<Progress>,
-    keeper: Option<Arc<Keeper>>,
+    definition_loader: Option<Arc<DefinitionLoader>>,
     health_state: Arc<HealthState>,
     /// Name of this worker in logs and worker records.
     name: Arc<str>,
@@ -379,7 +379,7 @@ impl Runtime {
         let shared = Shared::new(
             self.settings,
             Arc::clone(&self.registry),
-            self.keeper.clone(),
+            self.definition_loader.clone(),
             Arc::clone(&self.progress),
             &*self.source,
         );

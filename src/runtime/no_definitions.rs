@@ -5,15 +5,15 @@ use crate::model::{BreadcrumbId, Event};
 use crate::store::StoreError;
 
 /// Placeholder for the component that runs the executors of stored definitions. This type has no values, so no runtime has the component.
-pub(super) enum Keeper {}
+pub(super) enum DefinitionLoader {}
 
-impl Keeper {
+impl DefinitionLoader {
     #[cfg(feature = "testing")]
     pub(super) fn store_id(&self) -> crate::store::StoreId {
         match *self {}
     }
 
-    pub(super) fn is_concerned(&self, _: &Event) -> bool {
+    pub(super) fn may_concern(&self, _: &Event) -> bool {
         match *self {}
     }
 
@@ -21,7 +21,7 @@ impl Keeper {
         match *self {}
     }
 
-    pub(super) async fn look_at(&self, _: &Registry, _: BreadcrumbId) -> Result<(), StoreError> {
+    pub(super) async fn refresh(&self, _: &Registry, _: BreadcrumbId) -> Result<(), StoreError> {
         match *self {}
     }
 }

@@ -26,14 +26,14 @@ pub(super) async fn whose(
     member: Member,
     lease: &Lease,
 ) -> Result<Option<Member>, StoreError> {
-    let (Some(keeper), Some(definition)) = (&shared.keeper, member.definition) else {
+    let (Some(loader), Some(definition)) = (&shared.definition_loader, member.definition) else {
         return Ok(Some(member));
     };
     if in_time(is_set_off(&*member.executor, lease)).await? {
         return Ok(Some(member));
     }
     // Boxed, because this rare call would enlarge the future of each run.
-    Box::pin(keeper.look_at(&shared.registry, definition)).await?;
+    Box::pin(loader.refresh(&shared.registry, definition)).await?;
     let now = shared.registry.get(member.executor.id());
     Ok(now.filter(|now| now.store_context.number == member.store_context.number))
 }

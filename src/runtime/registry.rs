@@ -25,7 +25,7 @@ pub(super) struct Triggered {
     pub(super) executor: Arc<str>,
     pub(super) store_context: Arc<StoreContext>,
     /// If `false`, the breadcrumb's context decides if the event triggers the executor, and the event does not contain the context.
-    pub(super) surely: bool,
+    pub(super) is_certain: bool,
 }
 
 /// The executors of a runtime. They can change at any time, but each event is matched against one consistent state.
@@ -62,10 +62,10 @@ impl Registry {
         if members.by_id.contains_key(&id) {
             return Err(RuntimeError::DuplicateId { id: id.to_string() });
         }
-        log_oddities(&*executor);
-        members.put(id, executor, None);
+        log_problems(&*executor);
+        members.insert(id, executor, None);
         drop(members);
-        self.tell();
+        self.notify_changed();
         Ok(())
     }
 
@@ -79,30 +79,30 @@ impl Registry {
         &self,
         executor: Arc<dyn UniversalExecutor>,
         definition: BreadcrumbId,
-        before: Option<&Arc<str>>,
+        previous: Option<&Arc<str>>,
     ) -> Result<(), RuntimeError> {
         check(&*executor)?;
         let id: Arc<str> = executor.id().into();
         let mut members = self.write();
-        if before != Some(&id) && members.by_id.contains_key(&id) {
+        if previous != Some(&id) && members.by_id.contains_key(&id) {
             return Err(RuntimeError::DuplicateId { id: id.to_string() });
         }
-        log_oddities(&*executor);
-        members.put(Arc::clone(&id), executor, Some(definition));
-        if let Some(before) = before.filter(|before| **before != id) {
-            members.take(before);
+        log_problems(&*executor);
+        members.insert(Arc::clone(&id), executor, Some(definition));
+        if let Some(previous) = previous.filter(|previous| **previous != id) {
+            members.remove(previous);
         }
         drop(members);
-        self.tell();
+        self.notify_changed();
         Ok(())
     }
 
     /// Removes an executor from the runtime. Returns `false` if the ID is unknown.
     #[cfg(feature = "agents")]
     pub(super) fn remove(&self, id: &str) -> bool {
-        let removed = self.write().take(id);
+        let removed = self.write().remove(id);
         if removed {
-            self.tell();
+            self.notify_changed();
         }
         removed
     }
@@ -142,7 +142,7 @@ impl Registry {
         let matching = members.index.matching(event).into_iter();
         let mut all: Vec<Triggered> = matching
             .filter_map(|(executor, route)| {
-                let surely = match route {
+                let is_certain = match route {
                     Route::Trigger { .. } => true,
                     Route::NeedsContext => false,
                     Route::Unmatched | Route::Context => return None,
@@ -151,18 +151,18 @@ impl Registry {
                 Some(Triggered {
                     executor,
                     store_context,
-                    surely,
+                    is_certain,
                 })
             })
             .collect();
         for (store_context, _) in &members.store_contexts {
-            for (executor, surely) in store_context.others().triggered(event) {
+            for (executor, is_certain) in store_context.other_versions().triggered(event) {
                 match all.iter_mut().find(|known| known.executor == executor) {
-                    Some(known) => known.surely |= surely,
+                    Some(known) => known.is_certain |= is_certain,
                     None => all.push(Triggered {
                         executor,
                         store_context: Arc::clone(store_context),
-                        surely,
+                        is_certain,
                     }),
                 }
             }
@@ -175,7 +175,7 @@ impl Registry {
         self.changed.subscribe()
     }
 
-    fn tell(&self) {
+    fn notify_changed(&self) {
         self.changed
             .send_modify(|changes| *changes = changes.wrapping_add(1));
     }
@@ -190,13 +190,13 @@ impl Registry {
 }
 
 impl Members {
-    fn put(
+    fn insert(
         &mut self,
         id: Arc<str>,
         executor: Arc<dyn UniversalExecutor>,
         definition: Option<BreadcrumbId>,
     ) {
-        let store_context = self.move_in(&executor);
+        let store_context = self.acquire_store(&executor);
         self.index.insert(&id, executor.subscriptions());
         let version = Arc::new(ExecutorVersion::new(
             Arc::clone(&id),
@@ -208,29 +208,29 @@ impl Members {
             definition,
             version,
         };
-        if let Some(before) = self.by_id.insert(id, member) {
-            self.move_out(&before.store_context);
+        if let Some(previous) = self.by_id.insert(id, member) {
+            self.release_store(&previous.store_context);
         }
     }
 
     #[cfg(feature = "agents")]
-    fn take(&mut self, id: &str) -> bool {
+    fn remove(&mut self, id: &str) -> bool {
         let Some(member) = self.by_id.remove(id) else {
             return false;
         };
         self.index.remove(id);
         member.store_context.checkpoint.forget(id);
-        self.move_out(&member.store_context);
+        self.release_store(&member.store_context);
         true
     }
 
-    fn move_in(&mut self, executor: &Arc<dyn UniversalExecutor>) -> Arc<StoreContext> {
+    fn acquire_store(&mut self, executor: &Arc<dyn UniversalExecutor>) -> Arc<StoreContext> {
         let known = self
             .store_contexts
             .iter_mut()
             .find(|(store_context, _)| store_context.is_of(&**executor));
-        if let Some((store_context, living)) = known {
-            *living += 1;
+        if let Some((store_context, executors)) = known {
+            *executors += 1;
             return Arc::clone(store_context);
         }
         let store_context = StoreContext::of(self.next_store, Arc::clone(executor));
@@ -239,22 +239,23 @@ impl Members {
         store_context
     }
 
-    fn move_out(&mut self, left: &StoreContext) {
-        self.store_contexts.retain_mut(|(store_context, living)| {
-            if store_context.number != left.number {
-                return true;
-            }
-            *living -= 1;
-            if *living == 0 {
-                store_context.empty.cancel();
-            }
-            *living > 0
-        });
+    fn release_store(&mut self, released: &StoreContext) {
+        self.store_contexts
+            .retain_mut(|(store_context, executors)| {
+                if store_context.number != released.number {
+                    return true;
+                }
+                *executors -= 1;
+                if *executors == 0 {
+                    store_context.empty.cancel();
+                }
+                *executors > 0
+            });
     }
 }
 
 /// Logs the problems of an executor's subscriptions. The executor runs despite the problems.
-fn log_oddities(executor: &dyn UniversalExecutor) {
+fn log_problems(executor: &dyn UniversalExecutor) {
     let (id, subscriptions) = (executor.id(), executor.subscriptions());
     for warning in subscriptions.warnings() {
         tracing::warn!(

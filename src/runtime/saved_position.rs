@@ -258,7 +258,7 @@ pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, Sto
 fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
     let is_saved = |one: &Option<Vec<u8>>| one.as_deref().is_some_and(is_readable);
     shared.source_is_complete
-        || shared.keeper.is_some()
+        || shared.definition_loader.is_some()
         || saved.is_empty()
         || !saved.iter().all(is_saved)
 }

@@ -1,7 +1,7 @@
 //! State shared by the tasks of a running runtime.
 
 use super::breakers::Breakers;
-use super::definitions::Keeper;
+use super::definitions::DefinitionLoader;
 use super::progress::Progress;
 use super::registry::Registry;
 use super::settings::Settings;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) registry: Arc<Registry>,
-    pub(super) keeper: Option<Arc<Keeper>>,
+    pub(super) definition_loader: Option<Arc<DefinitionLoader>>,
     /// If `true`, the event source reports every loss of events.
     pub(super) source_is_complete: bool,
     /// If `true`, the event source may deliver an event to another worker and not to this worker.
@@ -52,14 +52,14 @@ impl Shared {
     pub(super) fn new(
         settings: Settings,
         registry: Arc<Registry>,
-        keeper: Option<Arc<Keeper>>,
+        definition_loader: Option<Arc<DefinitionLoader>>,
         progress: Arc<Progress>,
         source: &dyn EventSource,
     ) -> Arc<Self> {
         Arc::new(Self {
             settings,
             registry,
-            keeper,
+            definition_loader,
             source_is_complete: source.is_complete(),
             source_is_shared: source.is_shared(),
             source: watch::Sender::new(SourceState::Delivers),

@@ -1,8 +1,8 @@
 //! A store that some executors of the runtime share, with its open waits and the executors' position.
 
 use super::checkpoint::Checkpoint;
-use super::others::Others;
-use super::pace::Pace;
+use super::other_versions::OtherVersions;
+use super::page_size::PageSize;
 use super::wakes::Wakes;
 use crate::executor::{
     Commits, LentStore, RunScope, SchemaHints, UniversalExecutor, Untaken, Waits,
@@ -34,7 +34,7 @@ pub(super) struct StoreContext {
     /// Display hints from schema definitions, for breadcrumbs in model input.
     pub(super) hints: Arc<SchemaHints>,
     /// Other versions of the store's executors that live or recent workers run.
-    others: RwLock<Arc<Others>>,
+    other_versions: RwLock<Arc<OtherVersions>>,
     /// Token that is cancelled when the last executor of this store is removed.
     pub(super) empty: CancellationToken,
     /// IDs of executors with due runs that the store's scheduler has to claim.
@@ -44,7 +44,7 @@ pub(super) struct StoreContext {
     /// Position of the store's executors: the triggers that already have runs in the ledger.
     pub(super) checkpoint: Checkpoint,
     /// Size of the pages of the next sweep of the store for triggers.
-    pace: Mutex<Pace>,
+    page_size: Mutex<PageSize>,
     /// If `true`, two checks are requested: of all suspended runs, and of all triggers whose events did not arrive.
     everything: AtomicBool,
     /// State of a runtime that takes no events because too many deliveries are in flight. `None` while the runtime takes events.
@@ -103,12 +103,12 @@ impl StoreContext {
             waits: Arc::new(Waits::new(MOST_WAITS)),
             wakes: Wakes::default(),
             hints: Arc::default(),
-            others: RwLock::default(),
+            other_versions: RwLock::default(),
             empty: CancellationToken::new(),
             due: Mutex::default(),
             suspended: Mutex::default(),
             checkpoint: Checkpoint::default(),
-            pace: Mutex::default(),
+            page_size: Mutex::default(),
             everything: AtomicBool::new(false),
             blocked: Mutex::default(),
             nudged: Notify::new(),
@@ -137,13 +137,21 @@ impl StoreContext {
     }
 
     /// Returns the other versions of the store's executors that other workers run.
-    pub(super) fn others(&self) -> Arc<Others> {
-        Arc::clone(&self.others.read().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn other_versions(&self) -> Arc<OtherVersions> {
+        Arc::clone(
+            &self
+                .other_versions
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     /// Sets the other versions of the store's executors that other workers run.
-    pub(super) fn set_others(&self, others: Others) {
-        *self.others.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(others);
+    pub(super) fn set_other_versions(&self, other_versions: OtherVersions) {
+        *self
+            .other_versions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(other_versions);
     }
 
     /// Returns the scope of a claimed run: its lease, and access to the store's waits and ledger during the run.
@@ -174,13 +182,13 @@ impl StoreContext {
     }
 
     /// Returns the size of the pages of the next sweep of the store for triggers.
-    pub(super) fn pace(&self) -> Pace {
-        *lock(&self.pace)
+    pub(super) fn page_size(&self) -> PageSize {
+        *lock(&self.page_size)
     }
 
     /// Sets the size of the pages of the next sweep of the store for triggers.
-    pub(super) fn set_pace(&self, pace: Pace) {
-        *lock(&self.pace) = pace;
+    pub(super) fn set_page_size(&self, page_size: PageSize) {
+        *lock(&self.page_size) = page_size;
     }
 
     /// Requests a sweep of the store because events were missed. The sweep covers everything committed after a time, or after the position.

@@ -1,6 +1,6 @@
 //! Records of this worker in the ledgers of its stores, and acceptance of the runs that were transferred to its executor versions.
 
-use super::others::{Live, Others, other_versions};
+use super::other_versions::{Live, OtherVersions, other_versions};
 use super::shared::Shared;
 use super::store_context::StoreContext;
 use super::timeouts::in_time;
@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 /// Interval between two saves of this worker's records. Two saves can fail before this worker no longer counts as live.
-const RECORDED_EVERY: Duration = Duration::from_secs(10);
+const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval between two checks for transferred runs while workers run other versions of the executors.
-const SOON: Duration = Duration::from_secs(1);
+const TRANSFER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct WorkerRecords {
     shared: Arc<Shared>,
@@ -28,10 +28,10 @@ pub(super) struct WorkerRecords {
     /// Time of the next save of this worker's records.
     record_at: Instant,
     /// If `true`, live workers have other versions of this worker's executors.
-    others_run: bool,
+    other_versions_live: bool,
     /// Executor versions without a live worker, each with the number of its store. This worker accepted the runs that were transferred to
     /// these versions.
-    adopted: HashSet<(u64, Version)>,
+    accepted_versions: HashSet<(u64, Version)>,
 }
 
 impl WorkerRecords {
@@ -41,8 +41,8 @@ impl WorkerRecords {
             id: Uuid::now_v7().to_string(),
             name,
             record_at: Instant::now(),
-            others_run: false,
-            adopted: HashSet::new(),
+            other_versions_live: false,
+            accepted_versions: HashSet::new(),
         }
     }
 
@@ -54,15 +54,15 @@ impl WorkerRecords {
     pub(super) async fn begin(&mut self) {
         const PAUSE: Duration = Duration::from_millis(250);
         // Workers that died a moment ago still count as live, and never answer.
-        let patience = self.looks_every().saturating_mul(2) + Duration::from_secs(1);
-        let give_up = later(Instant::now(), patience);
+        let timeout = self.check_interval().saturating_mul(2) + Duration::from_secs(1);
+        let deadline = later(Instant::now(), timeout);
         self.record(false).await;
         loop {
             // A worker that starts at the same time waits for this one.
-            if self.look_at_others().await {
+            if self.update_other_versions().await {
                 self.record(false).await;
             }
-            if self.is_known().await || Instant::now() >= give_up {
+            if self.is_known().await || Instant::now() >= deadline {
                 return;
             }
             sleep_until(later(Instant::now(), PAUSE)).await;
@@ -88,11 +88,11 @@ impl WorkerRecords {
     pub(super) async fn run(mut self) {
         let (stop, mut changes) = (self.shared.stop.clone(), self.shared.registry.changes());
         loop {
-            let looks_every = self.looks_every();
-            let pause = if self.others_run {
-                SOON.min(looks_every)
+            let check_interval = self.check_interval();
+            let pause = if self.other_versions_live {
+                TRANSFER_CHECK_INTERVAL.min(check_interval)
             } else {
-                looks_every
+                check_interval
             };
             tokio::select! {
                 biased;
@@ -100,20 +100,20 @@ impl WorkerRecords {
                 Ok(()) = changes.changed() => self.record_at = Instant::now(),
                 () = sleep_until(later(Instant::now(), pause)) => {}
             }
-            self.turn().await;
+            self.check_and_save().await;
         }
         self.record(true).await;
     }
 
     /// Returns the interval between two checks for other executor versions and for transferred runs.
-    fn looks_every(&self) -> Duration {
-        const LONGEST: Duration = Duration::from_secs(5);
-        self.shared.settings.sweep.min(LONGEST)
+    fn check_interval(&self) -> Duration {
+        const MAX_INTERVAL: Duration = Duration::from_secs(5);
+        self.shared.settings.sweep.min(MAX_INTERVAL)
     }
 
-    async fn turn(&mut self) {
-        let knows_more = self.look_at_others().await;
-        if knows_more || Instant::now() >= self.record_at {
+    async fn check_and_save(&mut self) {
+        let has_changed = self.update_other_versions().await;
+        if has_changed || Instant::now() >= self.record_at {
             self.record(false).await;
         }
         let store_contexts = self.shared.registry.store_contexts();
@@ -140,7 +140,7 @@ impl WorkerRecords {
 
     /// Saves one record of this worker in each store, with the executors on that store only.
     async fn record(&mut self, stopped: bool) {
-        self.record_at = later(Instant::now(), RECORDED_EVERY);
+        self.record_at = later(Instant::now(), SAVE_INTERVAL);
         let this = &*self;
         let store_contexts = self.shared.registry.store_contexts();
         let record = store_contexts.iter().map(|store_context| async move {
@@ -148,7 +148,8 @@ impl WorkerRecords {
             let mut record = WorkerRecord::new(id, &*this.name);
             let executors = this.executors(store_context).into_iter();
             record.executors = executors.map(Arc::unwrap_or_clone).collect();
-            (record.known_versions, record.stopped) = (store_context.others().known(), stopped);
+            record.known_versions = store_context.other_versions().live_versions();
+            record.stopped = stopped;
             if let Err(error) = in_time(store_context.ledger().record_worker(&record)).await {
                 tracing::warn!(worker = &*this.name, code = error.code(), error = %Chain(&error), "cannot store the record of this worker, will retry");
             }
@@ -158,8 +159,8 @@ impl WorkerRecords {
 
     /// Records the executor versions of other workers. Also accepts the runs that were transferred to a version without a live worker,
     /// because an executor of this worker may match their triggers. Returns `true` if the other versions have changed.
-    async fn look_at_others(&mut self) -> bool {
-        let (mut others_run, mut changed) = (false, false);
+    async fn update_other_versions(&mut self) -> bool {
+        let (mut other_versions_live, mut changed) = (false, false);
         for store_context in self.shared.registry.store_contexts() {
             let workers = match in_time(store_context.ledger().workers()).await {
                 Ok(workers) => workers,
@@ -169,23 +170,24 @@ impl WorkerRecords {
                 }
             };
             let versions = other_versions(&workers, &self.versions(&store_context));
-            others_run |= versions.values().any(|live| *live == Live::Now);
-            let others = Others::of(&versions, &workers);
-            if !others.are_as(&store_context.others()) {
+            other_versions_live |= versions.values().any(|live| *live == Live::Now);
+            let others = OtherVersions::of(&versions, &workers);
+            if !others.has_same_versions(&store_context.other_versions()) {
                 changed = true;
                 others.log_unreadable();
-                store_context.set_others(others);
+                store_context.set_other_versions(others);
             }
-            let is_gone = |version: &Version| {
+            let has_no_live_worker = |version: &Version| {
                 let live = versions.get(version);
                 live.is_some_and(|live| *live != Live::Now)
             };
-            self.adopted
-                .retain(|(number, version)| *number != store_context.number || is_gone(version));
+            self.accepted_versions.retain(|(number, version)| {
+                *number != store_context.number || has_no_live_worker(version)
+            });
             let is_new = |version: &&Version| {
-                is_gone(version)
+                has_no_live_worker(version)
                     && !self
-                        .adopted
+                        .accepted_versions
                         .contains(&(store_context.number, (*version).clone()))
             };
             let new: Vec<Version> = versions.keys().filter(is_new).cloned().collect();
@@ -194,10 +196,10 @@ impl WorkerRecords {
                 let new = new
                     .into_iter()
                     .map(|version| (store_context.number, version));
-                self.adopted.extend(new);
+                self.accepted_versions.extend(new);
             }
         }
-        self.others_run = others_run;
+        self.other_versions_live = other_versions_live;
         changed
     }
 }
@@ -215,7 +217,7 @@ fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
 /// Accepts the runs that were transferred to any of these executor versions. Returns `true` if no such run remains.
 async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) -> bool {
     /// The maximum number of ledger calls between two saves of this worker's record.
-    const MOST_CALLS: usize = 16;
+    const MAX_CALLS: usize = 16;
     if versions.is_empty() {
         return true;
     }
@@ -223,7 +225,7 @@ async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) ->
         .iter()
         .map(|version| (Arc::clone(&version.executor), Arc::clone(&version.hash)))
         .collect();
-    for _ in 0..MOST_CALLS {
+    for _ in 0..MAX_CALLS {
         match in_time(store_context.ledger().accept_transfers(&names)).await {
             Ok(accepted) => {
                 if accepted > 0 {

@@ -60,13 +60,13 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
-pub(super) mod keeper;
+pub(super) mod loader;
 mod model_config;
 #[cfg(feature = "workflows")]
 mod workflow;
 
 pub use crate::services::NotRegistered;
-pub(super) use keeper::Keeper;
+pub(super) use loader::DefinitionLoader;
 pub use model_config::BadModelConfig;
 
 use super::RuntimeError;
@@ -79,15 +79,15 @@ use crate::model::{
 use crate::services::Services;
 use crate::store::{BreadcrumbStore, StoreError};
 use crate::tool::{ToolDefinition, ToolExecutor};
-use model_config::Configured;
+use model_config::ModelConfig;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-type Made = Result<Arc<dyn UniversalExecutor>, BoxError>;
+type MakerResult = Result<Arc<dyn UniversalExecutor>, BoxError>;
 /// An executor made of a stored definition, and the problems of the definition.
-type Built = Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError>;
-type Maker = dyn Fn(&Breadcrumb, &Arc<dyn BreadcrumbStore>) -> Made + Send + Sync;
+type BuildResult = Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError>;
+type Maker = dyn Fn(&Breadcrumb, &Arc<dyn BreadcrumbStore>) -> MakerResult + Send + Sync;
 
 /// The definitions in a store that a runtime runs as executors, and the [`Services`] that they can name.
 ///
@@ -311,14 +311,14 @@ impl StoredDefinitions {
     fn schemas(&self) -> Vec<&str> {
         let built_in = [Self::AGENT, Self::TOOL, Self::WORKFLOW].into_iter();
         let mut schemas: Vec<&str> = self.makers.keys().map(String::as_str).collect();
-        schemas.extend(built_in.filter(|schema| self.is_one(schema)));
+        schemas.extend(built_in.filter(|schema| self.handles_schema(schema)));
         schemas.sort_unstable();
         schemas.dedup();
         schemas
     }
 
     /// Returns `true` if the runtime runs executor definitions of this schema.
-    fn is_one(&self, schema: &str) -> bool {
+    fn handles_schema(&self, schema: &str) -> bool {
         match schema {
             Self::AGENT if self.runs_agents => true,
             Self::TOOL if !self.served_tools.is_empty() => true,
@@ -329,9 +329,9 @@ impl StoredDefinitions {
     }
 
     /// Returns `true` if a breadcrumb is an executor definition that the runtime runs.
-    fn concerns(&self, breadcrumb: &Breadcrumb) -> bool {
+    fn is_definition(&self, breadcrumb: &Breadcrumb) -> bool {
         let schema = breadcrumb.schema_name.as_deref();
-        schema.is_some_and(|schema| self.is_one(schema))
+        schema.is_some_and(|schema| self.handles_schema(schema))
             && self.tags.iter().all(|tag| breadcrumb.tags.contains(tag))
     }
 
@@ -339,36 +339,36 @@ impl StoredDefinitions {
     ///
     /// # Errors
     /// A [`StoreError`] if the store cannot be read.
-    async fn configured(&self, definition: &Breadcrumb) -> Result<Configured, StoreError> {
+    async fn read_model_config(&self, definition: &Breadcrumb) -> Result<ModelConfig, StoreError> {
         let is_agent = definition.schema_name.as_deref() == Some(Self::AGENT);
         if !is_agent || !self.options.rcrt || self.services.model_tools().is_empty() {
-            return Ok(Configured::None);
+            return Ok(ModelConfig::None);
         }
         model_config::read(&*self.store, definition).await
     }
 
-    fn make(&self, definition: &Breadcrumb, configured: Configured) -> Built {
+    fn create_executor(&self, definition: &Breadcrumb, model_config: ModelConfig) -> BuildResult {
         let schema = definition.schema_name.as_deref().unwrap_or_default();
         if let Some(make) = self.makers.get(schema) {
             return Ok((make(definition, &self.store)?, Vec::new()));
         }
         match schema {
-            Self::AGENT => self.agent(definition, configured),
+            Self::AGENT => self.agent_executor(definition, model_config),
             #[cfg(feature = "workflows")]
-            Self::WORKFLOW => self.workflow(definition),
-            _ => self.tool_of(definition),
+            Self::WORKFLOW => self.workflow_executor(definition),
+            _ => self.tool_executor(definition),
         }
     }
 
-    fn agent(&self, definition: &Breadcrumb, configured: Configured) -> Built {
+    fn agent_executor(&self, definition: &Breadcrumb, model_config: ModelConfig) -> BuildResult {
         let definition = AgentDefinition::from_json_with(&definition.context, &self.options)?;
-        let provider: Arc<dyn Provider> = match configured {
-            Configured::None => match &definition.model {
+        let provider: Arc<dyn Provider> = match model_config {
+            ModelConfig::None => match &definition.model {
                 Some(name) => self.services.find_provider(name)?,
                 None => self.services.default_provider()?,
             },
-            Configured::Bad(error) => return Err(error.into()),
-            Configured::By { tool, id } => {
+            ModelConfig::Invalid(error) => return Err(error.into()),
+            ModelConfig::Tool { tool, id } => {
                 self.services.check_model_tool(&tool)?;
                 Arc::new(BreadcrumbModel::new(tool).config(id))
             }
@@ -379,7 +379,7 @@ impl StoredDefinitions {
         Ok((Arc::new(agent), warnings))
     }
 
-    fn tool_of(&self, definition: &Breadcrumb) -> Built {
+    fn tool_executor(&self, definition: &Breadcrumb) -> BuildResult {
         let name = definition.context.text("name").unwrap_or_default();
         if !self.served_tools.contains(name) {
             let served = self.served_tools.iter().map(String::as_str);

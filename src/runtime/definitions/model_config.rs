@@ -41,13 +41,13 @@ pub enum BadModelConfig {
 
 /// The model configuration that an agent definition names, as read from the store.
 #[derive(Debug)]
-pub(super) enum Configured {
+pub(super) enum ModelConfig {
     /// The agent definition names no model configuration.
     None,
     /// The model configuration cannot be used.
-    Bad(BadModelConfig),
+    Invalid(BadModelConfig),
     /// The model configuration names this model tool.
-    By { tool: String, id: BreadcrumbId },
+    Tool { tool: String, id: BreadcrumbId },
 }
 
 /// Reads the model configuration that an agent definition names. The definition itself is checked elsewhere.
@@ -57,25 +57,27 @@ pub(super) enum Configured {
 pub(super) async fn read(
     store: &dyn BreadcrumbStore,
     definition: &Breadcrumb,
-) -> Result<Configured, StoreError> {
+) -> Result<ModelConfig, StoreError> {
     let id = definition.context.text("llm_config_id");
     let Some(id) = id.and_then(|id| id.parse().ok()) else {
-        return Ok(Configured::None);
+        return Ok(ModelConfig::None);
     };
     let agent = definition.context.text("agent_id").unwrap_or_default();
     let agent = excerpt(agent, 80).into_owned();
     Ok(match store.get(id).await {
-        Err(StoreError::NotFound { .. }) => Configured::Bad(BadModelConfig::Missing { agent, id }),
+        Err(StoreError::NotFound { .. }) => {
+            ModelConfig::Invalid(BadModelConfig::Missing { agent, id })
+        }
         Err(error) => return Err(error),
-        Ok(config) => match tool_of(&config) {
-            Ok(tool) => Configured::By { tool, id },
-            Err(problem) => Configured::Bad(BadModelConfig::Malformed { agent, id, problem }),
+        Ok(config) => match tool_name(&config) {
+            Ok(tool) => ModelConfig::Tool { tool, id },
+            Err(problem) => ModelConfig::Invalid(BadModelConfig::Malformed { agent, id, problem }),
         },
     })
 }
 
 /// Returns the name of the model tool that a model configuration contains.
-fn tool_of(config: &Breadcrumb) -> Result<String, String> {
+fn tool_name(config: &Breadcrumb) -> Result<String, String> {
     let schema = config.schema_name.as_deref().unwrap_or_default();
     if schema != SCHEMA {
         let schema = excerpt(schema, 80);

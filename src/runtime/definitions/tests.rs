@@ -36,15 +36,15 @@ fn agent(fields: &Value) -> Value {
 }
 
 /// Creates the executor of a definition.
-async fn made(
+async fn create(
     definitions: &StoredDefinitions,
     store: &MemoryStore,
     schema: &str,
     context: Value,
-) -> Made {
+) -> MakerResult {
     let definition = NewBreadcrumb::new(schema).context(context);
     let definition = store.create(definition).await.unwrap();
-    let (executor, warnings) = definitions.make(&definition, Configured::None)?;
+    let (executor, warnings) = definitions.create_executor(&definition, ModelConfig::None)?;
     assert!(warnings.is_empty(), "{warnings:?}");
     Ok(executor)
 }
@@ -87,7 +87,7 @@ async fn a_definition_serves_only_tools_that_it_may_serve() {
     let definitions = StoredDefinitions::new(&store, &services()).tools(["echo"]);
     let definition = |name| json!({"name": name, "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}]});
 
-    let echo = made(
+    let echo = create(
         &definitions,
         &store,
         StoredDefinitions::TOOL,
@@ -95,7 +95,7 @@ async fn a_definition_serves_only_tools_that_it_may_serve() {
     );
     assert_eq!(echo.await.unwrap().id(), "echo");
 
-    let refund = made(
+    let refund = create(
         &definitions,
         &store,
         StoredDefinitions::TOOL,
@@ -116,7 +116,7 @@ async fn a_definition_serves_the_tool_as_it_was_registered() {
     let services = Services::new().tools(over_breadcrumbs.with_remote_tools(true));
     let definitions = StoredDefinitions::new(&store, &services).tools(["echo"]);
 
-    let served = made(
+    let served = create(
         &definitions,
         &store,
         StoredDefinitions::TOOL,
@@ -126,7 +126,7 @@ async fn a_definition_serves_the_tool_as_it_was_registered() {
 
     let services = Services::new().tool(remote_tool("echo", "", json!({})));
     let definitions = StoredDefinitions::new(&store, &services.unwrap()).tools(["echo"]);
-    let refused = made(&definitions, &store, StoredDefinitions::TOOL, definition);
+    let refused = create(&definitions, &store, StoredDefinitions::TOOL, definition);
     let error = refused.await.err().unwrap();
     assert!(
         matches!(error.downcast_ref(), Some(ToolError::Elsewhere { .. })),
@@ -141,8 +141,8 @@ async fn a_stored_agent_can_name_a_model_a_provider_and_every_tool_of_its_servic
     let with_model = agent(&json!({"model": "small", "tools": ["refund"]}));
     let with_provider = agent(&json!({"model": "remote"}));
 
-    let with_model = made(&definitions, &store, StoredDefinitions::AGENT, with_model);
-    let with_provider = made(
+    let with_model = create(&definitions, &store, StoredDefinitions::AGENT, with_model);
+    let with_provider = create(
         &definitions,
         &store,
         StoredDefinitions::AGENT,
@@ -168,11 +168,11 @@ async fn a_stored_agent_can_name_only_tools_and_models_of_its_own_services() {
     for fields in [json!({"tools": ["refund"]}), json!({"model": "large"})] {
         let definition = || agent(&fields);
         let less = allowed(&of_definitions);
-        let refused = made(&less, &store, StoredDefinitions::AGENT, definition());
+        let refused = create(&less, &store, StoredDefinitions::AGENT, definition());
         assert!(refused.await.is_err(), "{fields}");
 
         let more = allowed(&of_code);
-        let runs = made(&more, &store, StoredDefinitions::AGENT, definition());
+        let runs = create(&more, &store, StoredDefinitions::AGENT, definition());
         assert!(runs.await.is_ok(), "{fields}");
     }
 }
@@ -193,10 +193,10 @@ async fn a_stored_workflow_can_name_the_tools_of_its_services() {
     let definitions = StoredDefinitions::new(&store, &services()).workflows();
 
     let flow = definition("echo");
-    let flow = made(&definitions, &store, StoredDefinitions::WORKFLOW, flow);
+    let flow = create(&definitions, &store, StoredDefinitions::WORKFLOW, flow);
     assert_eq!(flow.await.unwrap().id(), "flow");
 
     let flow = definition("shell");
-    let refused = made(&definitions, &store, StoredDefinitions::WORKFLOW, flow);
+    let refused = create(&definitions, &store, StoredDefinitions::WORKFLOW, flow);
     assert!(refused.await.is_err());
 }

@@ -1,6 +1,6 @@
 //! Executors created from stored workflow definitions.
 
-use super::{Built, StoredDefinitions};
+use super::{BuildResult, StoredDefinitions};
 use crate::model::{Breadcrumb, DefinitionPath};
 use crate::workload::{WorkloadExecutor, check_fields};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl StoredDefinitions {
         self
     }
 
-    pub(super) fn workflow(&self, definition: &Breadcrumb) -> Built {
+    pub(super) fn workflow_executor(&self, definition: &Breadcrumb) -> BuildResult {
         let workflow = WorkloadExecutor::from_definition_with(
             &definition.context,
             &self.services,

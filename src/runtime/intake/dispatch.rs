@@ -5,7 +5,7 @@ use crate::executor::SchemaHints;
 use crate::model::{Event, EventKind, Timestamp};
 use crate::runtime::ack_tracker::{AckTracker, Origin, Place};
 use crate::runtime::arrival::{Arrival, Candidate};
-use crate::runtime::definition_updates::Announced;
+use crate::runtime::definition_updates::ChangedDefinition;
 use crate::runtime::metrics;
 use crate::runtime::store_context::StoreContext;
 use crate::runtime::timeouts::PAUSE;
@@ -29,7 +29,7 @@ impl Intake<'_> {
         }
         let mut concerned = self.tell_who_waits(&delivery.event);
         let tracker = self.trackers.of(delivery, place, origin);
-        concerned |= self.follow_definitions(&tracker).await;
+        concerned |= self.apply_definition(&tracker).await;
         let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
         for triggered in self.shared.registry.triggered(tracker.event()) {
             let (id, store_context) = (triggered.executor, triggered.store_context);
@@ -45,7 +45,7 @@ impl Intake<'_> {
             }
             let candidate = Candidate {
                 id,
-                surely: triggered.surely,
+                is_certain: triggered.is_certain,
             };
             let of_store =
                 |(number, _): &&mut (u64, Vec<Candidate>)| *number == store_context.number;
@@ -100,16 +100,16 @@ impl Intake<'_> {
 
     /// Applies the executor definition that an event announces, so that the next event is matched against the new definition. If the store
     /// fails, a task applies the definition later. Returns `true` if the event may concern a definition.
-    async fn follow_definitions(&self, tracker: &AckTracker) -> bool {
-        let Some((keeper, inbox)) = &self.definitions else {
+    async fn apply_definition(&self, tracker: &AckTracker) -> bool {
+        let Some((loader, inbox)) = &self.definitions else {
             return false;
         };
-        if !keeper.is_concerned(tracker.event()) {
+        if !loader.may_concern(tracker.event()) {
             return false;
         }
         let id = tracker.event().breadcrumb_id;
-        if keeper.look_at(&self.shared.registry, id).await.is_err() {
-            hand_over(inbox, tracker.another(), |tracker| Announced {
+        if loader.refresh(&self.shared.registry, id).await.is_err() {
+            hand_over(inbox, tracker.another(), |tracker| ChangedDefinition {
                 id,
                 tracker,
             })

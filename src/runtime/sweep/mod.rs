@@ -112,10 +112,17 @@ pub(super) async fn sweep(
         false => {
             let selectors = watched::watched(shared, store_context);
             let limit = (shared.settings.reconcile, shared.now());
-            let mut pace = store_context.pace();
-            let swept =
-                newest::sweep(store, &selectors, ranges, limit, &mut pace, &mut intake).await;
-            store_context.set_pace(pace);
+            let mut page_size = store_context.page_size();
+            let swept = newest::sweep(
+                store,
+                &selectors,
+                ranges,
+                limit,
+                &mut page_size,
+                &mut intake,
+            )
+            .await;
+            store_context.set_page_size(page_size);
             swept?
         }
     };

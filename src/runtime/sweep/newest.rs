@@ -4,7 +4,7 @@
 use super::super::checkpoint::Swept;
 use super::{Next, Pages, Place, just_after, without};
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
-use crate::runtime::pace::Pace;
+use crate::runtime::page_size::PageSize;
 use crate::runtime::position::Range;
 use crate::runtime::timeouts::in_time_of_pages;
 use crate::store::{BreadcrumbStore, PartialSearch, Query, StoreError};
@@ -54,14 +54,14 @@ impl Interval {
     async fn page(
         &mut self,
         store: &dyn BreadcrumbStore,
-        pace: &mut Pace,
+        page_size: &mut PageSize,
     ) -> Result<Option<Vec<Arc<Breadcrumb>>>, StoreError> {
         let list = self.lists.iter_mut().max_by_key(|list| list.before);
         let Some((list, before)) = list.and_then(|list| list.before.map(|before| (list, before)))
         else {
             return Ok(None);
         };
-        let part = page(store, list, before, self.after, pace).await?;
+        let part = page(store, list, before, self.after, page_size).await?;
         list.before = part.next;
         self.unread.extend(part.unread);
         Ok(Some(part.found))
@@ -88,7 +88,7 @@ pub(super) async fn sweep(
     selectors: &[Selector],
     mut ranges: Vec<Range>,
     (limit, now): (Duration, Timestamp),
-    pace: &mut Pace,
+    page_size: &mut PageSize,
     pages: &mut impl Pages,
 ) -> Result<Swept, StoreError> {
     /// Maximum number of unreadable breadcrumbs in one sweep. With more, the store itself fails, and the next sweep has to wait.
@@ -97,7 +97,7 @@ pub(super) async fn sweep(
     let (mut unread, mut is_late) = (0, false);
     while let Some(range) = ranges.pop() {
         let mut interval = Interval::new(selectors, range);
-        while let Some(mut page) = interval.page(store, pace).await? {
+        while let Some(mut page) = interval.page(store, page_size).await? {
             page.reverse();
             match pages.take(page, &interval.read(now)).await? {
                 Next::Continue if is_late => break,
@@ -131,10 +131,10 @@ async fn page(
     list: &List,
     before: Place,
     after: Timestamp,
-    pace: &mut Pace,
+    page_size: &mut PageSize,
 ) -> Result<Part, StoreError> {
     loop {
-        let limit = pace.size();
+        let limit = page_size.get();
         let query = Query::new(list.selector.clone())
             .limit(limit)
             .before(before)
@@ -142,7 +142,7 @@ async fn page(
         let began = Instant::now();
         match in_time_of_pages(store.search(&query)).await {
             Ok(found) => {
-                pace.took(began.elapsed());
+                page_size.adapt_to(began.elapsed());
                 let oldest = found.last().map(|oldest| oldest.order_key());
                 return Ok(Part {
                     next: oldest.filter(|_| found.len() >= limit),
@@ -157,9 +157,9 @@ async fn page(
                     to read too many breadcrumbs; these triggers are skipped");
                 return Ok(Part::default());
             }
-            Err(StoreError::TooFar { .. }) => pace.set_to_one(),
+            Err(StoreError::TooFar { .. }) => page_size.set_to_one(),
             Err(error) => {
-                pace.failed();
+                page_size.note_failure();
                 return Err(error);
             }
         }

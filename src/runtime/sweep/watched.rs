@@ -21,7 +21,7 @@ pub(super) fn watched(shared: &Shared, store_context: &StoreContext) -> Vec<Sele
             triggers.extend(of_member.map(|one| one.selector.clone()));
         }
     }
-    triggers.extend(store_context.others().triggers().iter().cloned());
+    triggers.extend(store_context.other_versions().triggers().iter().cloned());
     let mut waits = store_context.waits.selectors();
     waits.extend(store_context.wakes.selectors());
     few(&triggers, &waits)

@@ -65,7 +65,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/http.rs MAX_BYTES",
             "src/model/fields.rs LONGEST",
             "src/model/nearest.rs LONGEST",
-            "src/runtime/definitions/keeper.rs LONGEST",
+            "src/runtime/definitions/loader.rs MAX_REASON_LENGTH",
             "src/store/rcrt/http.rs MAX_TOLD",
             "src/workload/manager/mod.rs MAX_SIMILAR",
         ],

@@ -106,8 +106,8 @@ async fn swept(store: &Short, ranges: Vec<Range>, taker: &mut Taker) -> Swept {
     let now = Timestamp::from_micros(i64::MAX);
     let selectors = [Selector::schema("note.v1")];
     let limit = (MINUTE, now);
-    let mut pace = Pace::default();
-    let swept = sweep(store, &selectors, ranges, limit, &mut pace, taker);
+    let mut page_size = PageSize::default();
+    let swept = sweep(store, &selectors, ranges, limit, &mut page_size, taker);
     swept.await.unwrap()
 }
 

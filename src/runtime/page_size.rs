@@ -10,38 +10,38 @@ const SLOW: Duration = Duration::from_secs(60);
 
 /// The size of the next page of a sweep, adapted to the speed of the store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace(usize);
+pub(super) struct PageSize(usize);
 
-impl Default for Pace {
+impl Default for PageSize {
     fn default() -> Self {
         Self(50)
     }
 }
 
-impl Pace {
+impl PageSize {
     /// Maximum number of breadcrumbs in a page of a sweep.
-    const MOST: usize = 200;
+    const MAX_SIZE: usize = 200;
 
-    pub(super) fn size(self) -> usize {
+    pub(super) fn get(self) -> usize {
         self.0
     }
 
     /// Adapts the page size of a sweep to the time that a page took. A store that needs one second for each request still gets pages of at
     /// least the size that one request returns.
-    pub(super) fn took(&mut self, time: Duration) {
+    pub(super) fn adapt_to(&mut self, time: Duration) {
         if time.saturating_mul(2) < QUICK {
-            self.0 = (self.0 * 2).min(Self::MOST);
+            self.0 = (self.0 * 2).min(Self::MAX_SIZE);
         } else if time > SLOW {
             self.0 = (self.0 / 2).max(1);
         }
     }
 
     /// Reduces the page size of a sweep after the store failed to read a page.
-    pub(super) fn failed(&mut self) {
+    pub(super) fn note_failure(&mut self) {
         self.0 = (self.0 / 8).max(1);
     }
 
-    /// Sets the page size of a sweep to one breadcrumb, until [`took`](Self::took) increases it.
+    /// Sets the page size of a sweep to one breadcrumb, until [`adapt_to`](Self::adapt_to) increases it.
     pub(super) fn set_to_one(&mut self) {
         self.0 = 1;
     }
@@ -59,28 +59,28 @@ mod tests {
 
     #[test]
     fn pages_grow_on_a_quick_store_and_shrink_on_a_slow_one() {
-        let mut pace = Pace::default();
+        let mut page_size = PageSize::default();
         for _ in 0..5 {
-            pace.took(Duration::from_millis(20));
+            page_size.adapt_to(Duration::from_millis(20));
         }
-        assert_eq!(pace.size(), Pace::MOST);
-        pace.took(Duration::from_secs(30));
-        assert_eq!(pace.size(), Pace::MOST);
+        assert_eq!(page_size.get(), PageSize::MAX_SIZE);
+        page_size.adapt_to(Duration::from_secs(30));
+        assert_eq!(page_size.get(), PageSize::MAX_SIZE);
         for _ in 0..10 {
-            pace.took(Duration::from_secs(61));
+            page_size.adapt_to(Duration::from_secs(61));
         }
-        assert_eq!(pace.size(), 1);
+        assert_eq!(page_size.get(), 1);
     }
 
     #[test]
     fn pages_of_one_grow_again_when_each_request_takes_a_second() {
-        let mut pace = Pace::default();
-        pace.set_to_one();
+        let mut page_size = PageSize::default();
+        page_size.set_to_one();
 
         for _ in 0..10 {
-            pace.took(time_of(pace.size(), Duration::from_secs(1)));
+            page_size.adapt_to(time_of(page_size.get(), Duration::from_secs(1)));
         }
 
-        assert!(pace.size() >= 50, "{pace:?}");
+        assert!(page_size.get() >= 50, "{page_size:?}");
     }
 }

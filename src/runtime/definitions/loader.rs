@@ -1,6 +1,6 @@
 //! Synchronisation of executors with their definitions in the store.
 
-use super::model_config::Configured;
+use super::model_config::ModelConfig;
 use super::{BadModelConfig, NotRegistered, StoredDefinitions};
 use crate::error::BoxError;
 use crate::error::Chain;
@@ -24,23 +24,23 @@ use tokio::sync::Semaphore;
 const LEDGER_NAME: &str = "definitions";
 
 /// Maximum number of executor definitions that one runtime loads.
-const MOST: usize = 10_000;
+const MAX_DEFINITIONS: usize = 10_000;
 
 /// The executor definitions of a runtime, and the executors made of them.
-pub(in crate::runtime) struct Keeper {
+pub(in crate::runtime) struct DefinitionLoader {
     definitions: StoredDefinitions,
-    kept: Mutex<HashMap<BreadcrumbId, Kept>>,
+    states: Mutex<HashMap<BreadcrumbId, DefinitionState>>,
     /// Lock that is held from a read of definitions until its result is applied. With the lock, an older result never replaces a newer one.
-    turn: Semaphore,
+    apply_lock: Semaphore,
 }
 
 /// The state of an executor definition in this runtime.
 #[derive(Clone, Debug)]
-struct Kept {
+struct DefinitionState {
     version: u64,
     /// ID of the executor that runs for the definition, or `None` if no version of the definition has loaded.
     executor: Option<Arc<str>>,
-    refused: Option<Refused>,
+    rejection: Option<Rejection>,
 }
 
 /// Result of loading one version of an executor definition.
@@ -54,28 +54,28 @@ struct Applied {
 
 /// A version of an executor definition that was rejected.
 #[derive(Clone, Copy, Debug)]
-struct Refused {
+struct Rejection {
     /// If `true`, the rejected definition can load later without a change: its name can become free, or its model configuration can be
     /// fixed.
-    waits: bool,
+    may_load_later: bool,
     /// If `true`, this worker or another one has written the breadcrumb that reports the rejection of the definition.
-    said: bool,
+    is_reported: bool,
 }
 
-impl Kept {
+impl DefinitionState {
     /// Returns `true` if a version of a definition needs no further work: it is loaded, or its rejection is final.
-    fn settles(&self, version: u64) -> bool {
-        let settled = |refused: Refused| refused.said && !refused.waits;
-        self.version > version || self.version == version && self.refused.is_none_or(settled)
+    fn needs_no_work(&self, version: u64) -> bool {
+        let settled = |rejection: Rejection| rejection.is_reported && !rejection.may_load_later;
+        self.version > version || self.version == version && self.rejection.is_none_or(settled)
     }
 }
 
-impl Keeper {
+impl DefinitionLoader {
     pub(in crate::runtime) fn new(definitions: StoredDefinitions) -> Self {
         Self {
             definitions,
-            kept: Mutex::default(),
-            turn: Semaphore::new(1),
+            states: Mutex::default(),
+            apply_lock: Semaphore::new(1),
         }
     }
 
@@ -86,47 +86,47 @@ impl Keeper {
     }
 
     /// Returns `true` if an event may concern an executor definition.
-    pub(in crate::runtime) fn is_concerned(&self, event: &Event) -> bool {
+    pub(in crate::runtime) fn may_concern(&self, event: &Event) -> bool {
         let schema = event.schema_name.as_deref();
         event.kind != EventKind::Ping
-            && (schema.is_some_and(|schema| self.definitions.is_one(schema))
-                || self.kept().contains_key(&event.breadcrumb_id))
+            && (schema.is_some_and(|schema| self.definitions.handles_schema(schema))
+                || self.states().contains_key(&event.breadcrumb_id))
     }
 
     /// Applies all executor definitions, oldest first. Removes the executors whose definition was deleted.
     pub(in crate::runtime) async fn load(&self, registry: &Registry) -> Result<(), StoreError> {
-        let _turn = self.turn.acquire().await;
-        self.load_in_turn(registry).await
+        let _permit = self.apply_lock.acquire().await;
+        self.load_locked(registry).await
     }
 
-    async fn load_in_turn(&self, registry: &Registry) -> Result<(), StoreError> {
+    async fn load_locked(&self, registry: &Registry) -> Result<(), StoreError> {
         let mut found: BTreeMap<_, Arc<Breadcrumb>> = BTreeMap::new();
         let mut omitted = 0;
         for schema in self.definitions.schemas() {
-            let (all, too_many) = self.all_of(schema).await?;
+            let (all, too_many) = self.definitions_of(schema).await?;
             omitted += too_many;
             for definition in all {
                 found.insert((definition.created_at, definition.id), definition);
             }
         }
-        let living: HashSet<BreadcrumbId> = found.values().map(|found| found.id).collect();
-        let gone = self
-            .kept()
+        let existing: HashSet<BreadcrumbId> = found.values().map(|found| found.id).collect();
+        let deleted = self
+            .states()
             .keys()
-            .filter(|id| !living.contains(id))
+            .filter(|id| !existing.contains(id))
             .copied()
             .collect::<Vec<_>>();
-        for id in gone {
+        for id in deleted {
             self.remove(registry, id);
         }
         let mut loaded = HashSet::new();
         let applied = self.apply_all(registry, &found, &mut loaded).await;
         warn_of_cycles(registry, &loaded);
         applied?;
-        let kept = self.kept();
+        let states = self.states();
         omitted += found
             .values()
-            .filter(|one| !kept.contains_key(&one.id))
+            .filter(|one| !states.contains_key(&one.id))
             .count();
         warn_of_omitted(omitted);
         Ok(())
@@ -141,11 +141,11 @@ impl Keeper {
         loaded: &mut HashSet<Arc<str>>,
     ) -> Result<(), StoreError> {
         // A name that one definition releases may be the name that another one waits for.
-        let mut again = true;
-        while std::mem::take(&mut again) {
+        let mut name_freed = true;
+        while std::mem::take(&mut name_freed) {
             for definition in found.values() {
                 let applied = self.apply(registry, definition).await?;
-                again |= applied.name_is_free;
+                name_freed |= applied.name_is_free;
                 loaded.extend(applied.loaded);
             }
         }
@@ -153,8 +153,11 @@ impl Keeper {
     }
 
     /// Returns the definitions of a schema, and the number of definitions that exceed the limit. The result contains all definitions that
-    /// the runtime already knows, and the [oldest](MOST) of the others.
-    async fn all_of(&self, schema: &str) -> Result<(Vec<Arc<Breadcrumb>>, usize), StoreError> {
+    /// the runtime already knows, and the [oldest](MAX_DEFINITIONS) of the others.
+    async fn definitions_of(
+        &self,
+        schema: &str,
+    ) -> Result<(Vec<Arc<Breadcrumb>>, usize), StoreError> {
         const PAGE: usize = 500;
         let mut query = Query::new(Selector::schema(schema).all_tags(&self.definitions.tags));
         query.limit = PAGE;
@@ -164,11 +167,11 @@ impl Keeper {
             let page = in_time_of_pages(self.definitions.store.search(&query)).await?;
             query.before = page.last().map(|last| last.order_key());
             let is_last = page.len() < PAGE;
-            let is_known = |found: &Arc<Breadcrumb>| self.kept().contains_key(&found.id);
+            let is_known = |found: &Arc<Breadcrumb>| self.states().contains_key(&found.id);
             let (known, new): (Vec<_>, Vec<_>) = page.into_iter().partition(is_known);
             all.extend(known);
             others.extend(new);
-            let newest = others.len().saturating_sub(MOST);
+            let newest = others.len().saturating_sub(MAX_DEFINITIONS);
             omitted += others.drain(..newest).count();
             if is_last {
                 break;
@@ -179,33 +182,36 @@ impl Keeper {
     }
 
     /// Applies the current version of an executor definition, or removes the executor if the definition is deleted.
-    pub(in crate::runtime) async fn look_at(
+    pub(in crate::runtime) async fn refresh(
         &self,
         registry: &Registry,
         id: BreadcrumbId,
     ) -> Result<(), StoreError> {
-        let _turn = self.turn.acquire().await;
+        let _permit = self.apply_lock.acquire().await;
         let name_is_free = match in_time(self.definitions.store.get(id)).await {
-            Ok(found) if self.definitions.concerns(&found) => {
+            Ok(found) if self.definitions.is_definition(&found) => {
                 let applied = self.apply(registry, &found).await?;
                 warn_of_cycles(registry, &applied.loaded.into_iter().collect());
-                warn_of_omitted(usize::from(!self.kept().contains_key(&id)));
+                warn_of_omitted(usize::from(!self.states().contains_key(&id)));
                 applied.name_is_free
             }
             Ok(_) | Err(StoreError::NotFound { .. }) => self.remove(registry, id),
             Err(error) => return Err(error),
         };
-        if name_is_free && self.somebody_waits() {
-            self.load_in_turn(registry).await?;
+        if name_is_free && self.has_loadable_rejection() {
+            self.load_locked(registry).await?;
         }
         Ok(())
     }
 
     /// Returns `true` if a rejected definition can load later without a change.
-    fn somebody_waits(&self) -> bool {
-        let kept = self.kept();
-        kept.values()
-            .any(|kept| kept.refused.is_some_and(|refused| refused.waits))
+    fn has_loadable_rejection(&self) -> bool {
+        let states = self.states();
+        states.values().any(|state| {
+            state
+                .rejection
+                .is_some_and(|rejection| rejection.may_load_later)
+        })
     }
 
     /// Applies a version of an executor definition: replaces its executor, or rejects the version.
@@ -218,68 +224,75 @@ impl Keeper {
         definition: &Arc<Breadcrumb>,
     ) -> Result<Applied, StoreError> {
         let (before, count) = {
-            let kept = self.kept();
-            (kept.get(&definition.id).cloned(), kept.len())
+            let states = self.states();
+            (states.get(&definition.id).cloned(), states.len())
         };
         let is_settled = match &before {
-            Some(kept) => kept.settles(definition.version),
-            None => count >= MOST,
+            Some(state) => state.needs_no_work(definition.version),
+            None => count >= MAX_DEFINITIONS,
         };
         if is_settled {
             return Ok(Applied::default());
         }
-        let configured = in_time(self.definitions.configured(definition)).await?;
-        let this = before
+        let model_config = in_time(self.definitions.read_model_config(definition)).await?;
+        let same_version = before
             .as_ref()
-            .filter(|kept| kept.version == definition.version);
-        let said = this
-            .and_then(|kept| kept.refused)
-            .is_some_and(|refused| refused.said);
-        let running = before.and_then(|kept| kept.executor);
-        let made = self.make(definition, configured);
-        let put = made.and_then(|(executor, warnings)| {
-            let id = put(registry, executor, definition.id, running.as_ref())?;
+            .filter(|state| state.version == definition.version);
+        let is_reported = same_version
+            .and_then(|state| state.rejection)
+            .is_some_and(|rejection| rejection.is_reported);
+        let running = before.and_then(|state| state.executor);
+        let created = self.create_executor(definition, model_config);
+        let registered = created.and_then(|(executor, warnings)| {
+            let id = register_executor(registry, executor, definition.id, running.as_ref())?;
             log_warnings(definition, &warnings);
             Ok(id)
         });
-        let (executor, loaded, refused) = match put {
+        let (executor, loaded, rejection) = match registered {
             Ok(id) => (Some(Arc::clone(&id)), Some(id), None),
             Err(error) => {
-                let waits = can_load_later(&error);
-                let said = said || self.reject(definition, &error).await;
-                (running.clone(), None, Some(Refused { waits, said }))
+                let may_load_later = can_load_later(&error);
+                let is_reported = is_reported || self.reject(definition, &error).await;
+                (
+                    running.clone(),
+                    None,
+                    Some(Rejection {
+                        may_load_later,
+                        is_reported,
+                    }),
+                )
             }
         };
         let name_is_free = running.is_some() && executor != running;
-        let kept = Kept {
+        let state = DefinitionState {
             version: definition.version,
             executor,
-            refused,
+            rejection,
         };
-        self.kept().insert(definition.id, kept);
+        self.states().insert(definition.id, state);
         Ok(Applied {
             name_is_free,
             loaded,
         })
     }
 
-    fn make(
+    fn create_executor(
         &self,
         definition: &Breadcrumb,
-        configured: Configured,
+        model_config: ModelConfig,
     ) -> Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError> {
         // A maker is code of the service. A panic in it must not end the runtime.
-        let made = catch_unwind(AssertUnwindSafe(|| {
-            self.definitions.make(definition, configured)
+        let created = catch_unwind(AssertUnwindSafe(|| {
+            self.definitions.create_executor(definition, model_config)
         }));
-        made.unwrap_or_else(|_| {
+        created.unwrap_or_else(|_| {
             Err("the code that creates the executor of this definition panicked".into())
         })
     }
 
     fn remove(&self, registry: &Registry, id: BreadcrumbId) -> bool {
-        let kept = self.kept().remove(&id);
-        let Some(executor) = kept.and_then(|kept| kept.executor) else {
+        let state = self.states().remove(&id);
+        let Some(executor) = state.and_then(|state| state.executor) else {
             return false;
         };
         tracing::info!(
@@ -330,7 +343,7 @@ impl Keeper {
             store.commit(Commit { writes, end }).await.map(|_| true)
         };
         match in_time(written).await {
-            Ok(said) => said,
+            Ok(is_reported) => is_reported,
             Err(error) => {
                 tracing::warn!(definition = %definition.id, code = error.code(), error = %Chain(&error), "cannot store the definition.rejected.v1 breadcrumb of a rejected definition, will retry");
                 false
@@ -338,8 +351,8 @@ impl Keeper {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<BreadcrumbId, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn states(&self) -> MutexGuard<'_, HashMap<BreadcrumbId, DefinitionState>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -364,7 +377,7 @@ fn log_warnings(definition: &Breadcrumb, warnings: &[Finding]) {
 }
 
 /// Registers the executor of a definition in place of the executor of its previous version.
-fn put(
+fn register_executor(
     registry: &Registry,
     executor: Arc<dyn UniversalExecutor>,
     definition: BreadcrumbId,
@@ -378,18 +391,18 @@ fn put(
 
 /// Returns the message of an error with its causes, for the author of a rejected definition.
 fn reason(error: &BoxError) -> String {
-    const LONGEST: usize = 2_000;
+    const MAX_REASON_LENGTH: usize = 2_000;
     let mut reason = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !reason.ends_with(&said) {
+        let message = error.to_string();
+        if !reason.ends_with(&message) {
             reason.push_str(": ");
-            reason.push_str(&said);
+            reason.push_str(&message);
         }
         cause = error.source();
     }
-    crate::error::excerpt(&reason, LONGEST).into_owned()
+    crate::error::excerpt(&reason, MAX_REASON_LENGTH).into_owned()
 }
 
 /// Logs the number of executor definitions that are not loaded, because there are too many.
@@ -397,7 +410,7 @@ fn warn_of_omitted(omitted: usize) {
     if omitted > 0 {
         tracing::warn!(
             omitted,
-            limit = MOST,
+            limit = MAX_DEFINITIONS,
             "the store has more executor definitions than the limit, so the newest are not loaded; delete some"
         );
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
-pub(super) struct Others {
+pub(super) struct OtherVersions {
     /// Subscriptions of the other executor versions by version hash, because one executor can have several other versions.
     index: SubscriptionIndex,
     /// Other versions of the executors by their hash, each with the period in which the version was live.
@@ -53,10 +53,13 @@ pub(super) fn other_versions(workers: &[Worker], own: &[Version]) -> BTreeMap<Ve
     let own: HashMap<&str, &Arc<str>> = own.collect();
     let mut others = BTreeMap::new();
     for worker in workers {
-        for of in &worker.record.executors {
-            if own.get(&*of.id).is_some_and(|hash| **hash != of.version) {
+        for entry in &worker.record.executors {
+            if own
+                .get(&*entry.id)
+                .is_some_and(|hash| **hash != entry.version)
+            {
                 let live = Live::of(worker);
-                let known = others.entry(of.version()).or_insert(live);
+                let known = others.entry(entry.version()).or_insert(live);
                 *known = live.max(*known);
             }
         }
@@ -64,13 +67,13 @@ pub(super) fn other_versions(workers: &[Worker], own: &[Version]) -> BTreeMap<Ve
     others
 }
 
-impl Others {
+impl OtherVersions {
     /// Reads the subscriptions of other executor versions from the records of their workers.
     pub(super) fn of(versions: &BTreeMap<Version, Live>, workers: &[Worker]) -> Self {
         let mut others = Self::default();
         let recorded = workers.iter().flat_map(|worker| &worker.record.executors);
-        for of in recorded {
-            let version = of.version();
+        for entry in recorded {
+            let version = entry.version();
             let Some(live) = versions.get(&version).copied() else {
                 continue;
             };
@@ -78,7 +81,7 @@ impl Others {
             if executors.contains_key(&version.executor) {
                 continue;
             }
-            match Subscriptions::from_json(&of.subscriptions) {
+            match Subscriptions::from_json(&entry.subscriptions) {
                 Ok(subscriptions) => {
                     let all = subscriptions.as_slice().iter();
                     let triggers = all.filter(|one| one.role == Role::Trigger);
@@ -86,7 +89,7 @@ impl Others {
                         .triggers
                         .extend(triggers.map(|one| one.selector.clone()));
                     executors.insert(version.executor, live);
-                    others.index.insert(&of.version, &subscriptions);
+                    others.index.insert(&entry.version, &subscriptions);
                 }
                 Err(error) => {
                     others.unreadable.insert(version, error.to_string());
@@ -100,7 +103,7 @@ impl Others {
     }
 
     /// Returns `true` if this value and `others` contain the same versions of the same executors.
-    pub(super) fn are_as(&self, others: &Self) -> bool {
+    pub(super) fn has_same_versions(&self, others: &Self) -> bool {
         self.executors == others.executors && self.unreadable == others.unreadable
     }
 
@@ -123,7 +126,7 @@ impl Others {
 
     /// Returns the live executor versions of other workers: this worker enqueues runs for their new events. A version that returns waits at
     /// its start until it is among them.
-    pub(super) fn known(&self) -> BTreeSet<Version> {
+    pub(super) fn live_versions(&self) -> BTreeSet<Version> {
         let by_hash = self.executors.iter();
         let versions = by_hash.flat_map(|(hash, executors)| {
             let live = executors.iter().filter(|(_, live)| **live == Live::Now);
@@ -140,14 +143,14 @@ impl Others {
         }
         let mut triggered = Vec::new();
         for (version, route) in self.index.matching(event) {
-            let surely = match route {
+            let is_certain = match route {
                 Route::Trigger { .. } => true,
                 Route::NeedsContext => false,
                 Route::Unmatched | Route::Context => continue,
             };
             let executors = self.executors.get(&version).into_iter().flatten();
             let live = executors.filter(|(_, live)| live.contains(event.updated_at));
-            triggered.extend(live.map(|(executor, _)| (Arc::clone(executor), surely)));
+            triggered.extend(live.map(|(executor, _)| (Arc::clone(executor), is_certain)));
         }
         triggered
     }
@@ -171,17 +174,20 @@ mod tests {
         let mut record = record();
         let versions = BTreeMap::from([(record.executors[0].version(), Live::Now)]);
         let now = Timestamp::UNIX_EPOCH;
-        let readable = Others::of(&versions, &[Worker::new(record.clone(), now, now, now)]);
+        let readable = OtherVersions::of(&versions, &[Worker::new(record.clone(), now, now, now)]);
         record.executors[0].subscriptions = Json::from(json!([{"role": "seer"}]));
         let workers = [Worker::new(record, now, now, now)];
 
-        let unreadable = Others::of(&versions, &workers);
+        let unreadable = OtherVersions::of(&versions, &workers);
 
-        assert_eq!(readable.known().len(), 1);
-        assert!(unreadable.known().is_empty());
-        assert!(!unreadable.are_as(&Others::default()), "it is logged once");
+        assert_eq!(readable.live_versions().len(), 1);
+        assert!(unreadable.live_versions().is_empty());
         assert!(
-            unreadable.are_as(&Others::of(&versions, &workers)),
+            !unreadable.has_same_versions(&OtherVersions::default()),
+            "it is logged once"
+        );
+        assert!(
+            unreadable.has_same_versions(&OtherVersions::of(&versions, &workers)),
             "and not again"
         );
     }
@@ -194,9 +200,9 @@ mod tests {
         for (live, known) in [(Live::Now, 1), (Live::Until(now), 0)] {
             let versions = BTreeMap::from([(version.clone(), live)]);
 
-            let others = Others::of(&versions, &workers);
+            let others = OtherVersions::of(&versions, &workers);
 
-            assert_eq!(others.known().len(), known, "{live:?}");
+            assert_eq!(others.live_versions().len(), known, "{live:?}");
         }
     }
 
