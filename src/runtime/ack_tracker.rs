@@ -111,7 +111,7 @@ impl Drop for Owed {
     fn drop(&mut self) {
         let again = match *self.fate() {
             Fate::Taken => {
-                self.progress.end(self.position, &self.event);
+                self.progress.note_handled(self.position, &self.event);
                 None
             }
             // The position stays open, so the next start resumes at this delivery.
@@ -254,7 +254,7 @@ async fn tell(shared: &Shared, told: Told) -> Option<Told> {
     let error = match timeout(PATIENCE, answer).await {
         Ok(Ok(())) => {
             if let Some(event) = &told.event {
-                shared.progress.taken_back(event, shared.source_is_shared);
+                shared.progress.note_nacked(event, shared.source_is_shared);
             }
             return None;
         }

@@ -5,7 +5,7 @@ use super::position::Range;
 use super::shared::Shared;
 use super::store_context::StoreContext;
 use super::suspended::wake;
-use super::sweep::{self, Next, Pages};
+use super::sweep::{self, PageReceiver, SweepDecision};
 use crate::error::Chain;
 use crate::model::{Breadcrumb, Event, Timestamp};
 use crate::store::StoreError;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The receivers of the breadcrumbs that a search of the store finds: suspended runs, and open calls of `Runtime::wait_for`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum To {
+pub(super) enum AnswerRecipients {
     /// Only suspended runs receive the breadcrumbs. The search covers a time before the open `Runtime::wait_for` calls began.
     Suspended,
     WaitsAndSuspended,
@@ -25,14 +25,14 @@ pub(super) async fn search(
     shared: &Shared,
     store_context: &StoreContext,
     after: Timestamp,
-    to: To,
+    recipients: AnswerRecipients,
 ) -> Result<Timestamp, StoreError> {
-    let mut answers = Answers {
+    let mut matcher = AnswerMatcher {
         shared,
         store_context,
-        to,
+        recipients,
     };
-    sweep::since(store_context.store(), after, &mut answers).await
+    sweep::read_since(store_context.store(), after, &mut matcher).await
 }
 
 /// Searches the store once for the breadcrumbs that suspended runs wait for and that were committed after the time `after`. Returns `false`
@@ -42,7 +42,7 @@ pub(super) async fn search_from_oldest(
     store_context: &StoreContext,
     after: Timestamp,
 ) -> bool {
-    match search(shared, store_context, after, To::Suspended).await {
+    match search(shared, store_context, after, AnswerRecipients::Suspended).await {
         Ok(_) => true,
         Err(error) => {
             tracing::warn!(code = error.code(), error = %Chain(&error), "cannot search the store for the answers that suspended runs wait for, will retry");
@@ -53,30 +53,36 @@ pub(super) async fn search_from_oldest(
 }
 
 /// Receiver of the pages of a search, which matches each breadcrumb against the open waits and the suspended runs.
-struct Answers<'s> {
+struct AnswerMatcher<'s> {
     shared: &'s Shared,
     store_context: &'s StoreContext,
-    to: To,
+    recipients: AnswerRecipients,
 }
 
-impl Pages for Answers<'_> {
-    async fn take(&mut self, page: Vec<Arc<Breadcrumb>>, _: &[Range]) -> Result<Next, StoreError> {
+impl PageReceiver for AnswerMatcher<'_> {
+    async fn receive(
+        &mut self,
+        page: Vec<Arc<Breadcrumb>>,
+        _: &[Range],
+    ) -> Result<SweepDecision, StoreError> {
         for found in page {
             self.answer(&found).await;
         }
-        Ok(Next::Continue)
+        Ok(SweepDecision::Continue)
     }
 }
 
-impl Answers<'_> {
+impl AnswerMatcher<'_> {
     async fn answer(&self, found: &Arc<Breadcrumb>) {
         let Self {
             shared,
             store_context,
-            to,
+            recipients,
         } = self;
         // A version announced to this worker was matched when it was announced: a wait that began later must not receive it.
-        if *to == To::WaitsAndSuspended && !shared.progress.dedup().knows(found) {
+        if *recipients == AnswerRecipients::WaitsAndSuspended
+            && !shared.progress.dedup().contains(found)
+        {
             let waits = store_context.waits.concerned(&Event::updated(found));
             store_context.waits.answer(&waits, found);
         }

@@ -12,10 +12,10 @@ pub(super) const OVERLAP: Duration = Duration::from_secs(60);
 
 /// The position of the executors of one store: the triggers that they have read, and the sweep that is requested.
 #[derive(Debug, Default)]
-pub(super) struct Checkpoint(Mutex<State>);
+pub(super) struct Checkpoint(Mutex<CheckpointState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct CheckpointState {
     /// The common read position of all executors of the store. A trigger counts as read only if every executor has read it. `None` until
     /// the ledger answers.
     position: Option<Position>,
@@ -31,21 +31,21 @@ struct State {
     /// up to the newest breadcrumb.
     sweep_to: Option<Timestamp>,
     /// If `true`, events were missed before the position of the store's executors was loaded.
-    is_reopened: bool,
+    has_missed_events: bool,
     /// Events committed after this time were missed, and no sweep has read their breadcrumbs yet.
     missed_after: Option<Timestamp>,
     /// Counter of the changes that invalidate the reads of a running sweep: added executors and missed events.
     generation: u64,
     /// The executors and the position of the last save in the ledger.
-    saved: Option<Saved>,
-    sweeps: Sweeps,
+    last_save: Option<PositionSave>,
+    sweeps: SweepState,
 }
 
 /// State of the sweeps of one store for triggers whose events did not arrive.
 #[derive(Debug, Default)]
-struct Sweeps {
+struct SweepState {
     /// If `true`, a sweep of the store for triggers has been requested.
-    is_wanted: bool,
+    is_requested: bool,
     /// If `true`, a sweep of the store for triggers is running.
     is_running: bool,
     /// If `true`, the store could not read some breadcrumbs of the last complete sweep for triggers.
@@ -54,20 +54,20 @@ struct Sweeps {
 
 /// Outcome of a sweep of the store for triggers whose events did not arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Swept {
+pub(super) enum SweepOutcome {
     /// The sweep has read all breadcrumbs up to the newest one.
     All,
     /// The sweep ended, and left breadcrumbs that the store cannot read now. An immediate retry would fail.
     Unread,
     /// The sweep ended early, between two pages of breadcrumbs. Unread intervals are left.
-    Part,
+    Incomplete,
 }
 
 /// The IDs of executors, and their position as the bytes that the ledger saves.
-pub(super) type Saved = (Vec<Arc<str>>, Vec<u8>);
+pub(super) type PositionSave = (Vec<Arc<str>>, Vec<u8>);
 
 /// The positions of the executors of a store when the runtime starts.
-pub(super) struct Loaded {
+pub(super) struct LoadedPositions {
     /// The position of each executor in the triggers of the store.
     pub(super) starts: Vec<(Arc<str>, Position)>,
     /// The common position of all executors of the store. A trigger counts as read only if every executor has read it.
@@ -80,7 +80,7 @@ pub(super) struct Loaded {
 }
 
 /// The position of a store's executors that has to be saved in the ledger.
-pub(super) struct ToSave {
+pub(super) struct PositionToSave {
     pub(super) executors: Vec<Arc<str>>,
     pub(super) position: Position,
     /// Events committed after this time were missed, and no sweep has read their breadcrumbs yet.
@@ -121,20 +121,20 @@ impl Checkpoint {
     }
 
     /// Stores the positions of executors that the ledger returned. Counts events as unread that were missed in the meantime.
-    pub(super) fn note_loaded(&self, loaded: Loaded) {
+    pub(super) fn note_loaded(&self, loaded: LoadedPositions) {
         let mut position = loaded.position;
         let mut state = self.state();
         state.starts = loaded.starts.into_iter().collect();
         if loaded.sweep_to.is_some() {
             state.sweep_to = loaded.sweep_to;
-            state.sweeps.is_wanted = true;
+            state.sweeps.is_requested = true;
         }
-        if std::mem::take(&mut state.is_reopened) {
+        if std::mem::take(&mut state.has_missed_events) {
             if let Some(after) = state.missed_after {
-                position.reopen_after(after);
+                position.mark_unread_after(after);
             }
             state.sweep_to = None;
-            state.sweeps.is_wanted = true;
+            state.sweeps.is_requested = true;
         }
         state.newest = Some(loaded.newest);
         state.position = Some(position);
@@ -146,7 +146,10 @@ impl Checkpoint {
 
     /// Returns the executors whose position is not loaded, and the commit time after which triggers count as new to all executors. `None`
     /// until the position of the store is loaded.
-    pub(super) fn to_adopt(&self, executors: Vec<Arc<str>>) -> Option<(Vec<Arc<str>>, Timestamp)> {
+    pub(super) fn added_executors(
+        &self,
+        executors: Vec<Arc<str>>,
+    ) -> Option<(Vec<Arc<str>>, Timestamp)> {
         let state = self.state();
         let position = state.position.as_ref()?;
         let is_added = |executor: &Arc<str>| !state.starts.contains_key(executor);
@@ -158,10 +161,10 @@ impl Checkpoint {
 
     /// Stores the loaded positions of executors that were added after the start of the runtime. All triggers that they have not read count
     /// as unread.
-    pub(super) fn adopt(&self, added: Vec<(Arc<str>, Position)>) {
+    pub(super) fn add_positions(&self, added: Vec<(Arc<str>, Position)>) {
         let mut state = self.state();
         for (executor, own) in added {
-            state.position = state.position.as_ref().map(|all| all.of_all(&own));
+            state.position = state.position.as_ref().map(|all| all.combine(&own));
             state.starts.insert(executor, own);
         }
         state.sweep_to = None;
@@ -170,14 +173,14 @@ impl Checkpoint {
 
     /// Returns the common position to save, and the given executors whose position is loaded. Requests a sweep if the position of a given
     /// executor is not loaded. Returns `None` until the position of the store is loaded.
-    pub(super) fn to_save(&self, executors: Vec<Arc<str>>) -> Option<ToSave> {
+    pub(super) fn to_save(&self, executors: Vec<Arc<str>>) -> Option<PositionToSave> {
         let mut state = self.state();
         let position = state.position.clone()?;
         let all = executors.len();
-        let is_adopted = |executor: &Arc<str>| state.starts.contains_key(executor);
-        let executors: Vec<Arc<str>> = executors.into_iter().filter(is_adopted).collect();
-        state.sweeps.is_wanted |= executors.len() < all;
-        Some(ToSave {
+        let is_known = |executor: &Arc<str>| state.starts.contains_key(executor);
+        let executors: Vec<Arc<str>> = executors.into_iter().filter(is_known).collect();
+        state.sweeps.is_requested |= executors.len() < all;
+        Some(PositionToSave {
             executors,
             position,
             missed_after: state.missed_after,
@@ -185,13 +188,13 @@ impl Checkpoint {
     }
 
     /// Returns `true` if the last save in the ledger had these executors and this position.
-    pub(super) fn is_saved(&self, now: &Saved) -> bool {
-        self.state().saved.as_ref() == Some(now)
+    pub(super) fn is_saved(&self, save: &PositionSave) -> bool {
+        self.state().last_save.as_ref() == Some(save)
     }
 
     /// Stores the executors and the position of the last save in the ledger.
-    pub(super) fn note_saved(&self, now: Saved) {
-        self.state().saved = Some(now);
+    pub(super) fn note_saved(&self, save: PositionSave) {
+        self.state().last_save = Some(save);
     }
 
     /// Returns the commit time up to which an executor ignores triggers. `None` if its position is not loaded.
@@ -209,7 +212,7 @@ impl Checkpoint {
 
     /// Returns `true` if the loaded position of an executor covers the triggers with this commit time. Such triggers have runs in the
     /// ledger, or were committed before the executor's start. Returns `None` if the position is not loaded yet.
-    pub(super) fn had_read(&self, executor: &str, time: Timestamp) -> Option<bool> {
+    pub(super) fn was_read_at_load(&self, executor: &str, time: Timestamp) -> Option<bool> {
         let state = self.state();
         let start = state.starts.get(executor);
         start.map(|start| start.has_read(time))
@@ -217,33 +220,33 @@ impl Checkpoint {
 
     /// Removes the start position of an executor that was removed. If the executor is added again, it continues at its saved position.
     #[cfg(feature = "agents")]
-    pub(super) fn forget(&self, executor: &str) {
+    pub(super) fn remove_executor(&self, executor: &str) {
         self.state().starts.remove(executor);
     }
 
     /// Requests a sweep of the store for all triggers that are unread.
-    pub(super) fn want(&self) {
-        self.state().sweeps.is_wanted = true;
+    pub(super) fn request_sweep(&self) {
+        self.state().sweeps.is_requested = true;
     }
 
     /// Starts the requested sweep of the store for triggers, and returns `true`. Returns `false` if no sweep is requested, or if the
     /// position of the store's executors is not loaded.
     pub(super) fn begin_sweep(&self) -> bool {
         let mut state = self.state();
-        let begins = state.position.is_some() && std::mem::take(&mut state.sweeps.is_wanted);
+        let begins = state.position.is_some() && std::mem::take(&mut state.sweeps.is_requested);
         state.sweeps.is_running |= begins;
         begins
     }
 
     /// Records the end of a sweep for triggers. `swept` is `None` for a failed sweep. Requests another sweep if an immediate retry can read
     /// more.
-    pub(super) fn end_sweep(&self, swept: Option<Swept>) {
+    pub(super) fn end_sweep(&self, swept: Option<SweepOutcome>) {
         let mut state = self.state();
         if std::mem::take(&mut state.sweeps.is_running) {
             match swept {
-                Some(Swept::All) => state.sweeps.has_unread = false,
-                Some(Swept::Unread) => state.sweeps.has_unread = true,
-                Some(Swept::Part) | None => state.sweeps.is_wanted = true,
+                Some(SweepOutcome::All) => state.sweeps.has_unread = false,
+                Some(SweepOutcome::Unread) => state.sweeps.has_unread = true,
+                Some(SweepOutcome::Incomplete) | None => state.sweeps.is_requested = true,
             }
         }
     }
@@ -255,27 +258,27 @@ impl Checkpoint {
 
     /// Records that events were missed, and requests a sweep. Counts all triggers committed after a time as unread; without a time, all
     /// triggers after the position.
-    pub(super) fn reopen_after(&self, after: Option<Timestamp>) {
+    pub(super) fn note_missed_events(&self, after: Option<Timestamp>) {
         let mut state = self.state();
-        state.sweeps.is_wanted = true;
+        state.sweeps.is_requested = true;
         state.sweep_to = None;
         state.generation += 1;
-        state.is_reopened |= state.position.is_none();
+        state.has_missed_events |= state.position.is_none();
         if let Some(after) = after {
             let missed_after = state.missed_after.map_or(after, |time| time.min(after));
             state.missed_after = Some(missed_after);
             if let Some(position) = &mut state.position {
-                position.reopen_after(after);
+                position.mark_unread_after(after);
             }
         }
     }
 
     /// Counts the triggers of some intervals of time as unread, and requests a sweep of the store.
-    pub(super) fn reopen(&self, ranges: Vec<Range>) {
+    pub(super) fn mark_unread(&self, ranges: Vec<Range>) {
         let mut state = self.state();
         if let Some(position) = state.position.as_mut().filter(|_| !ranges.is_empty()) {
-            position.reopen(ranges);
-            state.sweeps.is_wanted = true;
+            position.mark_unread(ranges);
+            state.sweeps.is_requested = true;
             state.sweep_to = None;
             state.generation += 1;
         }
@@ -297,17 +300,17 @@ impl Checkpoint {
 
     /// Records that the intake has received all triggers of a time interval. Returns `false` without an effect if an executor was added or
     /// events were missed since the sweep started.
-    pub(super) fn read(&self, range: Range, generation: u64) -> bool {
+    pub(super) fn mark_read(&self, range: Range, generation: u64) -> bool {
         let mut state = self.state();
         let counts = state.generation == generation;
         if let Some(position) = state.position.as_mut().filter(|_| counts) {
-            position.read(range);
+            position.mark_read(range);
         }
         counts
     }
 
     /// Records that a sweep has read all triggers up to the sweep's end time.
-    pub(super) fn swept(&self, generation: u64) {
+    pub(super) fn note_sweep_complete(&self, generation: u64) {
         let mut state = self.state();
         if state.generation == generation {
             state.sweep_to = None;
@@ -321,9 +324,9 @@ impl Checkpoint {
     /// A position with gaps was saved by a worker that was killed before it enqueued all triggers of its events. The source has
     /// delivered these events again if they were committed after the time that it reported. Gaps stay if they can be triggers that the
     /// last sweep could not read.
-    pub(super) fn delivered_before(&self, time: Timestamp) {
+    pub(super) fn note_delivered_before(&self, time: Timestamp) {
         let mut state = self.state();
-        if state.sweeps.is_wanted || state.sweeps.is_running || state.sweep_to.is_some() {
+        if state.sweeps.is_requested || state.sweeps.is_running || state.sweep_to.is_some() {
             return;
         }
         let delivered_after = state.delivered_after.filter(|_| !state.sweeps.has_unread);
@@ -335,11 +338,11 @@ impl Checkpoint {
             false => delivered_after,
         };
         if let Some(after) = after {
-            position.read((after, time.just_before()));
+            position.mark_read((after, time.just_before()));
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CheckpointState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -361,10 +364,10 @@ mod tests {
     /// A position with these gaps that has read everything else up to 100, of a source that delivers after 10.
     fn with_gaps(gaps: Vec<Range>) -> Checkpoint {
         let mut position = Position::starting(time(0), time(100));
-        position.reopen(gaps);
+        position.mark_unread(gaps);
         let checkpoint = Checkpoint::default();
         checkpoint.note_delivered_after(Some(time(10)));
-        checkpoint.note_loaded(Loaded {
+        checkpoint.note_loaded(LoadedPositions {
             starts: Vec::new(),
             position,
             newest: time(100),
@@ -382,12 +385,12 @@ mod tests {
     fn a_complete_source_closes_the_gaps_that_it_has_delivered_again() {
         let checkpoint = with_gaps(vec![(time(20), time(30)), (time(50), time(51))]);
 
-        checkpoint.delivered_before(time(41));
+        checkpoint.note_delivered_before(time(41));
         assert_eq!(
             unread(&checkpoint),
             [(time(50), time(51)), (time(100), time(1_000))]
         );
-        checkpoint.delivered_before(time(201));
+        checkpoint.note_delivered_before(time(201));
 
         assert_eq!(unread(&checkpoint), [(time(200), time(1_000))]);
     }
@@ -398,22 +401,22 @@ mod tests {
         let end = (time(100), time(1_000));
         let checkpoint = with_gaps(vec![before, after]);
 
-        for (swept, has_unread) in [(Swept::Unread, true), (Swept::All, false)] {
-            checkpoint.want();
-            checkpoint.delivered_before(time(50));
+        for (swept, has_unread) in [(SweepOutcome::Unread, true), (SweepOutcome::All, false)] {
+            checkpoint.request_sweep();
+            checkpoint.note_delivered_before(time(50));
             assert_eq!(unread(&checkpoint), [before, after, end]);
             assert!(checkpoint.begin_sweep());
-            checkpoint.delivered_before(time(50));
+            checkpoint.note_delivered_before(time(50));
             assert_eq!(unread(&checkpoint), [before, after, end]);
             checkpoint.end_sweep(Some(swept));
             assert_eq!(checkpoint.has_unread(), has_unread);
             if has_unread {
-                checkpoint.delivered_before(time(50));
+                checkpoint.note_delivered_before(time(50));
                 assert_eq!(unread(&checkpoint), [before, after, end]);
             }
         }
 
-        checkpoint.delivered_before(time(50));
+        checkpoint.note_delivered_before(time(50));
         assert_eq!(unread(&checkpoint), [(time(5), time(10)), end]);
     }
 
@@ -444,7 +447,7 @@ mod tests {
         assert_eq!(work().await.responded, 10);
         let saved = store.positions(&clerk).await.unwrap().remove(0).unwrap();
         let mut killed = Position::from_bytes(&saved).unwrap();
-        killed.reopen([(times[2].just_before(), times[2])]);
+        killed.mark_unread([(times[2].just_before(), times[2])]);
         let killed = (Arc::clone(&clerk[0]), killed.to_bytes());
         store.save_positions(&[killed]).await.unwrap();
 

@@ -10,52 +10,55 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 /// breadcrumb triggers.
 #[derive(Debug, Default)]
 pub(super) struct Dedup {
-    newest: HashMap<BreadcrumbId, Told, RandomState>,
-    order: VecDeque<(BreadcrumbId, Told)>,
+    newest: HashMap<BreadcrumbId, KnownVersion, RandomState>,
+    order: VecDeque<(BreadcrumbId, KnownVersion)>,
 }
 
 /// A version of a breadcrumb that an event announced or a sweep found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Told {
+struct KnownVersion {
     version: u64,
     /// A hash of the schema and the tags of the breadcrumb version.
-    facts: u64,
+    metadata_hash: u64,
 }
 
-impl Told {
+impl KnownVersion {
     fn new(version: u64, schema: Option<&str>, tags: &[String]) -> Self {
         let mut tags: Vec<&str> = tags.iter().map(String::as_str).collect();
         tags.sort_unstable();
         let mut hasher = DefaultHasher::new();
         (schema, tags).hash(&mut hasher);
-        let facts = hasher.finish();
-        Self { version, facts }
+        let metadata_hash = hasher.finish();
+        Self {
+            version,
+            metadata_hash,
+        }
     }
 }
 
 impl Dedup {
     /// Maximum number of remembered breadcrumb versions. The ledger deduplicates the triggers of older ones.
-    const MOST: usize = 65_536;
+    const MAX_VERSIONS: usize = 65_536;
 
     /// Records the breadcrumb version of an event, unless a later version is recorded.
-    pub(super) fn announced(&mut self, event: &Event) {
-        let told = Told::new(event.version, event.schema_name.as_deref(), &event.tags);
+    pub(super) fn record_announced(&mut self, event: &Event) {
+        let known = KnownVersion::new(event.version, event.schema_name.as_deref(), &event.tags);
         let newest = self.newest.get(&event.breadcrumb_id);
-        if newest.is_none_or(|newest| newest.version <= told.version) {
-            self.note(event.breadcrumb_id, told);
+        if newest.is_none_or(|newest| newest.version <= known.version) {
+            self.note(event.breadcrumb_id, known);
         }
     }
 
     /// Returns `true` if the version of a stored breadcrumb is recorded with the same schema and the same tags.
-    pub(super) fn knows(&self, found: &Breadcrumb) -> bool {
-        let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);
-        self.newest.get(&found.id) == Some(&told)
+    pub(super) fn contains(&self, found: &Breadcrumb) -> bool {
+        let known = KnownVersion::new(found.version, found.schema_name.as_deref(), &found.tags);
+        self.newest.get(&found.id) == Some(&known)
     }
 
     /// Records a breadcrumb version that a sweep found in the store. Returns `false` if the version was recorded before.
-    pub(super) fn found(&mut self, found: &Breadcrumb) -> bool {
-        let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);
-        self.note(found.id, told)
+    pub(super) fn record_found(&mut self, found: &Breadcrumb) -> bool {
+        let known = KnownVersion::new(found.version, found.schema_name.as_deref(), &found.tags);
+        self.note(found.id, known)
     }
 
     /// Removes the recorded version of a breadcrumb, so that a sweep finds the breadcrumb again.
@@ -68,14 +71,14 @@ impl Dedup {
         *self = Self::default();
     }
 
-    fn note(&mut self, id: BreadcrumbId, told: Told) -> bool {
-        if self.newest.insert(id, told) == Some(told) {
+    fn note(&mut self, id: BreadcrumbId, known: KnownVersion) -> bool {
+        if self.newest.insert(id, known) == Some(known) {
             return false;
         }
-        self.order.push_back((id, told));
-        while self.order.len() > Self::MOST {
-            if let Some((id, told)) = self.order.pop_front()
-                && self.newest.get(&id) == Some(&told)
+        self.order.push_back((id, known));
+        while self.order.len() > Self::MAX_VERSIONS {
+            if let Some((id, known)) = self.order.pop_front()
+                && self.newest.get(&id) == Some(&known)
             {
                 self.newest.remove(&id);
             }
@@ -100,10 +103,10 @@ mod tests {
     #[test]
     fn a_version_is_found_once_and_not_at_all_if_it_was_announced() {
         let mut dedup = Dedup::default();
-        dedup.announced(&Event::updated(&breadcrumb(2, "a")));
-        dedup.announced(&Event::updated(&breadcrumb(1, "a")));
+        dedup.record_announced(&Event::updated(&breadcrumb(2, "a")));
+        dedup.record_announced(&Event::updated(&breadcrumb(1, "a")));
 
-        let new = [2, 3, 3].map(|version| dedup.found(&breadcrumb(version, "a")));
+        let new = [2, 3, 3].map(|version| dedup.record_found(&breadcrumb(version, "a")));
 
         assert_eq!(new, [false, true, false]);
     }
@@ -111,10 +114,10 @@ mod tests {
     #[test]
     fn a_breadcrumb_announced_with_other_tags_or_version_is_found_once() {
         let mut dedup = Dedup::default();
-        dedup.announced(&Event::updated(&breadcrumb(1, "a")));
-        let other_tag = [(); 2].map(|()| dedup.found(&breadcrumb(1, "b")));
-        dedup.announced(&Event::updated(&breadcrumb(1_000, "b")));
-        let other_version = [(); 2].map(|()| dedup.found(&breadcrumb(1, "b")));
+        dedup.record_announced(&Event::updated(&breadcrumb(1, "a")));
+        let other_tag = [(); 2].map(|()| dedup.record_found(&breadcrumb(1, "b")));
+        dedup.record_announced(&Event::updated(&breadcrumb(1_000, "b")));
+        let other_version = [(); 2].map(|()| dedup.record_found(&breadcrumb(1, "b")));
 
         assert_eq!((other_tag, other_version), ([true, false], [true, false]));
     }
@@ -123,8 +126,8 @@ mod tests {
     fn only_so_many_are_remembered() {
         let mut dedup = Dedup::default();
 
-        for _ in 0..Dedup::MOST + 10 {
-            dedup.found(&Breadcrumb {
+        for _ in 0..Dedup::MAX_VERSIONS + 10 {
+            dedup.record_found(&Breadcrumb {
                 id: BreadcrumbId::unique(),
                 ..breadcrumb(1, "a")
             });
@@ -132,7 +135,7 @@ mod tests {
 
         assert_eq!(
             (dedup.newest.len(), dedup.order.len()),
-            (Dedup::MOST, Dedup::MOST)
+            (Dedup::MAX_VERSIONS, Dedup::MAX_VERSIONS)
         );
     }
 }

@@ -30,7 +30,7 @@ impl FirstStart {
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Maximum count of the triggers that are too old for [`FirstStart::LastHour`], for one new executor.
-const MOST: usize = 10_000;
+const MAX_COUNT: usize = 10_000;
 
 /// Returns the start of a runtime's first subscription: the oldest position of its executors. If no first start is set, or the event source
 /// does not report every loss of events, returns the start position in the settings. A sweep of the store reads the triggers whose events
@@ -38,7 +38,7 @@ const MOST: usize = 10_000;
 ///
 /// # Errors
 /// [`SourceError::Unavailable`] if the positions cannot be read.
-pub(super) async fn subscription(shared: &Shared) -> Result<StartAt, SourceError> {
+pub(super) async fn subscription_start(shared: &Shared) -> Result<StartAt, SourceError> {
     if shared.settings.first_start.is_none() || !shared.source_is_complete {
         return Ok(shared.settings.start_at);
     }
@@ -71,7 +71,7 @@ const FIND_START: &str = "read the start positions of the executors";
 ///
 /// # Errors
 /// [`RuntimeError::OlderTriggers`], and [`RuntimeError::Store`] if a store cannot be read.
-pub(super) async fn begin(shared: &Shared) -> Result<(), RuntimeError> {
+pub(super) async fn set_start_positions(shared: &Shared) -> Result<(), RuntimeError> {
     let Some(first) = shared.settings.first_start else {
         return Ok(());
     };
@@ -113,21 +113,21 @@ async fn check_store(
             continue;
         };
         let subscriptions = member.executor.subscriptions().as_slice();
-        let count = older(store_context.store(), subscriptions, until);
+        let count = count_older(store_context.store(), subscriptions, until);
         let count = count.await.map_err(failed)?;
         if count > 0 {
             return Err(RuntimeError::OlderTriggers {
                 executor: executor.to_string(),
                 count,
-                is_exact: count < MOST,
+                is_exact: count < MAX_COUNT,
             });
         }
     }
     Ok(())
 }
 
-/// Counts the breadcrumbs up to a time that match a trigger of an executor, at most [`MOST`].
-async fn older(
+/// Counts the breadcrumbs up to a time that match a trigger of an executor, at most [`MAX_COUNT`].
+async fn count_older(
     store: &dyn BreadcrumbStore,
     subscriptions: &[Subscription],
     until: Timestamp,
@@ -150,11 +150,11 @@ async fn older(
                 trigger.on.contains(&kind)
             };
             found.extend(page.iter().filter(counts).map(|one| one.id));
-            if page.len() < PAGE || found.len() >= MOST {
+            if page.len() < PAGE || found.len() >= MAX_COUNT {
                 break;
             }
             query.before = page.last().map(|last| last.order_key());
         }
     }
-    Ok(found.len().min(MOST))
+    Ok(found.len().min(MAX_COUNT))
 }

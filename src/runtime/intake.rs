@@ -3,7 +3,7 @@
 mod dispatch;
 mod input;
 
-use self::input::{Next, next, subscribe};
+use self::input::{IntakeInput, next_input, subscribe};
 use super::ack_tracker::{AckTrackers, Back, Origin, Place, trackers};
 use super::arrival::Arrival;
 use super::checkpoint::{OVERLAP, earlier};
@@ -15,7 +15,7 @@ use super::saved_position;
 use super::scheduler::Scheduler;
 use super::shared::Shared;
 use super::store_context::{Blocked, StoreContext};
-use super::sweep::Found;
+use super::sweep::SweptBreadcrumb;
 use super::timeouts::PAUSE;
 use super::unended::Unended;
 use super::waker::{self, Look, Waker, until};
@@ -35,13 +35,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// Maximum number of the runtime's own redeliveries that wait for the intake.
-const MOST_RETURNED: usize = 64;
+const MAX_REDELIVERIES: usize = 64;
 
 /// Maximum number of sweep results that wait for the intake. Sweeps find triggers whose events did not arrive.
-const MOST_FOUND: usize = 64;
+const MAX_SWEPT: usize = 64;
 
 /// Interval, in iterations of the intake's loop, at which the triggers of a sweep take precedence over event deliveries.
-const FOUND_FIRST: u32 = 64;
+const SWEEP_FIRST_INTERVAL: u32 = 64;
 
 /// The longest pause before the event source is polled again after errors.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -59,7 +59,10 @@ pub(super) struct Intake<'r> {
     definitions: Option<(Arc<DefinitionLoader>, mpsc::Sender<ChangedDefinition>)>,
     trackers: AckTrackers,
     /// Channel of the triggers that sweeps found in the stores.
-    found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
+    swept: (
+        mpsc::Sender<SweptBreadcrumb>,
+        mpsc::Receiver<SweptBreadcrumb>,
+    ),
     /// Receiver of unhandled event deliveries that the event source does not redeliver.
     back: mpsc::Receiver<Back>,
     /// The permit for the next event delivery. Without a permit, the intake takes only redeliveries, which have one.
@@ -90,7 +93,7 @@ impl<'r> Intake<'r> {
         shared: Arc<Shared>,
         tasks: &'r mut JoinSet<()>,
     ) -> Self {
-        let (returned, back) = mpsc::channel(MOST_RETURNED);
+        let (returned, back) = mpsc::channel(MAX_REDELIVERIES);
         let (trackers, receipts) = trackers(&shared, runtime.settings.max_deliveries, returned);
         tasks.spawn(receipts.run());
         Self {
@@ -100,7 +103,7 @@ impl<'r> Intake<'r> {
             stores: HashMap::new(),
             definitions: None,
             trackers,
-            found: mpsc::channel(MOST_FOUND),
+            swept: mpsc::channel(MAX_SWEPT),
             back,
             place: None,
             blocked: None,
@@ -121,15 +124,15 @@ impl<'r> Intake<'r> {
         self.open().await;
         let abandoned = self.shared.progress.abandon();
         for store_context in self.shared.registry.store_contexts() {
-            store_context.checkpoint.reopen(abandoned.clone());
+            store_context.checkpoint.mark_unread(abandoned.clone());
         }
         let start = match self.shared.progress.has_position() {
             true => self.runtime.settings.start_at,
-            false => first_start::subscription(&self.shared).await?,
+            false => first_start::subscription_start(&self.shared).await?,
         };
         let deliveries = subscribe(self.runtime, start).await?;
         // Before the positions are loaded: a start that ends here must not lose the events until the next one.
-        self.shared.progress.subscribed(deliveries.start());
+        self.shared.progress.note_subscribed(deliveries.start());
         let store_contexts = self.shared.registry.store_contexts();
         let (shared, delivered_after) = (&self.shared, deliveries.delivered_after());
         let load = store_contexts.iter().map(|store_context| async move {
@@ -197,10 +200,10 @@ impl<'r> Intake<'r> {
             let (pause, reopen, blocked) = (self.pause, self.reopen, self.blocked);
             let closed = deliveries.is_none();
             self.turn = self.turn.wrapping_add(1);
-            let found_first = self.turn.is_multiple_of(FOUND_FIRST);
+            let sweep_first = self.turn.is_multiple_of(SWEEP_FIRST_INTERVAL);
             let has_place = self.place.is_some();
             let open = deliveries.as_mut().filter(|_| pause.is_none() && has_place);
-            let found = Some(&mut self.found.1).filter(|_| has_place);
+            let swept = Some(&mut self.swept.1).filter(|_| has_place);
             tokio::select! {
                 biased;
                 Ok(()) = changes.changed() => self.open_places(),
@@ -225,14 +228,14 @@ impl<'r> Intake<'r> {
                 Some((delivery, place, origin)) = self.back.recv() => {
                     self.dispatch(delivery, place, origin).await;
                 }
-                next = next(open, found, found_first) => match next {
-                    Next::Found(found) => self.take_found(found).await,
-                    Next::Delivered(Some(Ok(delivery))) => {
+                next = next_input(open, swept, sweep_first) => match next {
+                    IntakeInput::Swept(swept) => self.take_swept(swept).await,
+                    IntakeInput::Delivered(Some(Ok(delivery))) => {
                         self.errors = 0;
                         self.deliver(delivery).await;
                     }
-                    Next::Delivered(Some(Err(error))) => self.pause_after(&error),
-                    Next::Delivered(None) => {
+                    IntakeInput::Delivered(Some(Err(error))) => self.pause_after(&error),
+                    IntakeInput::Delivered(None) => {
                         tracing::warn!("the event source ended its stream, will subscribe again");
                         self.shared.source_ended();
                         deliveries = None;
@@ -281,7 +284,7 @@ impl<'r> Intake<'r> {
 
     fn note_subscribed(&self, deliveries: Deliveries) -> Deliveries {
         let position = deliveries.start();
-        self.shared.progress.subscribed(position);
+        self.shared.progress.note_subscribed(position);
         self.shared.source_delivers();
         let source = self.runtime.source.description();
         tracing::info!(source, position, "subscribed to the event source again");
@@ -345,30 +348,30 @@ impl<'r> Intake<'r> {
         metrics::add(metrics::EVENTS, 1);
         self.shared.source_delivers();
         let event = &delivery.event;
-        self.shared.progress.begin(&delivery);
+        self.shared.progress.note_delivery(&delivery);
         if planted("ack-first") {
             drop(delivery.ack().await);
         }
         if event.kind != EventKind::Ping {
-            self.shared.progress.dedup().announced(event);
+            self.shared.progress.dedup().record_announced(event);
         }
         if let Some(place) = self.take_place() {
             self.dispatch(delivery, place, Origin::Source).await;
         }
     }
 
-    async fn take_found(&mut self, found: Found) {
+    async fn take_swept(&mut self, swept: SweptBreadcrumb) {
         // The event of an announced breadcrumb has been handled already.
-        if !self.shared.progress.dedup().found(&found.breadcrumb) {
-            found.taken();
+        if !self.shared.progress.dedup().record_found(&swept.breadcrumb) {
+            swept.mark_taken();
             return;
         }
         let Some(place) = self.take_place() else {
             return;
         };
-        let delivery = Delivery::new(Event::updated(&found.breadcrumb));
-        self.shared.progress.found(&delivery.event);
-        found.taken();
+        let delivery = Delivery::new(Event::updated(&swept.breadcrumb));
+        self.shared.progress.note_swept(&delivery.event);
+        swept.mark_taken();
         if self.dispatch(delivery, place, Origin::Sweep).await {
             self.shared.count(|report| report.found_by_sweep += 1);
             metrics::add(metrics::FOUND, 1);
@@ -394,8 +397,8 @@ impl<'r> Intake<'r> {
 
     fn open_store(&mut self, store_context: &Arc<StoreContext>) {
         let (looks, inbox) = mpsc::channel(waker::INBOX);
-        let (shared, found) = (Arc::clone(&self.shared), self.found.0.clone());
-        let waker = Waker::new(Arc::clone(&shared), Arc::clone(store_context), inbox, found);
+        let (shared, swept) = (Arc::clone(&self.shared), self.swept.0.clone());
+        let waker = Waker::new(Arc::clone(&shared), Arc::clone(store_context), inbox, swept);
         self.tasks.spawn(waker.run());
         let (arrivals, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
         let (prepared, to_enqueue) = mpsc::channel(1);

@@ -420,7 +420,7 @@ impl Runtime {
         tokio::select! {
             biased;
             _ = signals.next(), if from_start => return Ok(shared.report()),
-            result = first_start::begin(shared) => result?,
+            result = first_start::set_start_positions(shared) => result?,
         }
         tasks.spawn(records.run());
         let mut intake = Intake::new(self, Arc::clone(shared), &mut tasks);

@@ -12,18 +12,18 @@ use tokio::sync::Notify;
 #[cfg(feature = "testing")]
 use tokio::sync::futures::Notified;
 
-/// Maximum number of stored breadcrumb versions whose runs are not in the ledger yet. Above it, only a [summary](Positions::beyond) of the
+/// Maximum number of stored breadcrumb versions whose runs are not in the ledger yet. Above it, only a [summary](Positions::overflow) of the
 /// further versions is stored.
-const MOST_OPEN: usize = 65_536;
+const MAX_OPEN: usize = 65_536;
 
-/// Maximum number of intervals of time that [`Progress::open`] returns.
-const MOST_RANGES: usize = 16;
+/// Maximum number of intervals of time that [`Progress::open_ranges`] returns.
+const MAX_RANGES: usize = 16;
 
 /// A version of a breadcrumb, with its commit time.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct Key(Timestamp, BreadcrumbId, u64);
+pub(super) struct VersionKey(Timestamp, BreadcrumbId, u64);
 
-impl Key {
+impl VersionKey {
     pub(super) fn of(breadcrumb: &Breadcrumb) -> Self {
         Self(breadcrumb.updated_at, breadcrumb.id, breadcrumb.version)
     }
@@ -52,67 +52,67 @@ struct Positions {
     /// Positions in the source of events that are not handled yet: waiting, or nacked to the source.
     open: BTreeSet<u64>,
     /// Versions of breadcrumbs whose runs are not in the ledger yet.
-    versions: BTreeMap<Key, Open>,
-    /// The oldest commit time, and the number of unhandled deliveries, of the breadcrumb versions above [`MOST_OPEN`].
-    beyond: Option<(Timestamp, usize)>,
+    versions: BTreeMap<VersionKey, OpenVersion>,
+    /// The oldest commit time, and the number of unhandled deliveries, of the breadcrumb versions above [`MAX_OPEN`].
+    overflow: Option<(Timestamp, usize)>,
 }
 
 /// A version of a breadcrumb whose runs are not in the ledger yet.
 #[derive(Default)]
-struct Open {
+struct OpenVersion {
     /// Number of event deliveries of the breadcrumb version that are being handled.
-    handled: usize,
+    in_flight: usize,
     /// If `true`, the event source delivers the event again after a delay, and only this subscription receives it.
-    is_taken_back: bool,
+    is_nacked: bool,
 }
 
 impl Positions {
     fn open(&mut self, event: &Event) {
-        let Some(key) = Key::of_event(event) else {
+        let Some(key) = VersionKey::of_event(event) else {
             return;
         };
-        let has_room = self.versions.len() < MOST_OPEN;
+        let has_capacity = self.versions.len() < MAX_OPEN;
         match self.versions.entry(key) {
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
-                known.handled += 1;
-                known.is_taken_back = false;
+                known.in_flight += 1;
+                known.is_nacked = false;
             }
-            Entry::Vacant(place) if has_room => {
-                place.insert(Open::default()).handled = 1;
+            Entry::Vacant(vacant) if has_capacity => {
+                vacant.insert(OpenVersion::default()).in_flight = 1;
             }
             Entry::Vacant(_) => {
-                let (time, count) = self.beyond.unwrap_or((key.0, 0));
-                self.beyond = Some((time.min(key.0), count + 1));
+                let (time, count) = self.overflow.unwrap_or((key.0, 0));
+                self.overflow = Some((time.min(key.0), count + 1));
             }
         }
     }
 
-    /// Records that the handling of an event delivery has ended. If `is_taken_back` is `true`, the breadcrumb version stays open until its
+    /// Records that the handling of an event delivery has ended. If `is_nacked` is `true`, the breadcrumb version stays open until its
     /// event is delivered again.
-    fn close(&mut self, event: &Event, is_taken_back: bool) {
-        let Some(key) = Key::of_event(event) else {
+    fn close(&mut self, event: &Event, is_nacked: bool) {
+        let Some(key) = VersionKey::of_event(event) else {
             return;
         };
         if let Some(open) = self.versions.get_mut(&key) {
-            open.handled = open.handled.saturating_sub(1);
-            open.is_taken_back |= is_taken_back;
-            if open.handled == 0 && !open.is_taken_back {
+            open.in_flight = open.in_flight.saturating_sub(1);
+            open.is_nacked |= is_nacked;
+            if open.in_flight == 0 && !open.is_nacked {
                 self.versions.remove(&key);
             }
-        } else if let Some((time, count)) = self.beyond {
-            self.beyond = (count > 1).then(|| (time, count - 1));
+        } else if let Some((time, count)) = self.overflow {
+            self.overflow = (count > 1).then(|| (time, count - 1));
         }
     }
 
     /// Returns intervals of time that contain all breadcrumb versions whose runs are not in the ledger yet.
     fn ranges(&self) -> Vec<Range> {
         let times: Vec<Timestamp> = self.versions.keys().map(|key| key.0).collect();
-        let chunks = times.chunks(times.len().div_ceil(MOST_RANGES).max(1));
+        let chunks = times.chunks(times.len().div_ceil(MAX_RANGES).max(1));
         let range = |chunk: &[Timestamp]| Some((chunk.first()?.just_before(), *chunk.last()?));
         let mut ranges: Vec<Range> = chunks.filter_map(range).collect();
         let end = Timestamp::from_micros(i64::MAX);
-        ranges.extend(self.beyond.map(|(time, _)| (time.just_before(), end)));
+        ranges.extend(self.overflow.map(|(time, _)| (time.just_before(), end)));
         ranges
     }
 }
@@ -120,21 +120,21 @@ impl Positions {
 impl Progress {
     /// Returns the start of the next subscription to the event source: the first unhandled event, or the event after the last received
     /// event. Returns `start` if no position is known.
-    pub(super) fn from(&self, start: StartAt) -> StartAt {
+    pub(super) fn subscription_start(&self, start: StartAt) -> StartAt {
         let positions = self.positions();
         let before = positions.open.first().map(|first| first.saturating_sub(1));
         before.or(positions.last).map_or(start, StartAt::After)
     }
 
     /// Records a subscription to the event source and its start. The source delivers every event again that was not handled.
-    pub(super) fn subscribed(&self, start: Option<u64>) {
+    pub(super) fn note_subscribed(&self, start: Option<u64>) {
         let mut positions = self.positions();
         positions.open.clear();
         positions.last = positions.last.or(start);
     }
 
     /// Records that the event source delivered an event.
-    pub(super) fn begin(&self, delivery: &Delivery) {
+    pub(super) fn note_delivery(&self, delivery: &Delivery) {
         let (position, event) = (delivery.position, &delivery.event);
         let mut positions = self.positions();
         positions.open(event);
@@ -148,12 +148,12 @@ impl Progress {
     }
 
     /// Records that a sweep of the store found the breadcrumb of an event.
-    pub(super) fn found(&self, event: &Event) {
+    pub(super) fn note_swept(&self, event: &Event) {
         self.positions().open(event);
     }
 
     /// Records that an event has been handled.
-    pub(super) fn end(&self, position: Option<u64>, event: &Event) {
+    pub(super) fn note_handled(&self, position: Option<u64>, event: &Event) {
         let mut positions = self.positions();
         if let Some(position) = position {
             positions.open.remove(&position);
@@ -166,12 +166,12 @@ impl Progress {
     /// Records that the event source accepted the nack of an event, and will redeliver the event. If `is_shared` is `true`, the source
     /// remembers the event, also after a restart, and another worker can receive it. Otherwise the version counts as unread until the event
     /// is delivered.
-    pub(super) fn taken_back(&self, event: &Event, is_shared: bool) {
+    pub(super) fn note_nacked(&self, event: &Event, is_shared: bool) {
         self.positions().close(event, !is_shared);
     }
 
     /// Returns intervals of time that contain all breadcrumb versions whose runs are not in the ledger yet.
-    pub(super) fn open(&self) -> Vec<Range> {
+    pub(super) fn open_ranges(&self) -> Vec<Range> {
         self.positions().ranges()
     }
 
@@ -180,20 +180,20 @@ impl Progress {
     pub(super) fn abandon(&self) -> Vec<Range> {
         let mut positions = self.positions();
         let ranges = positions.ranges();
-        if positions.beyond.take().is_some() {
+        if positions.overflow.take().is_some() {
             self.dedup().clear();
         }
         let versions = std::mem::take(&mut positions.versions);
         drop(positions);
         let mut dedup = self.dedup();
-        for Key(_, id, _) in versions.into_keys() {
+        for VersionKey(_, id, _) in versions.into_keys() {
             dedup.forget(id);
         }
         ranges
     }
 
     /// Waits until the events of these breadcrumb versions have been handled.
-    pub(super) async fn settled(&self, keys: &[Key]) {
+    pub(super) async fn wait_handled(&self, keys: &[VersionKey]) {
         loop {
             let mut ended = pin!(self.ended.notified());
             ended.as_mut().enable();
@@ -204,10 +204,10 @@ impl Progress {
         }
     }
 
-    fn is_open(&self, keys: &[Key]) -> bool {
+    fn is_open(&self, keys: &[VersionKey]) -> bool {
         let positions = self.positions();
         let open = |key| positions.versions.get(key);
-        keys.iter().filter_map(open).any(|open| open.handled > 0)
+        keys.iter().filter_map(open).any(|open| open.in_flight > 0)
     }
 
     /// Returns `true` if every event up to a position of the source was received, and every received event has been handled.
@@ -215,8 +215,8 @@ impl Progress {
     pub(super) fn has_handled(&self, position: Option<u64>) -> bool {
         let positions = self.positions();
         let is_open = !positions.open.is_empty()
-            || positions.versions.values().any(|open| open.handled > 0)
-            || positions.beyond.is_some();
+            || positions.versions.values().any(|open| open.in_flight > 0)
+            || positions.overflow.is_some();
         positions.last >= position && !is_open
     }
 
@@ -264,9 +264,9 @@ mod tests {
     fn an_event_delivered_ahead_of_order_does_not_advance_the_progress() {
         let progress = Progress::default();
 
-        progress.begin(&delivery(9).ahead());
+        progress.note_delivery(&delivery(9).ahead());
         assert_eq!(progress.newest(), None);
-        progress.begin(&delivery(5));
+        progress.note_delivery(&delivery(5));
 
         assert_eq!(progress.newest(), Some(Timestamp::from_micros(5)));
     }
@@ -277,18 +277,18 @@ mod tests {
         for is_shared in [false, true] {
             let progress = Progress::default();
             let delivery = delivery(5);
-            progress.begin(&delivery);
+            progress.note_delivery(&delivery);
 
-            progress.taken_back(&delivery.event, is_shared);
-            let open = progress.open();
-            progress.begin(&delivery);
-            progress.end(None, &delivery.event);
+            progress.note_nacked(&delivery.event, is_shared);
+            let open = progress.open_ranges();
+            progress.note_delivery(&delivery);
+            progress.note_handled(None, &delivery.event);
 
             match is_shared {
                 true => assert_eq!(open, []),
                 false => assert_eq!(open, [(time(4), time(5))]),
             }
-            assert_eq!(progress.open(), []);
+            assert_eq!(progress.open_ranges(), []);
         }
     }
 }

@@ -219,7 +219,7 @@ impl Members {
             return false;
         };
         self.index.remove(id);
-        member.store_context.checkpoint.forget(id);
+        member.store_context.checkpoint.remove_executor(id);
         self.release_store(&member.store_context);
         true
     }

@@ -1,6 +1,6 @@
 //! Loading and saving of executor positions in the ledger of a store. A position records which triggers already have runs in the ledger.
 
-use super::checkpoint::{Loaded, OVERLAP, earlier};
+use super::checkpoint::{LoadedPositions, OVERLAP, earlier};
 use super::position::{Position, Range};
 use super::settings::Settings;
 use super::shared::Shared;
@@ -35,7 +35,7 @@ pub(super) async fn load(
     };
     let is_complete = shared.source_is_complete;
     let is_on_store = shared.settings.first_start.is_some();
-    let first = First {
+    let first = StartInputs {
         settings: &shared.settings,
         is_complete,
         newest,
@@ -50,16 +50,16 @@ pub(super) async fn load(
     }
     let all = positions.iter().map(|(_, position)| position.clone());
     let position = all
-        .reduce(|one, other| one.of_all(&other))
+        .reduce(|one, other| one.combine(&other))
         .unwrap_or_else(|| Position::starting(newest, newest));
     let delivered_after = delivered_after.unwrap_or(newest);
     let unread = position.unread_to(delivered_after);
     if let Some(&(after, _)) = unread.first() {
-        announced_anew(shared);
+        clear_announced(shared);
         log_catch_up(shared, store_context, has_saved, (after, newest));
     }
     let needs_sweep = is_complete && !unread.is_empty();
-    checkpoint.note_loaded(Loaded {
+    checkpoint.note_loaded(LoadedPositions {
         starts: positions,
         position,
         newest,
@@ -101,16 +101,19 @@ fn log_catch_up(
 ///
 /// # Errors
 /// The ledger's errors.
-pub(super) async fn adopt(shared: &Shared, store_context: &StoreContext) -> Result<(), StoreError> {
+pub(super) async fn load_added(
+    shared: &Shared,
+    store_context: &StoreContext,
+) -> Result<(), StoreError> {
     let executors = shared.registry.of_store(store_context);
-    let Some((added, newest)) = store_context.checkpoint.to_adopt(executors) else {
+    let Some((added, newest)) = store_context.checkpoint.added_executors(executors) else {
         return Ok(());
     };
     if added.is_empty() {
         return Ok(());
     }
     let saved = in_time(store_context.ledger().positions(&added)).await?;
-    let first = First {
+    let first = StartInputs {
         settings: &shared.settings,
         is_complete: shared.source_is_complete,
         newest,
@@ -122,19 +125,19 @@ pub(super) async fn adopt(shared: &Shared, store_context: &StoreContext) -> Resu
         let position = first.position(&executor, saved.as_deref());
         positions.push((executor, position));
     }
-    store_context.checkpoint.adopt(positions);
-    announced_anew(shared);
+    store_context.checkpoint.add_positions(positions);
+    clear_announced(shared);
     Ok(())
 }
 
 /// Clears the record of announced breadcrumbs after executors were added, so that the next sweep finds these breadcrumbs again. The ledger
 /// deduplicates the runs of the other executors.
-fn announced_anew(shared: &Shared) {
+fn clear_announced(shared: &Shared) {
     shared.progress.dedup().clear();
 }
 
 /// Inputs for the position of an executor at the start of the runtime.
-struct First<'s> {
+struct StartInputs<'s> {
     settings: &'s Settings,
     is_complete: bool,
     /// Time of the newest breadcrumb in the store when the runtime started.
@@ -146,7 +149,7 @@ struct First<'s> {
     start: Option<Timestamp>,
 }
 
-impl First<'_> {
+impl StartInputs<'_> {
     fn position(&self, executor: &str, saved: Option<&[u8]>) -> Position {
         let Some(saved) = saved else {
             return self.without_saved(executor);
@@ -194,7 +197,7 @@ impl First<'_> {
 }
 
 /// Saves the executors' position in the ledger. In the saved position, a trigger counts as unread if its run is not in the ledger yet. Does
-/// nothing if the position has not changed since the last save. Saves nothing for executors that were not adopted yet, and requests a sweep
+/// nothing if the position has not changed since the last save. Saves nothing for executors whose position is not loaded, and requests a sweep
 /// for them.
 ///
 /// # Errors
@@ -206,17 +209,17 @@ pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Resul
         return Ok(());
     };
     // After the position: an event that arrives in between is open, or not in the position.
-    let open = shared.progress.open();
+    let open = shared.progress.open_ranges();
     let own = to_save.position;
-    let now = {
-        let mut now = own.clone();
-        now.reopen(open.iter().copied());
-        (to_save.executors, now.to_bytes())
+    let save = {
+        let mut save = own.clone();
+        save.mark_unread(open.iter().copied());
+        (to_save.executors, save.to_bytes())
     };
-    if checkpoint.is_saved(&now) {
+    if checkpoint.is_saved(&save) {
         return Ok(());
     }
-    let (executors, _) = &now;
+    let (executors, _) = &save;
     let saved = in_time(ledger.positions(executors)).await?;
     let mut changed = Vec::new();
     for (executor, saved) in executors.iter().zip(saved) {
@@ -228,7 +231,7 @@ pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Resul
             // A newer version of this crate may have saved this position, so it is not overwritten.
             Some(None) => continue,
         };
-        let bytes = merged.also_unread(open.iter().copied()).to_bytes();
+        let bytes = merged.with_unread(open.iter().copied()).to_bytes();
         if saved.as_deref() != Some(&*bytes) {
             changed.push((Arc::clone(executor), bytes));
         }
@@ -236,7 +239,7 @@ pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Resul
     if !changed.is_empty() {
         in_time(ledger.save_positions(&changed)).await?;
     }
-    checkpoint.note_saved(now);
+    checkpoint.note_saved(save);
     Ok(())
 }
 

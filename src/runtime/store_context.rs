@@ -193,7 +193,7 @@ impl StoreContext {
 
     /// Requests a sweep of the store because events were missed. The sweep covers everything committed after a time, or after the position.
     pub(super) fn ask_for_sweep(&self, after: Option<Timestamp>) {
-        self.checkpoint.reopen_after(after);
+        self.checkpoint.note_missed_events(after);
         self.asked.notify_one();
     }
 

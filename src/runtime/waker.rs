@@ -6,13 +6,13 @@ mod search;
 pub(super) use self::look::Look;
 use self::look::look_at;
 use self::search::{Check, Search};
-use super::checkpoint::Swept;
+use super::checkpoint::SweepOutcome;
 use super::metrics;
 use super::saved_position;
 use super::shared::Shared;
 use super::store_context::{Operation, StoreContext};
 use super::suspended::look_after;
-use super::sweep::{self, Found};
+use super::sweep::{self, SweptBreadcrumb};
 use super::timeouts::PAUSE;
 use crate::clock::later;
 use crate::error::Chain;
@@ -41,12 +41,12 @@ pub(super) struct Waker {
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
     inbox: mpsc::Receiver<Look>,
-    found: mpsc::Sender<Found>,
+    intake: mpsc::Sender<SweptBreadcrumb>,
     opened: Instant,
     jobs: JoinSet<Done>,
     reconcile: Instant,
     check: Check,
-    sweeps: Sweeps,
+    sweeps: SweepJobs,
     catch_up: CatchUp,
     /// If `true`, the executors' saved position is being loaded from the ledger.
     loading: bool,
@@ -59,7 +59,7 @@ pub(super) struct Waker {
 
 /// State of the sweeps of a store for triggers whose events did not arrive.
 #[derive(Default)]
-struct Sweeps {
+struct SweepJobs {
     is_running: bool,
     /// If `true`, the next sweep reads the breadcrumbs of the last [`OVERLAP`](super::checkpoint::OVERLAP) before the saved position again.
     overlaps: bool,
@@ -90,8 +90,8 @@ enum Done {
     /// The store was searched for answers to waits up to this time. `None` if the search failed or must be repeated.
     Searched(Option<Timestamp>),
     /// A sweep for triggers ended. Without a result, the store could not be read, and a sweep is due again.
-    Swept {
-        swept: Option<Swept>,
+    SweepEnded {
+        swept: Option<SweepOutcome>,
         overlaps: bool,
         count: usize,
     },
@@ -106,7 +106,7 @@ impl Waker {
         shared: Arc<Shared>,
         store_context: Arc<StoreContext>,
         inbox: mpsc::Receiver<Look>,
-        found: mpsc::Sender<Found>,
+        intake: mpsc::Sender<SweptBreadcrumb>,
     ) -> Self {
         let search = Search {
             next: shared.source_is_shared.then(Instant::now),
@@ -116,14 +116,14 @@ impl Waker {
             shared,
             store_context,
             inbox,
-            found,
+            intake,
             opened: Instant::now(),
             jobs: JoinSet::new(),
             reconcile: Instant::now(),
             check: Check::default(),
-            sweeps: Sweeps {
+            sweeps: SweepJobs {
                 overlaps: true,
-                ..Sweeps::default()
+                ..SweepJobs::default()
             },
             catch_up: CatchUp::default(),
             loading: false,
@@ -154,7 +154,7 @@ impl Waker {
                     // A job that panicked may have been any job, so all of them count as failed.
                     Err(_) => {
                         self.note(Done::Reconciled { listed: false });
-                        self.note(Done::Swept {
+                        self.note(Done::SweepEnded {
                             swept: None,
                             overlaps: true,
                             count: 0,
@@ -212,7 +212,7 @@ impl Waker {
                 self.store_context.answered(Operation::Read, read);
             }
             Done::Searched(newest) => self.note_searched(newest),
-            Done::Swept {
+            Done::SweepEnded {
                 swept,
                 overlaps,
                 count,
@@ -228,7 +228,7 @@ impl Waker {
         }
     }
 
-    fn note_swept(&mut self, swept: Option<Swept>, overlaps: bool, count: usize) {
+    fn note_swept(&mut self, swept: Option<SweepOutcome>, overlaps: bool, count: usize) {
         self.sweeps.is_running = false;
         self.store_context
             .answered(Operation::Read, swept.is_some());
@@ -240,8 +240,8 @@ impl Waker {
             return;
         };
         match swept {
-            Swept::All => self.note_caught_up(),
-            Swept::Unread | Swept::Part => {}
+            SweepOutcome::All => self.note_caught_up(),
+            SweepOutcome::Unread | SweepOutcome::Incomplete => {}
         }
         self.store_context.checkpoint.end_sweep(Some(swept));
         // Another sweep may have been requested in the meantime.
@@ -319,7 +319,7 @@ impl Waker {
             self.save_delivered();
         } else {
             self.sweeps.overlaps = true;
-            self.store_context.checkpoint.want();
+            self.store_context.checkpoint.request_sweep();
         }
         self.sweep();
     }
@@ -349,7 +349,7 @@ impl Waker {
     fn note_delivered(&self) {
         if let Some(newest) = self.shared.progress.newest() {
             let checkpoint = &self.store_context.checkpoint;
-            checkpoint.delivered_before(newest);
+            checkpoint.note_delivered_before(newest);
         }
     }
 
@@ -376,16 +376,16 @@ impl Waker {
         }
         self.sweeps.is_running = true;
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
-        let found = self.found.clone();
+        let intake = self.intake.clone();
         let overlaps = std::mem::take(&mut self.sweeps.overlaps);
         self.catch_up.began.get_or_insert_with(Instant::now);
         self.job(async move {
             let mut count = 0;
-            let swept = sweep::sweep(&shared, &store_context, &found, overlaps, &mut count).await;
+            let swept = sweep::sweep(&shared, &store_context, &intake, overlaps, &mut count).await;
             if let Err(error) = &swept {
                 tracing::warn!(code = error.code(), error = %Chain(error), "cannot check the store for missed triggers, will retry");
             }
-            Done::Swept {
+            Done::SweepEnded {
                 swept: swept.ok(),
                 overlaps,
                 count,

@@ -191,7 +191,7 @@ impl WorkerRecords {
                         .contains(&(store_context.number, (*version).clone()))
             };
             let new: Vec<Version> = versions.keys().filter(is_new).cloned().collect();
-            // A version counts as adopted only when no run remains: the next call accepts the runs that this call omits.
+            // A version counts as accepted only when no run remains: the next call accepts the runs that this call omits.
             if accept_transfers(&store_context, &new).await {
                 let new = new
                     .into_iter()

@@ -89,11 +89,13 @@ impl Intake<'_> {
             Origin::Source if self.shared.settings.first_start.is_none() => false,
             // Until the position is loaded, the event is dispatched: a duplicate is harmless, a loss is not.
             Origin::Source if !store_context.checkpoint.is_loaded() => false,
-            // A later sweep adopts the executor of a definition, and reads its unread triggers.
+            // A later sweep loads the position of an added executor, and reads its unread triggers.
             Origin::Source => {
                 let checkpoint = &store_context.checkpoint;
                 let newest = || checkpoint.newest().is_some_and(|newest| time <= newest);
-                checkpoint.had_read(executor, time).unwrap_or_else(newest)
+                checkpoint
+                    .was_read_at_load(executor, time)
+                    .unwrap_or_else(newest)
             }
         }
     }

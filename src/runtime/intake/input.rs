@@ -1,7 +1,7 @@
 //! Input of a runtime's intake: the deliveries of the event source, and the events that a sweep of the store found.
 
 use crate::runtime::Runtime;
-use crate::runtime::sweep::Found;
+use crate::runtime::sweep::SweptBreadcrumb;
 use crate::runtime::timeouts::{PAUSE, caught, caught_stream};
 use crate::source::{Deliveries, Delivery, SourceError, StartAt};
 use futures::StreamExt as _;
@@ -19,7 +19,7 @@ pub(super) async fn subscribe(
     start: StartAt,
 ) -> Result<Deliveries, SourceError> {
     const PATIENCE: Duration = Duration::from_secs(30);
-    let from = runtime.progress.from(start);
+    let from = runtime.progress.subscription_start(start);
     match timeout(PATIENCE, caught(runtime.source.subscribe(from))).await {
         Ok(subscribed) => subscribed.map(|deliveries| deliveries.wrap(caught_stream)),
         Err(_) => Err(SourceError::Unavailable {
@@ -30,47 +30,47 @@ pub(super) async fn subscribe(
 }
 
 /// The next input of a runtime's intake: a delivery of the event source, or an event that a sweep found.
-pub(super) enum Next {
+pub(super) enum IntakeInput {
     Delivered(Option<Result<Delivery, SourceError>>),
-    Found(Found),
+    Swept(SweptBreadcrumb),
 }
 
 /// Waits for the next event to take in. A delivery precedes an event that a sweep found, because both are often the same event, and the
-/// found one would count as missed. `found_first` reverses the order, so that a source with constant deliveries cannot starve the sweep.
-pub(super) async fn next(
+/// found one would count as missed. `sweep_first` reverses the order, so that a source with constant deliveries cannot starve the sweep.
+pub(super) async fn next_input(
     deliveries: Option<&mut Deliveries>,
-    found: Option<&mut mpsc::Receiver<Found>>,
-    found_first: bool,
-) -> Next {
+    swept: Option<&mut mpsc::Receiver<SweptBreadcrumb>>,
+    sweep_first: bool,
+) -> IntakeInput {
     let delivered = async {
         match deliveries {
             Some(deliveries) => deliveries.next().await,
             None => std::future::pending().await,
         }
     };
-    let found = async {
-        match found {
-            Some(found) => found.recv().await,
+    let swept = async {
+        match swept {
+            Some(swept) => swept.recv().await,
             None => None,
         }
     };
-    let found = async {
-        match found.await {
-            Some(found) => found,
+    let swept = async {
+        match swept.await {
+            Some(swept) => swept,
             None => std::future::pending().await,
         }
     };
-    if found_first {
+    if sweep_first {
         tokio::select! {
             biased;
-            found = found => Next::Found(found),
-            delivered = delivered => Next::Delivered(delivered),
+            swept = swept => IntakeInput::Swept(swept),
+            delivered = delivered => IntakeInput::Delivered(delivered),
         }
     } else {
         tokio::select! {
             biased;
-            delivered = delivered => Next::Delivered(delivered),
-            found = found => Next::Found(found),
+            delivered = delivered => IntakeInput::Delivered(delivered),
+            swept = swept => IntakeInput::Swept(swept),
         }
     }
 }

@@ -36,20 +36,20 @@ impl Intervals {
             }
             !touches
         });
-        let place = self.0.partition_point(|&(other, _)| other < after);
-        self.0.insert(place, (after, to));
+        let index = self.0.partition_point(|&(other, _)| other < after);
+        self.0.insert(index, (after, to));
     }
 
     pub(super) fn remove(&mut self, (after, to): (i64, i64)) {
         if after >= to {
             return;
         }
-        let mut left = Vec::with_capacity(self.0.len() + 1);
+        let mut remaining = Vec::with_capacity(self.0.len() + 1);
         for (start, end) in self.iter() {
-            left.extend([(start, end.min(after)), (start.max(to), end)]);
+            remaining.extend([(start, end.min(after)), (start.max(to), end)]);
         }
-        left.retain(|(start, end)| start < end);
-        self.0 = left;
+        remaining.retain(|(start, end)| start < end);
+        self.0 = remaining;
     }
 
     /// Returns the numbers that are in both sets of intervals.
@@ -63,25 +63,25 @@ impl Intervals {
         common
     }
 
-    /// Returns the numbers of the set of intervals up to and including `most`.
-    pub(super) fn up_to(&self, most: i64) -> Self {
-        let cut = self.iter().map(|(after, to)| (after, to.min(most)));
+    /// Returns the numbers of the set of intervals up to and including `limit`.
+    pub(super) fn up_to(&self, limit: i64) -> Self {
+        let cut = self.iter().map(|(after, to)| (after, to.min(limit)));
         Self(cut.filter(|(after, to)| after < to).collect())
     }
 
-    /// Joins the intervals with the smallest distance until there are at most `most` intervals in the set.
-    pub(super) fn join_to(&mut self, most: usize) {
-        self.join(most.max(1), 0);
+    /// Joins the intervals with the smallest distance until there are at most `limit` intervals in the set.
+    pub(super) fn join_to(&mut self, limit: usize) {
+        self.join(limit.max(1), 0);
     }
 
-    /// Joins the intervals with the smallest distance until at most `most` remain. The oldest interval is never joined: a sweep shortens it
+    /// Joins the intervals with the smallest distance until at most `limit` remain. The oldest interval is never joined: a sweep shortens it
     /// from its newest end, and a join would add the read part again.
-    pub(super) fn join_newer_to(&mut self, most: usize) {
-        self.join(most.max(2), 1);
+    pub(super) fn join_newer_to(&mut self, limit: usize) {
+        self.join(limit.max(2), 1);
     }
 
-    fn join(&mut self, most: usize, from: usize) {
-        while self.0.len() > most {
+    fn join(&mut self, limit: usize, from: usize) {
+        while self.0.len() > limit {
             let distance = |pair: &[(i64, i64)]| match pair {
                 [(_, end), (start, _)] => start.abs_diff(*end),
                 _ => u64::MAX,

@@ -16,10 +16,10 @@ use std::time::Duration;
 const FORMAT: u8 = 1;
 
 /// Maximum number of unread intervals of a position that are saved. Above it, the intervals with the smallest distance are joined.
-const MOST: usize = 32;
+const MAX_SAVED: usize = 32;
 
 /// Maximum number of unread intervals of a position in memory. A sweep leaves one unread interval for each trigger that cannot be read.
-const MOST_IN_MEMORY: usize = 1_000;
+const MAX_IN_MEMORY: usize = 1_000;
 
 /// An interval of time: after the first timestamp, up to and including the second.
 pub(super) type Range = (Timestamp, Timestamp);
@@ -90,31 +90,31 @@ impl Position {
     }
 
     /// Records that the triggers of an interval have their runs in the ledger.
-    pub(super) fn read(&mut self, (after, to): Range) {
+    pub(super) fn mark_read(&mut self, (after, to): Range) {
         // The last interval must remain without an end.
         self.unread
             .remove((after.as_micros(), to.as_micros().min(i64::MAX - 1)));
-        self.unread.join_newer_to(MOST_IN_MEMORY);
+        self.unread.join_newer_to(MAX_IN_MEMORY);
     }
 
     /// Counts all triggers after a time as unread again.
-    pub(super) fn reopen_after(&mut self, after: Timestamp) {
+    pub(super) fn mark_unread_after(&mut self, after: Timestamp) {
         self.unread
             .add((after.as_micros().max(self.since), i64::MAX));
     }
 
     /// Counts the triggers of some intervals as unread again.
-    pub(super) fn reopen(&mut self, ranges: impl IntoIterator<Item = Range>) {
+    pub(super) fn mark_unread(&mut self, ranges: impl IntoIterator<Item = Range>) {
         for (after, to) in ranges {
             self.unread
                 .add((after.as_micros().max(self.since), to.as_micros()));
         }
-        self.unread.join_to(MOST);
+        self.unread.join_to(MAX_SAVED);
     }
 
     /// Adds unread intervals to the position of an executor, and returns the changed position.
-    pub(super) fn also_unread(mut self, ranges: impl IntoIterator<Item = Range>) -> Self {
-        self.reopen(ranges);
+    pub(super) fn with_unread(mut self, ranges: impl IntoIterator<Item = Range>) -> Self {
+        self.mark_unread(ranges);
         self
     }
 
@@ -138,7 +138,7 @@ impl Position {
                 unread.add(range);
             }
         }
-        unread.join_to(MOST);
+        unread.join_to(MAX_SAVED);
         Self {
             since: self.since.min(other.since),
             unread,
@@ -146,12 +146,12 @@ impl Position {
     }
 
     /// Returns the position of several executors: a trigger is unread if at least one executor counts it as unread.
-    pub(super) fn of_all(&self, other: &Self) -> Self {
+    pub(super) fn combine(&self, other: &Self) -> Self {
         let mut unread = self.unread.clone();
         for range in other.unread.iter() {
             unread.add(range);
         }
-        unread.join_to(MOST);
+        unread.join_to(MAX_SAVED);
         Self {
             since: self.since.min(other.since),
             unread,
@@ -170,7 +170,7 @@ impl Position {
     /// [`SavedPosition::MAX_BYTES`](crate::store::SavedPosition::MAX_BYTES).
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut unread = self.unread.clone();
-        unread.join_to(MOST);
+        unread.join_to(MAX_SAVED);
         let mut bytes = vec![FORMAT];
         bytes.extend(self.since.to_be_bytes());
         for (after, to) in unread.iter() {
@@ -198,7 +198,7 @@ impl Position {
             unread.add((i64::from_be_bytes(*after), i64::from_be_bytes(*to)));
         }
         let has_end = unread.last().is_some_and(|(_, to)| to == i64::MAX);
-        let is_short = unread.len() <= MOST && unread.len() == pairs.len();
+        let is_short = unread.len() <= MAX_SAVED && unread.len() == pairs.len();
         (has_end && is_short).then_some(Self { since, unread })
     }
 }

@@ -35,7 +35,7 @@ fn a_first_position_has_read_nothing_after_its_start() {
 fn pages_from_the_newest_down_leave_an_interval_between() {
     let mut position = Position::starting(time(10), time(10));
 
-    position.read(range(80, 100));
+    position.mark_read(range(80, 100));
 
     assert_eq!(
         position.unread_to(time(120)),
@@ -45,7 +45,7 @@ fn pages_from_the_newest_down_leave_an_interval_between() {
         (position.up_to(), position.is_contiguous()),
         (time(100), false)
     );
-    position.read(range(10, 80));
+    position.mark_read(range(10, 80));
     assert_eq!(
         (position.up_to(), position.is_contiguous()),
         (time(100), true)
@@ -55,7 +55,7 @@ fn pages_from_the_newest_down_leave_an_interval_between() {
 #[test]
 fn the_overlap_is_read_again_but_not_from_before_the_start() {
     let mut position = Position::starting(time(50), time(50));
-    position.read(range(50, 100));
+    position.mark_read(range(50, 100));
 
     let overlap = |micros| position.to_read(time(110), Duration::from_micros(micros));
 
@@ -66,10 +66,10 @@ fn the_overlap_is_read_again_but_not_from_before_the_start() {
 #[test]
 fn a_second_downtime_adds_an_interval() {
     let mut position = Position::starting(time(0), time(0));
-    position.read(range(90, 100));
+    position.mark_read(range(90, 100));
     let mut restarted = Position::from_bytes(&position.to_bytes()).unwrap();
 
-    restarted.read(range(190, 200));
+    restarted.mark_read(range(190, 200));
 
     assert_eq!(
         restarted.unread_to(time(200)),
@@ -80,9 +80,9 @@ fn a_second_downtime_adds_an_interval() {
 #[test]
 fn a_trigger_that_is_still_open_stays_unread() {
     let mut position = Position::starting(time(0), time(0));
-    position.read(range(0, 100));
+    position.mark_read(range(0, 100));
 
-    position.reopen([range(39, 40), range(119, 120)]);
+    position.mark_unread([range(39, 40), range(119, 120)]);
 
     assert_eq!(position.unread_to(time(100)), [range(39, 40)]);
 }
@@ -90,9 +90,9 @@ fn a_trigger_that_is_still_open_stays_unread() {
 #[test]
 fn a_range_that_one_worker_has_read_is_read_for_both() {
     let mut one = Position::starting(time(0), time(0));
-    one.read(range(50, 100));
+    one.mark_read(range(50, 100));
     let mut other = Position::starting(time(0), time(20));
-    other.read(range(20, 60));
+    other.mark_read(range(20, 60));
 
     let merged = one.merge(&other, None);
 
@@ -115,12 +115,12 @@ fn a_worker_that_starts_later_reads_nothing_of_the_time_before() {
 fn missed_events_are_unread_although_another_worker_counts_them_as_read() {
     let saved = {
         let mut position = Position::starting(time(0), time(0));
-        position.read(range(0, 500));
+        position.mark_read(range(0, 500));
         position
     };
     let mut own = saved.clone();
-    own.reopen_after(time(300));
-    own.read(range(400, 450));
+    own.mark_unread_after(time(300));
+    own.mark_read(range(400, 450));
 
     let merged = own.merge(&saved, Some(time(300)));
 
@@ -134,10 +134,10 @@ fn missed_events_are_unread_although_another_worker_counts_them_as_read() {
 #[test]
 fn a_range_that_one_executor_has_not_read_is_unread_for_both() {
     let mut one = Position::starting(time(0), time(0));
-    one.read(range(0, 100));
+    one.mark_read(range(0, 100));
     let other = Position::starting(time(70), time(70));
 
-    let both = one.of_all(&other);
+    let both = one.combine(&other);
 
     assert_eq!(both.up_to(), time(70));
     assert_eq!(both.with_since(time(90)).up_to(), time(90));
@@ -225,8 +225,8 @@ impl World {
         // The next page may contain another trigger with the time of the oldest one.
         let read_to = read_to.unwrap_or(after.as_micros());
         self.enqueued.extend(page.iter().skip(late));
-        position.read((time(read_to), to));
-        position.reopen(page.iter().take(late).map(|at| range(at - 1, *at)));
+        position.mark_read((time(read_to), to));
+        position.mark_unread(page.iter().take(late).map(|at| range(at - 1, *at)));
         if read_to > after.as_micros() {
             // The oldest trigger is read again with the next page.
             assert!(is_unread(position, read_to));
@@ -289,9 +289,9 @@ proptest! {
     #[test]
     fn positions_stay_small_and_forget_nothing(times in vec(0..100_000_i64, 0..200)) {
         let mut position = Position::starting(time(0), time(0));
-        position.read(range(0, 200_000));
+        position.mark_read(range(0, 200_000));
 
-        position.reopen(times.iter().map(|at| range(at - 1, *at)));
+        position.mark_unread(times.iter().map(|at| range(at - 1, *at)));
 
         let bytes = position.to_bytes();
         prop_assert!(bytes.len() <= SavedPosition::MAX_BYTES);
@@ -318,10 +318,10 @@ fn unread_moments_between_read_intervals_take_bounded_memory_and_stay_unread() {
     let mut position = Position::starting(time(0), time(0));
 
     for n in 0..3_000 {
-        position.read(range(n * 10, n * 10 + 9));
+        position.mark_read(range(n * 10, n * 10 + 9));
     }
 
-    assert_eq!(position.unread_to(time(30_000)).len(), MOST_IN_MEMORY);
+    assert_eq!(position.unread_to(time(30_000)).len(), MAX_IN_MEMORY);
     assert!((1..=3_000).all(|n| is_unread(&position, n * 10)));
 }
 
@@ -329,8 +329,8 @@ fn unread_moments_between_read_intervals_take_bounded_memory_and_stay_unread() {
 fn a_position_distinguishes_read_times_from_reopened_ranges() {
     let at = Timestamp::from_micros;
     let mut position = Position::starting(at(10), at(10));
-    position.read((at(10), at(50)));
-    position.reopen([(at(20), at(30))]);
+    position.mark_read((at(10), at(50)));
+    position.mark_unread([(at(20), at(30))]);
 
     assert_eq!(
         (position.unread_after(), position.up_to()),

@@ -2,11 +2,11 @@
 
 mod newest;
 mod oldest;
-mod watched;
+mod selectors;
 
-use super::checkpoint::{OVERLAP, Swept};
+use super::checkpoint::{OVERLAP, SweepOutcome};
 use super::position::Range;
-use super::progress::Key;
+use super::progress::VersionKey;
 use super::saved_position::{self, newest};
 use super::shared::Shared;
 use super::store_context::StoreContext;
@@ -20,48 +20,48 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 /// A stored breadcrumb that a sweep found. Possibly no event announced the breadcrumb.
-pub(super) struct Found {
+pub(super) struct SweptBreadcrumb {
     pub(super) breadcrumb: Arc<Breadcrumb>,
-    page: Arc<Taken>,
+    page: Arc<PageProgress>,
 }
 
-impl Found {
+impl SweptBreadcrumb {
     /// Counts the found breadcrumb as taken by the intake. The intake calls this once [`Progress`](super::progress::Progress) tracks the
     /// breadcrumb, or at once if an event announced the breadcrumb before.
-    pub(super) fn taken(self) {
+    pub(super) fn mark_taken(self) {
         self.page.count.fetch_add(1, Ordering::Release);
     }
 }
 
-impl Drop for Found {
+impl Drop for SweptBreadcrumb {
     fn drop(&mut self) {
-        self.page.gone.add_permits(1);
+        self.page.finished.add_permits(1);
     }
 }
 
 /// Counter of the breadcrumbs that the intake received from one sweep page.
-struct Taken {
+struct PageProgress {
     /// One permit for each breadcrumb that the intake took or dropped from the sweep page.
-    gone: Semaphore,
+    finished: Semaphore,
     /// Number of breadcrumbs that the intake took from the sweep page.
     count: AtomicUsize,
 }
 
 /// Decision of a receiver of sweep pages: continue or stop the sweep.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Next {
+pub(super) enum SweepDecision {
     Continue,
     Stop,
 }
 
 /// The receiver of the pages of a sweep.
-pub(super) trait Pages: Send {
+pub(super) trait PageReceiver: Send {
     /// Takes a page of breadcrumbs, oldest first. After this page, everything in the intervals `read` has been taken.
-    fn take(
+    fn receive(
         &mut self,
         page: Vec<Arc<Breadcrumb>>,
         read: &[Range],
-    ) -> impl Future<Output = Result<Next, StoreError>> + Send;
+    ) -> impl Future<Output = Result<SweepDecision, StoreError>> + Send;
 }
 
 /// Passes all unread breadcrumbs to the runtime's intake, and saves the position after each page. Adds their number to `count`. If
@@ -72,16 +72,16 @@ pub(super) trait Pages: Send {
 pub(super) async fn sweep(
     shared: &Shared,
     store_context: &StoreContext,
-    found: &mpsc::Sender<Found>,
+    sender: &mpsc::Sender<SweptBreadcrumb>,
     overlaps: bool,
     count: &mut usize,
-) -> Result<Swept, StoreError> {
+) -> Result<SweepOutcome, StoreError> {
     // This planted mistake is tested without the sweep, which would find most of the lost deliveries.
     if planted("ack-first") {
-        return Ok(Swept::All);
+        return Ok(SweepOutcome::All);
     }
     let store = store_context.store();
-    saved_position::adopt(shared, store_context).await?;
+    saved_position::load_added(shared, store_context).await?;
     let generation = store_context.checkpoint.generation();
     let newest = newest(store).await?;
     let overlap = match overlaps && !shared.source_is_complete {
@@ -89,28 +89,28 @@ pub(super) async fn sweep(
         false => Duration::ZERO,
     };
     let ranges = store_context.checkpoint.to_read(newest, overlap);
-    let mut intake = Intake {
+    let mut intake = IntakeSender {
         shared,
         store_context,
-        found,
+        sender,
         generation,
         count,
     };
     let swept = match store.capabilities().oldest_first {
         true => {
-            let mut next = Next::Continue;
+            let mut next = SweepDecision::Continue;
             for range in ranges {
-                if next == Next::Continue {
+                if next == SweepDecision::Continue {
                     next = oldest::sweep(store, range, &mut intake).await?;
                 }
             }
             match next {
-                Next::Continue => Swept::All,
-                Next::Stop => Swept::Part,
+                SweepDecision::Continue => SweepOutcome::All,
+                SweepDecision::Stop => SweepOutcome::Incomplete,
             }
         }
         false => {
-            let selectors = watched::watched(shared, store_context);
+            let selectors = selectors::needed_selectors(shared, store_context);
             let limit = (shared.settings.reconcile, shared.now());
             let mut page_size = store_context.page_size();
             let swept = newest::sweep(
@@ -126,90 +126,94 @@ pub(super) async fn sweep(
             swept?
         }
     };
-    if swept == Swept::All {
-        store_context.checkpoint.swept(generation);
+    if swept == SweepOutcome::All {
+        store_context.checkpoint.note_sweep_complete(generation);
     }
     Ok(swept)
 }
 
-/// Passes all breadcrumbs that were committed after a time to `pages`, oldest first. Returns the time of the newest breadcrumb.
+/// Passes all breadcrumbs that were committed after a time to `receiver`, oldest first. Returns the time of the newest breadcrumb.
 ///
 /// # Errors
 /// The store's errors.
-pub(super) async fn since(
+pub(super) async fn read_since(
     store: &dyn BreadcrumbStore,
     after: Timestamp,
-    pages: &mut impl Pages,
+    receiver: &mut impl PageReceiver,
 ) -> Result<Timestamp, StoreError> {
     let newest = newest(store).await?;
     if newest > after {
-        oldest::sweep(store, (after, newest), pages).await?;
+        oldest::sweep(store, (after, newest), receiver).await?;
     }
     Ok(newest)
 }
 
 /// Receiver of sweep pages that passes them to the intake of the runtime.
-struct Intake<'s> {
+struct IntakeSender<'s> {
     shared: &'s Shared,
     store_context: &'s StoreContext,
-    found: &'s mpsc::Sender<Found>,
+    sender: &'s mpsc::Sender<SweptBreadcrumb>,
     generation: u64,
     /// Number of breadcrumbs that the runtime's intake has taken from the sweep.
     count: &'s mut usize,
 }
 
-impl Pages for Intake<'_> {
-    async fn take(
+impl PageReceiver for IntakeSender<'_> {
+    async fn receive(
         &mut self,
         page: Vec<Arc<Breadcrumb>>,
         read: &[Range],
-    ) -> Result<Next, StoreError> {
+    ) -> Result<SweepDecision, StoreError> {
         /// Maximum time for which the sweep waits until the triggers of a page have runs in the ledger. The sweep then continues, and
         /// triggers without a run in the ledger stay unread.
-        const PATIENCE: Duration = Duration::from_secs(10);
-        let keys: Vec<Key> = page.iter().map(|one| Key::of(one)).collect();
-        if !self.hand_over(page).await {
-            return Ok(Next::Stop);
+        const ENQUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+        let keys: Vec<VersionKey> = page.iter().map(|one| VersionKey::of(one)).collect();
+        if !self.send_page(page).await {
+            return Ok(SweepDecision::Stop);
         }
         *self.count += keys.len();
         for range in read {
-            if !self.store_context.checkpoint.read(*range, self.generation) {
-                return Ok(Next::Stop);
+            if !self
+                .store_context
+                .checkpoint
+                .mark_read(*range, self.generation)
+            {
+                return Ok(SweepDecision::Stop);
             }
         }
         // After a timeout, the saved position counts the open triggers as unread.
-        drop(timeout(PATIENCE, self.shared.progress.settled(&keys)).await);
+        drop(timeout(ENQUEUE_TIMEOUT, self.shared.progress.wait_handled(&keys)).await);
         saved_position::save(self.shared, self.store_context).await?;
-        Ok(Next::Continue)
+        Ok(SweepDecision::Continue)
     }
 }
 
-impl Intake<'_> {
+impl IntakeSender<'_> {
     /// Returns `true` once the runtime's intake has taken the whole page of breadcrumbs, and `false` if the runtime stops.
-    async fn hand_over(&self, page: Vec<Arc<Breadcrumb>>) -> bool {
+    async fn send_page(&self, page: Vec<Arc<Breadcrumb>>) -> bool {
         let all = page.len();
-        let taken = Arc::new(Taken {
-            gone: Semaphore::new(0),
+        let progress = Arc::new(PageProgress {
+            finished: Semaphore::new(0),
             count: AtomicUsize::new(0),
         });
         for breadcrumb in page {
-            let found = Found {
+            let swept = SweptBreadcrumb {
                 breadcrumb,
-                page: Arc::clone(&taken),
+                page: Arc::clone(&progress),
             };
-            if self.found.send(found).await.is_err() {
+            if self.sender.send(swept).await.is_err() {
                 return false;
             }
         }
         let most = u32::try_from(all).unwrap_or(u32::MAX);
         // This semaphore is never closed.
-        drop(taken.gone.acquire_many(most).await);
-        taken.count.load(Ordering::Acquire) == all
+        drop(progress.finished.acquire_many(most).await);
+        progress.count.load(Ordering::Acquire) == all
     }
 }
 
 /// A position of a breadcrumb in the order in which a store lists breadcrumbs: update time, version and ID.
-type Place = (Timestamp, u64, BreadcrumbId);
+type ListPosition = (Timestamp, u64, BreadcrumbId);
 
 /// Excludes some timestamps from an interval of time, and returns the remaining intervals.
 fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
@@ -228,7 +232,7 @@ fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
 }
 
 /// Returns the first list position after all breadcrumbs with the update time `time`.
-fn just_after(time: Timestamp) -> Place {
+fn position_after(time: Timestamp) -> ListPosition {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)
 }

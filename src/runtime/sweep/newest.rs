@@ -1,8 +1,8 @@
 //! Sweep for triggers from the newest breadcrumb to the oldest, with one query for each selector. Used for stores that list only their
 //! newest breadcrumbs quickly.
 
-use super::super::checkpoint::Swept;
-use super::{Next, Pages, Place, just_after, without};
+use super::super::checkpoint::SweepOutcome;
+use super::{ListPosition, PageReceiver, SweepDecision, position_after, without};
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
 use crate::runtime::page_size::PageSize;
 use crate::runtime::position::Range;
@@ -13,13 +13,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The list of the breadcrumbs that match one selector, while a sweep reads it.
-struct List {
+struct SelectorList {
     selector: Selector,
     /// Position down to which the sweep has read the list, from the newest breadcrumb to the oldest. `None` at the end of the interval.
-    before: Option<Place>,
+    before: Option<ListPosition>,
 }
 
-impl List {
+impl SelectorList {
     /// Returns the time down to which a sweep has read this list of breadcrumbs.
     fn read_to(&self) -> Option<Timestamp> {
         self.before.map(|(time, ..)| time)
@@ -28,7 +28,7 @@ impl List {
 
 /// Progress of a sweep in one interval of time, with one breadcrumb list for each selector.
 struct Interval {
-    lists: Vec<List>,
+    lists: Vec<SelectorList>,
     after: Timestamp,
     to: Timestamp,
     /// Update times of the unreadable breadcrumbs in the interval. The store cannot read these breadcrumbs now.
@@ -37,9 +37,9 @@ struct Interval {
 
 impl Interval {
     fn new(selectors: &[Selector], (after, to): Range) -> Self {
-        let list = |selector: &Selector| List {
+        let list = |selector: &Selector| SelectorList {
             selector: selector.clone(),
-            before: Some(just_after(to)),
+            before: Some(position_after(to)),
         };
         Self {
             lists: selectors.iter().map(list).collect(),
@@ -68,9 +68,9 @@ impl Interval {
     }
 
     /// Returns the parts of the interval whose breadcrumbs have been read completely.
-    fn read(&self, now: Timestamp) -> Vec<Range> {
+    fn read_ranges(&self, now: Timestamp) -> Vec<Range> {
         // The next page may contain breadcrumbs with exactly this time.
-        let read_to = self.lists.iter().filter_map(List::read_to).max();
+        let read_to = self.lists.iter().filter_map(SelectorList::read_to).max();
         // A breadcrumb with a future time must not mark the time until then as read.
         let range = (
             read_to.unwrap_or(self.after).max(self.after),
@@ -89,22 +89,22 @@ pub(super) async fn sweep(
     mut ranges: Vec<Range>,
     (limit, now): (Duration, Timestamp),
     page_size: &mut PageSize,
-    pages: &mut impl Pages,
-) -> Result<Swept, StoreError> {
+    receiver: &mut impl PageReceiver,
+) -> Result<SweepOutcome, StoreError> {
     /// Maximum number of unreadable breadcrumbs in one sweep. With more, the store itself fails, and the next sweep has to wait.
-    const MOST_UNREAD: usize = 64;
+    const MAX_UNREAD: usize = 64;
     let began = Instant::now();
     let (mut unread, mut is_late) = (0, false);
     while let Some(range) = ranges.pop() {
         let mut interval = Interval::new(selectors, range);
         while let Some(mut page) = interval.page(store, page_size).await? {
             page.reverse();
-            match pages.take(page, &interval.read(now)).await? {
-                Next::Continue if is_late => break,
-                Next::Continue => {}
-                Next::Stop => return Ok(Swept::Part),
+            match receiver.receive(page, &interval.read_ranges(now)).await? {
+                SweepDecision::Continue if is_late => break,
+                SweepDecision::Continue => {}
+                SweepDecision::Stop => return Ok(SweepOutcome::Incomplete),
             }
-            if began.elapsed() > limit || unread + interval.unread.len() > MOST_UNREAD {
+            if began.elapsed() > limit || unread + interval.unread.len() > MAX_UNREAD {
                 ranges = widest(&ranges).into_iter().collect();
                 is_late = true;
                 break;
@@ -113,9 +113,9 @@ pub(super) async fn sweep(
         unread += interval.unread.len();
     }
     Ok(match unread {
-        0..=MOST_UNREAD if is_late => Swept::Part,
-        0 => Swept::All,
-        _ => Swept::Unread,
+        0..=MAX_UNREAD if is_late => SweepOutcome::Incomplete,
+        0 => SweepOutcome::All,
+        _ => SweepOutcome::Unread,
     })
 }
 
@@ -128,11 +128,11 @@ fn widest(ranges: &[Range]) -> Option<Range> {
 /// Reads the next page of a selector's breadcrumb list before a position.
 async fn page(
     store: &dyn BreadcrumbStore,
-    list: &List,
-    before: Place,
+    list: &SelectorList,
+    before: ListPosition,
     after: Timestamp,
     page_size: &mut PageSize,
-) -> Result<Part, StoreError> {
+) -> Result<ListPage, StoreError> {
     loop {
         let limit = page_size.get();
         let query = Query::new(list.selector.clone())
@@ -144,18 +144,18 @@ async fn page(
             Ok(found) => {
                 page_size.adapt_to(began.elapsed());
                 let oldest = found.last().map(|oldest| oldest.order_key());
-                return Ok(Part {
+                return Ok(ListPage {
                     next: oldest.filter(|_| found.len() >= limit),
                     found,
                     unread: Vec::new(),
                 });
             }
             // The store limits its own time, and returns the part that it has read.
-            Err(StoreError::Partial(part)) => return Ok(Part::of(*part, before)),
+            Err(StoreError::Partial(part)) => return Ok(ListPage::of(*part, before)),
             Err(StoreError::TooFar { .. }) if limit == 1 => {
                 tracing::warn!(time = %before.0, "cannot find the missed triggers before the logged time, because the store would have \
                     to read too many breadcrumbs; these triggers are skipped");
-                return Ok(Part::default());
+                return Ok(ListPage::default());
             }
             Err(StoreError::TooFar { .. }) => page_size.set_to_one(),
             Err(error) => {
@@ -168,16 +168,16 @@ async fn page(
 
 /// A part of a selector's breadcrumb list, newest first.
 #[derive(Default)]
-struct Part {
+struct ListPage {
     found: Vec<Arc<Breadcrumb>>,
-    next: Option<Place>,
+    next: Option<ListPosition>,
     unread: Vec<Timestamp>,
 }
 
-impl Part {
-    fn of(part: PartialSearch, before: Place) -> Self {
+impl ListPage {
+    fn of(part: PartialSearch, before: ListPosition) -> Self {
         Self {
-            next: part.next.map(|next| below(before, next)),
+            next: part.next.map(|next| next_position(before, next)),
             found: part.found,
             unread: part.unread,
         }
@@ -186,14 +186,18 @@ impl Part {
 
 /// Returns the position at which the sweep continues in its breadcrumb list. This position is always
 /// older than `before`, the start of the last page, so that the sweep makes progress.
-fn below(before: Place, next: Place) -> Place {
+fn next_position(before: ListPosition, next: ListPosition) -> ListPosition {
     if next < before {
         return next;
     }
     let (time, version, id) = before;
     tracing::warn!(%time, "cannot find missed triggers among the breadcrumbs of one update time, because there are too many; some triggers are skipped");
-    let is_whole = (version, id) == (0, BreadcrumbId::NIL);
-    let time = if is_whole { time.just_before() } else { time };
+    let is_whole_time = (version, id) == (0, BreadcrumbId::NIL);
+    let time = if is_whole_time {
+        time.just_before()
+    } else {
+        time
+    };
     (time, 0, BreadcrumbId::NIL)
 }
 

@@ -1,6 +1,6 @@
 //! Sweep for triggers from the oldest breadcrumb to the newest. Used for stores that read any page of a list in about the same time.
 
-use super::{Next, Pages, Place, just_after};
+use super::{ListPosition, PageReceiver, SweepDecision, position_after};
 use crate::model::{Breadcrumb, Selector};
 use crate::runtime::position::Range;
 use crate::runtime::timeouts::in_time_of_pages;
@@ -8,7 +8,7 @@ use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
 /// Page sizes that the sweep tries for one read, in this order. The sweep uses the first size that the store can read.
-const PAGES: [usize; 3] = [200, 20, 1];
+const PAGE_SIZES: [usize; 3] = [200, 20, 1];
 
 /// Passes all breadcrumbs that were committed in an interval to a receiver, oldest first, page by page.
 ///
@@ -18,54 +18,54 @@ const PAGES: [usize; 3] = [200, 20, 1];
 pub(super) async fn sweep(
     store: &dyn BreadcrumbStore,
     (after, to): Range,
-    pages: &mut impl Pages,
-) -> Result<Next, StoreError> {
+    receiver: &mut impl PageReceiver,
+) -> Result<SweepDecision, StoreError> {
     // Each page contains the breadcrumbs between two successive positions.
-    let mut place = just_after(to);
-    let mut places = vec![place];
+    let mut position = position_after(to);
+    let mut positions = vec![position];
     loop {
-        let (page, is_full) = read(store, place).await?;
+        let (page, is_full) = read(store, position).await?;
         match page.last() {
             Some(oldest) if oldest.updated_at > after && is_full => {
-                place = oldest.order_key();
-                places.push(place);
+                position = oldest.order_key();
+                positions.push(position);
             }
             Some(_) | None => break,
         }
     }
-    let mut down_to = just_after(after);
-    while let Some(place) = places.pop() {
-        let mut page = between(store, down_to, place).await?;
+    let mut down_to = position_after(after);
+    while let Some(position) = positions.pop() {
+        let mut page = between(store, down_to, position).await?;
         page.reverse();
         // The next page starts at this time.
-        let read_to = match places.is_empty() {
+        let read_to = match positions.is_empty() {
             true => to,
-            false => place.0.just_before(),
+            false => position.0.just_before(),
         };
-        if let Next::Stop = pages.take(page, &[(after, read_to)]).await? {
-            return Ok(Next::Stop);
+        if let SweepDecision::Stop = receiver.receive(page, &[(after, read_to)]).await? {
+            return Ok(SweepDecision::Stop);
         }
-        down_to = place;
+        down_to = position;
     }
-    Ok(Next::Continue)
+    Ok(SweepDecision::Continue)
 }
 
 /// Returns the breadcrumbs between two positions in the store's list. Includes breadcrumbs that became visible after the sweep walked down
 /// the list.
 async fn between(
     store: &dyn BreadcrumbStore,
-    down_to: Place,
-    before: Place,
+    down_to: ListPosition,
+    before: ListPosition,
 ) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
     let mut items = Vec::new();
-    let mut place = before;
+    let mut position = before;
     loop {
-        let (page, is_full) = read(store, place).await?;
+        let (page, is_full) = read(store, position).await?;
         let oldest = page.last().map(|oldest| oldest.order_key());
         let here = page.into_iter().filter(|item| item.order_key() >= down_to);
         items.extend(here);
         match oldest {
-            Some(oldest) if oldest > down_to && is_full => place = oldest,
+            Some(oldest) if oldest > down_to && is_full => position = oldest,
             Some(_) | None => return Ok(items),
         }
     }
@@ -75,9 +75,9 @@ async fn between(
 /// store, because a retry cannot read them either.
 async fn read(
     store: &dyn BreadcrumbStore,
-    before: Place,
+    before: ListPosition,
 ) -> Result<(Vec<Arc<Breadcrumb>>, bool), StoreError> {
-    for limit in PAGES {
+    for limit in PAGE_SIZES {
         let query = Query::new(Selector::any()).limit(limit).before(before);
         match in_time_of_pages(store.search(&query)).await {
             Err(StoreError::TooFar { .. }) => {}

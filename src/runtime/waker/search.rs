@@ -5,7 +5,7 @@ use super::{Done, Waker};
 use crate::clock::later;
 use crate::error::Chain;
 use crate::model::Timestamp;
-use crate::runtime::answers::{self, To, search_from_oldest};
+use crate::runtime::answers::{self, AnswerRecipients, search_from_oldest};
 use crate::runtime::checkpoint::earlier;
 use crate::runtime::saved_position;
 use crate::runtime::store_context::Operation;
@@ -64,7 +64,8 @@ impl Waker {
         self.job(async move {
             let searched = match after {
                 Some(after) => {
-                    answers::search(&shared, &store_context, after, To::WaitsAndSuspended).await
+                    let recipients = AnswerRecipients::WaitsAndSuspended;
+                    answers::search(&shared, &store_context, after, recipients).await
                 }
                 None => saved_position::newest(store_context.store()).await,
             };

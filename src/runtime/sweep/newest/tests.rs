@@ -12,13 +12,13 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// A store that reads at most ten breadcrumbs for a query, and cannot read some of them.
 #[derive(Debug)]
-struct Short {
+struct LimitedStore {
     store: MemoryStore,
     broken: Mutex<BTreeSet<BreadcrumbId>>,
 }
 
 #[async_trait]
-impl BreadcrumbStore for Short {
+impl BreadcrumbStore for LimitedStore {
     fn tenant(&self) -> &str {
         self.store.tenant()
     }
@@ -62,13 +62,13 @@ impl BreadcrumbStore for Short {
 }
 
 /// A receiver that takes a fixed time for each page.
-struct Taker {
+struct SlowReceiver {
     time: Duration,
     found: Vec<BreadcrumbId>,
     read: Vec<Range>,
 }
 
-impl Taker {
+impl SlowReceiver {
     fn new(time: Duration) -> Self {
         Self {
             time,
@@ -78,85 +78,89 @@ impl Taker {
     }
 }
 
-impl Pages for Taker {
-    async fn take(
+impl PageReceiver for SlowReceiver {
+    async fn receive(
         &mut self,
         page: Vec<Arc<Breadcrumb>>,
         read: &[Range],
-    ) -> Result<Next, StoreError> {
+    ) -> Result<SweepDecision, StoreError> {
         tokio::time::sleep(self.time).await;
         self.found.extend(page.iter().map(|one| one.id));
         self.read.extend(read);
-        Ok(Next::Continue)
+        Ok(SweepDecision::Continue)
     }
 }
 
-async fn notes(count: usize) -> (Short, Vec<Arc<Breadcrumb>>) {
+async fn notes(count: usize) -> (LimitedStore, Vec<Arc<Breadcrumb>>) {
     let store = MemoryStore::default();
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     for _ in 0..count {
         tokio::time::advance(MINUTE).await;
-        made.push(store.create(NewBreadcrumb::new("note.v1")).await.unwrap());
+        created.push(store.create(NewBreadcrumb::new("note.v1")).await.unwrap());
     }
     let broken = Mutex::default();
-    (Short { store, broken }, made)
+    (LimitedStore { store, broken }, created)
 }
 
-async fn swept(store: &Short, ranges: Vec<Range>, taker: &mut Taker) -> Swept {
+async fn swept(
+    store: &LimitedStore,
+    ranges: Vec<Range>,
+    receiver: &mut SlowReceiver,
+) -> SweepOutcome {
     let now = Timestamp::from_micros(i64::MAX);
     let selectors = [Selector::schema("note.v1")];
     let limit = (MINUTE, now);
     let mut page_size = PageSize::default();
-    let swept = sweep(store, &selectors, ranges, limit, &mut page_size, taker);
+    let swept = sweep(store, &selectors, ranges, limit, &mut page_size, receiver);
     swept.await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_answers_in_part_is_read_to_the_end_of_the_interval() {
-    let (store, made) = notes(95).await;
-    let range = (made[4].updated_at, made[94].updated_at);
-    let mut taker = Taker::new(Duration::ZERO);
+    let (store, created) = notes(95).await;
+    let range = (created[4].updated_at, created[94].updated_at);
+    let mut receiver = SlowReceiver::new(Duration::ZERO);
 
-    let swept = swept(&store, vec![range], &mut taker).await;
+    let swept = swept(&store, vec![range], &mut receiver).await;
 
-    assert_eq!((swept, taker.found.len()), (Swept::All, 90));
-    assert_eq!(taker.read.last(), Some(&range));
+    assert_eq!((swept, receiver.found.len()), (SweepOutcome::All, 90));
+    assert_eq!(receiver.read.last(), Some(&range));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_breadcrumb_that_cannot_be_read_stays_unread_and_the_others_are_read() {
-    let (store, made) = notes(95).await;
-    let broken = &made[50];
+    let (store, created) = notes(95).await;
+    let broken = &created[50];
     store.broken.lock().unwrap().insert(broken.id);
-    let range = (Timestamp::UNIX_EPOCH, made[94].updated_at);
-    let mut taker = Taker::new(Duration::ZERO);
+    let range = (Timestamp::UNIX_EPOCH, created[94].updated_at);
+    let mut receiver = SlowReceiver::new(Duration::ZERO);
 
-    let swept = swept(&store, vec![range], &mut taker).await;
+    let swept = swept(&store, vec![range], &mut receiver).await;
 
-    assert_eq!((swept, taker.found.len()), (Swept::Unread, 94));
+    assert_eq!((swept, receiver.found.len()), (SweepOutcome::Unread, 94));
     let at = broken.updated_at;
     let read = [(range.0, at.just_before()), (at, range.1)];
-    assert!(taker.read.ends_with(&read), "{:?}", taker.read);
+    assert!(receiver.read.ends_with(&read), "{:?}", receiver.read);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sweep_without_time_reads_a_page_of_the_longest_older_interval() {
-    let (store, made) = notes(100).await;
-    let time = |n: usize| made[n].updated_at;
+    let (store, created) = notes(100).await;
+    let time = |n: usize| created[n].updated_at;
     let ranges = vec![
         (time(0), time(2)),
         (time(10), time(40)),
         (time(50), time(52)),
         (time(60), time(99)),
     ];
-    let mut taker = Taker::new(MINUTE * 2);
+    let mut receiver = SlowReceiver::new(MINUTE * 2);
 
-    let swept = swept(&store, ranges, &mut taker).await;
+    let swept = swept(&store, ranges, &mut receiver).await;
 
-    assert_eq!(swept, Swept::Part);
+    assert_eq!(swept, SweepOutcome::Incomplete);
     let numbers = (90..100).chain(31..41);
-    let wanted: Vec<BreadcrumbId> = numbers.map(|n| made[n].id).collect();
-    assert_eq!(taker.found, wanted);
+    let wanted: Vec<BreadcrumbId> = numbers.map(|n| created[n].id).collect();
+    assert_eq!(receiver.found, wanted);
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,13 +171,16 @@ async fn a_place_that_does_not_move_skips_one_moment() {
         Breadcrumb::from(NewBreadcrumb::new("a.v1")).id,
     );
 
-    assert_eq!(below((time(9), 0, nil), (time(5), 3, id)), (time(5), 3, id));
     assert_eq!(
-        below((time(9), 0, nil), (time(9), 0, nil)),
+        next_position((time(9), 0, nil), (time(5), 3, id)),
+        (time(5), 3, id)
+    );
+    assert_eq!(
+        next_position((time(9), 0, nil), (time(9), 0, nil)),
         (time(8), 0, nil)
     );
     assert_eq!(
-        below((time(9), 2, id), (time(10), 0, nil)),
+        next_position((time(9), 2, id), (time(10), 0, nil)),
         (time(9), 0, nil)
     );
 }

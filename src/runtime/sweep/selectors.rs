@@ -6,13 +6,13 @@ use crate::runtime::shared::Shared;
 use crate::runtime::store_context::StoreContext;
 
 /// Maximum number of queries of a sweep for triggers. With more, the queries select by schema alone, and then everything.
-const MOST_TRIGGERS: usize = 64;
+const MAX_TRIGGERS: usize = 64;
 
 /// Maximum number of queries of a sweep for waits and suspended runs. With more, the queries select by schema alone, and then everything.
-const MOST_WAITS: usize = 16;
+const MAX_WAITS: usize = 16;
 
 /// Returns the selectors of the triggers, waits and suspended runs on a store, and of schema definitions.
-pub(super) fn watched(shared: &Shared, store_context: &StoreContext) -> Vec<Selector> {
+pub(super) fn needed_selectors(shared: &Shared, store_context: &StoreContext) -> Vec<Selector> {
     let mut triggers = vec![SchemaHints::definitions()];
     for member in shared.registry.all() {
         if member.store_context.number == store_context.number {
@@ -24,14 +24,14 @@ pub(super) fn watched(shared: &Shared, store_context: &StoreContext) -> Vec<Sele
     triggers.extend(store_context.other_versions().triggers().iter().cloned());
     let mut waits = store_context.waits.selectors();
     waits.extend(store_context.wakes.selectors());
-    few(&triggers, &waits)
+    limit_selectors(&triggers, &waits)
 }
 
 /// Returns the selectors of triggers, followed by the selectors that only waits need. The number of selectors of each kind is limited.
-fn few(triggers: &[Selector], waits: &[Selector]) -> Vec<Selector> {
-    let mut all = at_most(MOST_TRIGGERS, triggers);
+fn limit_selectors(triggers: &[Selector], waits: &[Selector]) -> Vec<Selector> {
+    let mut all = fold_to_limit(MAX_TRIGGERS, triggers);
     let others = waits.iter().filter(|wait| !all.contains(wait)).cloned();
-    let others = at_most(MOST_WAITS, &others.collect::<Vec<_>>());
+    let others = fold_to_limit(MAX_WAITS, &others.collect::<Vec<_>>());
     for other in others {
         if !all.contains(&other) {
             all.push(other);
@@ -40,19 +40,19 @@ fn few(triggers: &[Selector], waits: &[Selector]) -> Vec<Selector> {
     all
 }
 
-/// Returns at most `most` selectors that together match everything that `all` matches.
-fn at_most(most: usize, all: &[Selector]) -> Vec<Selector> {
+/// Returns at most `limit` selectors that together match everything that `all` matches.
+fn fold_to_limit(limit: usize, all: &[Selector]) -> Vec<Selector> {
     let folds: [fn(&Selector) -> Selector; 2] = [Selector::clone, by_schema];
-    let mut few: Vec<Selector> = Vec::new();
+    let mut limited: Vec<Selector> = Vec::new();
     for fold in folds {
-        few.clear();
+        limited.clear();
         for selector in all.iter().map(fold) {
-            if few.len() <= most && !few.contains(&selector) {
-                few.push(selector);
+            if limited.len() <= limit && !limited.contains(&selector) {
+                limited.push(selector);
             }
         }
-        if few.len() <= most {
-            return few;
+        if limited.len() <= limit {
+            return limited;
         }
     }
     vec![Selector::any()]
@@ -77,9 +77,9 @@ mod tests {
         let triggers = [tagged(1, 1), tagged(2, 1), tagged(1, 1)];
         let waits = [tagged(2, 1), tagged(3, 1)];
 
-        let few = few(&triggers, &waits);
+        let limited = limit_selectors(&triggers, &waits);
 
-        assert_eq!(few, [tagged(1, 1), tagged(2, 1), tagged(3, 1)]);
+        assert_eq!(limited, [tagged(1, 1), tagged(2, 1), tagged(3, 1)]);
     }
 
     #[test]
@@ -89,11 +89,11 @@ mod tests {
         let mut waits: Vec<Selector> = (0..40).map(|n| tagged(n % 3, 100 + n)).collect();
         waits.push(no_schema.clone());
 
-        let few = few(&triggers, &waits);
+        let limited = limit_selectors(&triggers, &waits);
 
         let folded = ["s0.v1", "s1.v1", "s2.v1"].map(Selector::schema);
         let wanted = triggers.iter().cloned().chain(folded).chain([no_schema]);
-        assert_eq!(few, wanted.collect::<Vec<_>>());
+        assert_eq!(limited, wanted.collect::<Vec<_>>());
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         let waits: Vec<Selector> = (0..40).map(|n| tagged(n, n)).collect();
 
         assert_eq!(
-            few(&[tagged(1, 7)], &waits),
+            limit_selectors(&[tagged(1, 7)], &waits),
             [tagged(1, 7), Selector::any()]
         );
     }
@@ -111,7 +111,7 @@ mod tests {
         let triggers: Vec<Selector> = (0..100).map(|n| tagged(n % 2, n)).collect();
 
         assert_eq!(
-            few(&triggers, &[]),
+            limit_selectors(&triggers, &[]),
             ["s0.v1", "s1.v1"].map(Selector::schema)
         );
     }
