@@ -15,15 +15,15 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of event acknowledgements that a runtime sends to its event source at a time.
-const AT_ONCE: usize = 64;
+const MAX_ACKS: usize = 64;
 
 /// Timeout of one acknowledgement of an event to the event source.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A handle of an event delivery, which its holder settles. A handle that is dropped unsettled requests a redelivery of the event. After a
 /// stop, a delivery with a position waits for the next start instead.
 pub(super) struct AckTracker {
-    owed: Arc<Owed>,
+    pending: Arc<PendingDelivery>,
     settled: bool,
 }
 
@@ -35,47 +35,47 @@ pub(super) enum Origin {
 }
 
 /// An event delivery in flight, which ends when the last of its handles is dropped.
-struct Owed {
+struct PendingDelivery {
     origin: Origin,
     event: Event,
     position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
-    fate: Mutex<Fate>,
+    outcome: Mutex<DeliveryOutcome>,
     progress: Arc<Progress>,
     stop: CancellationToken,
-    told: mpsc::Sender<Told>,
-    place: Option<Place>,
+    acks: mpsc::Sender<Acknowledgement>,
+    permit: Option<DeliveryPermit>,
 }
 
 /// The outcome of an event delivery: handled, or to be delivered again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Fate {
+enum DeliveryOutcome {
     /// No handler of the event has requested a redelivery.
-    Taken,
+    Handled,
     /// A handler of the event has failed, and requests a redelivery after this delay.
-    Again(Duration),
+    Redeliver(Duration),
 }
 
 /// An acknowledgement of an event, or a request for its redelivery, to be sent to the event source.
-struct Told {
+struct Acknowledgement {
     origin: Origin,
     event: Option<Event>,
     position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
-    again: Option<Duration>,
+    redeliver_after: Option<Duration>,
     /// The permit of the event delivery, released after the acknowledgement. A refused redelivery keeps the permit.
-    place: Option<Place>,
+    permit: Option<DeliveryPermit>,
 }
 
 impl AckTracker {
     pub(super) fn event(&self) -> &Event {
-        &self.owed.event
+        &self.pending.event
     }
 
     /// Returns another handle of the same event delivery.
-    pub(super) fn another(&self) -> Self {
+    pub(super) fn another_handle(&self) -> Self {
         Self {
-            owed: Arc::clone(&self.owed),
+            pending: Arc::clone(&self.pending),
             settled: false,
         }
     }
@@ -86,8 +86,8 @@ impl AckTracker {
     }
 
     /// Settles this handle of an event delivery, and requests a redelivery of the event after a delay.
-    pub(super) fn again(mut self, delay: Duration) {
-        *self.owed.fate() = Fate::Again(delay);
+    pub(super) fn redeliver_after(mut self, delay: Duration) {
+        *self.pending.outcome() = DeliveryOutcome::Redeliver(delay);
         self.settled = true;
     }
 }
@@ -96,67 +96,73 @@ impl Drop for AckTracker {
     /// Requests a redelivery of an event whose handler did not settle it, for example after a panic.
     fn drop(&mut self) {
         if !self.settled {
-            *self.owed.fate() = Fate::Again(PAUSE);
+            *self.pending.outcome() = DeliveryOutcome::Redeliver(PAUSE);
         }
     }
 }
 
-impl Owed {
-    fn fate(&self) -> MutexGuard<'_, Fate> {
-        self.fate.lock().unwrap_or_else(PoisonError::into_inner)
+impl PendingDelivery {
+    fn outcome(&self) -> MutexGuard<'_, DeliveryOutcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Owed {
+impl Drop for PendingDelivery {
     fn drop(&mut self) {
-        let again = match *self.fate() {
-            Fate::Taken => {
+        let redeliver_after = match *self.outcome() {
+            DeliveryOutcome::Handled => {
                 self.progress.note_handled(self.position, &self.event);
                 None
             }
             // The position stays open, so the next start resumes at this delivery.
-            Fate::Again(_) if self.stop.is_cancelled() && self.position.is_some() => return,
-            Fate::Again(delay) => Some(delay),
+            DeliveryOutcome::Redeliver(_)
+                if self.stop.is_cancelled() && self.position.is_some() =>
+            {
+                return;
+            }
+            DeliveryOutcome::Redeliver(delay) => Some(delay),
         };
         let needs_ack = self
             .receipt
             .as_ref()
             .is_some_and(|receipt| receipt.needs_ack());
-        if again.is_none() && !needs_ack {
+        if redeliver_after.is_none() && !needs_ack {
             return;
         }
-        let told = Told {
+        let ack = Acknowledgement {
             origin: self.origin,
-            event: again.map(|_| self.event.clone()),
+            event: redeliver_after.map(|_| self.event.clone()),
             position: self.position,
             receipt: self.receipt.take(),
-            again,
-            place: self.place.take(),
+            redeliver_after,
+            permit: self.permit.take(),
         };
         // The channel has capacity for every permit. The send fails only after the runtime was dropped.
-        drop(self.told.try_send(told));
+        drop(self.acks.try_send(ack));
     }
 }
 
 /// A permit for one event delivery in flight, including a delivery that waits for redelivery.
 #[derive(Debug)]
-pub(super) struct Place(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
+pub(super) struct DeliveryPermit(
+    #[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit,
+);
 
 /// Creator of the handles of event deliveries, which also limits the number of deliveries in flight.
 pub(super) struct AckTrackers {
     progress: Arc<Progress>,
     stop: CancellationToken,
-    told: mpsc::Sender<Told>,
-    places: Arc<Semaphore>,
+    acks: mpsc::Sender<Acknowledgement>,
+    permits: Arc<Semaphore>,
 }
 
 impl AckTrackers {
     /// Acquires the permit for an event delivery. Waits while too many deliveries are in flight.
-    pub(super) fn place(&self) -> impl Future<Output = Place> + use<> {
-        let places = Arc::clone(&self.places);
+    pub(super) fn acquire_permit(&self) -> impl Future<Output = DeliveryPermit> + use<> {
+        let permits = Arc::clone(&self.permits);
         async move {
-            match places.acquire_owned().await {
-                Ok(place) => Place(place),
+            match permits.acquire_owned().await {
+                Ok(permit) => DeliveryPermit(permit),
                 // The semaphore is never closed.
                 Err(_) => std::future::pending().await,
             }
@@ -164,85 +170,90 @@ impl AckTrackers {
     }
 
     /// Returns the first handle of an event delivery.
-    pub(super) fn of(&self, delivery: Delivery, place: Place, origin: Origin) -> AckTracker {
+    pub(super) fn track(
+        &self,
+        delivery: Delivery,
+        permit: DeliveryPermit,
+        origin: Origin,
+    ) -> AckTracker {
         let (event, position, receipt) = delivery.into_parts();
-        let owed = Arc::new(Owed {
+        let pending = Arc::new(PendingDelivery {
             origin,
             event,
             position,
             receipt,
-            fate: Mutex::new(Fate::Taken),
+            outcome: Mutex::new(DeliveryOutcome::Handled),
             progress: Arc::clone(&self.progress),
             stop: self.stop.clone(),
-            told: self.told.clone(),
-            place: Some(place),
+            acks: self.acks.clone(),
+            permit: Some(permit),
         });
         AckTracker {
-            owed,
+            pending,
             settled: false,
         }
     }
 }
 
 /// An event delivery that the runtime itself redelivers later, because the event source does not.
-pub(super) type Back = (Delivery, Place, Origin);
+pub(super) type Redelivery = (Delivery, DeliveryPermit, Origin);
 
 /// The task that sends the acknowledgements of events to the event source.
-pub(super) struct Receipts {
+pub(super) struct AckSender {
     shared: Arc<Shared>,
-    told: mpsc::Receiver<Told>,
+    acks: mpsc::Receiver<Acknowledgement>,
     /// Sender to the event intake, for deliveries that the event source does not redeliver.
-    back: mpsc::Sender<Back>,
+    redeliveries: mpsc::Sender<Redelivery>,
 }
 
-/// Creates the trackers for at most `most` event deliveries in flight, and the task that acknowledges these events.
+/// Creates the trackers for at most `max_deliveries` event deliveries in flight, and the task that acknowledges these events.
 pub(super) fn trackers(
     shared: &Arc<Shared>,
-    most: usize,
-    back: mpsc::Sender<Back>,
-) -> (AckTrackers, Receipts) {
-    let (told, listening) = mpsc::channel(most);
+    max_deliveries: usize,
+    redeliveries: mpsc::Sender<Redelivery>,
+) -> (AckTrackers, AckSender) {
+    let (acks, received) = mpsc::channel(max_deliveries);
     let trackers = AckTrackers {
         progress: Arc::clone(&shared.progress),
         stop: shared.stop.clone(),
-        told,
-        places: Arc::new(Semaphore::new(most)),
+        acks,
+        permits: Arc::new(Semaphore::new(max_deliveries)),
     };
-    let receipts = Receipts {
+    let ack_sender = AckSender {
         shared: Arc::clone(shared),
-        told: listening,
-        back,
+        acks: received,
+        redeliveries,
     };
-    (trackers, receipts)
+    (trackers, ack_sender)
 }
 
-impl Receipts {
+impl AckSender {
     /// Sends acknowledgements of events until all trackers of deliveries are dropped.
     pub(super) async fn run(mut self) {
-        let mut telling = FuturesUnordered::new();
-        let mut coming_back = FuturesUnordered::new();
+        let mut sending = FuturesUnordered::new();
+        let mut redelivering = FuturesUnordered::new();
         loop {
-            let room = telling.len() < AT_ONCE;
+            let has_capacity = sending.len() < MAX_ACKS;
             tokio::select! {
                 biased;
-                Some(refused) = telling.next() => if let Some(refused) = refused {
-                    coming_back.push(come_back(refused, self.back.clone(), self.shared.stop.clone()));
+                Some(refused) = sending.next() => if let Some(refused) = refused {
+                    redelivering.push(redeliver_later(refused, self.redeliveries.clone(), self.shared.stop.clone()));
                 },
-                Some(()) = coming_back.next() => {}
-                told = self.told.recv(), if room => match told {
-                    Some(told) => telling.push(tell(&self.shared, told)),
+                Some(()) = redelivering.next() => {}
+                ack = self.acks.recv(), if has_capacity => match ack {
+                    Some(ack) => sending.push(send_ack(&self.shared, ack)),
                     None => break,
                 },
             }
         }
-        while telling.next().await.is_some() {}
+        while sending.next().await.is_some() {}
     }
 }
 
 /// Acknowledges an event to its source. Returns the delivery if the runtime must repeat it: a duplicate is harmless, a loss is not.
-async fn tell(shared: &Shared, told: Told) -> Option<Told> {
+async fn send_ack(shared: &Shared, ack: Acknowledgement) -> Option<Acknowledgement> {
     let answer = async {
-        match (&told.receipt, told.again) {
+        match (&ack.receipt, ack.redeliver_after) {
             (Some(receipt), None) => receipt.ack().await,
             (Some(receipt), Some(delay)) => receipt.nack(delay).await,
             (None, None) => Ok(()),
@@ -251,29 +262,36 @@ async fn tell(shared: &Shared, told: Told) -> Option<Told> {
             }),
         }
     };
-    let error = match timeout(PATIENCE, answer).await {
+    let error = match timeout(ACK_TIMEOUT, answer).await {
         Ok(Ok(())) => {
-            if let Some(event) = &told.event {
+            if let Some(event) = &ack.event {
                 shared.progress.note_nacked(event, shared.source_is_shared);
             }
             return None;
         }
-        Ok(Err(SourceError::NotTakenBack { .. })) if told.again.is_some() => return Some(told),
+        Ok(Err(SourceError::NotTakenBack { .. })) if ack.redeliver_after.is_some() => {
+            return Some(ack);
+        }
         Ok(Err(error)) => error,
         Err(_) => SourceError::Unavailable {
             retry_after: PAUSE,
-            source: format!("no answer to an acknowledgement within {PATIENCE:?}").into(),
+            source: format!("no answer to an acknowledgement within {ACK_TIMEOUT:?}").into(),
         },
     };
     tracing::warn!(code = error.code(), error = %Chain(&error), "cannot acknowledge an event; its source may deliver it again");
     shared.note(&error);
-    told.again.is_some().then_some(told)
+    ack.redeliver_after.is_some().then_some(ack)
 }
 
 /// Delivers an event again within the runtime, after the delay that its handler requested. The delivery keeps its receipt, so that the
 /// source receives an acknowledgement once the event is handled.
-async fn come_back(refused: Told, back: mpsc::Sender<Back>, stop: CancellationToken) {
-    let (Some(event), Some(delay), Some(place)) = (refused.event, refused.again, refused.place)
+async fn redeliver_later(
+    refused: Acknowledgement,
+    redeliveries: mpsc::Sender<Redelivery>,
+    stop: CancellationToken,
+) {
+    let (Some(event), Some(delay), Some(permit)) =
+        (refused.event, refused.redeliver_after, refused.permit)
     else {
         return;
     };
@@ -286,6 +304,6 @@ async fn come_back(refused: Told, back: mpsc::Sender<Back>, stop: CancellationTo
         biased;
         () = stop.cancelled() => {}
         // The delivery keeps its permit, so it never waits for deliveries that wait for it.
-        () = sleep(delay) => drop(back.send((delivery, place, refused.origin)).await),
+        () = sleep(delay) => drop(redeliveries.send((delivery, permit, refused.origin)).await),
     }
 }

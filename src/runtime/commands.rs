@@ -62,7 +62,7 @@ impl Runtime {
             .redo(run)
             .await;
         redone.map_err(RuntimeError::of_store("redo the run"))?;
-        store_context.nudge([Arc::clone(&run.executor)]);
+        store_context.notify_due([Arc::clone(&run.executor)]);
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl Runtime {
             .cancel(run)
             .await;
         let cancelled = cancelled.map_err(RuntimeError::of_store("cancel the run"))?;
-        store_context.nudge([Arc::clone(&run.executor)]);
+        store_context.notify_due([Arc::clone(&run.executor)]);
         Ok(cancelled)
     }
 
@@ -105,7 +105,7 @@ impl Runtime {
             .skip(run)
             .await;
         skipped.map_err(RuntimeError::of_store(SKIP))?;
-        store_context.nudge([Arc::clone(&run.executor)]);
+        store_context.notify_due([Arc::clone(&run.executor)]);
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Runtime {
         let resumed = durable_ledger(&store_context, executor)?.resume_executor(executor);
         let resumed = resumed.await;
         let resumed = resumed.map_err(|source| RuntimeError::pause(executor, source))?;
-        store_context.nudge([Arc::from(executor)]);
+        store_context.notify_due([Arc::from(executor)]);
         Ok(resumed)
     }
 

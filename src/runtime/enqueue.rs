@@ -1,12 +1,12 @@
 //! Enqueuing of runs in the ledger of one store: one run for every executor that an event triggers.
 
-use super::arrival::{Arrival, Candidate};
+use super::arrival::{Arrival, ExecutorCandidate};
 use super::metrics;
+use super::pending_acks::PendingAcks;
 use super::registry::Registry;
 use super::shared::Shared;
 use super::store_context::{Operation, StoreContext};
 use super::timeouts::{PAUSE, in_time};
-use super::unended::Unended;
 use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::Chain;
@@ -26,10 +26,10 @@ use tokio::time::{Instant, sleep_until};
 const BATCH: usize = 64;
 
 /// Maximum number of breadcrumbs read at a time to decide which executors their events trigger.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_READS: usize = 8;
 
 /// The runs that some event deliveries trigger, to be enqueued in the ledger.
-pub(super) struct Prepared {
+pub(super) struct PreparedRuns {
     pub(super) runs: Vec<NewRun>,
     pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
 }
@@ -39,31 +39,31 @@ pub(super) struct Enqueuer {
     store_context: Arc<StoreContext>,
     /// Tracker of the event deliveries whose runs are in the ledger. A delivery is acknowledged at once, or at the end of its runs if the
     /// ledger is in memory.
-    unended: Arc<Unended>,
+    pending_acks: Arc<PendingAcks>,
     inbox: mpsc::Receiver<Arrival>,
     /// Sender of new runs to the store's scheduler. In one ledger call, the scheduler enqueues these runs and claims due runs.
-    scheduler: mpsc::Sender<Prepared>,
+    scheduler: mpsc::Sender<PreparedRuns>,
     /// Event deliveries whose runs are not in the ledger yet.
-    owed: Vec<Arrival>,
+    pending: Vec<Arrival>,
     /// Time of the next attempt to enqueue the runs of the waiting event deliveries.
-    again: Instant,
+    retry_at: Instant,
 }
 
 impl Enqueuer {
     pub(super) fn new(
         shared: Arc<Shared>,
-        unended: Arc<Unended>,
+        pending_acks: Arc<PendingAcks>,
         inbox: mpsc::Receiver<Arrival>,
-        scheduler: mpsc::Sender<Prepared>,
+        scheduler: mpsc::Sender<PreparedRuns>,
     ) -> Self {
         Self {
             shared,
-            store_context: Arc::clone(unended.store_context()),
-            unended,
+            store_context: Arc::clone(pending_acks.store_context()),
+            pending_acks,
             inbox,
             scheduler,
-            owed: Vec::new(),
-            again: Instant::now(),
+            pending: Vec::new(),
+            retry_at: Instant::now(),
         }
     }
 
@@ -72,64 +72,64 @@ impl Enqueuer {
     pub(super) async fn run(mut self) {
         let (stop, store_context) = (self.shared.stop.clone(), Arc::clone(&self.store_context));
         loop {
-            let owes = !self.owed.is_empty();
+            let has_pending = !self.pending.is_empty();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = store_context.empty.cancelled() => break,
-                () = sleep_until(self.again), if owes => self.keep().await,
-                arrived = self.inbox.recv_many(&mut self.owed, BATCH), if !owes => match arrived {
+                () = store_context.no_executors.cancelled() => break,
+                () = sleep_until(self.retry_at), if has_pending => self.enqueue_pending().await,
+                arrived = self.inbox.recv_many(&mut self.pending, BATCH), if !has_pending => match arrived {
                     // The channel is closed, so no more deliveries can arrive.
                     0 => break,
-                    _ => self.keep().await,
+                    _ => self.enqueue_pending().await,
                 },
             }
         }
         self.inbox.close();
         while let Some(arrival) = self.inbox.recv().await {
-            self.owed.push(arrival);
+            self.pending.push(arrival);
         }
-        self.keep().await;
+        self.enqueue_pending().await;
     }
 
     /// Enqueues the runs of waiting event deliveries in batches, or one delivery at a time if the ledger refuses a batch.
-    async fn keep(&mut self) {
-        let mut at_once = BATCH;
-        while !self.owed.is_empty() {
-            let n = at_once.min(self.owed.len());
-            let some = self.owed.get(..n).unwrap_or_default();
-            match self.enqueue(some).await {
+    async fn enqueue_pending(&mut self) {
+        let mut batch_size = BATCH;
+        while !self.pending.is_empty() {
+            let n = batch_size.min(self.pending.len());
+            let batch = self.pending.get(..n).unwrap_or_default();
+            match self.enqueue(batch).await {
                 Ok(()) => {
-                    self.store_context.answered(Operation::Enqueue, true);
-                    for arrival in self.owed.drain(..n) {
-                        settle(&self.unended, &self.shared.registry, arrival);
+                    self.store_context.note_result(Operation::Enqueue, true);
+                    for arrival in self.pending.drain(..n) {
+                        finish_arrival(&self.pending_acks, &self.shared.registry, arrival);
                     }
                 }
-                Err(error) if at_once > 1 && is_about_one(&error) => at_once = 1,
+                Err(error) if batch_size > 1 && may_accept_smaller_batch(&error) => batch_size = 1,
                 Err(_) if planted("nak-late") => {
-                    for arrival in self.owed.drain(..n) {
-                        arrival.tracker.again(PAUSE);
+                    for arrival in self.pending.drain(..n) {
+                        arrival.tracker.redeliver_after(PAUSE);
                     }
                 }
                 Err(error) => {
                     // A ledger that refuses a single delivery accepts others, so the store does not count as failing.
-                    if is_of_the_store(&error) {
-                        self.store_context.answered(Operation::Enqueue, false);
+                    if is_store_failure(&error) {
+                        self.store_context.note_result(Operation::Enqueue, false);
                     }
                     tracing::warn!(code = error.code(), error = %Chain(&error), "cannot enqueue the runs of received events, will retry");
-                    self.again = later(Instant::now(), PAUSE);
+                    self.retry_at = later(Instant::now(), PAUSE);
                     if error.retry() != Retry::Never {
                         break;
                     }
                     // A delivery that this ledger never accepts must not delay the others.
                     self.shared.count(|report| report.errors += 1);
-                    for arrival in self.owed.drain(..n) {
-                        arrival.tracker.again(LONG_PAUSE);
+                    for arrival in self.pending.drain(..n) {
+                        arrival.tracker.redeliver_after(REFUSED_RUNS_PAUSE);
                     }
                 }
             }
         }
-        let waiting = self.owed.len() + self.inbox.len();
+        let waiting = self.pending.len() + self.inbox.len();
         metrics::set_gauge(metrics::QUEUE, self.store_context.number, waiting);
     }
 
@@ -137,7 +137,7 @@ impl Enqueuer {
     async fn enqueue(&self, arrivals: &[Arrival]) -> Result<(), StoreError> {
         let runs = runs_of(&self.store_context, &self.shared.registry, arrivals).await?;
         let (reply, answer) = oneshot::channel();
-        let prepared = Prepared { runs, reply };
+        let prepared = PreparedRuns { runs, reply };
         let runs = match self.scheduler.send(prepared).await {
             Ok(()) => match answer.await {
                 Ok(enqueued) => return enqueued,
@@ -152,28 +152,30 @@ impl Enqueuer {
 
 /// Acknowledges an event delivery whose runs are in the ledger, or holds the delivery until its runs end if the ledger is in memory. If an
 /// executor moved to another store in the meantime, the delivery is requested again and triggers the executor there.
-fn settle(unended: &Unended, registry: &Registry, arrival: Arrival) {
-    let moved = |candidate: &Candidate| {
+fn finish_arrival(pending_acks: &PendingAcks, registry: &Registry, arrival: Arrival) {
+    let moved = |candidate: &ExecutorCandidate| {
         let member = registry.get(&candidate.id);
-        member.is_some_and(|member| member.store_context.number != unended.store_context().number)
+        member.is_some_and(|member| {
+            member.store_context.number != pending_acks.store_context().number
+        })
     };
     if arrival.executors.iter().any(moved) {
-        arrival.tracker.again(PAUSE);
+        arrival.tracker.redeliver_after(PAUSE);
     } else {
-        unended.hold(arrival);
+        pending_acks.ack_or_hold(arrival);
     }
 }
 
 /// Delay before the redelivery of an event after the ledger refused its runs with an error that no retry can fix.
-const LONG_PAUSE: Duration = Duration::from_secs(60);
+const REFUSED_RUNS_PAUSE: Duration = Duration::from_secs(60);
 
 /// Returns `true` if the ledger may accept the runs of a smaller batch after this error.
-fn is_about_one(error: &StoreError) -> bool {
+fn may_accept_smaller_batch(error: &StoreError) -> bool {
     matches!(error, StoreError::Full { .. }) || error.retry() == Retry::Never
 }
 
 /// Returns `true` if an error of enqueuing runs concerns the store, and not the content of one event.
-fn is_of_the_store(error: &StoreError) -> bool {
+fn is_store_failure(error: &StoreError) -> bool {
     matches!(error, StoreError::Refused { .. }) || error.retry() != Retry::Never
 }
 
@@ -184,7 +186,7 @@ async fn runs_of(
     arrivals: &[Arrival],
 ) -> Result<Vec<NewRun>, StoreError> {
     let mut runs = Vec::with_capacity(arrivals.len());
-    let mut decided = decided(store_context, registry, arrivals).await;
+    let mut decided = triggered_executors(store_context, registry, arrivals).await;
     for (index, arrival) in arrivals.iter().enumerate() {
         let event = arrival.tracker.event();
         let envelope = Arc::new(event.envelope());
@@ -215,17 +217,17 @@ async fn runs_of(
 }
 
 /// The IDs of the executors that an event delivery triggers.
-type Decided = BTreeSet<Arc<str>>;
+type TriggeredExecutors = BTreeSet<Arc<str>>;
 
 /// Returns the executors that event deliveries trigger, keyed by the delivery's index in `arrivals`. A delivery without an entry triggers
 /// all its candidates. If several candidates depend on the context, which the event does not contain, the breadcrumb is read once for all
 /// of them.
-async fn decided(
+async fn triggered_executors(
     store_context: &StoreContext,
     registry: &Registry,
     arrivals: &[Arrival],
-) -> HashMap<usize, Decided> {
-    let mut undecided: Vec<BoxFuture<'_, Option<(usize, Decided)>>> = Vec::new();
+) -> HashMap<usize, TriggeredExecutors> {
+    let mut undecided: Vec<BoxFuture<'_, Option<(usize, TriggeredExecutors)>>> = Vec::new();
     for (index, arrival) in arrivals.iter().enumerate() {
         if arrival
             .executors
@@ -234,7 +236,7 @@ async fn decided(
             .count()
             >= 2
         {
-            let decided = decide(store_context, registry, arrival);
+            let decided = read_triggered(store_context, registry, arrival);
             undecided.push(async move { Some((index, decided.await?)) }.boxed());
         }
     }
@@ -242,17 +244,17 @@ async fn decided(
         return HashMap::new();
     }
     // A slow server answers several reads at a time.
-    let decided = stream::iter(undecided).buffered(AT_ONCE);
+    let decided = stream::iter(undecided).buffered(MAX_CONCURRENT_READS);
     decided.filter_map(future::ready).collect().await
 }
 
 /// Reads the breadcrumb of an event, and returns the executors that the event triggers. Returns `None` if the store does not return this
 /// version or a later one. All candidate executors then get a run, which reads the breadcrumb.
-async fn decide(
+async fn read_triggered(
     store_context: &StoreContext,
     registry: &Registry,
     arrival: &Arrival,
-) -> Option<Decided> {
+) -> Option<TriggeredExecutors> {
     let event = arrival.tracker.event();
     let found = match in_time(store_context.store().get(event.breadcrumb_id)).await {
         Ok(found) if found.version >= event.version => found,
@@ -292,9 +294,12 @@ mod tests {
         breadcrumb.version = 2;
         breadcrumb.updated_at = Timestamp::UNIX_EPOCH + Duration::from_secs(60);
 
-        let whole = with_breadcrumb(&event, &breadcrumb);
+        let full_event = with_breadcrumb(&event, &breadcrumb);
 
-        assert_eq!((whole.version, whole.updated_at), (1, event.updated_at));
-        assert_eq!(whole.context, Some(breadcrumb.context));
+        assert_eq!(
+            (full_event.version, full_event.updated_at),
+            (1, event.updated_at)
+        );
+        assert_eq!(full_event.context, Some(breadcrumb.context));
     }
 }

@@ -4,21 +4,21 @@ mod dispatch;
 mod input;
 
 use self::input::{IntakeInput, next_input, subscribe};
-use super::ack_tracker::{AckTrackers, Back, Origin, Place, trackers};
+use super::ack_tracker::{AckTrackers, DeliveryPermit, Origin, Redelivery, trackers};
 use super::arrival::Arrival;
 use super::checkpoint::{OVERLAP, earlier};
 use super::definition_updates::{self, ChangedDefinition};
 use super::definitions::DefinitionLoader;
 use super::enqueue::Enqueuer;
 use super::first_start;
+use super::pending_acks::PendingAcks;
 use super::saved_position;
 use super::scheduler::Scheduler;
 use super::shared::Shared;
 use super::store_context::{Blocked, StoreContext};
 use super::sweep::SweptBreadcrumb;
 use super::timeouts::PAUSE;
-use super::unended::Unended;
-use super::waker::{self, Look, Waker, until};
+use super::waker::{self, AnnouncedBreadcrumb, Waker, until};
 use super::{Runtime, metrics};
 use crate::bugs::planted;
 use crate::clock::later;
@@ -64,27 +64,27 @@ pub(super) struct Intake<'r> {
         mpsc::Receiver<SweptBreadcrumb>,
     ),
     /// Receiver of unhandled event deliveries that the event source does not redeliver.
-    back: mpsc::Receiver<Back>,
+    redeliveries: mpsc::Receiver<Redelivery>,
     /// The permit for the next event delivery. Without a permit, the intake takes only redeliveries, which have one.
-    place: Option<Place>,
+    permit: Option<DeliveryPermit>,
     /// Time at which the runtime starts to count as blocked, unless the intake gets a delivery permit earlier. `None` while the intake has
     /// a permit, and while the runtime is blocked.
     blocked: Option<Instant>,
     /// Time at which the failed tasks of stores are restarted.
-    reopen: Option<Instant>,
+    restart_at: Option<Instant>,
     /// Time at which the event source is polled again after an error.
     pause: Option<Instant>,
     /// Number of consecutive errors of the event source.
     errors: u32,
     /// Number of errors of the event source since the start of the runtime.
     failures: u64,
-    turn: u32,
+    iteration: u32,
 }
 
 /// Senders to the tasks that enqueue runs and answer waits for one store.
 struct StoreTasks {
     arrivals: mpsc::Sender<Arrival>,
-    looks: mpsc::Sender<Look>,
+    announced: mpsc::Sender<AnnouncedBreadcrumb>,
 }
 
 impl<'r> Intake<'r> {
@@ -93,9 +93,10 @@ impl<'r> Intake<'r> {
         shared: Arc<Shared>,
         tasks: &'r mut JoinSet<()>,
     ) -> Self {
-        let (returned, back) = mpsc::channel(MAX_REDELIVERIES);
-        let (trackers, receipts) = trackers(&shared, runtime.settings.max_deliveries, returned);
-        tasks.spawn(receipts.run());
+        let (redelivery_sender, redeliveries) = mpsc::channel(MAX_REDELIVERIES);
+        let (trackers, ack_sender) =
+            trackers(&shared, runtime.settings.max_deliveries, redelivery_sender);
+        tasks.spawn(ack_sender.run());
         Self {
             runtime,
             shared,
@@ -104,14 +105,14 @@ impl<'r> Intake<'r> {
             definitions: None,
             trackers,
             swept: mpsc::channel(MAX_SWEPT),
-            back,
-            place: None,
+            redeliveries,
+            permit: None,
             blocked: None,
-            reopen: None,
+            restart_at: None,
             pause: None,
             errors: 0,
             failures: 0,
-            turn: 0,
+            iteration: 0,
         }
     }
 
@@ -121,7 +122,7 @@ impl<'r> Intake<'r> {
     /// Fails if the runtime cannot subscribe to the event source.
     pub(super) async fn subscribe(&mut self) -> Result<Deliveries, SourceError> {
         let opened = Instant::now();
-        self.open().await;
+        self.note_newest().await;
         let abandoned = self.shared.progress.abandon();
         for store_context in self.shared.registry.store_contexts() {
             store_context.checkpoint.mark_unread(abandoned.clone());
@@ -157,14 +158,17 @@ impl<'r> Intake<'r> {
     }
 
     /// Records the time of the newest breadcrumb in each store before the subscription to the event source.
-    async fn open(&mut self) {
-        const PATIENCE: Duration = Duration::from_secs(15);
+    async fn note_newest(&mut self) {
+        const NEWEST_TIMEOUT: Duration = Duration::from_secs(15);
         let (store_contexts, shared) = (self.shared.registry.store_contexts(), &self.shared);
         let begin = store_contexts.iter().map(|store_context| async move {
             if store_context.checkpoint.newest().is_none()
                 && saved_position::starts_at_newest(shared, store_context).await
-                && let Ok(Ok(newest)) =
-                    timeout(PATIENCE, saved_position::newest(store_context.store())).await
+                && let Ok(Ok(newest)) = timeout(
+                    NEWEST_TIMEOUT,
+                    saved_position::newest(store_context.store()),
+                )
+                .await
             {
                 store_context.checkpoint.note_newest(newest);
             }
@@ -193,27 +197,29 @@ impl<'r> Intake<'r> {
     pub(super) async fn run(mut self, deliveries: Deliveries) {
         let mut deliveries = Some(deliveries);
         let mut changes = self.shared.registry.changes();
-        self.open_places();
+        self.update_store_tasks();
         loop {
             // A source that always has something must not keep other tasks from running.
             tokio::task::coop::consume_budget().await;
-            let (pause, reopen, blocked) = (self.pause, self.reopen, self.blocked);
+            let (pause, restart_at, blocked) = (self.pause, self.restart_at, self.blocked);
             let closed = deliveries.is_none();
-            self.turn = self.turn.wrapping_add(1);
-            let sweep_first = self.turn.is_multiple_of(SWEEP_FIRST_INTERVAL);
-            let has_place = self.place.is_some();
-            let open = deliveries.as_mut().filter(|_| pause.is_none() && has_place);
-            let swept = Some(&mut self.swept.1).filter(|_| has_place);
+            self.iteration = self.iteration.wrapping_add(1);
+            let sweep_first = self.iteration.is_multiple_of(SWEEP_FIRST_INTERVAL);
+            let has_permit = self.permit.is_some();
+            let open = deliveries
+                .as_mut()
+                .filter(|_| pause.is_none() && has_permit);
+            let swept = Some(&mut self.swept.1).filter(|_| has_permit);
             tokio::select! {
                 biased;
-                Ok(()) = changes.changed() => self.open_places(),
+                Ok(()) = changes.changed() => self.update_store_tasks(),
                 Some(ended) = self.tasks.join_next() => if let Err(error) = ended {
                     tracing::error!(error = %Chain(&error), "a background task of the runtime panicked, will restart the task");
-                    self.reopen = Some(later(Instant::now(), PAUSE));
+                    self.restart_at = Some(later(Instant::now(), PAUSE));
                 },
-                () = until(reopen), if reopen.is_some() => {
-                    self.reopen = None;
-                    self.open_places();
+                () = until(restart_at), if restart_at.is_some() => {
+                    self.restart_at = None;
+                    self.update_store_tasks();
                 }
                 () = until(pause), if pause.is_some() => self.pause = None,
                 opened = subscribe(self.runtime, self.runtime.settings.start_at), if closed && pause.is_none() => match opened {
@@ -223,10 +229,10 @@ impl<'r> Intake<'r> {
                         self.shared.source_ended();
                     }
                 },
-                place = self.trackers.place(), if !has_place => self.note_place(place),
-                () = until(blocked), if !has_place && blocked.is_some() => self.note_blocked(),
-                Some((delivery, place, origin)) = self.back.recv() => {
-                    self.dispatch(delivery, place, origin).await;
+                permit = self.trackers.acquire_permit(), if !has_permit => self.note_permit(permit),
+                () = until(blocked), if !has_permit && blocked.is_some() => self.note_blocked(),
+                Some((delivery, permit, origin)) = self.redeliveries.recv() => {
+                    self.dispatch(delivery, permit, origin).await;
                 }
                 next = next_input(open, swept, sweep_first) => match next {
                     IntakeInput::Swept(swept) => self.take_swept(swept).await,
@@ -247,13 +253,13 @@ impl<'r> Intake<'r> {
     }
 
     /// Takes the permit for an event delivery. Without another permit after [`PAUSE`], the runtime counts as blocked.
-    fn take_place(&mut self) -> Option<Place> {
+    fn take_permit(&mut self) -> Option<DeliveryPermit> {
         self.blocked = Some(later(Instant::now(), PAUSE));
-        self.place.take()
+        self.permit.take()
     }
 
-    fn note_place(&mut self, place: Place) {
-        self.place = Some(place);
+    fn note_permit(&mut self, permit: DeliveryPermit) {
+        self.permit = Some(permit);
         let is_blocked = self.blocked.take().is_none();
         if is_blocked {
             for store_context in self.shared.registry.store_contexts() {
@@ -290,31 +296,31 @@ impl<'r> Intake<'r> {
         tracing::info!(source, position, "subscribed to the event source again");
         // Events may have been announced while there was no subscription.
         if !self.shared.source_is_complete {
-            self.ask_for_everything();
+            self.request_full_check();
         } else if !self.shared.progress.has_position() {
-            self.look_for_what_was_missed(None);
+            self.sweep_for_missed(None);
         }
         deliveries
     }
 
-    fn ask_for_everything(&self) {
+    fn request_full_check(&self) {
         for store_context in self.shared.registry.store_contexts() {
-            store_context.ask_for_everything();
+            store_context.request_full_check();
         }
     }
 
     /// Requests a sweep of the breadcrumbs committed after a time. Without a time, the sweep starts at the newest event that was taken in,
     /// or at the saved position.
-    fn look_for_what_was_missed(&self, after: Option<Timestamp>) {
+    fn sweep_for_missed(&self, after: Option<Timestamp>) {
         if !self.shared.source_is_complete {
             // Events of such a source do not advance the position.
-            self.ask_for_everything();
+            self.request_full_check();
             return;
         }
         // Of several sources behind one, another may have delivered the newest event: the source itself knows better.
         let newest = after.or_else(|| self.shared.progress.newest());
         for store_context in self.shared.registry.store_contexts() {
-            store_context.ask_for_sweep(newest);
+            store_context.request_sweep(newest);
         }
     }
 
@@ -325,7 +331,7 @@ impl<'r> Intake<'r> {
         let (source, code) = (self.runtime.source.description(), error.code());
         if let SourceError::Lagged { after, .. } = error {
             tracing::warn!(source, code, error = %Chain(error), "events were missed, will search the store for them");
-            self.look_for_what_was_missed(*after);
+            self.sweep_for_missed(*after);
             return;
         }
         let growing = SHORTEST_PAUSE * (1 << self.errors.min(10));
@@ -355,8 +361,8 @@ impl<'r> Intake<'r> {
         if event.kind != EventKind::Ping {
             self.shared.progress.dedup().record_announced(event);
         }
-        if let Some(place) = self.take_place() {
-            self.dispatch(delivery, place, Origin::Source).await;
+        if let Some(permit) = self.take_permit() {
+            self.dispatch(delivery, permit, Origin::Source).await;
         }
     }
 
@@ -366,26 +372,26 @@ impl<'r> Intake<'r> {
             swept.mark_taken();
             return;
         }
-        let Some(place) = self.take_place() else {
+        let Some(permit) = self.take_permit() else {
             return;
         };
         let delivery = Delivery::new(Event::updated(&swept.breadcrumb));
         self.shared.progress.note_swept(&delivery.event);
         swept.mark_taken();
-        if self.dispatch(delivery, place, Origin::Sweep).await {
+        if self.dispatch(delivery, permit, Origin::Sweep).await {
             self.shared.count(|report| report.found_by_sweep += 1);
             metrics::add(metrics::FOUND, 1);
         }
     }
 
     /// Starts the tasks of each store that has executors but no tasks, and stops the tasks of stores without executors.
-    fn open_places(&mut self) {
+    fn update_store_tasks(&mut self) {
         self.stores
-            .retain(|_, tasks| !tasks.looks.is_closed() && !tasks.arrivals.is_closed());
+            .retain(|_, tasks| !tasks.announced.is_closed() && !tasks.arrivals.is_closed());
         let store_contexts = self.shared.registry.store_contexts();
         for store_context in &store_contexts {
             if !self.stores.contains_key(&store_context.number) {
-                self.open_store(store_context);
+                self.start_store_tasks(store_context);
             }
         }
         self.stores.retain(|number, _| {
@@ -395,22 +401,25 @@ impl<'r> Intake<'r> {
         });
     }
 
-    fn open_store(&mut self, store_context: &Arc<StoreContext>) {
-        let (looks, inbox) = mpsc::channel(waker::INBOX);
+    fn start_store_tasks(&mut self, store_context: &Arc<StoreContext>) {
+        let (announced, inbox) = mpsc::channel(waker::INBOX);
         let (shared, swept) = (Arc::clone(&self.shared), self.swept.0.clone());
         let waker = Waker::new(Arc::clone(&shared), Arc::clone(store_context), inbox, swept);
         self.tasks.spawn(waker.run());
         let (arrivals, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
         let (prepared, to_enqueue) = mpsc::channel(1);
-        let unended = Arc::new(Unended::new(Arc::clone(store_context)));
-        let held = Arc::clone(&unended);
-        let enqueue = Enqueuer::new(Arc::clone(&shared), held, inbox, prepared);
-        let scheduler = Scheduler::new(shared, unended, to_enqueue);
+        let pending_acks = Arc::new(PendingAcks::new(Arc::clone(store_context)));
+        let enqueuer_acks = Arc::clone(&pending_acks);
+        let enqueue = Enqueuer::new(Arc::clone(&shared), enqueuer_acks, inbox, prepared);
+        let scheduler = Scheduler::new(shared, pending_acks, to_enqueue);
         // The two end together, however one of them ends.
         self.tasks.spawn(async move {
             futures::join!(enqueue.run(), scheduler.run());
         });
-        let tasks = StoreTasks { arrivals, looks };
+        let tasks = StoreTasks {
+            arrivals,
+            announced,
+        };
         self.stores.insert(store_context.number, tasks);
     }
 }

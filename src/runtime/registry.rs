@@ -247,7 +247,7 @@ impl Members {
                 }
                 *executors -= 1;
                 if *executors == 0 {
-                    store_context.empty.cancel();
+                    store_context.no_executors.cancel();
                 }
                 *executors > 0
             });

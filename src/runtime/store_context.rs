@@ -3,7 +3,7 @@
 use super::checkpoint::Checkpoint;
 use super::other_versions::OtherVersions;
 use super::page_size::PageSize;
-use super::wakes::Wakes;
+use super::wakes::WakeIndex;
 use crate::executor::{
     Commits, LentStore, RunScope, SchemaHints, UniversalExecutor, Untaken, Waits,
 };
@@ -17,7 +17,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of open calls of `Runtime::wait_for` on one store.
-const MOST_WAITS: usize = 10_000;
+const MAX_WAITS: usize = 10_000;
 
 /// The state of one store in a runtime. Executors whose store handles have the same [identity](BreadcrumbStore::identity) share it, so that
 /// their runs are enqueued and claimed together.
@@ -28,15 +28,15 @@ pub(super) struct StoreContext {
     anchor: Arc<dyn UniversalExecutor>,
     id: StoreId,
     /// The run ledger in memory that the runtime adds if the store has none.
-    added: AddedLedger,
+    added_ledger: AddedLedger,
     pub(super) waits: Arc<Waits>,
-    pub(super) wakes: Wakes,
+    pub(super) wakes: WakeIndex,
     /// Display hints from schema definitions, for breadcrumbs in model input.
     pub(super) hints: Arc<SchemaHints>,
     /// Other versions of the store's executors that live or recent workers run.
     other_versions: RwLock<Arc<OtherVersions>>,
     /// Token that is cancelled when the last executor of this store is removed.
-    pub(super) empty: CancellationToken,
+    pub(super) no_executors: CancellationToken,
     /// IDs of executors with due runs that the store's scheduler has to claim.
     due: Mutex<BTreeSet<Arc<str>>>,
     /// Suspended runs that the store's waker task has not registered yet.
@@ -46,11 +46,11 @@ pub(super) struct StoreContext {
     /// Size of the pages of the next sweep of the store for triggers.
     page_size: Mutex<PageSize>,
     /// If `true`, two checks are requested: of all suspended runs, and of all triggers whose events did not arrive.
-    everything: AtomicBool,
+    full_check_requested: AtomicBool,
     /// State of a runtime that takes no events because too many deliveries are in flight. `None` while the runtime takes events.
     blocked: Mutex<Option<Blocked>>,
-    pub(super) nudged: Notify,
-    pub(super) asked: Notify,
+    pub(super) due_changed: Notify,
+    pub(super) check_requested: Notify,
     /// The store operations whose last call failed, as the sum of their [`Operation::bit`] values.
     failing: AtomicU8,
 }
@@ -97,22 +97,22 @@ impl StoreContext {
         let id = anchor.store().identity();
         Arc::new(Self {
             id,
-            added: AddedLedger::default(),
+            added_ledger: AddedLedger::default(),
             number,
             anchor,
-            waits: Arc::new(Waits::new(MOST_WAITS)),
-            wakes: Wakes::default(),
+            waits: Arc::new(Waits::new(MAX_WAITS)),
+            wakes: WakeIndex::default(),
             hints: Arc::default(),
             other_versions: RwLock::default(),
-            empty: CancellationToken::new(),
+            no_executors: CancellationToken::new(),
             due: Mutex::default(),
             suspended: Mutex::default(),
             checkpoint: Checkpoint::default(),
             page_size: Mutex::default(),
-            everything: AtomicBool::new(false),
+            full_check_requested: AtomicBool::new(false),
             blocked: Mutex::default(),
-            nudged: Notify::new(),
-            asked: Notify::new(),
+            due_changed: Notify::new(),
+            check_requested: Notify::new(),
             failing: AtomicU8::new(0),
         })
     }
@@ -123,7 +123,7 @@ impl StoreContext {
 
     /// Returns the store with its run ledger. For a store without a run ledger, the process adds a ledger in memory.
     pub(super) fn runs(&self) -> RunStore<'_> {
-        self.added.with(self.store())
+        self.added_ledger.with(self.store())
     }
 
     pub(super) fn ledger(&self) -> &dyn RunLedger {
@@ -158,8 +158,8 @@ impl StoreContext {
     pub(super) fn scope(
         &self,
         untaken: Untaken,
-        places: Arc<Semaphore>,
-        place: OwnedSemaphorePermit,
+        permits: Arc<Semaphore>,
+        permit: OwnedSemaphorePermit,
         commits: Option<Arc<Commits>>,
     ) -> RunScope {
         let lent = LentStore {
@@ -167,17 +167,17 @@ impl StoreContext {
             hints: Arc::clone(&self.hints),
             id: self.id.clone(),
         };
-        RunScope::new(lent, untaken, places, place, commits)
+        RunScope::new(lent, untaken, permits, permit, commits)
     }
 
     /// Notifies the scheduler of the store that executors have due runs to claim.
-    pub(super) fn nudge(&self, executors: impl IntoIterator<Item = Arc<str>>) {
+    pub(super) fn notify_due(&self, executors: impl IntoIterator<Item = Arc<str>>) {
         lock(&self.due).extend(executors);
-        self.nudged.notify_one();
+        self.due_changed.notify_one();
     }
 
     /// Removes and returns the executors of the store that have due runs to claim.
-    pub(super) fn nudges(&self) -> BTreeSet<Arc<str>> {
+    pub(super) fn take_due(&self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut lock(&self.due))
     }
 
@@ -192,27 +192,27 @@ impl StoreContext {
     }
 
     /// Requests a sweep of the store because events were missed. The sweep covers everything committed after a time, or after the position.
-    pub(super) fn ask_for_sweep(&self, after: Option<Timestamp>) {
+    pub(super) fn request_sweep(&self, after: Option<Timestamp>) {
         self.checkpoint.note_missed_events(after);
-        self.asked.notify_one();
+        self.check_requested.notify_one();
     }
 
     /// Requests two checks of the store: of all suspended runs, and of all breadcrumbs that no event announced.
-    pub(super) fn ask_for_everything(&self) {
-        self.everything.store(true, Ordering::Relaxed);
-        self.asked.notify_one();
+    pub(super) fn request_full_check(&self) {
+        self.full_check_requested.store(true, Ordering::Relaxed);
+        self.check_requested.notify_one();
     }
 
-    /// Clears the request of [`ask_for_everything`](Self::ask_for_everything). Returns `true` if the checks were requested.
-    pub(super) fn take_everything(&self) -> bool {
-        self.everything.swap(false, Ordering::Relaxed)
+    /// Clears the request of [`request_full_check`](Self::request_full_check). Returns `true` if the checks were requested.
+    pub(super) fn take_full_check_request(&self) -> bool {
+        self.full_check_requested.swap(false, Ordering::Relaxed)
     }
 
     /// Records that the runtime takes no events. `None` records that it takes events again.
     pub(super) fn set_blocked(&self, blocked: Option<Blocked>) {
         *lock(&self.blocked) = blocked;
         if blocked.is_some() {
-            self.asked.notify_one();
+            self.check_requested.notify_one();
         }
     }
 
@@ -233,16 +233,16 @@ impl StoreContext {
     }
 
     /// Notifies the store's waker task of a suspended run. The task wakes the run when the run's answer arrives.
-    pub(super) fn suspended(&self, run: RunRef) {
+    pub(super) fn note_suspended(&self, run: RunRef) {
         /// Maximum number of suspended runs that the waker task has not registered yet. The periodic check of all suspended runs finds the
         /// others.
-        const MOST: usize = 10_000;
+        const MAX_SUSPENDED: usize = 10_000;
         let mut suspended = lock(&self.suspended);
-        if suspended.len() < MOST {
+        if suspended.len() < MAX_SUSPENDED {
             suspended.push(run);
         }
         drop(suspended);
-        self.asked.notify_one();
+        self.check_requested.notify_one();
     }
 
     /// Removes and returns the runs that were suspended since the last call.
@@ -252,8 +252,8 @@ impl StoreContext {
 
     /// Records the success or failure of a store operation. Each operation has its own state, because a store can answer reads and still
     /// fail to claim runs.
-    pub(super) fn answered(&self, operation: Operation, well: bool) {
-        match well {
+    pub(super) fn note_result(&self, operation: Operation, succeeded: bool) {
+        match succeeded {
             true => self.failing.fetch_and(!operation.bit(), Ordering::Relaxed),
             false => self.failing.fetch_or(operation.bit(), Ordering::Relaxed),
         };

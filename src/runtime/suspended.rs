@@ -3,7 +3,7 @@
 use super::shared::Shared;
 use super::store_context::StoreContext;
 use super::timeouts::{in_time, in_time_of_pages};
-use super::wakes::{Candidate, Inserted, Sleeper};
+use super::wakes::{Inserted, SuspendedRun, WakeCandidate};
 use crate::error::Chain;
 use crate::model::Breadcrumb;
 use crate::store::{Query, Run, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError};
@@ -12,10 +12,10 @@ use std::sync::Arc;
 /// Maximum number of searches in one check of all suspended runs. Each of these searches looks up the answers to one run. The limit applies
 /// separately to newly indexed runs and to unindexed runs. For further indexed runs, one joint search reads the store from the oldest
 /// suspension.
-const SEARCHES: usize = 256;
+const MAX_SEARCHES: usize = 256;
 
 /// Lists the suspended runs that an executor has for a trigger, from the ledger.
-async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, StoreError> {
+async fn list_suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, StoreError> {
     let filter = RunFilter::all()
         .executor(&*run.executor)
         .trigger(run.trigger_id)
@@ -24,24 +24,26 @@ async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, Sto
 }
 
 /// Returns the suspension of a run in the ledger, or `None` if the run has left this suspension.
-async fn sleeper(
+async fn read_suspension(
     ledger: &dyn RunLedger,
-    candidate: &Candidate,
-) -> Result<Option<Sleeper>, StoreError> {
-    let suspended = suspended(ledger, &candidate.run).await?;
-    let mut sleepers = suspended.into_iter().filter_map(Sleeper::of);
-    Ok(sleepers.find(|sleeper| sleeper.run == candidate.run && sleeper.since == candidate.since))
+    candidate: &WakeCandidate,
+) -> Result<Option<SuspendedRun>, StoreError> {
+    let suspended = list_suspended(ledger, &candidate.run).await?;
+    let mut suspended_runs = suspended.into_iter().filter_map(SuspendedRun::of);
+    Ok(suspended_runs.find(|suspended_run| {
+        suspended_run.run == candidate.run && suspended_run.since == candidate.since
+    }))
 }
 
 /// Registers a run that was just suspended, and wakes it if a breadcrumb that it waits for is already in the store.
-pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
+pub(super) async fn register_suspended(store_context: &StoreContext, run: &RunRef) {
     let ledger = store_context.ledger();
-    match suspended(ledger, run).await {
+    match list_suspended(ledger, run).await {
         Ok(suspended) => {
-            for sleeper in suspended.into_iter().filter_map(Sleeper::of) {
-                let sleeper = Arc::new(sleeper);
-                match store_context.wakes.insert(&sleeper) {
-                    Inserted::Added | Inserted::Full => search(store_context, &sleeper).await,
+            for suspended_run in suspended.into_iter().filter_map(SuspendedRun::of) {
+                let suspended_run = Arc::new(suspended_run);
+                match store_context.wakes.insert(&suspended_run) {
+                    Inserted::Added | Inserted::Full => search(store_context, &suspended_run).await,
                     Inserted::Known => {}
                 }
             }
@@ -57,16 +59,16 @@ pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
 /// check has not searched.
 pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> bool {
     let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
-    let living = shared.registry.of_store(store_context);
+    let executors = shared.registry.of_store(store_context);
     let most = match store_context.store().capabilities().oldest_first {
-        true => SEARCHES,
+        true => MAX_SEARCHES,
         // Without this capability, a store answers a query for one run quickly, but reads everything slowly.
         false => usize::MAX,
     };
     // Runs that are suspended during the check are missing in the pages, so `end_check` must not remove them.
     wakes.begin_check();
-    let passed = wakes.beyond();
-    let (mut searches, mut beyond) = (0, 0);
+    let search_offset = wakes.search_offset();
+    let (mut searches, mut unindexed) = (0, 0);
     let mut query = RunQuery::all()
         .state(RunState::Suspended)
         .limit(RunQuery::MAX_LIMIT);
@@ -81,20 +83,22 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
         let here = page
             .runs
             .into_iter()
-            .filter(|run| living.binary_search(&run.run.executor).is_ok());
-        for sleeper in here.filter_map(Sleeper::of).map(Arc::new) {
-            match wakes.insert(&sleeper) {
+            .filter(|run| executors.binary_search(&run.run.executor).is_ok());
+        for suspended_run in here.filter_map(SuspendedRun::of).map(Arc::new) {
+            match wakes.insert(&suspended_run) {
                 Inserted::Known => {}
                 Inserted::Added if searches < most => {
                     searches += 1;
-                    search(store_context, &sleeper).await;
+                    search(store_context, &suspended_run).await;
                 }
-                Inserted::Added => wakes.note_unsearched(sleeper.after),
+                Inserted::Added => wakes.note_unsearched(suspended_run.after),
                 Inserted::Full => {
-                    if (passed..passed.saturating_add(SEARCHES)).contains(&beyond) {
-                        search(store_context, &sleeper).await;
+                    if (search_offset..search_offset.saturating_add(MAX_SEARCHES))
+                        .contains(&unindexed)
+                    {
+                        search(store_context, &suspended_run).await;
                     }
-                    beyond += 1;
+                    unindexed += 1;
                 }
             }
         }
@@ -104,12 +108,12 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
         }
     }
     wakes.end_check();
-    let searched = passed.saturating_add(SEARCHES);
-    wakes.pass_over(if beyond > searched { searched } else { 0 });
-    if beyond > 0 {
+    let searched = search_offset.saturating_add(MAX_SEARCHES);
+    wakes.set_search_offset(if unindexed > searched { searched } else { 0 });
+    if unindexed > 0 {
         tracing::warn!(
-            runs = beyond,
-            searches = SEARCHES,
+            runs = unindexed,
+            searches = MAX_SEARCHES,
             "too many suspended runs to watch all; each check searches for the answers of only some unwatched runs, so unwatched runs wake late"
         );
     }
@@ -118,28 +122,30 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
 
 /// Searches the store once for a breadcrumb that wakes a suspended run and was committed before the run was registered. If the search
 /// fails, the run is unregistered, so that the next check of all suspended runs repeats both.
-async fn search(store_context: &StoreContext, sleeper: &Sleeper) {
+async fn search(store_context: &StoreContext, suspended_run: &SuspendedRun) {
     /// Maximum number of matching breadcrumbs that are read for a suspended run. With more matches, the oldest of these wakes the run.
     const NEWEST: usize = 32;
-    for selector in &sleeper.selectors {
+    for selector in &suspended_run.selectors {
         let query = Query::new(selector.clone())
-            .after(sleeper.after)
+            .after(suspended_run.after)
             .limit(NEWEST);
         match in_time_of_pages(store_context.store().search(&query)).await {
             Ok(found) => {
                 let mut oldest_first = found.iter().rev();
-                if let Some(first) = oldest_first.find(|found| sleeper.wakes_on(found)) {
-                    let candidate = Candidate {
-                        run: sleeper.run.clone(),
-                        since: sleeper.since,
+                if let Some(first) = oldest_first.find(|found| suspended_run.wakes_on(found)) {
+                    let candidate = WakeCandidate {
+                        run: suspended_run.run.clone(),
+                        since: suspended_run.since,
                     };
                     wake(store_context, &candidate, first).await;
                     return;
                 }
             }
             Err(error) => {
-                tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "cannot search the store for the answer that a suspended run waits for, will retry");
-                store_context.wakes.forget(&sleeper.run, sleeper.since);
+                tracing::warn!(run = %suspended_run.run, code = error.code(), error = %Chain(&error), "cannot search the store for the answer that a suspended run waits for, will retry");
+                store_context
+                    .wakes
+                    .forget(&suspended_run.run, suspended_run.since);
             }
         }
     }
@@ -147,15 +153,21 @@ async fn search(store_context: &StoreContext, sleeper: &Sleeper) {
 
 /// Wakes a suspended run with a breadcrumb that it waits for, unless another worker has done so. The stored suspension decides, because a
 /// run that was suspended again can wait for other breadcrumbs.
-pub(super) async fn wake(store_context: &StoreContext, candidate: &Candidate, found: &Breadcrumb) {
+pub(super) async fn wake(
+    store_context: &StoreContext,
+    candidate: &WakeCandidate,
+    found: &Breadcrumb,
+) {
     let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
-    let Candidate { run, since } = candidate;
-    let resumed = match sleeper(ledger, candidate).await {
-        Ok(Some(sleeper)) if sleeper.wakes_on(found) => in_time(ledger.resume(run, found.id)).await,
+    let WakeCandidate { run, since } = candidate;
+    let resumed = match read_suspension(ledger, candidate).await {
+        Ok(Some(suspended_run)) if suspended_run.wakes_on(found) => {
+            in_time(ledger.resume(run, found.id)).await
+        }
         Ok(Some(_)) => return,
         Ok(None) => {
             wakes.forget(run, *since);
-            store_context.suspended(run.clone());
+            store_context.note_suspended(run.clone());
             return;
         }
         Err(error) => Err(error),
@@ -163,7 +175,7 @@ pub(super) async fn wake(store_context: &StoreContext, candidate: &Candidate, fo
     match resumed {
         Ok(()) => {
             wakes.forget(run, *since);
-            store_context.nudge([Arc::clone(&run.executor)]);
+            store_context.notify_due([Arc::clone(&run.executor)]);
         }
         Err(StoreError::WrongState { .. } | StoreError::UnknownRun { .. }) => {
             wakes.forget(run, *since);

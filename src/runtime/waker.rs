@@ -1,17 +1,17 @@
 //! Task of one store that answers open waits, wakes suspended runs, and schedules the sweeps for triggers whose events did not arrive.
 
-mod look;
+mod announced;
 mod search;
 
-pub(super) use self::look::Look;
-use self::look::look_at;
-use self::search::{Check, Search};
+pub(super) use self::announced::AnnouncedBreadcrumb;
+use self::announced::read_announced;
+use self::search::{AnswerSearch, SuspendedCheck};
 use super::checkpoint::SweepOutcome;
 use super::metrics;
 use super::saved_position;
 use super::shared::Shared;
 use super::store_context::{Operation, StoreContext};
-use super::suspended::look_after;
+use super::suspended::register_suspended;
 use super::sweep::{self, SweptBreadcrumb};
 use super::timeouts::PAUSE;
 use crate::clock::later;
@@ -28,33 +28,33 @@ use tokio::time::{Instant, sleep_until};
 pub(super) const INBOX: usize = 16_384;
 
 /// Maximum number of announced breadcrumbs whose read failed and is repeated later.
-const MOST_DEFERRED: usize = 16_384;
+const MAX_DEFERRED: usize = 16_384;
 
 /// Maximum number of reads of an announced breadcrumb version while the store does not return this version. After that the announcement
 /// counts as wrong.
-const MOST_ROUNDS: u32 = 128;
+const MAX_ROUNDS: u32 = 128;
 
 /// Maximum number of running jobs of a store's waker task. At this limit, the task reads no more announced breadcrumbs.
-const AT_ONCE: usize = 64;
+const MAX_JOBS: usize = 64;
 
 pub(super) struct Waker {
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
-    inbox: mpsc::Receiver<Look>,
+    inbox: mpsc::Receiver<AnnouncedBreadcrumb>,
     intake: mpsc::Sender<SweptBreadcrumb>,
     opened: Instant,
-    jobs: JoinSet<Done>,
-    reconcile: Instant,
-    check: Check,
+    jobs: JoinSet<JobResult>,
+    reconcile_at: Instant,
+    check: SuspendedCheck,
     sweeps: SweepJobs,
     catch_up: CatchUp,
     /// If `true`, the executors' saved position is being loaded from the ledger.
     loading: bool,
     /// Announced breadcrumbs that could not be read for waits and suspended runs.
-    deferred: VecDeque<Look>,
+    deferred: VecDeque<AnnouncedBreadcrumb>,
     /// Time at which the waker reads the deferred breadcrumbs again.
-    again: Instant,
-    search: Search,
+    read_deferred_at: Instant,
+    search: AnswerSearch,
 }
 
 /// State of the sweeps of a store for triggers whose events did not arrive.
@@ -75,10 +75,10 @@ struct CatchUp {
 }
 
 /// Result of a job of the waker of one store.
-enum Done {
-    Looked,
+enum JobResult {
+    Finished,
     /// The store did not answer or did not return the announced breadcrumb version, so the read is repeated later.
-    Deferred(Look),
+    Deferred(AnnouncedBreadcrumb),
     /// The check of all suspended runs ended. `listed` is `false` if the runs could not be listed.
     Reconciled {
         listed: bool,
@@ -105,12 +105,12 @@ impl Waker {
     pub(super) fn new(
         shared: Arc<Shared>,
         store_context: Arc<StoreContext>,
-        inbox: mpsc::Receiver<Look>,
+        inbox: mpsc::Receiver<AnnouncedBreadcrumb>,
         intake: mpsc::Sender<SweptBreadcrumb>,
     ) -> Self {
-        let search = Search {
+        let search = AnswerSearch {
             next: shared.source_is_shared.then(Instant::now),
-            ..Search::default()
+            ..AnswerSearch::default()
         };
         Self {
             shared,
@@ -119,8 +119,8 @@ impl Waker {
             intake,
             opened: Instant::now(),
             jobs: JoinSet::new(),
-            reconcile: Instant::now(),
-            check: Check::default(),
+            reconcile_at: Instant::now(),
+            check: SuspendedCheck::default(),
             sweeps: SweepJobs {
                 overlaps: true,
                 ..SweepJobs::default()
@@ -128,7 +128,7 @@ impl Waker {
             catch_up: CatchUp::default(),
             loading: false,
             deferred: VecDeque::new(),
-            again: Instant::now(),
+            read_deferred_at: Instant::now(),
             search,
         }
     }
@@ -139,7 +139,7 @@ impl Waker {
         // A sweep of an earlier call of the runtime can have been dropped.
         store_context.checkpoint.end_sweep(None);
         loop {
-            let room = self.jobs.len() < AT_ONCE;
+            let has_capacity = self.jobs.len() < MAX_JOBS;
             metrics::set_gauge(
                 metrics::WAITS,
                 store_context.number,
@@ -148,38 +148,38 @@ impl Waker {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = store_context.empty.cancelled() => break,
+                () = store_context.no_executors.cancelled() => break,
                 Some(done) = self.jobs.join_next() => match done {
                     Ok(done) => self.note(done),
                     // A job that panicked may have been any job, so all of them count as failed.
                     Err(_) => {
-                        self.note(Done::Reconciled { listed: false });
-                        self.note(Done::SweepEnded {
+                        self.note(JobResult::Reconciled { listed: false });
+                        self.note(JobResult::SweepEnded {
                             swept: None,
                             overlaps: true,
                             count: 0,
                         });
                         if self.loading {
-                            self.note(Done::Loaded { loaded: false });
+                            self.note(JobResult::Loaded { loaded: false });
                         }
                         if let Some(after) = self.check.searching.take() {
                             store_context.wakes.note_unsearched(after);
                         }
                         if self.search.is_running {
-                            self.note(Done::Searched(None));
+                            self.note(JobResult::Searched(None));
                         }
                     }
                 },
-                look = self.inbox.recv(), if room => match look {
-                    Some(look) => {
-                        self.job(look_at(Arc::clone(&store_context), look));
+                announced = self.inbox.recv(), if has_capacity => match announced {
+                    Some(announced) => {
+                        self.spawn_job(read_announced(Arc::clone(&store_context), announced));
                     }
                     None => stop.cancelled().await,
                 },
-                () = store_context.asked.notified(), if room => self.look_as_asked(),
-                () = sleep_until(self.reconcile) => self.look_at_everything(),
-                () = sleep_until(self.again), if room && !self.deferred.is_empty() => {
-                    self.look_again();
+                () = store_context.check_requested.notified(), if has_capacity => self.handle_requests(),
+                () = sleep_until(self.reconcile_at) => self.check_everything(),
+                () = sleep_until(self.read_deferred_at), if has_capacity && !self.deferred.is_empty() => {
+                    self.read_deferred();
                 }
                 () = until(self.search.next), if self.search.next.is_some() => self.search_for_answers(),
             }
@@ -191,38 +191,40 @@ impl Waker {
         save(&self.shared, &store_context).await;
     }
 
-    fn job(&mut self, job: impl Future<Output = Done> + Send + 'static) {
+    fn spawn_job(&mut self, job: impl Future<Output = JobResult> + Send + 'static) {
         self.jobs.spawn(Arc::clone(&self.shared).until_ended(job));
     }
 
-    fn note(&mut self, done: Done) {
+    fn note(&mut self, done: JobResult) {
         match done {
-            Done::Looked => {}
-            Done::Deferred(look) => self.defer(look),
-            Done::Reconciled { listed } => {
+            JobResult::Finished => {}
+            JobResult::Deferred(announced) => self.defer(announced),
+            JobResult::Reconciled { listed } => {
                 self.end_check(listed);
-                self.store_context.answered(Operation::List, listed);
+                self.store_context.note_result(Operation::List, listed);
                 self.search_from_oldest();
                 if !listed {
-                    self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
+                    self.reconcile_at = self.reconcile_at.min(later(Instant::now(), PAUSE));
                 }
             }
-            Done::SearchedFromOldest { read } => {
+            JobResult::SearchedFromOldest { read } => {
                 self.check.searching = None;
-                self.store_context.answered(Operation::Read, read);
+                self.store_context.note_result(Operation::Read, read);
             }
-            Done::Searched(newest) => self.note_searched(newest),
-            Done::SweepEnded {
+            JobResult::Searched(newest) => self.note_searched(newest),
+            JobResult::SweepEnded {
                 swept,
                 overlaps,
                 count,
             } => self.note_swept(swept, overlaps, count),
-            Done::Loaded { loaded } => {
+            JobResult::Loaded { loaded } => {
                 self.loading = false;
-                self.store_context.answered(Operation::Read, loaded);
+                self.store_context.note_result(Operation::Read, loaded);
                 match loaded {
                     true => self.sweep(),
-                    false => self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE)),
+                    false => {
+                        self.reconcile_at = self.reconcile_at.min(later(Instant::now(), PAUSE));
+                    }
                 }
             }
         }
@@ -231,12 +233,12 @@ impl Waker {
     fn note_swept(&mut self, swept: Option<SweepOutcome>, overlaps: bool, count: usize) {
         self.sweeps.is_running = false;
         self.store_context
-            .answered(Operation::Read, swept.is_some());
+            .note_result(Operation::Read, swept.is_some());
         self.catch_up.breadcrumbs += count;
         let Some(swept) = swept else {
             self.sweeps.overlaps |= overlaps;
             self.store_context.checkpoint.end_sweep(None);
-            self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
+            self.reconcile_at = self.reconcile_at.min(later(Instant::now(), PAUSE));
             return;
         };
         match swept {
@@ -245,7 +247,7 @@ impl Waker {
         }
         self.store_context.checkpoint.end_sweep(Some(swept));
         // Another sweep may have been requested in the meantime.
-        self.look_as_asked();
+        self.handle_requests();
     }
 
     /// Logs once that the catch-up has read all breadcrumbs that were committed before the start of the runtime.
@@ -263,48 +265,48 @@ impl Waker {
     }
 
     /// Defers the read of an announced breadcrumb: it is read again after [`PAUSE`] if a wait or a suspended run still needs it.
-    fn defer(&mut self, look: Look) {
-        if look.rounds >= MOST_ROUNDS || self.deferred.len() >= MOST_DEFERRED {
-            let (id, version) = (look.event.breadcrumb_id, look.event.version);
+    fn defer(&mut self, announced: AnnouncedBreadcrumb) {
+        if announced.rounds >= MAX_ROUNDS || self.deferred.len() >= MAX_DEFERRED {
+            let (id, version) = (announced.event.breadcrumb_id, announced.event.version);
             tracing::warn!(%id, version, "cannot read a breadcrumb that an event announced; a wait for it may time out, and a suspended run wakes late");
-            look.give_up(&self.store_context);
+            announced.forget_suspended(&self.store_context);
             return;
         }
         if self.deferred.is_empty() {
-            self.again = later(Instant::now(), PAUSE);
+            self.read_deferred_at = later(Instant::now(), PAUSE);
         }
-        self.deferred.push_back(look);
+        self.deferred.push_back(announced);
     }
 
-    fn look_again(&mut self) {
-        self.again = later(Instant::now(), PAUSE);
+    fn read_deferred(&mut self) {
+        self.read_deferred_at = later(Instant::now(), PAUSE);
         for _ in 0..self.deferred.len() {
-            if self.jobs.len() >= AT_ONCE {
+            if self.jobs.len() >= MAX_JOBS {
                 return;
             }
-            let Some(mut look) = self.deferred.pop_front() else {
+            let Some(mut announced) = self.deferred.pop_front() else {
                 return;
             };
-            if look.is_of_concern(&self.store_context) {
-                self.job(look_at(Arc::clone(&self.store_context), look));
+            if announced.is_needed(&self.store_context) {
+                self.spawn_job(read_announced(Arc::clone(&self.store_context), announced));
             }
         }
     }
 
-    fn look_as_asked(&mut self) {
+    fn handle_requests(&mut self) {
         self.search_if_blocked();
         let suspended = self.store_context.take_suspended();
         if !suspended.is_empty() {
             let store_context = Arc::clone(&self.store_context);
-            self.job(async move {
+            self.spawn_job(async move {
                 for run in suspended {
-                    look_after(&store_context, &run).await;
+                    register_suspended(&store_context, &run).await;
                 }
-                Done::Looked
+                JobResult::Finished
             });
         }
-        if self.store_context.take_everything() {
-            self.look_at_everything();
+        if self.store_context.take_full_check_request() {
+            self.check_everything();
         } else {
             self.sweep();
         }
@@ -312,8 +314,8 @@ impl Waker {
 
     /// Checks all suspended runs of this runtime's executors, including runs that other workers suspended. Also sweeps the store for
     /// breadcrumbs whose events did not arrive.
-    fn look_at_everything(&mut self) {
-        self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
+    fn check_everything(&mut self) {
+        self.reconcile_at = later(Instant::now(), self.shared.settings.reconcile);
         self.check_suspended();
         if self.shared.source_is_complete && !self.store_context.checkpoint.has_unread() {
             self.save_delivered();
@@ -334,12 +336,12 @@ impl Waker {
             Arc::clone(&self.store_context),
             self.opened,
         );
-        self.job(async move {
+        self.spawn_job(async move {
             let loaded = saved_position::load(&shared, &store_context, opened).await;
             if let Err(error) = &loaded {
                 tracing::warn!(code = error.code(), error = %Chain(error), "cannot load the executors' saved position from the run ledger, will retry");
             }
-            Done::Loaded {
+            JobResult::Loaded {
                 loaded: loaded.is_ok(),
             }
         });
@@ -357,9 +359,9 @@ impl Waker {
     fn save_delivered(&mut self) {
         self.note_delivered();
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
-        self.job(async move {
+        self.spawn_job(async move {
             save(&shared, &store_context).await;
-            Done::Looked
+            JobResult::Finished
         });
     }
 
@@ -379,13 +381,13 @@ impl Waker {
         let intake = self.intake.clone();
         let overlaps = std::mem::take(&mut self.sweeps.overlaps);
         self.catch_up.began.get_or_insert_with(Instant::now);
-        self.job(async move {
+        self.spawn_job(async move {
             let mut count = 0;
             let swept = sweep::sweep(&shared, &store_context, &intake, overlaps, &mut count).await;
             if let Err(error) = &swept {
                 tracing::warn!(code = error.code(), error = %Chain(error), "cannot check the store for missed triggers, will retry");
             }
-            Done::SweepEnded {
+            JobResult::SweepEnded {
                 swept: swept.ok(),
                 overlaps,
                 count,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A suspended run that breadcrumbs can wake.
 #[derive(Debug)]
-pub(super) struct Sleeper {
+pub(super) struct SuspendedRun {
     pub(super) run: RunRef,
     pub(super) selectors: Vec<Selector>,
     /// Time of the suspension, which distinguishes the suspensions of a run.
@@ -21,7 +21,7 @@ pub(super) struct Sleeper {
     pub(super) after: Timestamp,
 }
 
-impl Sleeper {
+impl SuspendedRun {
     /// Converts a ledger row into a suspended run. Returns `None` if no breadcrumb can wake the run.
     pub(super) fn of(run: Run) -> Option<Self> {
         let (wake, since) = (run.wake?, run.suspended_at?);
@@ -42,7 +42,7 @@ impl Sleeper {
 
 /// A suspended run that an event may wake. The row of the run in the ledger decides.
 #[derive(Clone, Debug)]
-pub(super) struct Candidate {
+pub(super) struct WakeCandidate {
     pub(super) run: RunRef,
     /// Time at which the run was suspended.
     pub(super) since: Timestamp,
@@ -63,128 +63,128 @@ pub(super) enum Inserted {
 /// The first runs are stored with their selectors, and further runs in a compact form. Runs without a compact form are always
 /// stored with their selectors.
 #[derive(Debug)]
-pub(super) struct Wakes(Mutex<Stored>);
+pub(super) struct WakeIndex(Mutex<WakeIndexState>);
 
 #[derive(Debug, Default)]
-struct Stored {
+struct WakeIndexState {
     /// Number of suspended runs that are stored with their selectors. The index stores further runs with one hash for each selector.
-    few: usize,
+    exact_limit: usize,
     exact: Exact,
     compact: Compact,
     /// Sequence number of the last check of all suspended runs.
     check: u32,
     /// Position in the list of unindexed suspended runs at which the next check starts to search for answers. Earlier checks have searched
     /// for the answers of the runs before this position.
-    beyond: usize,
+    search_offset: usize,
     /// Commit time after which the joint search reads the store. The joint search covers the suspended runs without an individual search.
     /// `None` if there are no such runs.
     unsearched: Option<Timestamp>,
 }
 
-impl Default for Wakes {
+impl Default for WakeIndex {
     fn default() -> Self {
-        Self::storing(1_000)
+        Self::with_exact_limit(1_000)
     }
 }
 
-impl Wakes {
+impl WakeIndex {
     /// Maximum number of suspended runs that are stored with their selectors.
-    const MOST_EXACT: usize = 100_000;
+    const MAX_EXACT: usize = 100_000;
 
     /// Maximum number of selectors in the compact index of suspended runs.
-    const MOST: usize = 4_000_000;
+    const MAX_SELECTORS: usize = 4_000_000;
 
-    /// Creates an index that stores the first `few` suspended runs with their selectors. Further runs are stored with one hash for each
+    /// Creates an index that stores the first `exact_limit` suspended runs with their selectors. Further runs are stored with one hash for each
     /// selector.
-    fn storing(few: usize) -> Self {
-        let stored = Stored {
-            few,
-            ..Stored::default()
+    fn with_exact_limit(exact_limit: usize) -> Self {
+        let state = WakeIndexState {
+            exact_limit,
+            ..WakeIndexState::default()
         };
-        Self(Mutex::new(stored))
+        Self(Mutex::new(state))
     }
 
     /// Adds a suspended run to the index.
-    pub(super) fn insert(&self, sleeper: &Arc<Sleeper>) -> Inserted {
-        let mut stored = self.stored();
-        let check = stored.check;
-        if stored.since(&sleeper.run) >= Some(sleeper.since) {
-            stored.exact.confirm(&sleeper.run, check);
-            stored.compact.confirm(&sleeper.run, check);
+    pub(super) fn insert(&self, suspended_run: &Arc<SuspendedRun>) -> Inserted {
+        let mut state = self.state();
+        let check = state.check;
+        if state.since(&suspended_run.run) >= Some(suspended_run.since) {
+            state.exact.confirm(&suspended_run.run, check);
+            state.compact.confirm(&suspended_run.run, check);
             return Inserted::Known;
         }
-        stored.remove(&sleeper.run);
-        let selectors = stored.compact.len() + sleeper.selectors.len();
-        let is_compact = stored.exact.len() >= stored.few
-            && selectors <= Self::MOST
-            && stored.compact.insert(sleeper, check);
+        state.remove(&suspended_run.run);
+        let selectors = state.compact.len() + suspended_run.selectors.len();
+        let is_compact = state.exact.len() >= state.exact_limit
+            && selectors <= Self::MAX_SELECTORS
+            && state.compact.insert(suspended_run, check);
         if is_compact {
             return Inserted::Added;
         }
-        if stored.exact.len() >= Self::MOST_EXACT {
+        if state.exact.len() >= Self::MAX_EXACT {
             return Inserted::Full;
         }
-        stored.exact.insert(sleeper, check);
+        state.exact.insert(suspended_run, check);
         Inserted::Added
     }
 
     pub(super) fn remove(&self, run: &RunRef) {
-        self.stored().remove(run);
+        self.state().remove(run);
     }
 
     /// Removes a suspension of a run from the index, unless a later suspension of the run is stored.
     pub(super) fn forget(&self, run: &RunRef, since: Timestamp) {
-        let mut stored = self.stored();
-        if stored.since(run) == Some(since) {
-            stored.remove(run);
+        let mut state = self.state();
+        if state.since(run) == Some(since) {
+            state.remove(run);
         }
     }
 
     /// Removes from the index all suspended runs that an event may wake.
     pub(super) fn forget_concerned(&self, event: &Event) {
-        let mut stored = self.stored();
-        for candidate in stored.concerned(event) {
-            stored.remove(&candidate.run);
+        let mut state = self.state();
+        for candidate in state.concerned(event) {
+            state.remove(&candidate.run);
         }
         if let (None, Some(schema)) = (&event.context, &event.schema_name) {
-            stored.compact.forget_tests_of_context(schema);
+            state.compact.forget_context_comparisons(schema);
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let stored = self.stored();
-        stored.exact.len() + stored.compact.len() == 0
+        let state = self.state();
+        state.exact.len() + state.compact.len() == 0
     }
 
     /// Returns selectors that match every breadcrumb that may wake a suspended run.
     pub(super) fn selectors(&self) -> Vec<Selector> {
-        let stored = self.stored();
-        let mut selectors = stored.exact.selectors();
-        selectors.extend(stored.compact.selectors());
+        let state = self.state();
+        let mut selectors = state.exact.selectors();
+        selectors.extend(state.compact.selectors());
         selectors
     }
 
     /// Returns `true` if an event may wake a suspended run.
     pub(super) fn concerns(&self, event: &Event) -> bool {
-        let stored = self.stored();
-        stored.exact.len() + stored.compact.len() > 0
-            && (!stored.concerned(event).is_empty() || !stored.compact.find(event, &mut Vec::new()))
+        let state = self.state();
+        state.exact.len() + state.compact.len() > 0
+            && (!state.concerned(event).is_empty() || !state.compact.find(event, &mut Vec::new()))
     }
 
     /// Returns the suspended runs that a stored breadcrumb may wake.
-    pub(super) fn concerned(&self, found: &Breadcrumb) -> Vec<Candidate> {
+    pub(super) fn concerned(&self, found: &Breadcrumb) -> Vec<WakeCandidate> {
         // An event lacks a context above the limit for events.
         let event = Event {
             context: Some(found.context.clone()),
             ..Event::updated(found)
         };
-        self.stored().concerned(&event)
+        self.state().concerned(&event)
     }
 
     /// Starts a check of all suspended runs. The caller [inserts](Self::insert) all runs that the ledger lists.
     pub(super) fn begin_check(&self) {
-        let mut stored = self.stored();
-        stored.check = stored.check.wrapping_add(1);
+        let mut state = self.state();
+        state.check = state.check.wrapping_add(1);
     }
 
     /// Ends a check of all suspended runs. Removes the runs that were not added or confirmed after the start of the check.
@@ -192,47 +192,47 @@ impl Wakes {
         /// Number of index entries that are checked under one lock.
         const STEP: usize = 16_384;
         let check = {
-            let mut stored = self.stored();
-            let check = stored.check;
-            stored.exact.retain(check);
+            let mut state = self.state();
+            let check = state.check;
+            state.exact.retain(check);
             check
         };
         let mut next = Some(0);
         while let Some(start) = next {
-            next = self.stored().compact.retain(check, start, STEP);
+            next = self.state().compact.retain(check, start, STEP);
         }
     }
 
     /// Returns the position in the list of unindexed suspended runs at which the next check starts to search for answers. Earlier checks
     /// have searched for the answers of the runs before this position.
-    pub(super) fn beyond(&self) -> usize {
-        self.stored().beyond
+    pub(super) fn search_offset(&self) -> usize {
+        self.state().search_offset
     }
 
     /// Sets the position in the list of unindexed suspended runs at which the next check starts to search for answers.
-    pub(super) fn pass_over(&self, beyond: usize) {
-        self.stored().beyond = beyond;
+    pub(super) fn set_search_offset(&self, search_offset: usize) {
+        self.state().search_offset = search_offset;
     }
 
     /// Records that the store has to be searched for breadcrumbs that suspended runs wait for. The search covers commits after `after`.
     pub(super) fn note_unsearched(&self, after: Timestamp) {
-        let mut stored = self.stored();
-        let earlier = stored.unsearched.map_or(after, |time| time.min(after));
-        stored.unsearched = Some(earlier);
+        let mut state = self.state();
+        let earlier = state.unsearched.map_or(after, |time| time.min(after));
+        state.unsearched = Some(earlier);
     }
 
     /// Removes and returns the commit time that [`note_unsearched`](Self::note_unsearched) recorded. The store has to be searched for later
     /// commits.
     pub(super) fn take_unsearched(&self) -> Option<Timestamp> {
-        self.stored().unsearched.take()
+        self.state().unsearched.take()
     }
 
-    fn stored(&self) -> MutexGuard<'_, Stored> {
+    fn state(&self) -> MutexGuard<'_, WakeIndexState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Stored {
+impl WakeIndexState {
     fn since(&self, run: &RunRef) -> Option<Timestamp> {
         let exact = self.exact.since(run);
         exact.or_else(|| self.compact.since(run))
@@ -244,7 +244,7 @@ impl Stored {
         }
     }
 
-    fn concerned(&self, event: &Event) -> Vec<Candidate> {
+    fn concerned(&self, event: &Event) -> Vec<WakeCandidate> {
         let mut found = self.exact.find(event);
         self.compact.find(event, &mut found);
         found

@@ -230,7 +230,7 @@ async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) ->
             Ok(accepted) => {
                 if accepted > 0 {
                     store_context
-                        .nudge(versions.iter().map(|version| Arc::clone(&version.executor)));
+                        .notify_due(versions.iter().map(|version| Arc::clone(&version.executor)));
                 }
                 if accepted < MOST_ACCEPTED {
                     return true;

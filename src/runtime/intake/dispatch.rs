@@ -3,13 +3,13 @@
 use super::Intake;
 use crate::executor::SchemaHints;
 use crate::model::{Event, EventKind, Timestamp};
-use crate::runtime::ack_tracker::{AckTracker, Origin, Place};
-use crate::runtime::arrival::{Arrival, Candidate};
+use crate::runtime::ack_tracker::{AckTracker, DeliveryPermit, Origin};
+use crate::runtime::arrival::{Arrival, ExecutorCandidate};
 use crate::runtime::definition_updates::ChangedDefinition;
 use crate::runtime::metrics;
 use crate::runtime::store_context::StoreContext;
 use crate::runtime::timeouts::PAUSE;
-use crate::runtime::waker::Look;
+use crate::runtime::waker::AnnouncedBreadcrumb;
 use crate::source::Delivery;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
@@ -19,7 +19,7 @@ impl Intake<'_> {
     pub(super) async fn dispatch(
         &mut self,
         delivery: Delivery,
-        place: Place,
+        permit: DeliveryPermit,
         origin: Origin,
     ) -> bool {
         if SchemaHints::may_change_by(&delivery.event) {
@@ -27,10 +27,10 @@ impl Intake<'_> {
                 store_context.hints.forget();
             }
         }
-        let mut concerned = self.tell_who_waits(&delivery.event);
-        let tracker = self.trackers.of(delivery, place, origin);
+        let mut concerned = self.notify_wakers(&delivery.event);
+        let tracker = self.trackers.track(delivery, permit, origin);
         concerned |= self.apply_definition(&tracker).await;
-        let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
+        let mut by_store: Vec<(u64, Vec<ExecutorCandidate>)> = Vec::new();
         for triggered in self.shared.registry.triggered(tracker.event()) {
             let (id, store_context) = (triggered.executor, triggered.store_context);
             let time = tracker.event().updated_at;
@@ -41,14 +41,14 @@ impl Intake<'_> {
             metrics::matched(&id);
             if !self.stores.contains_key(&store_context.number) {
                 // The executor has just been added, and its store has no tasks yet.
-                self.open_places();
+                self.update_store_tasks();
             }
-            let candidate = Candidate {
+            let candidate = ExecutorCandidate {
                 id,
                 is_certain: triggered.is_certain,
             };
             let of_store =
-                |(number, _): &&mut (u64, Vec<Candidate>)| *number == store_context.number;
+                |(number, _): &&mut (u64, Vec<ExecutorCandidate>)| *number == store_context.number;
             match by_store.iter_mut().find(of_store) {
                 Some((_, executors)) => executors.push(candidate),
                 None => by_store.push((store_context.number, vec![candidate])),
@@ -58,10 +58,10 @@ impl Intake<'_> {
             match self.stores.get(&number) {
                 Some(tasks) => {
                     let arrival = |tracker| Arrival { tracker, executors };
-                    hand_over(&tasks.arrivals, tracker.another(), arrival).await;
+                    send_tracker(&tasks.arrivals, tracker.another_handle(), arrival).await;
                 }
                 // The executor has just been removed.
-                None => tracker.another().again(PAUSE),
+                None => tracker.another_handle().redeliver_after(PAUSE),
             }
         }
         tracker.settle();
@@ -111,9 +111,8 @@ impl Intake<'_> {
         }
         let id = tracker.event().breadcrumb_id;
         if loader.refresh(&self.shared.registry, id).await.is_err() {
-            hand_over(inbox, tracker.another(), |tracker| ChangedDefinition {
-                id,
-                tracker,
+            send_tracker(inbox, tracker.another_handle(), |tracker| {
+                ChangedDefinition { id, tracker }
             })
             .await;
         }
@@ -122,10 +121,10 @@ impl Intake<'_> {
 
     /// Sends an event to the waker task of each store with open waits or suspended runs that the event may answer. A waker answers the
     /// waits and wakes the suspended runs. Returns `true` if a waker received the event.
-    fn tell_who_waits(&self, event: &Event) -> bool {
-        let mut told = false;
+    fn notify_wakers(&self, event: &Event) -> bool {
+        let mut notified = false;
         if matches!(event.kind, EventKind::Ping | EventKind::Deleted) {
-            return told;
+            return notified;
         }
         for store_context in self.shared.registry.store_contexts() {
             let waits = store_context.waits.concerned(event);
@@ -134,39 +133,39 @@ impl Intake<'_> {
                 continue;
             }
             if let Some(tasks) = self.stores.get(&store_context.number) {
-                let look = Look {
+                let announced = AnnouncedBreadcrumb {
                     event: event.envelope(),
                     waits,
                     may_wake,
                     rounds: 0,
                 };
-                match tasks.looks.try_send(look) {
-                    Ok(()) => told = true,
+                match tasks.announced.try_send(announced) {
+                    Ok(()) => notified = true,
                     // A store that does not answer must not hold up the others.
-                    Err(TrySendError::Full(look)) => {
+                    Err(TrySendError::Full(announced)) => {
                         tracing::warn!(
                             store = store_context.number,
                             "too many announced breadcrumbs wait to be read; waits for breadcrumbs may time out, and suspended runs wake late"
                         );
-                        look.give_up(&store_context);
+                        announced.forget_suspended(&store_context);
                     }
                     Err(TrySendError::Closed(_)) => {}
                 }
             }
         }
-        told
+        notified
     }
 }
 
 /// Sends a handle of an event delivery to a task. If the task has ended, because of a shutdown, a removal or a panic, the delivery is
 /// requested again.
-async fn hand_over<T>(
+async fn send_tracker<T>(
     inbox: &mpsc::Sender<T>,
     tracker: AckTracker,
-    made: impl FnOnce(AckTracker) -> T,
+    message: impl FnOnce(AckTracker) -> T,
 ) {
     match inbox.reserve().await {
-        Ok(place) => place.send(made(tracker)),
-        Err(_) => tracker.again(PAUSE),
+        Ok(permit) => permit.send(message(tracker)),
+        Err(_) => tracker.redeliver_after(PAUSE),
     }
 }

@@ -18,13 +18,13 @@ pub(super) async fn subscribe(
     runtime: &Runtime,
     start: StartAt,
 ) -> Result<Deliveries, SourceError> {
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(30);
     let from = runtime.progress.subscription_start(start);
-    match timeout(PATIENCE, caught(runtime.source.subscribe(from))).await {
+    match timeout(SUBSCRIBE_TIMEOUT, caught(runtime.source.subscribe(from))).await {
         Ok(subscribed) => subscribed.map(|deliveries| deliveries.wrap(caught_stream)),
         Err(_) => Err(SourceError::Unavailable {
             retry_after: PAUSE,
-            source: format!("no answer within {PATIENCE:?}").into(),
+            source: format!("no answer within {SUBSCRIBE_TIMEOUT:?}").into(),
         }),
     }
 }

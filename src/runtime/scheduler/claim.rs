@@ -4,7 +4,7 @@ use super::Scheduler;
 use crate::clock::later;
 use crate::error::Chain;
 use crate::executor::is_suspect;
-use crate::runtime::enqueue::Prepared;
+use crate::runtime::enqueue::PreparedRuns;
 use crate::runtime::process::Because;
 use crate::runtime::quota::StartCapacity;
 use crate::runtime::store_context::{Operation, StoreContext};
@@ -29,7 +29,7 @@ impl Scheduler {
     pub(super) async fn claim(
         &mut self,
         place: Option<OwnedSemaphorePermit>,
-        prepared: Option<Prepared>,
+        prepared: Option<PreparedRuns>,
     ) {
         let (runs, reply) = prepared
             .map(|prepared| (prepared.runs, prepared.reply))
@@ -77,7 +77,7 @@ impl Scheduler {
             self.heat_again(&asked);
             return;
         }
-        store_context.answered(Operation::Claim, claimed.is_ok());
+        store_context.note_result(Operation::Claim, claimed.is_ok());
         match claimed {
             Ok(claimed) => self.take(claimed, places, &asked, since).await,
             Err(error) => {
@@ -134,7 +134,7 @@ impl Scheduler {
                 self.settle_again = later(Instant::now(), PAUSE);
             }
             self.store_context
-                .answered(Operation::Claim, !self.is_unsettled());
+                .note_result(Operation::Claim, !self.is_unsettled());
         }
         let settled = !self.is_unsettled();
         if !settled {

@@ -28,7 +28,7 @@ impl Scheduler {
         let leases = self.note(finished);
         self.give_back(leases).await;
         for run in runs.iter().flatten() {
-            self.unended.attempted(run);
+            self.pending_acks.note_attempt_ended(run);
         }
     }
 
@@ -105,7 +105,7 @@ impl Scheduler {
                         self.heat_at(due, Arc::clone(&started.executor));
                     }
                 }
-                self.store_context.suspended(lease.run);
+                self.store_context.note_suspended(lease.run);
             }
             Ok(_) => {}
             Err(ExecutorError::Postponed { delay, .. }) => {

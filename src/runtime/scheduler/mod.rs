@@ -6,12 +6,12 @@ mod release;
 mod start;
 mod taken_over;
 
-use super::enqueue::Prepared;
+use super::enqueue::PreparedRuns;
+use super::pending_acks::PendingAcks;
 use super::process::Because;
 use super::quota::Quota;
 use super::shared::Shared;
 use super::store_context::StoreContext;
-use super::unended::Unended;
 use crate::clock::later;
 use crate::executor::Commits;
 use crate::store::{ClaimId, Lease, RunRef};
@@ -58,9 +58,9 @@ pub(super) struct Scheduler {
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
     /// Event deliveries that wait for the end of their runs.
-    unended: Arc<Unended>,
+    pending_acks: Arc<PendingAcks>,
     /// Receiver of the runs to be enqueued in the ledger.
-    prepared: mpsc::Receiver<Prepared>,
+    prepared: mpsc::Receiver<PreparedRuns>,
     quotas: HashMap<Arc<str>, Quota>,
     /// Notified when a run starts to commit its response.
     committing: Arc<Notify>,
@@ -95,14 +95,14 @@ pub(super) struct Scheduler {
 impl Scheduler {
     pub(super) fn new(
         shared: Arc<Shared>,
-        unended: Arc<Unended>,
-        prepared: mpsc::Receiver<Prepared>,
+        pending_acks: Arc<PendingAcks>,
+        prepared: mpsc::Receiver<PreparedRuns>,
     ) -> Self {
         Self {
             sweep: later(Instant::now(), shared.settings.sweep),
             shared,
-            store_context: Arc::clone(unended.store_context()),
-            unended,
+            store_context: Arc::clone(pending_acks.store_context()),
+            pending_acks,
             prepared,
             quotas: HashMap::new(),
             committing: Arc::default(),
@@ -142,7 +142,7 @@ impl Scheduler {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = store_context.empty.cancelled() => break,
+                () = store_context.no_executors.cancelled() => break,
                 Some(finished) = self.running.join_next_with_id() => self.finish(finished).await,
                 place = acquired(&mut acquiring), if acquiring.is_some() => {
                     acquiring = None;
@@ -155,8 +155,8 @@ impl Scheduler {
                     }
                 }
                 Some(prepared) = self.prepared.recv() => self.claim(None, Some(prepared)).await,
-                () = store_context.nudged.notified() => {
-                    for executor in store_context.nudges() {
+                () = store_context.due_changed.notified() => {
+                    for executor in store_context.take_due() {
                         self.heat(&executor);
                     }
                 }
@@ -169,9 +169,9 @@ impl Scheduler {
         self.prepared.close();
         // Without an answer, the enqueuer enqueues these runs itself.
         while self.prepared.try_recv().is_ok() {}
-        let (unended, shared) = (Arc::clone(&self.unended), Arc::clone(&self.shared));
+        let (pending_acks, shared) = (Arc::clone(&self.pending_acks), Arc::clone(&self.shared));
         self.drain().await;
-        unended.review(&shared.registry);
+        pending_acks.settle_ended(&shared.registry);
     }
 
     /// Returns `true` if no run may be claimed before leases are released.
@@ -198,7 +198,7 @@ impl Scheduler {
         for executor in &living {
             self.heat(executor);
         }
-        self.unended.review(&self.shared.registry);
+        self.pending_acks.settle_ended(&self.shared.registry);
     }
 
     /// Queues executors for a claim when some of their runs started to commit. The waiting runs of these executors can start now.

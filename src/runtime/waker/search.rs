@@ -1,7 +1,7 @@
 //! Checks of all suspended runs, and searches of the store for missed answers. A missed answer is a breadcrumb without a received event. It
 //! answers an open wait or wakes a suspended run.
 
-use super::{Done, Waker};
+use super::{JobResult, Waker};
 use crate::clock::later;
 use crate::error::Chain;
 use crate::model::Timestamp;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 /// State of the periodic checks of all suspended runs of a store.
 #[derive(Default)]
-pub(super) struct Check {
+pub(super) struct SuspendedCheck {
     pub(super) began: Option<Instant>,
     /// Earliest time of the next check of all suspended runs. The pause between two checks limits the time that checks take.
     pub(super) not_before: Option<Instant>,
@@ -28,9 +28,9 @@ pub(super) struct Check {
 /// State of the searches for missed answers to waits. This runtime misses an answer if the event source delivers the event to another
 /// worker, or if the runtime takes no events.
 #[derive(Default)]
-pub(super) struct Search {
+pub(super) struct AnswerSearch {
     /// Time up to which the store was searched for answers to waits.
-    pub(super) to: Option<Timestamp>,
+    pub(super) searched_to: Option<Timestamp>,
     pub(super) is_running: bool,
     /// Time of the next search for answers to waits. `None` during a search, and if this runtime receives every event.
     pub(super) next: Option<Instant>,
@@ -47,21 +47,21 @@ impl Waker {
             self.store_context.has_waiting(),
         );
         // Until the runtime was blocked, all answers arrived as events.
-        let to = match is_shared {
-            true => self.search.to,
-            false => self.search.to.max(
+        let searched_to = match is_shared {
+            true => self.search.searched_to,
+            false => self.search.searched_to.max(
                 self.store_context
                     .blocked()
                     .and_then(|blocked| blocked.after),
             ),
         };
-        let after = to.filter(|_| is_waiting);
-        if after.is_none() && to.is_some() && !is_shared {
+        let after = searched_to.filter(|_| is_waiting);
+        if after.is_none() && searched_to.is_some() && !is_shared {
             return self.note_searched(None);
         }
-        let (is_first, opened) = (to.is_none(), self.opened);
+        let (is_first, opened) = (searched_to.is_none(), self.opened);
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
-        self.job(async move {
+        self.spawn_job(async move {
             let searched = match after {
                 Some(after) => {
                     let recipients = AnswerRecipients::WaitsAndSuspended;
@@ -72,8 +72,8 @@ impl Waker {
             if let Err(error) = &searched {
                 tracing::warn!(code = error.code(), error = %Chain(error), "cannot search the store for answers to waits and suspended runs, will retry");
             }
-            store_context.answered(Operation::Read, searched.is_ok());
-            Done::Searched(match (after, searched) {
+            store_context.note_result(Operation::Read, searched.is_ok());
+            JobResult::Searched(match (after, searched) {
                 (_, Err(_)) => None,
                 (Some(after), Ok(newest)) => Some(newest.max(after)),
                 (None, Ok(newest)) if is_first => Some(earlier(newest, opened.elapsed())),
@@ -86,14 +86,14 @@ impl Waker {
 
     pub(super) fn note_searched(&mut self, newest: Option<Timestamp>) {
         self.search.is_running = false;
-        self.search.to = newest.or(self.search.to);
+        self.search.searched_to = newest.or(self.search.searched_to);
         let is_blocked = self.store_context.blocked().is_some();
         if !self.shared.source_is_shared && !is_blocked {
             return;
         }
         let interval = self.shared.settings.sweep;
         let is_urgent =
-            is_blocked || self.store_context.waits.len() > 0 || self.search.to.is_none();
+            is_blocked || self.store_context.waits.len() > 0 || self.search.searched_to.is_none();
         let pause = match is_urgent {
             true => interval.min(PAUSE),
             false => interval,
@@ -116,14 +116,14 @@ impl Waker {
             return;
         }
         if let Some(time) = self.check.not_before.filter(|time| now < *time) {
-            self.reconcile = self.reconcile.min(time);
+            self.reconcile_at = self.reconcile_at.min(time);
             return;
         }
         self.check.began = Some(now);
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
-        self.job(async move {
+        self.spawn_job(async move {
             let listed = reconcile(&shared, &store_context).await;
-            Done::Reconciled { listed }
+            JobResult::Reconciled { listed }
         });
     }
 
@@ -149,9 +149,9 @@ impl Waker {
         };
         self.check.searching = Some(after);
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
-        self.job(async move {
+        self.spawn_job(async move {
             let read = search_from_oldest(&shared, &store_context, after).await;
-            Done::SearchedFromOldest { read }
+            JobResult::SearchedFromOldest { read }
         });
     }
 }

@@ -4,7 +4,7 @@
 //! breadcrumb that passes the comparison may wake the run. The row in the ledger, which has the selector, decides.
 
 use super::interned::Interned;
-use super::{Candidate, Sleeper};
+use super::{SuspendedRun, WakeCandidate};
 use crate::model::{BreadcrumbId, Event, Op, Path, Selector, Timestamp};
 use crate::store::RunRef;
 use foldhash::fast::RandomState as FastState;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 /// Maximum number of selectors that share one comparison in the index. The limit bounds the number of candidate runs of an event. A
 /// comparison checks that a tag or a context string of a breadcrumb equals a required string.
-const MOST_WITH_TEST: usize = 16;
+const MAX_PER_COMPARISON: usize = 16;
 
 /// Maximum number of context paths that the index uses in comparisons, for each schema. A comparison checks the string at such a path to
 /// find suspended runs.
-const MOST_PATHS: usize = 32;
+const MAX_PATHS: usize = 32;
 
 /// Marker for the end of a list of index entries.
 const END: u32 = u32::MAX;
@@ -27,13 +27,13 @@ const END: u32 = u32::MAX;
 /// Suspended runs, indexed by string comparisons. One comparison represents each selector of a run.
 #[derive(Debug, Default)]
 pub(super) struct Compact {
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<CompactEntry>>,
     free: Vec<u32>,
     /// Map from the hash of a comparison to the first index entry with this comparison.
-    by_test: HashMap<u64, u32, FastState>,
+    by_comparison: HashMap<u64, u32, FastState>,
     /// Map from the hash of a suspended run to the first index entry with this run hash.
     by_run: HashMap<u64, u32, FastState>,
-    kinds: Interned<Kind>,
+    kinds: Interned<ComparisonKind>,
     /// Map from a schema name to the kinds of the comparisons for breadcrumbs of this schema.
     by_schema: HashMap<Arc<str>, Vec<(u32, Option<Path>)>>,
     executors: Interned<Arc<str>>,
@@ -44,13 +44,13 @@ pub(super) struct Compact {
 
 /// Index entry of one selector of a suspended run.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct CompactEntry {
     trigger: BreadcrumbId,
     version: u64,
     /// Time at which the run was suspended.
     since: Timestamp,
-    test: u64,
-    next_with_test: u32,
+    comparison: u64,
+    next_with_comparison: u32,
     next_of_run: u32,
     executor: u32,
     kind: u32,
@@ -61,15 +61,15 @@ struct Entry {
 /// Kind of a comparison: the schema of the breadcrumbs, and the compared part of a breadcrumb. This part is a tag, or the string at a path
 /// of the context.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct Kind {
+struct ComparisonKind {
     schema: Arc<str>,
     path: Option<Arc<str>>,
 }
 
 /// A string comparison that represents a selector in the index. The comparison checks that a tag or a context string of a breadcrumb equals
 /// the required string `text`.
-struct Test<'s> {
-    kind: Kind,
+struct Comparison<'s> {
+    kind: ComparisonKind,
     path: Option<&'s Path>,
     text: &'s str,
 }
@@ -77,29 +77,32 @@ struct Test<'s> {
 impl Compact {
     /// Adds a suspended run that is not in the index. Returns `false`, and adds nothing, if no comparison can represent one of the run's
     /// selectors.
-    pub(super) fn insert(&mut self, sleeper: &Sleeper, check: u32) -> bool {
-        let tests: Option<Vec<Test<'_>>> =
-            sleeper.selectors.iter().map(|one| self.test(one)).collect();
-        let Some(tests) = tests else {
+    pub(super) fn insert(&mut self, suspended_run: &SuspendedRun, check: u32) -> bool {
+        let comparisons: Option<Vec<Comparison<'_>>> = suspended_run
+            .selectors
+            .iter()
+            .map(|one| self.comparison(one))
+            .collect();
+        let Some(comparisons) = comparisons else {
             return false;
         };
-        let run = &sleeper.run;
-        for test in tests {
+        let run = &suspended_run.run;
+        for comparison in comparisons {
             let executor = self.executors.acquire(&run.executor);
-            let kind = self.kinds.acquire(&test.kind);
+            let kind = self.kinds.acquire(&comparison.kind);
             let kinds = self
                 .by_schema
-                .entry(Arc::clone(&test.kind.schema))
+                .entry(Arc::clone(&comparison.kind.schema))
                 .or_default();
             if !kinds.iter().any(|(known, _)| *known == kind) {
-                kinds.push((kind, test.path.cloned()));
+                kinds.push((kind, comparison.path.cloned()));
             }
-            let entry = Entry {
+            let entry = CompactEntry {
                 trigger: run.trigger_id,
                 version: run.trigger_version,
-                since: sleeper.since,
-                test: self.hash(kind, test.text),
-                next_with_test: END,
+                since: suspended_run.since,
+                comparison: self.hash(kind, comparison.text),
+                next_with_comparison: END,
                 next_of_run: END,
                 executor,
                 kind,
@@ -157,7 +160,7 @@ impl Compact {
 
     /// Adds the suspended runs that an event may wake to `found`. Returns `false` if the event may wake other runs too, which depends on
     /// the context that the event does not contain.
-    pub(super) fn find(&self, event: &Event, found: &mut Vec<Candidate>) -> bool {
+    pub(super) fn find(&self, event: &Event, found: &mut Vec<WakeCandidate>) -> bool {
         let kinds = event.schema_name.as_deref();
         let kinds = kinds.and_then(|schema| self.by_schema.get(schema));
         let mut is_all = true;
@@ -165,12 +168,12 @@ impl Compact {
             match (path, &event.context) {
                 (None, _) => {
                     for tag in &event.tags {
-                        self.find_test(*kind, tag, found);
+                        self.find_comparison(*kind, tag, found);
                     }
                 }
                 (Some(path), Some(context)) => {
                     if let Ok(Some(Value::String(text))) = path.first(context) {
-                        self.find_test(*kind, text, found);
+                        self.find_comparison(*kind, text, found);
                     }
                 }
                 (Some(_), None) => is_all = false,
@@ -187,7 +190,7 @@ impl Compact {
     }
 
     /// Removes from the index all suspended runs that a context string of breadcrumbs with this schema may wake.
-    pub(super) fn forget_tests_of_context(&mut self, schema: &str) {
+    pub(super) fn forget_context_comparisons(&mut self, schema: &str) {
         let kinds = self.by_schema.get(schema).into_iter().flatten();
         let kinds: Vec<u32> = kinds
             .filter_map(|(kind, path)| path.as_ref().map(|_| *kind))
@@ -202,18 +205,18 @@ impl Compact {
         }
     }
 
-    fn find_test(&self, kind: u32, text: &str, found: &mut Vec<Candidate>) {
-        let first = self.by_test.get(&self.hash(kind, text)).copied();
-        for slot in self.list(first, Link::Test) {
+    fn find_comparison(&self, kind: u32, text: &str, found: &mut Vec<WakeCandidate>) {
+        let first = self.by_comparison.get(&self.hash(kind, text)).copied();
+        for slot in self.list(first, Link::Comparison) {
             let candidate = self.entry(slot).and_then(|entry| self.candidate(entry));
-            let is_new = |new: &Candidate| !found.iter().any(|known| known.run == new.run);
+            let is_new = |new: &WakeCandidate| !found.iter().any(|known| known.run == new.run);
             found.extend(candidate.filter(is_new));
         }
     }
 
     /// Returns a string comparison that represents a selector. The comparison uses the selector's first string condition or tag that few
     /// other selectors have.
-    fn test<'s>(&self, selector: &'s Selector) -> Option<Test<'s>> {
+    fn comparison<'s>(&self, selector: &'s Selector) -> Option<Comparison<'s>> {
         let schema: Arc<str> = selector.schema_name()?.into();
         let kinds = self.by_schema.get(&*schema).map_or(0, Vec::len);
         let conditions = selector.conditions().iter();
@@ -222,23 +225,23 @@ impl Compact {
             _ => None,
         });
         let tags = selector.all_of_tags().iter().map(|tag| (None, tag));
-        let mut tests = texts.chain(tags).map(|(path, text)| Test {
-            kind: Kind {
+        let mut comparisons = texts.chain(tags).map(|(path, text)| Comparison {
+            kind: ComparisonKind {
                 schema: Arc::clone(&schema),
                 path: path.map(|path| path.source().into()),
             },
             path,
             text,
         });
-        tests.find(|test| match self.kinds.find(&test.kind) {
-            Some(kind) => self.count(kind, test.text) < MOST_WITH_TEST,
-            None => kinds < MOST_PATHS,
+        comparisons.find(|comparison| match self.kinds.find(&comparison.kind) {
+            Some(kind) => self.count(kind, comparison.text) < MAX_PER_COMPARISON,
+            None => kinds < MAX_PATHS,
         })
     }
 
     fn count(&self, kind: u32, text: &str) -> usize {
-        let first = self.by_test.get(&self.hash(kind, text)).copied();
-        self.list(first, Link::Test).count()
+        let first = self.by_comparison.get(&self.hash(kind, text)).copied();
+        self.list(first, Link::Comparison).count()
     }
 
     fn hash(&self, kind: u32, text: &str) -> u64 {
@@ -249,15 +252,15 @@ impl Compact {
         self.state.hash_one((executor, trigger, version))
     }
 
-    fn candidate(&self, entry: &Entry) -> Option<Candidate> {
+    fn candidate(&self, entry: &CompactEntry) -> Option<WakeCandidate> {
         let executor = self.executors.get(entry.executor)?;
-        Some(Candidate {
+        Some(WakeCandidate {
             run: RunRef::new(Arc::clone(executor), entry.trigger, entry.version),
             since: entry.since,
         })
     }
 
-    fn entry(&self, slot: u32) -> Option<&Entry> {
+    fn entry(&self, slot: u32) -> Option<&CompactEntry> {
         self.entries.get(index(slot))?.as_ref()
     }
 
@@ -285,15 +288,18 @@ impl Compact {
         })
     }
 
-    fn link(&mut self, mut entry: Entry) {
+    fn link(&mut self, mut entry: CompactEntry) {
         let hash = self.run_hash(entry.executor, entry.trigger, entry.version);
         // The limit on entries is far below the largest number.
         let new = u32::try_from(self.entries.len()).unwrap_or(END);
         let slot = self.free.pop().unwrap_or(new);
-        entry.next_with_test = self.by_test.insert(entry.test, slot).unwrap_or(END);
+        entry.next_with_comparison = self
+            .by_comparison
+            .insert(entry.comparison, slot)
+            .unwrap_or(END);
         entry.next_of_run = self.by_run.insert(hash, slot).unwrap_or(END);
         match self.entries.get_mut(index(slot)) {
-            Some(place) => *place = Some(entry),
+            Some(element) => *element = Some(entry),
             None => self.entries.push(Some(entry)),
         }
     }
@@ -304,10 +310,15 @@ impl Compact {
             return;
         };
         let hash = self.run_hash(entry.executor, entry.trigger, entry.version);
-        self.unlink_from(Link::Test, entry.test, slot, entry.next_with_test);
+        self.unlink_from(
+            Link::Comparison,
+            entry.comparison,
+            slot,
+            entry.next_with_comparison,
+        );
         self.unlink_from(Link::Run, hash, slot, entry.next_of_run);
-        if let Some(place) = self.entries.get_mut(index(slot)) {
-            *place = None;
+        if let Some(element) = self.entries.get_mut(index(slot)) {
+            *element = None;
             self.free.push(slot);
         }
         self.executors.release(entry.executor);
@@ -325,7 +336,7 @@ impl Compact {
     /// following entry of the list.
     fn unlink_from(&mut self, link: Link, hash: u64, slot: u32, next: u32) {
         let firsts = match link {
-            Link::Test => &mut self.by_test,
+            Link::Comparison => &mut self.by_comparison,
             Link::Run => &mut self.by_run,
         };
         let first = firsts.get(&hash).copied();
@@ -353,7 +364,7 @@ impl Compact {
     /// Returns `true` if the index contains no state of removed runs.
     pub(super) fn is_bare(&self) -> bool {
         self.len() == 0
-            && self.by_test.is_empty()
+            && self.by_comparison.is_empty()
             && self.by_run.is_empty()
             && self.by_schema.is_empty()
             && self.executors.is_empty()
@@ -364,21 +375,21 @@ impl Compact {
 /// The linked lists of an index entry: the entries with the same comparison, and the entries of the same run.
 #[derive(Clone, Copy, Debug)]
 enum Link {
-    Test,
+    Comparison,
     Run,
 }
 
-impl Entry {
+impl CompactEntry {
     fn next(&self, link: Link) -> u32 {
         match link {
-            Link::Test => self.next_with_test,
+            Link::Comparison => self.next_with_comparison,
             Link::Run => self.next_of_run,
         }
     }
 
     fn next_mut(&mut self, link: Link) -> &mut u32 {
         match link {
-            Link::Test => &mut self.next_with_test,
+            Link::Comparison => &mut self.next_with_comparison,
             Link::Run => &mut self.next_of_run,
         }
     }

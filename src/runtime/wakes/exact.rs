@@ -1,6 +1,6 @@
 //! Index of suspended runs that stores the selectors of the runs.
 
-use super::{Candidate, Sleeper};
+use super::{SuspendedRun, WakeCandidate};
 use crate::model::{Event, Selector, SelectorIndex, Timestamp};
 use crate::store::RunRef;
 use std::collections::HashMap;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Exact {
     index: SelectorIndex<u64>,
-    by_number: HashMap<u64, Arc<Sleeper>>,
-    by_run: HashMap<RunRef, Entry>,
+    by_number: HashMap<u64, Arc<SuspendedRun>>,
+    by_run: HashMap<RunRef, ExactEntry>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ExactEntry {
     /// Identifiers of the run's selectors in the selector index.
     numbers: Vec<u64>,
     since: Timestamp,
@@ -26,20 +26,20 @@ struct Entry {
 
 impl Exact {
     /// Adds a suspended run that is not in the index.
-    pub(super) fn insert(&mut self, sleeper: &Arc<Sleeper>, check: u32) {
-        let mut numbers = Vec::with_capacity(sleeper.selectors.len());
-        for (number, selector) in (self.next..).zip(&sleeper.selectors) {
+    pub(super) fn insert(&mut self, suspended_run: &Arc<SuspendedRun>, check: u32) {
+        let mut numbers = Vec::with_capacity(suspended_run.selectors.len());
+        for (number, selector) in (self.next..).zip(&suspended_run.selectors) {
             self.index.insert(number, selector);
-            self.by_number.insert(number, Arc::clone(sleeper));
+            self.by_number.insert(number, Arc::clone(suspended_run));
             self.next = number + 1;
             numbers.push(number);
         }
-        let entry = Entry {
+        let entry = ExactEntry {
             numbers,
-            since: sleeper.since,
+            since: suspended_run.since,
             check,
         };
-        self.by_run.insert(sleeper.run.clone(), entry);
+        self.by_run.insert(suspended_run.run.clone(), entry);
     }
 
     /// Returns the number of suspended runs in the index.
@@ -65,10 +65,10 @@ impl Exact {
             return false;
         };
         for number in entry.numbers {
-            let Some(sleeper) = self.by_number.remove(&number) else {
+            let Some(suspended_run) = self.by_number.remove(&number) else {
                 continue;
             };
-            for selector in &sleeper.selectors {
+            for selector in &suspended_run.selectors {
                 self.index.remove(number, selector);
             }
         }
@@ -85,34 +85,35 @@ impl Exact {
     }
 
     /// Returns the suspended runs that an event may wake.
-    pub(super) fn find(&self, event: &Event) -> Vec<Candidate> {
-        let mut found: Vec<Candidate> = Vec::new();
+    pub(super) fn find(&self, event: &Event) -> Vec<WakeCandidate> {
+        let mut found: Vec<WakeCandidate> = Vec::new();
         if self.by_run.is_empty() {
             return found;
         }
-        let mut last: Option<&Arc<Sleeper>> = None;
+        let mut last: Option<&Arc<SuspendedRun>> = None;
         for number in self.index.matching(event) {
-            let Some(sleeper) = self.by_number.get(&number) else {
+            let Some(suspended_run) = self.by_number.get(&number) else {
                 continue;
             };
             // The selectors of a run have consecutive numbers.
-            if last.is_none_or(|last| !Arc::ptr_eq(last, sleeper)) {
-                found.push(Candidate {
-                    run: sleeper.run.clone(),
-                    since: sleeper.since,
+            if last.is_none_or(|last| !Arc::ptr_eq(last, suspended_run)) {
+                found.push(WakeCandidate {
+                    run: suspended_run.run.clone(),
+                    since: suspended_run.since,
                 });
             }
-            last = Some(sleeper);
+            last = Some(suspended_run);
         }
         found
     }
 
     pub(super) fn selectors(&self) -> Vec<Selector> {
-        let sleepers = self.by_run.values().filter_map(|entry| {
+        let suspended_runs = self.by_run.values().filter_map(|entry| {
             let number = entry.numbers.first()?;
             self.by_number.get(number)
         });
-        let selectors = sleepers.flat_map(|sleeper| sleeper.selectors.iter().cloned());
+        let selectors =
+            suspended_runs.flat_map(|suspended_run| suspended_run.selectors.iter().cloned());
         selectors.collect()
     }
 }

@@ -35,7 +35,7 @@ impl<T: Clone + Eq + Hash> Interned<T> {
         self.numbers.insert(value.clone(), number);
         let value = Some((value.clone(), 1));
         match self.values.get_mut(index(number)) {
-            Some(place) => *place = value,
+            Some(slot) => *slot = value,
             None => self.values.push(value),
         }
         number
@@ -43,13 +43,13 @@ impl<T: Clone + Eq + Hash> Interned<T> {
 
     /// Decrements the reference count of a value. Removes and returns the value once the count is zero.
     pub(super) fn release(&mut self, number: u32) -> Option<T> {
-        let place = self.values.get_mut(index(number))?;
-        let (_, uses) = place.as_mut()?;
+        let slot = self.values.get_mut(index(number))?;
+        let (_, uses) = slot.as_mut()?;
         *uses -= 1;
         if *uses > 0 {
             return None;
         }
-        let (value, _) = place.take()?;
+        let (value, _) = slot.take()?;
         self.numbers.remove(&value);
         self.free.push(number);
         Some(value)

@@ -17,8 +17,8 @@ fn time(n: u8) -> Timestamp {
     Timestamp::UNIX_EPOCH + Duration::from_secs(u64::from(n))
 }
 
-fn sleeper(n: u8, since: u8, selectors: &[Selector]) -> Arc<Sleeper> {
-    Arc::new(Sleeper {
+fn suspended_run(n: u8, since: u8, selectors: &[Selector]) -> Arc<SuspendedRun> {
+    Arc::new(SuspendedRun {
         run: run(n),
         selectors: selectors.to_vec(),
         since: time(since),
@@ -83,18 +83,18 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 /// The suspended runs by their number.
-type Model = BTreeMap<u8, Arc<Sleeper>>;
+type Model = BTreeMap<u8, Arc<SuspendedRun>>;
 
-fn apply(wakes: &Wakes, model: &mut Model, step: Step) {
+fn apply(wakes: &WakeIndex, model: &mut Model, step: Step) {
     match step {
         Step::Insert(n, since, selectors) => {
-            let sleeper = sleeper(n, since, &selectors);
+            let suspended_run = suspended_run(n, since, &selectors);
             let known = model.get(&n).map(|known| known.since);
-            let is_newer = known < Some(sleeper.since);
-            let inserted = wakes.insert(&sleeper);
+            let is_newer = known < Some(suspended_run.since);
+            let inserted = wakes.insert(&suspended_run);
             assert_eq!(inserted == Inserted::Added, is_newer);
             if is_newer {
-                model.insert(n, sleeper);
+                model.insert(n, suspended_run);
             }
         }
         Step::Remove(n) => {
@@ -103,21 +103,23 @@ fn apply(wakes: &Wakes, model: &mut Model, step: Step) {
         }
         Step::Forget(n, since) => {
             wakes.forget(&run(n), time(since));
-            model.retain(|known, sleeper| *known != n || sleeper.since != time(since));
+            model.retain(|known, suspended_run| *known != n || suspended_run.since != time(since));
         }
         Step::ForgetConcerned(found, has_context) => {
             let event = Event::updated(&found);
             let event = if has_context { event } else { event.envelope() };
             wakes.forget_concerned(&event);
             // Other runs of the schema may be forgotten too. The next check adds them again.
-            model.retain(|n, _| wakes.stored().since(&run(*n)).is_some());
-            let left = model.values().filter(|sleeper| sleeper.wakes_on(&found));
-            assert_eq!(left.count(), 0);
+            model.retain(|n, _| wakes.state().since(&run(*n)).is_some());
+            let remaining = model
+                .values()
+                .filter(|suspended_run| suspended_run.wakes_on(&found));
+            assert_eq!(remaining.count(), 0);
         }
         Step::Check(listed) => {
             wakes.begin_check();
-            for (_, sleeper) in model.range(..listed) {
-                assert_eq!(wakes.insert(sleeper), Inserted::Known);
+            for (_, suspended_run) in model.range(..listed) {
+                assert_eq!(wakes.insert(suspended_run), Inserted::Known);
             }
             wakes.end_check();
             model.retain(|n, _| *n < listed);
@@ -126,27 +128,32 @@ fn apply(wakes: &Wakes, model: &mut Model, step: Step) {
 }
 
 /// Asserts that an event finds all runs that its breadcrumb wakes, and only stored runs.
-fn assert_found(wakes: &Wakes, model: &Model, found: &Breadcrumb) {
+fn assert_found(wakes: &WakeIndex, model: &Model, found: &Breadcrumb) {
     let event = Event::updated(found);
     let candidates = wakes.concerned(found);
     let is_candidate = |n: u8| candidates.iter().any(|candidate| candidate.run == run(n));
-    for (n, sleeper) in model {
-        assert!(is_candidate(*n) || !sleeper.wakes_on(found), "{sleeper:?}");
+    for (n, suspended_run) in model {
+        assert!(
+            is_candidate(*n) || !suspended_run.wakes_on(found),
+            "{suspended_run:?}"
+        );
     }
     for candidate in &candidates {
-        let is_stored = |sleeper: &Arc<Sleeper>| {
-            (&sleeper.run, sleeper.since) == (&candidate.run, candidate.since)
+        let is_stored = |suspended_run: &Arc<SuspendedRun>| {
+            (&suspended_run.run, suspended_run.since) == (&candidate.run, candidate.since)
         };
         assert!(model.values().any(is_stored), "{candidate:?}");
     }
-    let wakes_any = model.values().any(|sleeper| sleeper.wakes_on(found));
+    let wakes_any = model
+        .values()
+        .any(|suspended_run| suspended_run.wakes_on(found));
     for event in [event.envelope(), event] {
         assert!(wakes.concerns(&event) || !wakes_any);
     }
 }
 
-fn assert_is_like_its_model(few: usize, steps: Vec<Step>, found: &[Breadcrumb]) {
-    let wakes = Wakes::storing(few);
+fn assert_is_like_its_model(exact_limit: usize, steps: Vec<Step>, found: &[Breadcrumb]) {
+    let wakes = WakeIndex::with_exact_limit(exact_limit);
     let mut model = Model::new();
     for step in steps {
         apply(&wakes, &mut model, step);
@@ -158,28 +165,28 @@ fn assert_is_like_its_model(few: usize, steps: Vec<Step>, found: &[Breadcrumb]) 
         wakes.remove(&run(n));
     }
     assert!(wakes.is_empty() && wakes.selectors().is_empty());
-    assert!(wakes.stored().compact.is_bare());
+    assert!(wakes.state().compact.is_bare());
 }
 
 proptest! {
     #[test]
     fn every_breadcrumb_leads_to_the_suspended_runs_that_it_wakes(
-        few in prop_oneof![Just(0_usize), Just(5)],
+        exact_limit in prop_oneof![Just(0_usize), Just(5)],
         steps in proptest::collection::vec(steps(), 1..60),
         found in proptest::collection::vec(breadcrumbs(), 4),
     ) {
-        assert_is_like_its_model(few, steps, &found);
+        assert_is_like_its_model(exact_limit, steps, &found);
     }
 }
 
-/// Runs with the same test are found exactly, because an event must not cause reads of very many rows.
+/// Runs with the same comparison are found exactly, because an event must not cause reads of very many rows.
 #[test]
 fn runs_that_share_a_common_tag_are_stored_with_their_selectors() {
-    let wakes = Wakes::storing(0);
+    let wakes = WakeIndex::with_exact_limit(0);
     for n in 0..60 {
         let above = Selector::schema("s0.v1").all_tags(["t"]);
         let above = above.matching("$.n", "gt", n);
-        wakes.insert(&sleeper(n, 1, &[above]));
+        wakes.insert(&suspended_run(n, 1, &[above]));
     }
     let new = NewBreadcrumb::new("s0.v1")
         .tag("t")
@@ -190,24 +197,24 @@ fn runs_that_share_a_common_tag_are_stored_with_their_selectors() {
 
     // Sixteen runs are candidates because of their tag. The others are found by their condition, which the breadcrumb fails.
     assert_eq!(candidates.len(), 16);
-    assert_eq!(wakes.stored().exact.len(), 44);
+    assert_eq!(wakes.state().exact.len(), 44);
 }
 
 #[test]
 fn answers_lead_to_each_of_more_than_a_hundred_thousand_runs() {
     const RUNS: u32 = 120_000;
-    let wakes = Wakes::default();
+    let wakes = WakeIndex::default();
     let reply = |n: u32| Selector::schema("reply.v1").all_tags([format!("to:{n}")]);
     let id = |n: u32| BreadcrumbId::from_bytes(u128::from(n).to_be_bytes());
     let run = |n: u32| RunRef::new("asks", id(n), 1);
     for n in 0..RUNS {
-        let sleeper = Sleeper {
+        let suspended_run = SuspendedRun {
             run: run(n),
             selectors: vec![reply(n)],
             since: time(1),
             after: time(0),
         };
-        assert_eq!(wakes.insert(&Arc::new(sleeper)), Inserted::Added);
+        assert_eq!(wakes.insert(&Arc::new(suspended_run)), Inserted::Added);
     }
 
     for n in [0, 999, 1_000, 100_000, RUNS - 1] {
@@ -220,9 +227,9 @@ fn answers_lead_to_each_of_more_than_a_hundred_thousand_runs() {
 
 #[test]
 fn an_answer_that_is_too_large_for_an_event_leads_to_the_run_that_tests_its_context() {
-    let wakes = Wakes::storing(0);
+    let wakes = WakeIndex::with_exact_limit(0);
     let selector = Selector::schema("reply.v1").matching("$.order", "eq", "7");
-    wakes.insert(&sleeper(1, 1, &[selector]));
+    wakes.insert(&suspended_run(1, 1, &[selector]));
     let large = "x".repeat(Event::MAX_CONTEXT_BYTES + 1);
     let new = NewBreadcrumb::new("reply.v1").context(json!({"order": "7", "large": large}));
     let found = new.first_version(BreadcrumbId::NIL, time(200));

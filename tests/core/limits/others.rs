@@ -152,7 +152,7 @@ pub(super) const CAPACITIES: &[(&str, &str, &str)] = &[
     ),
     (
         "src/runtime/ack_tracker.rs",
-        "most",
+        "max_deliveries",
         "src/runtime/settings.rs Settings.max_deliveries",
     ),
     (

@@ -13,12 +13,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Trackers of the event deliveries that wait for runs to end, grouped by run. The permits for deliveries bound the number of trackers.
-pub(super) struct Unended {
+pub(super) struct PendingAcks {
     store_context: Arc<StoreContext>,
     trackers: Mutex<HashMap<RunRef, Vec<AckTracker>>>,
 }
 
-impl Unended {
+impl PendingAcks {
     pub(super) fn new(store_context: Arc<StoreContext>) -> Self {
         let trackers = Mutex::default();
         Self {
@@ -33,7 +33,7 @@ impl Unended {
 
     /// Acknowledges an event delivery whose runs are in a durable ledger. If the ledger is in memory, holds the delivery until the runs
     /// end.
-    pub(super) fn hold(&self, arrival: Arrival) {
+    pub(super) fn ack_or_hold(&self, arrival: Arrival) {
         let Arrival { tracker, executors } = arrival;
         if !self.store_context.runs().is_durable() {
             let event = tracker.event();
@@ -43,7 +43,7 @@ impl Unended {
                 trackers
                     .entry(run.clone())
                     .or_default()
-                    .push(tracker.another());
+                    .push(tracker.another_handle());
                 drop(trackers);
                 // The run may have ended before its delivery was stored.
                 if self.store_context.runs().standing(&run) == Standing::Over {
@@ -56,7 +56,7 @@ impl Unended {
 
     /// Records that an attempt of a run has ended. Settles the event deliveries of an ended run. If the run waits for a retry, its
     /// deliveries are requested again when the run is due, because a source may limit the time for an acknowledgement.
-    pub(super) fn attempted(&self, run: &RunRef) {
+    pub(super) fn note_attempt_ended(&self, run: &RunRef) {
         if !self.trackers().contains_key(run) {
             return;
         }
@@ -64,7 +64,7 @@ impl Unended {
             Standing::Over => self.settle(run),
             Standing::Later(delay) => {
                 for tracker in self.take(run) {
-                    tracker.again(delay.max(PAUSE));
+                    tracker.redeliver_after(delay.max(PAUSE));
                 }
             }
             Standing::Due | Standing::Running => {}
@@ -73,7 +73,7 @@ impl Unended {
 
     /// Settles the event deliveries of all runs that have ended in any way, and of runs that will not start because their executor was
     /// removed. If the executor moved to another store, the delivery is requested again.
-    pub(super) fn review(&self, registry: &Registry) {
+    pub(super) fn settle_ended(&self, registry: &Registry) {
         let held: Vec<RunRef> = self.trackers().keys().cloned().collect();
         for run in held {
             let member = registry.get(&run.executor);
@@ -86,7 +86,7 @@ impl Unended {
                 // The executor moved to another store, whose ledger does not have the run.
                 (Standing::Later(_) | Standing::Due, Some(false)) => {
                     for tracker in self.take(&run) {
-                        tracker.again(PAUSE);
+                        tracker.redeliver_after(PAUSE);
                     }
                 }
                 (Standing::Later(_) | Standing::Due, Some(true)) | (Standing::Running, _) => {}
