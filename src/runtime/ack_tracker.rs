@@ -2,7 +2,7 @@
 
 use super::progress::Progress;
 use super::shared::Shared;
-use super::timeouts::PAUSE;
+use super::timeouts::RETRY_PAUSE;
 use crate::error::Chain;
 use crate::model::Event;
 use crate::source::{Delivery, Receipt, SourceError};
@@ -96,7 +96,7 @@ impl Drop for AckTracker {
     /// Requests a redelivery of an event whose handler did not settle it, for example after a panic.
     fn drop(&mut self) {
         if !self.settled {
-            *self.pending.outcome() = DeliveryOutcome::Redeliver(PAUSE);
+            *self.pending.outcome() = DeliveryOutcome::Redeliver(RETRY_PAUSE);
         }
     }
 }
@@ -274,7 +274,7 @@ async fn send_ack(shared: &Shared, ack: Acknowledgement) -> Option<Acknowledgeme
         }
         Ok(Err(error)) => error,
         Err(_) => SourceError::Unavailable {
-            retry_after: PAUSE,
+            retry_after: RETRY_PAUSE,
             source: format!("no answer to an acknowledgement within {ACK_TIMEOUT:?}").into(),
         },
     };

@@ -1,6 +1,6 @@
 use super::Runtime;
 use super::registry::Registry;
-use super::timeouts::{in_time, in_time_of_source};
+use super::timeouts::{with_source_timeout, with_timeout};
 use crate::source::EventSource;
 use crate::store::{RunFilter, RunLedger, RunState, StoreError};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub(super) async fn of(
     registry: &Registry,
 ) -> Result<Backlog, StoreError> {
     let mut backlog = Backlog {
-        behind: in_time_of_source(source.behind()).await.ok().flatten(),
+        behind: with_source_timeout(source.behind()).await.ok().flatten(),
         executors: Vec::new(),
     };
     for member in registry.all() {
@@ -86,7 +86,7 @@ async fn due(ledger: &dyn RunLedger, executor: Arc<str>) -> Result<Due, StoreErr
         .executor(&*executor)
         .state(RunState::Ready)
         .limit(Due::MOST_COUNTED);
-    let waiting = in_time(ledger.runs(&waiting)).await?;
+    let waiting = with_timeout(ledger.runs(&waiting)).await?;
     let due = waiting.iter().filter_map(|run| run.due_for);
     Ok(Due {
         executor,

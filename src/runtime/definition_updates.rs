@@ -3,7 +3,7 @@
 use super::ack_tracker::AckTracker;
 use super::definitions::DefinitionLoader;
 use super::shared::Shared;
-use super::timeouts::PAUSE;
+use super::timeouts::RETRY_PAUSE;
 use crate::clock::later;
 use crate::error::Chain;
 use crate::model::BreadcrumbId;
@@ -51,7 +51,7 @@ pub(super) async fn apply_changes(
                 Err(error) => {
                     tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load a changed executor definition from the store, will retry");
                     waiting.push(changed);
-                    retry_at = later(Instant::now(), PAUSE);
+                    retry_at = later(Instant::now(), RETRY_PAUSE);
                     break;
                 }
             }

@@ -6,7 +6,7 @@ use super::pending_acks::PendingAcks;
 use super::registry::Registry;
 use super::shared::Shared;
 use super::store_context::{Operation, StoreContext};
-use super::timeouts::{PAUSE, in_time};
+use super::timeouts::{RETRY_PAUSE, with_timeout};
 use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::Chain;
@@ -108,7 +108,7 @@ impl Enqueuer {
                 Err(error) if batch_size > 1 && may_accept_smaller_batch(&error) => batch_size = 1,
                 Err(_) if planted("nak-late") => {
                     for arrival in self.pending.drain(..n) {
-                        arrival.tracker.redeliver_after(PAUSE);
+                        arrival.tracker.redeliver_after(RETRY_PAUSE);
                     }
                 }
                 Err(error) => {
@@ -117,7 +117,7 @@ impl Enqueuer {
                         self.store_context.note_result(Operation::Enqueue, false);
                     }
                     tracing::warn!(code = error.code(), error = %Chain(&error), "cannot enqueue the runs of received events, will retry");
-                    self.retry_at = later(Instant::now(), PAUSE);
+                    self.retry_at = later(Instant::now(), RETRY_PAUSE);
                     if error.retry() != Retry::Never {
                         break;
                     }
@@ -146,7 +146,7 @@ impl Enqueuer {
             },
             Err(returned) => returned.0.runs,
         };
-        in_time(self.store_context.ledger().enqueue(runs)).await
+        with_timeout(self.store_context.ledger().enqueue(runs)).await
     }
 }
 
@@ -160,7 +160,7 @@ fn finish_arrival(pending_acks: &PendingAcks, registry: &Registry, arrival: Arri
         })
     };
     if arrival.executors.iter().any(moved) {
-        arrival.tracker.redeliver_after(PAUSE);
+        arrival.tracker.redeliver_after(RETRY_PAUSE);
     } else {
         pending_acks.ack_or_hold(arrival);
     }
@@ -205,7 +205,7 @@ async fn runs_of(
             if member.store_context.number != store_context.number {
                 continue;
             }
-            let key = in_time(ordering_key(&*member.executor, event)).await?;
+            let key = with_timeout(ordering_key(&*member.executor, event)).await?;
             let mut run = RunRef::new(Arc::clone(id), event.breadcrumb_id, event.version)
                 .lasting(member.executor.profile().lease)
                 .ordered_by(key);
@@ -256,7 +256,7 @@ async fn read_triggered(
     arrival: &Arrival,
 ) -> Option<TriggeredExecutors> {
     let event = arrival.tracker.event();
-    let found = match in_time(store_context.store().get(event.breadcrumb_id)).await {
+    let found = match with_timeout(store_context.store().get(event.breadcrumb_id)).await {
         Ok(found) if found.version >= event.version => found,
         Ok(_) | Err(_) => return None,
     };

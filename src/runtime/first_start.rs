@@ -6,7 +6,7 @@ use super::position::Position;
 use super::settings::FirstStart;
 use super::shared::Shared;
 use super::store_context::StoreContext;
-use super::timeouts::{PAUSE, in_time, in_time_of_pages};
+use super::timeouts::{RETRY_PAUSE, with_search_timeout, with_timeout};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Role, Subscription, Timestamp};
 use crate::source::{SourceError, StartAt};
 use crate::store::{BreadcrumbStore, Query, StoreError};
@@ -46,9 +46,9 @@ pub(super) async fn subscription_start(shared: &Shared) -> Result<StartAt, Sourc
     for store_context in shared.registry.store_contexts() {
         let executors = shared.registry.of_store(&store_context);
         let first = store_context.checkpoint.first_start();
-        let saved = in_time(store_context.ledger().positions(&executors)).await;
+        let saved = with_timeout(store_context.ledger().positions(&executors)).await;
         let saved = saved.map_err(|error| SourceError::Unavailable {
-            retry_after: PAUSE,
+            retry_after: RETRY_PAUSE,
             source: error.into(),
         })?;
         for saved in saved {
@@ -94,7 +94,7 @@ pub(super) async fn set_start_positions(shared: &Shared) -> Result<(), RuntimeEr
 
 /// Returns the current time by the store's clock: the newest time in the worker records. This worker must have just stored its record.
 async fn now(shared: &Shared, store_context: &StoreContext) -> Result<Timestamp, StoreError> {
-    let workers = in_time(store_context.ledger().workers()).await?;
+    let workers = with_timeout(store_context.ledger().workers()).await?;
     let newest = workers.iter().map(|worker| worker.seen_at).max();
     Ok(newest.unwrap_or_else(|| shared.now()))
 }
@@ -106,7 +106,7 @@ async fn check_store(
 ) -> Result<(), RuntimeError> {
     let executors = shared.registry.of_store(store_context);
     let failed = RuntimeError::of_store(FIND_START);
-    let saved = in_time(store_context.ledger().positions(&executors));
+    let saved = with_timeout(store_context.ledger().positions(&executors));
     let saved = saved.await.map_err(failed)?;
     for (executor, saved) in executors.into_iter().zip(saved) {
         let Some(member) = shared.registry.get(&executor).filter(|_| saved.is_none()) else {
@@ -144,7 +144,7 @@ async fn count_older(
         let mut query = Query::new(trigger.selector.clone()).limit(PAGE);
         query.before = Some((until.just_after(), 0, BreadcrumbId::NIL));
         for _ in 0..PAGES {
-            let page = in_time_of_pages(store.search(&query)).await?;
+            let page = with_search_timeout(store.search(&query)).await?;
             let counts = |one: &&Arc<Breadcrumb>| {
                 let kind = Event::updated(one).effective_kind();
                 trigger.on.contains(&kind)

@@ -4,7 +4,7 @@ use super::breakers::OpenBreaker;
 use super::registry::Registry;
 use super::shared::{Shared, SourceState};
 use super::store_context::Operation;
-use super::timeouts::{PAUSE, in_time_of_source};
+use super::timeouts::{RETRY_PAUSE, with_source_timeout};
 use crate::source::EventSource;
 use crate::tool::BlockingPool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -224,8 +224,8 @@ pub(super) async fn check_source(source: &dyn EventSource, shared: &Shared) {
             continue;
         };
         // The runtime polls the source before this check. A source that still fails then reports its next error.
-        sleep_until(polled_at.max(Instant::now()) + PAUSE).await;
-        if in_time_of_source(source.behind()).await.is_ok() {
+        sleep_until(polled_at.max(Instant::now()) + RETRY_PAUSE).await;
+        if with_source_timeout(source.behind()).await.is_ok() {
             shared.source_answered(state);
         }
     }

@@ -17,7 +17,7 @@ use super::scheduler::Scheduler;
 use super::shared::Shared;
 use super::store_context::{Blocked, StoreContext};
 use super::sweep::SweptBreadcrumb;
-use super::timeouts::PAUSE;
+use super::timeouts::RETRY_PAUSE;
 use super::waker::{self, AnnouncedBreadcrumb, Waker, until};
 use super::{Runtime, metrics};
 use crate::bugs::planted;
@@ -184,7 +184,7 @@ impl<'r> Intake<'r> {
         };
         while let Err(error) = loader.load(&self.shared.registry).await {
             tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load the executor definitions from the store, will retry; the runtime takes no events until then");
-            sleep_until(later(Instant::now(), PAUSE)).await;
+            sleep_until(later(Instant::now(), RETRY_PAUSE)).await;
         }
         let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
         let updates =
@@ -215,7 +215,7 @@ impl<'r> Intake<'r> {
                 Ok(()) = changes.changed() => self.update_store_tasks(),
                 Some(ended) = self.tasks.join_next() => if let Err(error) = ended {
                     tracing::error!(error = %Chain(&error), "a background task of the runtime panicked, will restart the task");
-                    self.restart_at = Some(later(Instant::now(), PAUSE));
+                    self.restart_at = Some(later(Instant::now(), RETRY_PAUSE));
                 },
                 () = until(restart_at), if restart_at.is_some() => {
                     self.restart_at = None;
@@ -245,16 +245,16 @@ impl<'r> Intake<'r> {
                         tracing::warn!("the event source ended its stream, will subscribe again");
                         self.shared.source_ended();
                         deliveries = None;
-                        self.pause = Some(later(Instant::now(), PAUSE));
+                        self.pause = Some(later(Instant::now(), RETRY_PAUSE));
                     }
                 }
             }
         }
     }
 
-    /// Takes the permit for an event delivery. Without another permit after [`PAUSE`], the runtime counts as blocked.
+    /// Takes the permit for an event delivery. Without another permit after [`RETRY_PAUSE`], the runtime counts as blocked.
     fn take_permit(&mut self) -> Option<DeliveryPermit> {
-        self.blocked = Some(later(Instant::now(), PAUSE));
+        self.blocked = Some(later(Instant::now(), RETRY_PAUSE));
         self.permit.take()
     }
 

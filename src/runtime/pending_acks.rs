@@ -7,7 +7,7 @@ use super::ack_tracker::AckTracker;
 use super::arrival::Arrival;
 use super::registry::Registry;
 use super::store_context::StoreContext;
-use super::timeouts::PAUSE;
+use super::timeouts::RETRY_PAUSE;
 use crate::store::{RunRef, Standing};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,7 +64,7 @@ impl PendingAcks {
             Standing::Over => self.settle(run),
             Standing::Later(delay) => {
                 for tracker in self.take(run) {
-                    tracker.redeliver_after(delay.max(PAUSE));
+                    tracker.redeliver_after(delay.max(RETRY_PAUSE));
                 }
             }
             Standing::Due | Standing::Running => {}
@@ -86,7 +86,7 @@ impl PendingAcks {
                 // The executor moved to another store, whose ledger does not have the run.
                 (Standing::Later(_) | Standing::Due, Some(false)) => {
                     for tracker in self.take(&run) {
-                        tracker.redeliver_after(PAUSE);
+                        tracker.redeliver_after(RETRY_PAUSE);
                     }
                 }
                 (Standing::Later(_) | Standing::Due, Some(true)) | (Standing::Running, _) => {}

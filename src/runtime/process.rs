@@ -3,7 +3,7 @@
 use super::registry::Member;
 use super::shared::Shared;
 use super::store_context::StoreContext;
-use super::timeouts::in_time;
+use super::timeouts::with_timeout;
 use crate::error::{Chain, Retry};
 use crate::executor::{
     ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up, leave_unmatched,
@@ -21,7 +21,7 @@ pub(super) type Processed = Result<Outcome, ExecutorError>;
 ///
 /// Workers load a new definition at different times, and another worker with a newer definition may have enqueued this run. So
 /// the definition is read again before its executor ends the run as unmatched.
-pub(super) async fn whose(
+pub(super) async fn executor_for(
     shared: &Shared,
     member: Member,
     lease: &Lease,
@@ -29,17 +29,20 @@ pub(super) async fn whose(
     let (Some(loader), Some(definition)) = (&shared.definition_loader, member.definition) else {
         return Ok(Some(member));
     };
-    if in_time(is_set_off(&*member.executor, lease)).await? {
+    if with_timeout(matches_trigger(&*member.executor, lease)).await? {
         return Ok(Some(member));
     }
     // Boxed, because this rare call would enlarge the future of each run.
     Box::pin(loader.refresh(&shared.registry, definition)).await?;
-    let now = shared.registry.get(member.executor.id());
-    Ok(now.filter(|now| now.store_context.number == member.store_context.number))
+    let current = shared.registry.get(member.executor.id());
+    Ok(current.filter(|current| current.store_context.number == member.store_context.number))
 }
 
 /// Returns `true` if the trigger of a claimed run matches the current subscriptions of its executor.
-async fn is_set_off(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<bool, StoreError> {
+async fn matches_trigger(
+    executor: &dyn UniversalExecutor,
+    lease: &Lease,
+) -> Result<bool, StoreError> {
     let subscriptions = executor.subscriptions();
     if let Some(event) = &lease.run.event {
         match subscriptions.route(event) {
@@ -70,13 +73,17 @@ pub(super) async fn process(
     lease: &Lease,
     attempts: u32,
 ) -> Processed {
-    // An executor ends a run within its configured attempts, unless workers are lost or leases expire. `BEYOND` attempts later,
-    // the runtime gives up the run and answers the requester. After another `BEYOND` attempts, it ends the run without an answer.
-    const BEYOND: u32 = 4;
-    let limit = executor.profile().retry.attempts.saturating_add(BEYOND);
+    // An executor ends a run within its configured attempts, unless workers are lost or leases expire. `EXTRA_ATTEMPTS` attempts later,
+    // the runtime gives up the run and answers the requester. After another `EXTRA_ATTEMPTS` attempts, it ends the run without an answer.
+    const EXTRA_ATTEMPTS: u32 = 4;
+    let limit = executor
+        .profile()
+        .retry
+        .attempts
+        .saturating_add(EXTRA_ATTEMPTS);
     if attempts > limit {
-        let may_tell = attempts <= limit.saturating_add(BEYOND);
-        if may_tell && let Some(event) = event_of(executor, lease).await? {
+        let may_answer = attempts <= limit.saturating_add(EXTRA_ATTEMPTS);
+        if may_answer && let Some(event) = event_of(executor, lease).await? {
             return give_up(executor, &event).await;
         }
         let class = FailureClass::CrashLoop;
@@ -93,7 +100,7 @@ pub(super) async fn process(
     };
     // Subscriptions may have changed since the run was enqueued, and then the executor has not ended the run.
     if let Outcome::Unmatched | Outcome::ContextNoted = outcome {
-        match leave(store_context, executor, lease).await {
+        match transfer_or_skip(store_context, executor, lease).await {
             Ok(()) | Err(StoreError::LeaseLost { .. }) => {}
             Err(error) => {
                 let operation = "transfer the run to another version";
@@ -105,7 +112,7 @@ pub(super) async fn process(
 }
 
 /// Transfers a run to another version of its executor that matches the run's trigger. Without such a version, ends the run as skipped.
-async fn leave(
+async fn transfer_or_skip(
     store_context: &StoreContext,
     executor: &dyn UniversalExecutor,
     lease: &Lease,
@@ -140,18 +147,18 @@ pub(super) const fn label(processed: &Processed) -> &'static str {
 
 /// The reason for the release of a run's lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Because {
+pub(super) enum ReleaseReason {
     /// The task of the run was dropped. The run is due again immediately.
     Dropped,
     /// The task of the run panicked. The run is due again when its lease would have expired.
     Panicked,
     /// The ledger did not answer the heartbeats in time. The worker is alive, so the lease does not count as abandoned.
-    Silence {
+    HeartbeatsUnanswered {
         /// If `true`, the executor's `execute` was called, and the attempt is used up.
         executed: bool,
     },
     /// The run did not start, for example because of the retry budget, the circuit breaker or an unreadable definition.
-    NotNow {
+    Postponed {
         /// Delay after which the released run is due again, counted from the claim.
         delay: Duration,
     },
@@ -162,21 +169,26 @@ pub(super) enum Because {
 pub(super) async fn release(
     store_context: &StoreContext,
     lease: Lease,
-    because: Because,
+    reason: ReleaseReason,
 ) -> Result<(), StoreError> {
     let ledger = store_context.ledger();
-    let (over, granted) = (lease.until, lease.granted_at);
-    let released = match because {
-        Because::Dropped => in_time(ledger.release(lease)).await,
-        Because::Panicked => {
+    let (expires_at, granted_at) = (lease.until, lease.granted_at);
+    let released = match reason {
+        ReleaseReason::Dropped => with_timeout(ledger.release(lease)).await,
+        ReleaseReason::Panicked => {
             let cause = Some("the task of the run panicked");
-            in_time(ledger.retry(lease, over, true, cause)).await
+            with_timeout(ledger.retry(lease, expires_at, true, cause)).await
         }
-        Because::Silence { executed } => {
-            in_time(return_late(ledger, lease, executed.then_some(granted))).await
+        ReleaseReason::HeartbeatsUnanswered { executed } => {
+            with_timeout(release_unanswered(
+                ledger,
+                lease,
+                executed.then_some(granted_at),
+            ))
+            .await
         }
-        Because::NotNow { delay } => {
-            in_time(ledger.retry(lease, granted + delay, false, None)).await
+        ReleaseReason::Postponed { delay } => {
+            with_timeout(ledger.retry(lease, granted_at + delay, false, None)).await
         }
     };
     match released {
@@ -187,7 +199,7 @@ pub(super) async fn release(
 
 /// Releases a lease whose heartbeats the ledger did not answer. With `retry_at`, the attempt counts, and the run is due again at that time.
 /// If another worker has claimed the run, a heartbeat informs the ledger that this worker is alive.
-async fn return_late(
+async fn release_unanswered(
     ledger: &dyn RunLedger,
     lease: Lease,
     retry_at: Option<Timestamp>,
@@ -204,28 +216,29 @@ async fn return_late(
 }
 
 /// Releases the lease of a run that its executor did not end. Returns the lease if the release failed and a retry can succeed.
-pub(super) async fn give_back(
+pub(super) async fn try_release(
     store_context: &StoreContext,
     lease: Lease,
-    because: Because,
-) -> Option<(Lease, Because)> {
-    let error = release(store_context, lease.clone(), because).await.err()?;
+    reason: ReleaseReason,
+) -> Option<(Lease, ReleaseReason)> {
+    let error = release(store_context, lease.clone(), reason).await.err()?;
     tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release the lease of a run; the run waits until a retry succeeds or the lease expires");
     match error.retry() {
-        Retry::After(_) => Some((lease, because)),
+        Retry::After(_) => Some((lease, reason)),
         Retry::Never => None,
     }
 }
 
 /// Releases the leases of runs concurrently. Returns the leases whose release failed and that a retry can release.
-pub(super) async fn give_all_back(
+pub(super) async fn try_release_all(
     store_context: &StoreContext,
-    runs: &[(Lease, Because)],
-) -> Vec<(Lease, Because)> {
-    let back =
-        |(lease, because): &(Lease, Because)| give_back(store_context, lease.clone(), *because);
-    let given_back = join_all(runs.iter().map(back)).await;
-    given_back.into_iter().flatten().collect()
+    runs: &[(Lease, ReleaseReason)],
+) -> Vec<(Lease, ReleaseReason)> {
+    let release_one = |(lease, reason): &(Lease, ReleaseReason)| {
+        try_release(store_context, lease.clone(), *reason)
+    };
+    let unreleased = join_all(runs.iter().map(release_one)).await;
+    unreleased.into_iter().flatten().collect()
 }
 
 /// Commits the end of a run to the ledger, outside of `process_event`.

@@ -5,7 +5,7 @@ use super::position::{Position, Range};
 use super::settings::Settings;
 use super::shared::Shared;
 use super::store_context::StoreContext;
-use super::timeouts::{in_time, in_time_of_newest};
+use super::timeouts::{with_newest_timeout, with_timeout};
 use crate::model::{Selector, Timestamp};
 use crate::source::StartAt;
 use crate::store::{BreadcrumbStore, Query, StoreError};
@@ -24,7 +24,7 @@ pub(super) async fn load(
     since: Instant,
 ) -> Result<(), StoreError> {
     let executors = shared.registry.of_store(store_context);
-    let saved = in_time(store_context.ledger().positions(&executors)).await?;
+    let saved = with_timeout(store_context.ledger().positions(&executors)).await?;
     let checkpoint = &store_context.checkpoint;
     let delivered_after = checkpoint.delivered_after();
     let newest = match checkpoint.newest() {
@@ -112,7 +112,7 @@ pub(super) async fn load_added(
     if added.is_empty() {
         return Ok(());
     }
-    let saved = in_time(store_context.ledger().positions(&added)).await?;
+    let saved = with_timeout(store_context.ledger().positions(&added)).await?;
     let first = StartInputs {
         settings: &shared.settings,
         is_complete: shared.source_is_complete,
@@ -220,7 +220,7 @@ pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Resul
         return Ok(());
     }
     let (executors, _) = &save;
-    let saved = in_time(ledger.positions(executors)).await?;
+    let saved = with_timeout(ledger.positions(executors)).await?;
     let mut changed = Vec::new();
     for (executor, saved) in executors.iter().zip(saved) {
         let since = checkpoint.since(executor);
@@ -237,7 +237,7 @@ pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Resul
         }
     }
     if !changed.is_empty() {
-        in_time(ledger.save_positions(&changed)).await?;
+        with_timeout(ledger.save_positions(&changed)).await?;
     }
     checkpoint.note_saved(save);
     Ok(())
@@ -249,7 +249,7 @@ pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Resul
 /// The store's errors.
 pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, StoreError> {
     let query = Query::new(Selector::any()).limit(1);
-    let newest = in_time_of_newest(store.search(&query)).await?;
+    let newest = with_newest_timeout(store.search(&query)).await?;
     Ok(newest
         .first()
         .map_or(Timestamp::UNIX_EPOCH, |newest| newest.updated_at))
@@ -269,7 +269,7 @@ fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
 /// Returns `true` if an executor of a store starts without a saved position, or the ledger does not answer.
 pub(super) async fn starts_at_newest(shared: &Shared, store_context: &StoreContext) -> bool {
     let executors = shared.registry.of_store(store_context);
-    match in_time(store_context.ledger().positions(&executors)).await {
+    match with_timeout(store_context.ledger().positions(&executors)).await {
         Ok(saved) => needs_newest(shared, &saved),
         Err(_) => true,
     }

@@ -2,7 +2,7 @@
 
 use super::shared::Shared;
 use super::store_context::StoreContext;
-use super::timeouts::{in_time, in_time_of_pages};
+use super::timeouts::{with_search_timeout, with_timeout};
 use super::wakes::{Inserted, SuspendedRun, WakeCandidate};
 use crate::error::Chain;
 use crate::model::Breadcrumb;
@@ -20,7 +20,7 @@ async fn list_suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>
         .executor(&*run.executor)
         .trigger(run.trigger_id)
         .state(RunState::Suspended);
-    in_time(ledger.runs(&filter)).await
+    with_timeout(ledger.runs(&filter)).await
 }
 
 /// Returns the suspension of a run in the ledger, or `None` if the run has left this suspension.
@@ -73,7 +73,7 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
         .state(RunState::Suspended)
         .limit(RunQuery::MAX_LIMIT);
     loop {
-        let page = match in_time(ledger.runs_page(&query)).await {
+        let page = match with_timeout(ledger.runs_page(&query)).await {
             Ok(page) => page,
             Err(error) => {
                 tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the suspended runs of the store, will retry");
@@ -129,7 +129,7 @@ async fn search(store_context: &StoreContext, suspended_run: &SuspendedRun) {
         let query = Query::new(selector.clone())
             .after(suspended_run.after)
             .limit(NEWEST);
-        match in_time_of_pages(store_context.store().search(&query)).await {
+        match with_search_timeout(store_context.store().search(&query)).await {
             Ok(found) => {
                 let mut oldest_first = found.iter().rev();
                 if let Some(first) = oldest_first.find(|found| suspended_run.wakes_on(found)) {
@@ -162,7 +162,7 @@ pub(super) async fn wake(
     let WakeCandidate { run, since } = candidate;
     let resumed = match read_suspension(ledger, candidate).await {
         Ok(Some(suspended_run)) if suspended_run.wakes_on(found) => {
-            in_time(ledger.resume(run, found.id)).await
+            with_timeout(ledger.resume(run, found.id)).await
         }
         Ok(Some(_)) => return,
         Ok(None) => {

@@ -13,7 +13,7 @@ use super::shared::Shared;
 use super::store_context::{Operation, StoreContext};
 use super::suspended::register_suspended;
 use super::sweep::{self, SweptBreadcrumb};
-use super::timeouts::PAUSE;
+use super::timeouts::RETRY_PAUSE;
 use crate::clock::later;
 use crate::error::Chain;
 use crate::model::Timestamp;
@@ -204,7 +204,7 @@ impl Waker {
                 self.store_context.note_result(Operation::List, listed);
                 self.search_from_oldest();
                 if !listed {
-                    self.reconcile_at = self.reconcile_at.min(later(Instant::now(), PAUSE));
+                    self.reconcile_at = self.reconcile_at.min(later(Instant::now(), RETRY_PAUSE));
                 }
             }
             JobResult::SearchedFromOldest { read } => {
@@ -223,7 +223,8 @@ impl Waker {
                 match loaded {
                     true => self.sweep(),
                     false => {
-                        self.reconcile_at = self.reconcile_at.min(later(Instant::now(), PAUSE));
+                        self.reconcile_at =
+                            self.reconcile_at.min(later(Instant::now(), RETRY_PAUSE));
                     }
                 }
             }
@@ -238,7 +239,7 @@ impl Waker {
         let Some(swept) = swept else {
             self.sweeps.overlaps |= overlaps;
             self.store_context.checkpoint.end_sweep(None);
-            self.reconcile_at = self.reconcile_at.min(later(Instant::now(), PAUSE));
+            self.reconcile_at = self.reconcile_at.min(later(Instant::now(), RETRY_PAUSE));
             return;
         };
         match swept {
@@ -264,7 +265,7 @@ impl Waker {
         }
     }
 
-    /// Defers the read of an announced breadcrumb: it is read again after [`PAUSE`] if a wait or a suspended run still needs it.
+    /// Defers the read of an announced breadcrumb: it is read again after [`RETRY_PAUSE`] if a wait or a suspended run still needs it.
     fn defer(&mut self, announced: AnnouncedBreadcrumb) {
         if announced.rounds >= MAX_ROUNDS || self.deferred.len() >= MAX_DEFERRED {
             let (id, version) = (announced.event.breadcrumb_id, announced.event.version);
@@ -273,13 +274,13 @@ impl Waker {
             return;
         }
         if self.deferred.is_empty() {
-            self.read_deferred_at = later(Instant::now(), PAUSE);
+            self.read_deferred_at = later(Instant::now(), RETRY_PAUSE);
         }
         self.deferred.push_back(announced);
     }
 
     fn read_deferred(&mut self) {
-        self.read_deferred_at = later(Instant::now(), PAUSE);
+        self.read_deferred_at = later(Instant::now(), RETRY_PAUSE);
         for _ in 0..self.deferred.len() {
             if self.jobs.len() >= MAX_JOBS {
                 return;

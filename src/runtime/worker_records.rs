@@ -3,7 +3,7 @@
 use super::other_versions::{Live, OtherVersions, other_versions};
 use super::shared::Shared;
 use super::store_context::StoreContext;
-use super::timeouts::in_time;
+use super::timeouts::with_timeout;
 use crate::clock::later;
 use crate::error::Chain;
 use crate::store::{ExecutorVersion, MOST_ACCEPTED, StoreError, Version, Worker, WorkerRecord};
@@ -72,7 +72,7 @@ impl WorkerRecords {
     /// Returns `true` if all live workers with other versions of the executors know this worker's versions.
     async fn is_known(&self) -> bool {
         for store_context in self.shared.registry.store_contexts() {
-            let Ok(workers) = in_time(store_context.ledger().workers()).await else {
+            let Ok(workers) = with_timeout(store_context.ledger().workers()).await else {
                 return false;
             };
             let own = self.versions(&store_context);
@@ -150,7 +150,7 @@ impl WorkerRecords {
             record.executors = executors.map(Arc::unwrap_or_clone).collect();
             record.known_versions = store_context.other_versions().live_versions();
             record.stopped = stopped;
-            if let Err(error) = in_time(store_context.ledger().record_worker(&record)).await {
+            if let Err(error) = with_timeout(store_context.ledger().record_worker(&record)).await {
                 tracing::warn!(worker = &*this.name, code = error.code(), error = %Chain(&error), "cannot store the record of this worker, will retry");
             }
         });
@@ -162,7 +162,7 @@ impl WorkerRecords {
     async fn update_other_versions(&mut self) -> bool {
         let (mut other_versions_live, mut changed) = (false, false);
         for store_context in self.shared.registry.store_contexts() {
-            let workers = match in_time(store_context.ledger().workers()).await {
+            let workers = match with_timeout(store_context.ledger().workers()).await {
                 Ok(workers) => workers,
                 Err(error) => {
                     tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the workers that share a store, will retry");
@@ -226,7 +226,7 @@ async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) ->
         .map(|version| (Arc::clone(&version.executor), Arc::clone(&version.hash)))
         .collect();
     for _ in 0..MAX_CALLS {
-        match in_time(store_context.ledger().accept_transfers(&names)).await {
+        match with_timeout(store_context.ledger().accept_transfers(&names)).await {
             Ok(accepted) => {
                 if accepted > 0 {
                     store_context

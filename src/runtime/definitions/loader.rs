@@ -11,7 +11,7 @@ use crate::model::{
 use crate::runtime::RuntimeError;
 use crate::runtime::graph::Graph;
 use crate::runtime::registry::Registry;
-use crate::runtime::timeouts::{in_time, in_time_of_pages};
+use crate::runtime::timeouts::{with_search_timeout, with_timeout};
 use crate::store::{AddedLedger, Claim, Claimed, Commit, Query, RunEnd, RunRef, StoreError, Write};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -164,7 +164,7 @@ impl DefinitionLoader {
         let mut all: Vec<Arc<Breadcrumb>> = Vec::new();
         let (mut others, mut omitted) = (VecDeque::new(), 0);
         loop {
-            let page = in_time_of_pages(self.definitions.store.search(&query)).await?;
+            let page = with_search_timeout(self.definitions.store.search(&query)).await?;
             query.before = page.last().map(|last| last.order_key());
             let is_last = page.len() < PAGE;
             let is_known = |found: &Arc<Breadcrumb>| self.states().contains_key(&found.id);
@@ -188,7 +188,7 @@ impl DefinitionLoader {
         id: BreadcrumbId,
     ) -> Result<(), StoreError> {
         let _permit = self.apply_lock.acquire().await;
-        let name_is_free = match in_time(self.definitions.store.get(id)).await {
+        let name_is_free = match with_timeout(self.definitions.store.get(id)).await {
             Ok(found) if self.definitions.is_definition(&found) => {
                 let applied = self.apply(registry, &found).await?;
                 warn_of_cycles(registry, &applied.loaded.into_iter().collect());
@@ -234,7 +234,7 @@ impl DefinitionLoader {
         if is_settled {
             return Ok(Applied::default());
         }
-        let model_config = in_time(self.definitions.read_model_config(definition)).await?;
+        let model_config = with_timeout(self.definitions.read_model_config(definition)).await?;
         let same_version = before
             .as_ref()
             .filter(|state| state.version == definition.version);
@@ -342,7 +342,7 @@ impl DefinitionLoader {
             };
             store.commit(Commit { writes, end }).await.map(|_| true)
         };
-        match in_time(written).await {
+        match with_timeout(written).await {
             Ok(is_reported) => is_reported,
             Err(error) => {
                 tracing::warn!(definition = %definition.id, code = error.code(), error = %Chain(&error), "cannot store the definition.rejected.v1 breadcrumb of a rejected definition, will retry");

@@ -8,7 +8,7 @@ use crate::runtime::arrival::{Arrival, ExecutorCandidate};
 use crate::runtime::definition_updates::ChangedDefinition;
 use crate::runtime::metrics;
 use crate::runtime::store_context::StoreContext;
-use crate::runtime::timeouts::PAUSE;
+use crate::runtime::timeouts::RETRY_PAUSE;
 use crate::runtime::waker::AnnouncedBreadcrumb;
 use crate::source::Delivery;
 use tokio::sync::mpsc::{self, error::TrySendError};
@@ -61,7 +61,7 @@ impl Intake<'_> {
                     send_tracker(&tasks.arrivals, tracker.another_handle(), arrival).await;
                 }
                 // The executor has just been removed.
-                None => tracker.another_handle().redeliver_after(PAUSE),
+                None => tracker.another_handle().redeliver_after(RETRY_PAUSE),
             }
         }
         tracker.settle();
@@ -166,6 +166,6 @@ async fn send_tracker<T>(
 ) {
     match inbox.reserve().await {
         Ok(permit) => permit.send(message(tracker)),
-        Err(_) => tracker.redeliver_after(PAUSE),
+        Err(_) => tracker.redeliver_after(RETRY_PAUSE),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::runtime::Runtime;
 use crate::runtime::sweep::SweptBreadcrumb;
-use crate::runtime::timeouts::{PAUSE, caught, caught_stream};
+use crate::runtime::timeouts::{RETRY_PAUSE, catch_panic, catch_stream_panics};
 use crate::source::{Deliveries, Delivery, SourceError, StartAt};
 use futures::StreamExt as _;
 use std::time::Duration;
@@ -20,10 +20,15 @@ pub(super) async fn subscribe(
 ) -> Result<Deliveries, SourceError> {
     const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(30);
     let from = runtime.progress.subscription_start(start);
-    match timeout(SUBSCRIBE_TIMEOUT, caught(runtime.source.subscribe(from))).await {
-        Ok(subscribed) => subscribed.map(|deliveries| deliveries.wrap(caught_stream)),
+    match timeout(
+        SUBSCRIBE_TIMEOUT,
+        catch_panic(runtime.source.subscribe(from)),
+    )
+    .await
+    {
+        Ok(subscribed) => subscribed.map(|deliveries| deliveries.wrap(catch_stream_panics)),
         Err(_) => Err(SourceError::Unavailable {
-            retry_after: PAUSE,
+            retry_after: RETRY_PAUSE,
             source: format!("no answer within {SUBSCRIBE_TIMEOUT:?}").into(),
         }),
     }

@@ -5,10 +5,10 @@ use crate::clock::later;
 use crate::error::Chain;
 use crate::executor::is_suspect;
 use crate::runtime::enqueue::PreparedRuns;
-use crate::runtime::process::Because;
+use crate::runtime::process::ReleaseReason;
 use crate::runtime::quota::StartCapacity;
 use crate::runtime::store_context::{Operation, StoreContext};
-use crate::runtime::timeouts::{PAUSE, in_time};
+use crate::runtime::timeouts::{RETRY_PAUSE, with_timeout};
 use crate::store::{
     ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, NewRun, RunFilter, StoreError,
 };
@@ -22,27 +22,27 @@ use tokio::time::Instant;
 const BATCH: usize = 64;
 
 /// Maximum number of executors in one claim of due runs.
-const MOST_ASKED: usize = 256;
+const MAX_EXECUTORS: usize = 256;
 
 impl Scheduler {
     /// Enqueues runs, and claims due runs of the executors whose turn it is, at most one run per free permit.
     pub(super) async fn claim(
         &mut self,
-        place: Option<OwnedSemaphorePermit>,
+        permit: Option<OwnedSemaphorePermit>,
         prepared: Option<PreparedRuns>,
     ) {
         let (runs, reply) = prepared
             .map(|prepared| (prepared.runs, prepared.reply))
             .unzip();
-        let asked = self.whose_turn_after(runs.as_deref()).await;
-        let places = self.places_for(&asked, place);
-        if runs.is_none() && places.is_empty() {
-            self.heat_again(&asked);
+        let requested = self.next_executors_with(runs.as_deref()).await;
+        let permits = self.permits_for(&requested, permit);
+        if runs.is_none() && permits.is_empty() {
+            self.queue_again(&requested);
             return;
         }
-        let asked: Arc<[ExecutorLimits]> = asked.into();
+        let requested: Arc<[ExecutorLimits]> = requested.into();
         let (id, since) = (ClaimId::unique(), Instant::now());
-        let claims = !places.is_empty();
+        let claims = !permits.is_empty();
         if claims {
             self.in_doubt = Some(id);
         }
@@ -50,11 +50,11 @@ impl Scheduler {
         let claim = claim_due(
             Arc::clone(&store_context),
             runs,
-            places.len(),
-            Arc::clone(&asked),
+            permits.len(),
+            Arc::clone(&requested),
             id,
         );
-        let claimed = self.claiming.insert(Box::pin(in_time(claim))).await;
+        let claimed = self.claiming.insert(Box::pin(with_timeout(claim))).await;
         self.claiming = None;
         let claimed = match (claimed, reply) {
             (Ok(enqueued), reply) => {
@@ -68,124 +68,127 @@ impl Scheduler {
                     self.in_doubt = None;
                 }
                 drop(reply.send(Err(error)));
-                self.heat_again(&asked);
+                self.queue_again(&requested);
                 return;
             }
             (Err(error), None) => Err(error),
         };
         if !claims {
-            self.heat_again(&asked);
+            self.queue_again(&requested);
             return;
         }
         store_context.note_result(Operation::Claim, claimed.is_ok());
         match claimed {
-            Ok(claimed) => self.take(claimed, places, &asked, since).await,
+            Ok(claimed) => {
+                self.start_or_release(claimed, permits, &requested, since)
+                    .await
+            }
             Err(error) => {
                 tracing::warn!(code = error.code(), error = %Chain(&error), "cannot claim due runs from the run ledger, will retry");
-                self.heat_later(&asked);
+                self.queue_later(&requested);
             }
         }
     }
 
-    fn heat_later(&mut self, asked: &[ExecutorLimits]) {
-        let again = later(Instant::now(), PAUSE);
-        for limits in asked {
-            self.heat_at(again, Arc::clone(&limits.executor));
+    fn queue_later(&mut self, requested: &[ExecutorLimits]) {
+        let retry_at = later(Instant::now(), RETRY_PAUSE);
+        for limits in requested {
+            self.queue_at(retry_at, Arc::clone(&limits.executor));
         }
     }
 
     /// Acquires permits to execute runs: at most one per run that the executors may start, at most [`BATCH`], and at most the free permits.
-    fn places_for(
+    fn permits_for(
         &self,
-        asked: &[ExecutorLimits],
-        place: Option<OwnedSemaphorePermit>,
+        requested: &[ExecutorLimits],
+        permit: Option<OwnedSemaphorePermit>,
     ) -> Vec<OwnedSemaphorePermit> {
-        let wanted = asked
+        let count = requested
             .iter()
-            .fold(0_usize, |wanted, limits| wanted.saturating_add(limits.free))
+            .fold(0_usize, |count, limits| count.saturating_add(limits.free))
             .min(BATCH);
-        let mut places: Vec<_> = place.into_iter().take(wanted).collect();
-        places.extend(self.shared.try_acquire_run_permits(wanted - places.len()));
-        places
+        let mut permits: Vec<_> = permit.into_iter().take(count).collect();
+        permits.extend(self.shared.try_acquire_run_permits(count - permits.len()));
+        permits
     }
 
     /// Returns the executors whose turn to claim runs it is, including the executors of new runs. New runs do not wait for the release of
     /// unsettled leases: if such leases exist, this method returns no executors, and the new runs are enqueued without a claim.
-    async fn whose_turn_after(&mut self, new: Option<&[NewRun]>) -> Vec<ExecutorLimits> {
+    async fn next_executors_with(&mut self, new: Option<&[NewRun]>) -> Vec<ExecutorLimits> {
         for new in new.into_iter().flatten() {
-            self.heat(&new.run.executor);
+            self.queue(&new.run.executor);
         }
-        let enqueues_only = new.is_some() && self.is_unsettled();
-        match !enqueues_only && self.is_settled().await {
-            true => self.whose_turn(),
+        let enqueues_only = new.is_some() && self.must_release_first();
+        match !enqueues_only && self.retry_releases().await {
+            true => self.next_executors(),
             false => Vec::new(),
         }
     }
 
     /// Retries the failed releases of run leases. Returns `false` if unreleased leases remain.
-    async fn is_settled(&mut self) -> bool {
+    async fn retry_releases(&mut self) -> bool {
         if self.in_doubt.is_none() && self.unreleased.is_empty() {
             return true;
         }
-        let is_too_early = Instant::now() < self.settle_again;
+        let is_too_early = Instant::now() < self.release_again_at;
         if !is_too_early {
-            let released_all = Box::pin(self.settle()).await;
+            let released_all = Box::pin(self.release_remaining()).await;
             if !released_all {
-                self.settle_again = later(Instant::now(), PAUSE);
+                self.release_again_at = later(Instant::now(), RETRY_PAUSE);
             }
             self.store_context
-                .note_result(Operation::Claim, !self.is_unsettled());
+                .note_result(Operation::Claim, !self.must_release_first());
         }
-        let settled = !self.is_unsettled();
+        let settled = !self.must_release_first();
         if !settled {
-            self.cool(self.settle_again);
+            self.postpone_claims(self.release_again_at);
         }
         settled
     }
 
     /// Starts claimed runs, or releases them if the runtime has stopped.
-    async fn take(
+    async fn start_or_release(
         &mut self,
         claimed: Vec<Claimed>,
-        places: Vec<OwnedSemaphorePermit>,
-        asked: &[ExecutorLimits],
+        permits: Vec<OwnedSemaphorePermit>,
+        requested: &[ExecutorLimits],
         since: Instant,
     ) {
-        self.end_older(&claimed);
+        self.abort_older(&claimed);
         let unstarted = match self.shared.stop.is_cancelled() {
             true => claimed,
             false => {
                 let claimed = self.with_one_suspect(claimed).await;
-                self.start_all(claimed, places, asked, since)
+                self.start_all(claimed, permits, requested, since)
             }
         };
         self.in_doubt = None;
         if !unstarted.is_empty() {
-            self.give_back(dropped(unstarted)).await;
+            self.release_leases(dropped(unstarted)).await;
         }
     }
 
-    fn heat_again(&mut self, asked: &[ExecutorLimits]) {
-        for limits in asked {
-            self.heat(&limits.executor);
+    fn queue_again(&mut self, requested: &[ExecutorLimits]) {
+        for limits in requested {
+            self.queue(&limits.executor);
         }
     }
 
     /// Postpones the claims of due runs of all executors until a moment.
-    fn cool(&mut self, until: Instant) {
-        for executor in std::mem::take(&mut self.hot) {
+    fn postpone_claims(&mut self, until: Instant) {
+        for executor in std::mem::take(&mut self.queued) {
             self.quota(&executor).is_queued = false;
-            self.heat_at(until, executor);
+            self.queue_at(until, executor);
         }
     }
 
     /// Takes the next executors from the queue of executors that may have due runs. Returns each executor that can start runs now, with the
     /// maximum number of runs.
-    fn whose_turn(&mut self) -> Vec<ExecutorLimits> {
+    fn next_executors(&mut self) -> Vec<ExecutorLimits> {
         let now = Instant::now();
-        let mut asked = Vec::new();
-        while asked.len() < MOST_ASKED {
-            let Some(executor) = self.hot.pop_front() else {
+        let mut requested = Vec::new();
+        while requested.len() < MAX_EXECUTORS {
+            let Some(executor) = self.queued.pop_front() else {
                 break;
             };
             let Some(quota) = self.quotas.get_mut(&executor) else {
@@ -198,18 +201,18 @@ impl Scheduler {
             if member.store_context.number != self.store_context.number {
                 continue;
             }
-            let most = self.shared.settings.max_inflight;
-            match quota.start_capacity(member.executor.profile(), most, now) {
-                StartCapacity::Runs(free) => asked.push(ExecutorLimits::new(executor, free)),
-                StartCapacity::NotBefore(moment) => self.heat_at(moment, executor),
+            let max_inflight = self.shared.settings.max_inflight;
+            match quota.start_capacity(member.executor.profile(), max_inflight, now) {
+                StartCapacity::Runs(free) => requested.push(ExecutorLimits::new(executor, free)),
+                StartCapacity::NotBefore(moment) => self.queue_at(moment, executor),
                 StartCapacity::Busy => quota.has_more = true,
             }
         }
-        asked
+        requested
     }
 
     /// Aborts the tasks that hold older leases of claimed runs. A write under an older lease fails.
-    fn end_older(&self, claimed: &[Claimed]) {
+    fn abort_older(&self, claimed: &[Claimed]) {
         let running = claimed
             .iter()
             .filter_map(|run| self.runs.get(&run.lease.run));
@@ -226,10 +229,10 @@ impl Scheduler {
         let is_another =
             |run: &mut Claimed| self.is_suspect(run) && std::mem::replace(&mut one_runs, true);
         let others: Vec<Claimed> = claimed.extract_if(.., is_another).collect();
-        if !others.is_empty() && !self.put_off(others).await {
+        if !others.is_empty() && !self.postpone_runs(others).await {
             let one = claimed.extract_if(.., |run| self.is_suspect(run));
             let one: Vec<Claimed> = one.collect();
-            self.put_off(one).await;
+            self.postpone_runs(one).await;
         }
         claimed
     }
@@ -244,15 +247,15 @@ impl Scheduler {
         profile.is_some_and(|profile| is_suspect(profile, run.lease.abandoned))
     }
 
-    /// Releases claimed runs, to be due again after [`PAUSE`]. Returns `true` if the ledger has released all of them.
-    async fn put_off(&mut self, runs: Vec<Claimed>) -> bool {
-        let again = later(Instant::now(), PAUSE);
+    /// Releases claimed runs, to be due again after [`RETRY_PAUSE`]. Returns `true` if the ledger has released all of them.
+    async fn postpone_runs(&mut self, runs: Vec<Claimed>) -> bool {
+        let retry_at = later(Instant::now(), RETRY_PAUSE);
         for run in &runs {
-            self.heat_at(again, Arc::clone(&run.lease.run.executor));
+            self.queue_at(retry_at, Arc::clone(&run.lease.run.executor));
         }
-        let because = Because::NotNow { delay: PAUSE };
-        let leases = runs.into_iter().map(|run| (run.lease, because));
-        self.give_back(leases.collect()).await
+        let reason = ReleaseReason::Postponed { delay: RETRY_PAUSE };
+        let leases = runs.into_iter().map(|run| (run.lease, reason));
+        self.release_leases(leases.collect()).await
     }
 
     /// Starts claimed runs. An executor that may have more due runs keeps its turn. Returns the runs that are not started: their
@@ -260,40 +263,40 @@ impl Scheduler {
     fn start_all(
         &mut self,
         claimed: Vec<Claimed>,
-        places: Vec<OwnedSemaphorePermit>,
-        asked: &[ExecutorLimits],
+        permits: Vec<OwnedSemaphorePermit>,
+        requested: &[ExecutorLimits],
         since: Instant,
     ) -> Vec<Claimed> {
-        let all_places_taken = claimed.len() >= places.len();
-        let mut places = places.into_iter();
+        let all_permits_used = claimed.len() >= permits.len();
+        let mut permits = permits.into_iter();
         let mut started: HashMap<Arc<str>, usize> = HashMap::new();
         let mut unstarted = Vec::new();
         for claimed in claimed {
-            let Some(place) = places.next() else {
-                let again = later(Instant::now(), PAUSE);
-                self.heat_at(again, Arc::clone(&claimed.lease.run.executor));
+            let Some(permit) = permits.next() else {
+                let retry_at = later(Instant::now(), RETRY_PAUSE);
+                self.queue_at(retry_at, Arc::clone(&claimed.lease.run.executor));
                 unstarted.push(claimed);
                 continue;
             };
             let executor = Arc::clone(&claimed.lease.run.executor);
-            match self.start(claimed, since, place) {
+            match self.start(claimed, since, permit) {
                 None => *started.entry(executor).or_default() += 1,
                 Some(claimed) => unstarted.push(claimed),
             }
         }
-        self.taken_over.log();
+        self.takeovers.log();
         let got = |limits: &&ExecutorLimits| started.get(&limits.executor).copied();
         // Executors that got no run are queued before executors that got one.
         let (served, unserved): (Vec<_>, Vec<_>) =
-            asked.iter().partition(|limits| got(limits).is_some());
-        if all_places_taken {
+            requested.iter().partition(|limits| got(limits).is_some());
+        if all_permits_used {
             for limits in unserved {
-                self.heat(&limits.executor);
+                self.queue(&limits.executor);
             }
         }
         for limits in served {
-            if all_places_taken || got(&limits) >= Some(limits.free) {
-                self.heat(&limits.executor);
+            if all_permits_used || got(&limits) >= Some(limits.free) {
+                self.queue(&limits.executor);
             }
         }
         unstarted
@@ -304,27 +307,29 @@ impl Scheduler {
 pub(super) type Claiming = Pin<Box<dyn Future<Output = Result<Enqueued, StoreError>> + Send>>;
 
 /// Returns the leases of claimed runs, to release them without an attempt.
-pub(super) fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, Because)> {
+pub(super) fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, ReleaseReason)> {
     let leases = claimed.into_iter().map(|run| run.lease);
-    leases.map(|lease| (lease, Because::Dropped)).collect()
+    leases
+        .map(|lease| (lease, ReleaseReason::Dropped))
+        .collect()
 }
 
 async fn claim_due(
     store_context: Arc<StoreContext>,
     runs: Option<Vec<NewRun>>,
     n: usize,
-    asked: Arc<[ExecutorLimits]>,
+    requested: Arc<[ExecutorLimits]>,
     id: ClaimId,
 ) -> Result<Enqueued, StoreError> {
     match runs {
         Some(runs) => {
             store_context
                 .ledger()
-                .enqueue_and_claim(runs, n, &asked, id)
+                .enqueue_and_claim(runs, n, &requested, id)
                 .await
         }
         None => Ok(Enqueued {
-            claimed: store_context.ledger().claim_next(n, &asked, id).await,
+            claimed: store_context.ledger().claim_next(n, &requested, id).await,
         }),
     }
 }
@@ -333,8 +338,10 @@ async fn claim_due(
 pub(super) async fn leases_of(
     store_context: &StoreContext,
     id: ClaimId,
-) -> Result<Vec<(Lease, Because)>, StoreError> {
-    let runs = in_time(store_context.ledger().runs(&RunFilter::of_claim(id))).await?;
+) -> Result<Vec<(Lease, ReleaseReason)>, StoreError> {
+    let runs = with_timeout(store_context.ledger().runs(&RunFilter::of_claim(id))).await?;
     let leases = runs.into_iter().filter_map(|run| run.lease);
-    Ok(leases.map(|lease| (lease, Because::Dropped)).collect())
+    Ok(leases
+        .map(|lease| (lease, ReleaseReason::Dropped))
+        .collect())
 }

@@ -1,14 +1,14 @@
 //! End of a run or of its task in a scheduler: counts, limits, and the release of the run's leases.
 
 use super::claim::leases_of;
-use super::start::{Started, Work};
+use super::start::{RunTaskResult, StartedRun};
 use super::{Scheduler, Unreleased};
 use crate::clock::later;
 use crate::error::{Chain, Retry};
 use crate::executor::{ExecutorError, Outcome};
 use crate::runtime::limits::trigger_of;
 use crate::runtime::metrics;
-use crate::runtime::process::{self, Because, Processed};
+use crate::runtime::process::{self, Processed, ReleaseReason};
 use crate::runtime::quota::Evidence;
 use crate::store::Lease;
 use futures::future::join_all;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout_at};
 
-type Finished = Result<(task::Id, Work), JoinError>;
+type Finished = Result<(task::Id, RunTaskResult), JoinError>;
 
 impl Scheduler {
     pub(super) async fn finish(&mut self, finished: Finished) {
@@ -26,90 +26,90 @@ impl Scheduler {
         // The task may have moved on to the run of a newer version.
         let runs = started.map(|started| [started.run.clone(), started.scope.lease().run]);
         let leases = self.note(finished);
-        self.give_back(leases).await;
+        self.release_leases(leases).await;
         for run in runs.iter().flatten() {
             self.pending_acks.note_attempt_ended(run);
         }
     }
 
     /// Releases the leases of runs concurrently. Returns `true` if the ledger has released all of them.
-    pub(super) async fn give_back(&mut self, leases: Vec<(Lease, Because)>) -> bool {
-        // The leases stay in `returning` until the ledger has answered, so that a scheduler that is dropped meanwhile still has them.
-        self.returning.extend(leases);
-        let unreleased = process::give_all_back(&self.store_context, &self.returning).await;
-        self.returning.clear();
+    pub(super) async fn release_leases(&mut self, leases: Vec<(Lease, ReleaseReason)>) -> bool {
+        // The leases stay in `releasing` until the ledger has answered, so that a scheduler that is dropped meanwhile still has them.
+        self.releasing.extend(leases);
+        let unreleased = process::try_release_all(&self.store_context, &self.releasing).await;
+        self.releasing.clear();
         let all = unreleased.is_empty();
-        self.keep(unreleased);
+        self.retain_unreleased(unreleased);
         all
     }
 
     /// Records the end of a run's task. Returns the leases to release, with the reasons.
-    fn note(&mut self, finished: Finished) -> Vec<(Lease, Because)> {
+    fn note(&mut self, finished: Finished) -> Vec<(Lease, ReleaseReason)> {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let Some(started) = self.started.remove(&id) else {
             return Vec::new();
         };
-        let has_it = self.runs.get(&started.run);
-        if has_it.is_some_and(|running| running.task.id() == id) {
+        let current = self.runs.get(&started.run);
+        if current.is_some_and(|running| running.task.id() == id) {
             self.runs.remove(&started.run);
         }
         let now = Instant::now();
-        let took = now.saturating_duration_since(started.at);
+        let took = now.saturating_duration_since(started.started_at);
         metrics::ended(&started.executor, outcome_of(&finished), took);
         if let Some(quota) = self.quotas.get_mut(&started.executor) {
             let trigger = trigger_of(&started.run);
             let change = quota.end(started.ticket, trigger, evidence_of(&finished), now);
             let open = quota.open_breaker();
             if mem::take(&mut quota.has_more) || started.ordered {
-                self.heat(&started.executor);
+                self.queue(&started.executor);
             }
             let name = (self.store_context.number, &started.executor);
             let last_error = code_of(&finished);
             self.shared.breakers.note(name, change, open, last_error);
         }
         match finished {
-            Ok((_, Work::Held { unreleased })) => {
-                self.keep(unreleased);
+            Ok((_, RunTaskResult::NotStarted { unreleased })) => {
+                self.retain_unreleased(unreleased);
                 Vec::new()
             }
             Ok((
                 _,
-                Work::Processed {
+                RunTaskResult::Processed {
                     processed,
                     unreleased,
                 },
             )) => {
-                self.keep(unreleased);
+                self.retain_unreleased(unreleased);
                 self.count(&started, &processed, now);
                 if let Err(ExecutorError::LeaseLost { .. }) = processed {
-                    self.keep(started.silent_leases());
+                    self.retain_unreleased(started.unanswered_leases());
                     self.quota(&started.executor).exempt_one_retry();
-                    self.heat(&started.executor);
+                    self.queue(&started.executor);
                 }
                 Vec::new()
             }
-            Err(error) => self.take_back(&started, error.is_panic(), now),
+            Err(error) => self.count_aborted(&started, error.is_panic(), now),
         }
     }
 
     /// Counts the outcome of a run for the runtime's report. Schedules the next claim of a run that waits for a time.
-    fn count(&mut self, started: &Started, processed: &Processed, now: Instant) {
+    fn count(&mut self, started: &StartedRun, processed: &Processed, now: Instant) {
         self.shared.count(|report| report.count(processed));
         match processed {
             Ok(Outcome::Suspended { until, .. }) => {
                 let lease = started.scope.lease();
                 if let Some(until) = until {
-                    let due = later(started.at, until.since(lease.granted_at));
+                    let due = later(started.started_at, until.since(lease.granted_at));
                     // The sweep finds runs that are due later.
                     if due < self.sweep {
-                        self.heat_at(due, Arc::clone(&started.executor));
+                        self.queue_at(due, Arc::clone(&started.executor));
                     }
                 }
                 self.store_context.note_suspended(lease.run);
             }
             Ok(_) => {}
             Err(ExecutorError::Postponed { delay, .. }) => {
-                self.heat_at(later(now, *delay), Arc::clone(&started.executor));
+                self.queue_at(later(now, *delay), Arc::clone(&started.executor));
             }
             // The message of any other error may quote the payload.
             Err(ExecutorError::Store { operation, source }) => tracing::warn!(
@@ -130,12 +130,12 @@ impl Scheduler {
 
     /// Counts a run whose task was dropped or panicked. Returns its lease and the leases of nested runs, with the reason for their release.
     /// An at-most-once run that may have executed is omitted: its lease expires, and its dead letter states that the outcome is unknown.
-    fn take_back(
+    fn count_aborted(
         &mut self,
-        started: &Started,
+        started: &StartedRun,
         panicked: bool,
         now: Instant,
-    ) -> Vec<(Lease, Because)> {
+    ) -> Vec<(Lease, ReleaseReason)> {
         let stopped = self.shared.stop.is_cancelled();
         self.shared.count(|report| match (panicked, stopped) {
             (true, _) => report.panics += 1,
@@ -146,23 +146,23 @@ impl Scheduler {
         started.scope.leave();
         if panicked {
             let length = started.scope.lease().run.lease;
-            self.heat_at(later(now, length), Arc::clone(&started.executor));
+            self.queue_at(later(now, length), Arc::clone(&started.executor));
         }
-        let because = match panicked {
-            true => Because::Panicked,
-            false => Because::Dropped,
+        let reason = match panicked {
+            true => ReleaseReason::Panicked,
+            false => ReleaseReason::Dropped,
         };
         let leases = started.leases().into_iter();
-        leases.map(|lease| (lease, because)).collect()
+        leases.map(|lease| (lease, reason)).collect()
     }
 
     /// Releases the run leases that remain after a failed release or after a claim without an answer. Returns `false` if the ledger does
     /// not answer.
-    pub(super) async fn settle(&mut self) -> bool {
+    pub(super) async fn release_remaining(&mut self) -> bool {
         if let Some(id) = self.in_doubt {
             match leases_of(&self.store_context, id).await {
                 Ok(leases) => {
-                    self.keep(leases);
+                    self.retain_unreleased(leases);
                     self.in_doubt = None;
                 }
                 Err(error) => {
@@ -174,8 +174,8 @@ impl Scheduler {
         }
         let store_context = &self.store_context;
         let release = |unreleased: &Unreleased| {
-            let (lease, because) = (unreleased.lease.clone(), unreleased.because);
-            process::release(store_context, lease, because)
+            let (lease, reason) = (unreleased.lease.clone(), unreleased.reason);
+            process::release(store_context, lease, reason)
         };
         // The leases stay in the list until the ledger has answered, because this future can be dropped at any await.
         let released = join_all(self.unreleased.iter().map(release)).await;
@@ -184,7 +184,9 @@ impl Scheduler {
         for (unreleased, released) in all {
             match released.map_err(|error| (error.retry(), error)) {
                 Ok(()) => {}
-                Err((Retry::After(_), _)) if unreleased.is_silent() || now < unreleased.until => {
+                Err((Retry::After(_), _))
+                    if unreleased.has_unanswered_heartbeats() || now < unreleased.until =>
+                {
                     self.unreleased.push(unreleased);
                 }
                 Err((Retry::After(_) | Retry::Never, error)) => {
@@ -197,7 +199,7 @@ impl Scheduler {
     }
 
     /// Stores leases of runs for a later release.
-    fn keep(&mut self, leases: impl IntoIterator<Item = (Lease, Because)>) {
+    fn retain_unreleased(&mut self, leases: impl IntoIterator<Item = (Lease, ReleaseReason)>) {
         self.unreleased
             .extend(leases.into_iter().map(Unreleased::new));
     }
@@ -207,18 +209,18 @@ impl Scheduler {
     pub(super) async fn drain(mut self) {
         // Runs that were claimed and not started are released without waiting for running ones.
         let unstarted = self.release_unstarted();
-        self.let_finish().await;
+        self.wait_for_running().await;
         self.running.abort_all();
         while let Some(finished) = self.running.join_next_with_id().await {
             let leases = self.note(finished);
-            self.returning.extend(leases);
+            self.releasing.extend(leases);
         }
         // The panic hook reports a panic of the release. The leases then expire.
         if let Some(unstarted) = unstarted
-            && let Ok(left) = unstarted.await
+            && let Ok(outcome) = unstarted.await
         {
-            self.keep(left.unreleased);
-            self.in_doubt = left.in_doubt;
+            self.retain_unreleased(outcome.unreleased);
+            self.in_doubt = outcome.in_doubt;
         }
         if let Some(released) = self.release_all() {
             drop(released.await);
@@ -226,7 +228,7 @@ impl Scheduler {
     }
 
     /// Waits until the scheduler has no running work. After a stop, waits for at most the drain timeout.
-    async fn let_finish(&mut self) {
+    async fn wait_for_running(&mut self) {
         let stop = self.shared.stop.clone();
         loop {
             // Without a stop, all executors of this store were removed, and their runs may finish without a time limit.
@@ -249,8 +251,8 @@ impl Scheduler {
 /// Returns the effect of an attempt of a run on the circuit breaker of its executor.
 fn evidence_of(finished: &Finished) -> Evidence {
     match finished {
-        Ok((_, Work::Processed { processed, .. })) => Evidence::of(processed),
-        Ok((_, Work::Held { .. })) => Evidence::Unknown,
+        Ok((_, RunTaskResult::Processed { processed, .. })) => Evidence::of(processed),
+        Ok((_, RunTaskResult::NotStarted { .. })) => Evidence::Unknown,
         Err(error) if error.is_panic() => Evidence::Failing,
         Err(_) => Evidence::Unknown,
     }
@@ -261,17 +263,17 @@ fn code_of(finished: &Finished) -> &'static str {
     match finished {
         Ok((
             _,
-            Work::Processed {
+            RunTaskResult::Processed {
                 processed: Err(error),
                 ..
             },
         )) => error.code(),
         Ok((
             _,
-            Work::Processed {
+            RunTaskResult::Processed {
                 processed: Ok(_), ..
             }
-            | Work::Held { .. },
+            | RunTaskResult::NotStarted { .. },
         ))
         | Err(_) => outcome_of(finished),
     }
@@ -280,8 +282,8 @@ fn code_of(finished: &Finished) -> &'static str {
 /// Returns the outcome of an attempt of a run as a metric label.
 fn outcome_of(finished: &Finished) -> &'static str {
     match finished {
-        Ok((_, Work::Held { .. })) => "held",
-        Ok((_, Work::Processed { processed, .. })) => process::label(processed),
+        Ok((_, RunTaskResult::NotStarted { .. })) => "held",
+        Ok((_, RunTaskResult::Processed { processed, .. })) => process::label(processed),
         Err(error) if error.is_panic() => "panic",
         Err(_) => "dropped",
     }

@@ -4,11 +4,11 @@ mod claim;
 mod finish;
 mod release;
 mod start;
-mod taken_over;
+mod takeover_log;
 
 use super::enqueue::PreparedRuns;
 use super::pending_acks::PendingAcks;
-use super::process::Because;
+use super::process::ReleaseReason;
 use super::quota::Quota;
 use super::shared::Shared;
 use super::store_context::StoreContext;
@@ -17,11 +17,11 @@ use crate::executor::Commits;
 use crate::store::{ClaimId, Lease, RunRef};
 use claim::Claiming;
 use foldhash::fast::RandomState;
-use start::{Running, Started, Work};
+use start::{RunTaskResult, RunningTask, StartedRun};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use taken_over::TakenOver;
+use takeover_log::TakeoverLog;
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -33,24 +33,24 @@ type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Sen
 /// A run lease that the scheduler failed to release.
 struct Unreleased {
     lease: Lease,
-    because: Because,
+    reason: ReleaseReason,
     /// The time at which the lease of the run has expired.
     until: Instant,
 }
 
 impl Unreleased {
-    fn new((lease, because): (Lease, Because)) -> Self {
+    fn new((lease, reason): (Lease, ReleaseReason)) -> Self {
         let until = later(Instant::now(), lease.run.lease);
         Self {
             lease,
-            because,
+            reason,
             until,
         }
     }
 
     /// Returns `true` if the ledger did not answer the heartbeats of the lease.
-    fn is_silent(&self) -> bool {
-        matches!(self.because, Because::Silence { .. })
+    fn has_unanswered_heartbeats(&self) -> bool {
+        matches!(self.reason, ReleaseReason::HeartbeatsUnanswered { .. })
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Scheduler {
     /// Notified when a run starts to commit its response.
     committing: Arc<Notify>,
     /// Executors that may have runs to claim, in the order of their turns.
-    hot: VecDeque<Arc<str>>,
+    queued: VecDeque<Arc<str>>,
     /// The times at which executors may have runs to claim. The periodic claim for all executors finds runs whose times are missing here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
     sweep: Instant,
@@ -79,15 +79,15 @@ pub(super) struct Scheduler {
     /// in flight.
     unreleased: Vec<Unreleased>,
     /// Time of the next attempt to release the leases whose release failed.
-    settle_again: Instant,
+    release_again_at: Instant,
     /// Leases whose release is in flight.
-    returning: Vec<(Lease, Because)>,
-    running: JoinSet<Work>,
-    started: HashMap<task::Id, Started, RandomState>,
+    releasing: Vec<(Lease, ReleaseReason)>,
+    running: JoinSet<RunTaskResult>,
+    started: HashMap<task::Id, StartedRun, RandomState>,
     /// The running tasks of the scheduler, by run.
-    runs: HashMap<RunRef, Running, RandomState>,
+    runs: HashMap<RunRef, RunningTask, RandomState>,
     /// Started runs whose earlier worker was lost, collected for the next log line.
-    taken_over: TakenOver,
+    takeovers: TakeoverLog,
     /// If `true`, all leases of this scheduler's runs are released, or about to be.
     released: bool,
 }
@@ -106,17 +106,17 @@ impl Scheduler {
             prepared,
             quotas: HashMap::new(),
             committing: Arc::default(),
-            hot: VecDeque::new(),
+            queued: VecDeque::new(),
             due: BTreeMap::new(),
             claiming: None,
             in_doubt: None,
             unreleased: Vec::new(),
-            settle_again: Instant::now(),
-            returning: Vec::new(),
+            release_again_at: Instant::now(),
+            releasing: Vec::new(),
             running: JoinSet::new(),
             started: HashMap::default(),
             runs: HashMap::default(),
-            taken_over: TakenOver::default(),
+            takeovers: TakeoverLog::default(),
             released: false,
         }
     }
@@ -131,11 +131,11 @@ impl Scheduler {
         let committing = Arc::clone(&self.committing);
         let mut acquiring: Option<Acquiring> = None;
         // The ledger may have due runs from an earlier process.
-        self.heat_all();
+        self.queue_all();
         loop {
             // This comes first, because a branch below that is always ready must not delay due executors.
-            self.heat_due(Instant::now());
-            if acquiring.is_none() && !self.hot.is_empty() {
+            self.queue_due(Instant::now());
+            if acquiring.is_none() && !self.queued.is_empty() {
                 acquiring = Some(Box::pin(Arc::clone(&self.shared).acquire_run_permit()));
             }
             let wake = self.next_due();
@@ -144,24 +144,24 @@ impl Scheduler {
                 () = stop.cancelled() => break,
                 () = store_context.no_executors.cancelled() => break,
                 Some(finished) = self.running.join_next_with_id() => self.finish(finished).await,
-                place = acquired(&mut acquiring), if acquiring.is_some() => {
+                permit = acquired(&mut acquiring), if acquiring.is_some() => {
                     acquiring = None;
-                    if let Some(place) = place {
-                        let prepared = match self.is_unsettled() {
+                    if let Some(permit) = permit {
+                        let prepared = match self.must_release_first() {
                             true => None,
                             false => self.prepared.try_recv().ok(),
                         };
-                        self.claim(Some(place), prepared).await;
+                        self.claim(Some(permit), prepared).await;
                     }
                 }
                 Some(prepared) = self.prepared.recv() => self.claim(None, Some(prepared)).await,
                 () = store_context.due_changed.notified() => {
                     for executor in store_context.take_due() {
-                        self.heat(&executor);
+                        self.queue(&executor);
                     }
                 }
-                () = committing.notified() => self.heat_freed(),
-                Ok(()) = changes.changed() => self.heat_all(),
+                () = committing.notified() => self.queue_freed(),
+                Ok(()) = changes.changed() => self.queue_all(),
                 () = sleep_until(wake) => {}
             }
         }
@@ -175,8 +175,12 @@ impl Scheduler {
     }
 
     /// Returns `true` if no run may be claimed before leases are released.
-    fn is_unsettled(&self) -> bool {
-        self.in_doubt.is_some() || self.unreleased.iter().any(Unreleased::is_silent)
+    fn must_release_first(&self) -> bool {
+        self.in_doubt.is_some()
+            || self
+                .unreleased
+                .iter()
+                .any(Unreleased::has_unanswered_heartbeats)
     }
 
     fn next_due(&self) -> Instant {
@@ -185,59 +189,59 @@ impl Scheduler {
     }
 
     /// Queues all executors of this store for a claim of due runs, and removes the state of removed executors.
-    fn heat_all(&mut self) {
-        let living = self.shared.registry.of_store(&self.store_context);
+    fn queue_all(&mut self) {
+        let executors = self.shared.registry.of_store(&self.store_context);
         let (breakers, store_number) = (&self.shared.breakers, self.store_context.number);
         self.quotas.retain(|id, quota| {
-            let stays = !quota.is_idle() || living.binary_search(id).is_ok();
+            let stays = !quota.is_idle() || executors.binary_search(id).is_ok();
             if !stays {
                 breakers.set(store_number, id, None, "removed");
             }
             stays
         });
-        for executor in &living {
-            self.heat(executor);
+        for executor in &executors {
+            self.queue(executor);
         }
         self.pending_acks.settle_ended(&self.shared.registry);
     }
 
     /// Queues executors for a claim when some of their runs started to commit. The waiting runs of these executors can start now.
-    fn heat_freed(&mut self) {
+    fn queue_freed(&mut self) {
         let quotas = self.quotas.iter_mut();
         let freed = quotas.filter_map(|(id, quota)| quota.take_freed().then(|| Arc::clone(id)));
         let freed: Vec<Arc<str>> = freed.collect();
         for executor in &freed {
-            self.heat(executor);
+            self.queue(executor);
         }
     }
 
     /// Queues the executors that are due now for a claim of their runs. At the time of the periodic claim, queues all executors of the
     /// store.
-    fn heat_due(&mut self, now: Instant) {
+    fn queue_due(&mut self, now: Instant) {
         while let Some(first) = self.due.first_entry().filter(|first| *first.key() <= now) {
             for executor in first.remove() {
-                self.heat(&executor);
+                self.queue(&executor);
             }
         }
         if now >= self.sweep {
             self.sweep = later(now, self.shared.settings.sweep);
-            self.heat_all();
+            self.queue_all();
         }
     }
 
     /// Queues an executor for a claim of its due runs, unless it is queued already.
-    fn heat(&mut self, executor: &Arc<str>) {
+    fn queue(&mut self, executor: &Arc<str>) {
         let quota = self.quota(executor);
         if !quota.is_queued {
             quota.is_queued = true;
-            self.hot.push_back(Arc::clone(executor));
+            self.queued.push_back(Arc::clone(executor));
         }
     }
 
     /// Schedules an executor to be queued for a claim of its due runs at a moment.
-    fn heat_at(&mut self, moment: Instant, executor: Arc<str>) {
-        const MOST: usize = 10_000;
-        if self.due.len() < MOST {
+    fn queue_at(&mut self, moment: Instant, executor: Arc<str>) {
+        const MAX_MOMENTS: usize = 10_000;
+        if self.due.len() < MAX_MOMENTS {
             self.due.entry(moment).or_default().insert(executor);
         }
     }
@@ -245,8 +249,8 @@ impl Scheduler {
     fn quota(&mut self, executor: &Arc<str>) -> &mut Quota {
         self.quotas.entry(Arc::clone(executor)).or_insert_with(|| {
             let committing = Arc::clone(&self.committing);
-            let places = Arc::clone(&self.shared.commit_permits);
-            Quota::new(Instant::now(), Commits::new(committing, places))
+            let commit_permits = Arc::clone(&self.shared.commit_permits);
+            Quota::new(Instant::now(), Commits::new(committing, commit_permits))
         })
     }
 }

@@ -2,10 +2,10 @@
 
 use super::Scheduler;
 use super::claim::{Claiming, dropped, leases_of};
-use super::start::{Started, Work};
+use super::start::{RunTaskResult, StartedRun};
 use crate::bugs::planted;
 use crate::error::Chain;
-use crate::runtime::process::{self, Because};
+use crate::runtime::process::{self, ReleaseReason};
 use crate::runtime::store_context::StoreContext;
 use crate::store::{ClaimId, Enqueued, Lease};
 use foldhash::fast::RandomState;
@@ -17,61 +17,61 @@ use tokio::runtime::Handle;
 use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 
 /// The run leases that an ending scheduler leaves behind, and the tasks that may still use these leases.
-struct Left {
+struct RemainingLeases {
     store_context: Arc<StoreContext>,
-    running: JoinSet<Work>,
-    started: HashMap<task::Id, Started, RandomState>,
-    returning: Vec<(Lease, Because)>,
+    running: JoinSet<RunTaskResult>,
+    started: HashMap<task::Id, StartedRun, RandomState>,
+    releasing: Vec<(Lease, ReleaseReason)>,
     /// The claim of due runs that the ledger has not answered yet.
     claiming: Option<Claiming>,
     in_doubt: Option<ClaimId>,
 }
 
 /// Result of a release of leases in the background: the unreleased leases, and the claim whose leases could not be listed.
-pub(super) struct Rest {
-    pub(super) unreleased: Vec<(Lease, Because)>,
+pub(super) struct ReleaseOutcome {
+    pub(super) unreleased: Vec<(Lease, ReleaseReason)>,
     pub(super) in_doubt: Option<ClaimId>,
 }
 
 impl Scheduler {
     /// Releases the leases of all runs of this scheduler in the background. Returns `None` if there are no leases, or outside a tokio
     /// runtime.
-    pub(super) fn release_all(&mut self) -> Option<JoinHandle<Rest>> {
+    pub(super) fn release_all(&mut self) -> Option<JoinHandle<ReleaseOutcome>> {
         if mem::replace(&mut self.released, true) || planted("drop-at-drain") {
             return None;
         }
         let (running, started) = (mem::take(&mut self.running), mem::take(&mut self.started));
-        self.leave(running, started)
+        self.release_in_background(running, started)
     }
 
     /// Releases the leases of runs that the scheduler has not started, in the background.
-    pub(super) fn release_unstarted(&mut self) -> Option<JoinHandle<Rest>> {
+    pub(super) fn release_unstarted(&mut self) -> Option<JoinHandle<ReleaseOutcome>> {
         match planted("drop-at-drain") {
             true => None,
-            false => self.leave(JoinSet::new(), HashMap::default()),
+            false => self.release_in_background(JoinSet::new(), HashMap::default()),
         }
     }
 
-    fn leave(
+    fn release_in_background(
         &mut self,
-        running: JoinSet<Work>,
-        started: HashMap<task::Id, Started, RandomState>,
-    ) -> Option<JoinHandle<Rest>> {
-        let mut returning = mem::take(&mut self.returning);
+        running: JoinSet<RunTaskResult>,
+        started: HashMap<task::Id, StartedRun, RandomState>,
+    ) -> Option<JoinHandle<ReleaseOutcome>> {
+        let mut releasing = mem::take(&mut self.releasing);
         let unreleased = mem::take(&mut self.unreleased).into_iter();
-        returning.extend(unreleased.map(|one| (one.lease, one.because)));
-        let left = Left {
+        releasing.extend(unreleased.map(|one| (one.lease, one.reason)));
+        let remaining = RemainingLeases {
             store_context: Arc::clone(&self.store_context),
             running,
             started,
-            returning,
+            releasing,
             claiming: self.claiming.take(),
             in_doubt: self.in_doubt.take(),
         };
-        if left.is_empty() {
+        if remaining.is_empty() {
             return None;
         }
-        Some(Handle::try_current().ok()?.spawn(left.release()))
+        Some(Handle::try_current().ok()?.spawn(remaining.release()))
     }
 }
 
@@ -83,19 +83,19 @@ impl Drop for Scheduler {
     }
 }
 
-impl Left {
+impl RemainingLeases {
     fn is_empty(&self) -> bool {
-        self.in_doubt.is_none() && self.started.is_empty() && self.returning.is_empty()
+        self.in_doubt.is_none() && self.started.is_empty() && self.releasing.is_empty()
     }
 
-    async fn release(self) -> Rest {
+    async fn release(self) -> ReleaseOutcome {
         let store_context = &*self.store_context;
-        let returning = process::give_all_back(store_context, &self.returning);
+        let releasing = process::try_release_all(store_context, &self.releasing);
         let of_claim = release_claim(store_context, self.claiming, self.in_doubt);
         let tasks = release_of_tasks(store_context, self.running, self.started);
-        let (mut unreleased, (of_claim, in_doubt), ()) = tokio::join!(returning, of_claim, tasks);
+        let (mut unreleased, (of_claim, in_doubt), ()) = tokio::join!(releasing, of_claim, tasks);
         unreleased.extend(of_claim);
-        Rest {
+        ReleaseOutcome {
             unreleased,
             in_doubt,
         }
@@ -107,7 +107,7 @@ async fn release_claim(
     store_context: &StoreContext,
     claiming: Option<Claiming>,
     in_doubt: Option<ClaimId>,
-) -> (Vec<(Lease, Because)>, Option<ClaimId>) {
+) -> (Vec<(Lease, ReleaseReason)>, Option<ClaimId>) {
     let Some(id) = in_doubt else {
         return (Vec::new(), None);
     };
@@ -120,7 +120,7 @@ async fn release_claim(
         Ok(Enqueued {
             claimed: Ok(claimed),
         }) => (
-            process::give_all_back(store_context, &dropped(claimed)).await,
+            process::try_release_all(store_context, &dropped(claimed)).await,
             None,
         ),
         Ok(Enqueued { claimed: Err(_) }) | Err(_) => release_listed(store_context, id).await,
@@ -131,9 +131,9 @@ async fn release_claim(
 async fn release_listed(
     store_context: &StoreContext,
     id: ClaimId,
-) -> (Vec<(Lease, Because)>, Option<ClaimId>) {
+) -> (Vec<(Lease, ReleaseReason)>, Option<ClaimId>) {
     match leases_of(store_context, id).await {
-        Ok(leases) => (process::give_all_back(store_context, &leases).await, None),
+        Ok(leases) => (process::try_release_all(store_context, &leases).await, None),
         Err(error) => {
             tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a stopping worker; their runs wait until the leases expire");
             (Vec::new(), Some(id))
@@ -144,8 +144,8 @@ async fn release_listed(
 /// Aborts the tasks of runs, and releases the leases of each task after the end of the task.
 async fn release_of_tasks(
     store_context: &StoreContext,
-    mut running: JoinSet<Work>,
-    mut started: HashMap<task::Id, Started, RandomState>,
+    mut running: JoinSet<RunTaskResult>,
+    mut started: HashMap<task::Id, StartedRun, RandomState>,
 ) {
     let mut releasing = FuturesUnordered::new();
     running.abort_all();
@@ -156,7 +156,7 @@ async fn release_of_tasks(
                 if let Some(started) = started.remove(&id) {
                     started.scope.leave();
                     let leases = started.leases().into_iter();
-                    releasing.extend(leases.map(|lease| process::give_back(store_context, lease, Because::Dropped)));
+                    releasing.extend(leases.map(|lease| process::try_release(store_context, lease, ReleaseReason::Dropped)));
                 }
             }
             Some(_) = releasing.next() => {}
@@ -165,7 +165,7 @@ async fn release_of_tasks(
     }
 }
 
-impl Started {
+impl StartedRun {
     /// Returns the leases to release after the early end of a run's task: the leases of nested runs, and the lease of the task's run. An
     /// at-most-once run keeps its lease once `execute` was called, or may have been called under an earlier lease. Its outcome is unknown,
     /// and the next claim of a released run could execute it again.
@@ -177,16 +177,16 @@ impl Started {
     }
 
     /// Returns the leases to release after the ledger did not answer the heartbeats of a run. Each lease has the reason for its release.
-    pub(super) fn silent_leases(&self) -> Vec<(Lease, Because)> {
+    pub(super) fn unanswered_leases(&self) -> Vec<(Lease, ReleaseReason)> {
         let leases = self.leases().into_iter();
-        let because = |lease: &Lease| {
+        let reason = |lease: &Lease| {
             let is_own = lease.run == self.run && lease.token == self.token;
-            Because::Silence {
+            ReleaseReason::HeartbeatsUnanswered {
                 executed: !is_own || !self.scope.is_unused(),
             }
         };
         leases
-            .map(|lease| (lease.clone(), because(&lease)))
+            .map(|lease| (lease.clone(), reason(&lease)))
             .collect()
     }
 }

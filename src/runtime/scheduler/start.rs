@@ -5,11 +5,11 @@ use crate::error::Chain;
 use crate::executor::{Execution, Outcome, RunScope, Untaken, is_suspect, under};
 use crate::runtime::limits::{Ticket, trigger_of};
 use crate::runtime::metrics;
-use crate::runtime::process::{self, Because, Processed};
+use crate::runtime::process::{self, Processed, ReleaseReason};
 use crate::runtime::registry::Member;
 use crate::runtime::shared::Shared;
 use crate::runtime::store_context::StoreContext;
-use crate::runtime::timeouts::PAUSE;
+use crate::runtime::timeouts::RETRY_PAUSE;
 use crate::store::{Claimed, Lease, RunRef};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// A run whose task was started.
-pub(super) struct Started {
+pub(super) struct StartedRun {
     pub(super) executor: Arc<str>,
     pub(super) run: RunRef,
     /// Token of the lease with which the run's task was started.
@@ -28,27 +28,27 @@ pub(super) struct Started {
     pub(super) ticket: Option<Ticket>,
     pub(super) ordered: bool,
     pub(super) at_most_once: bool,
-    pub(super) at: Instant,
+    pub(super) started_at: Instant,
 }
 
 /// A task that processes a run.
-pub(super) struct Running {
+pub(super) struct RunningTask {
     pub(super) task: AbortHandle,
     /// If `true`, the last workers that held this run died, so the run may be the cause.
     pub(super) suspect: bool,
 }
 
 /// Result of a scheduler's task for one run.
-pub(super) enum Work {
+pub(super) enum RunTaskResult {
     Processed {
         processed: Processed,
         /// The run's lease, if the scheduler failed to release the lease.
-        unreleased: Option<(Lease, Because)>,
+        unreleased: Option<(Lease, ReleaseReason)>,
     },
     /// The run was released without an attempt.
-    Held {
+    NotStarted {
         /// The run's lease, if the scheduler failed to release the lease.
-        unreleased: Option<(Lease, Because)>,
+        unreleased: Option<(Lease, ReleaseReason)>,
     },
 }
 
@@ -59,30 +59,30 @@ impl Scheduler {
         &mut self,
         claimed: Claimed,
         since: Instant,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Option<Claimed> {
         let (lease, attempts) = (claimed.lease.clone(), claimed.attempt);
         let id = Arc::clone(&lease.run.executor);
-        let here = |member: &Member| member.store_context.number == self.store_context.number;
-        let Some(member) = self.shared.registry.get(&id).filter(here) else {
+        let is_here = |member: &Member| member.store_context.number == self.store_context.number;
+        let Some(member) = self.shared.registry.get(&id).filter(is_here) else {
             return Some(claimed);
         };
         let now = Instant::now();
-        let again = attempts > 1 && lease.abandoned == 0;
-        let ticket = self.quota(&id).start(again, trigger_of(&lease.run), now);
+        let is_retry = attempts > 1 && lease.abandoned == 0;
+        let ticket = self.quota(&id).start(is_retry, trigger_of(&lease.run), now);
         let suspect = ticket.is_ok() && self.note_losses(&member, &lease, attempts);
         if let Err(moment) = ticket {
-            self.heat_at(moment, Arc::clone(&id));
+            self.queue_at(moment, Arc::clone(&id));
         }
         self.store_context.wakes.remove(&lease.run);
         let profile = member.executor.profile();
-        let places = Arc::clone(&self.shared.run_permits);
+        let permits = Arc::clone(&self.shared.run_permits);
         let untaken = Untaken { claimed, since };
         let settings = self.shared.settings;
         let commits = self.quota(&id).commits(profile, settings);
-        let scope = self.store_context.scope(untaken, places, place, commits);
+        let scope = self.store_context.scope(untaken, permits, permit, commits);
         let scope = Arc::new(scope);
-        let started = Started {
+        let started = StartedRun {
             executor: Arc::clone(&id),
             run: lease.run.clone(),
             token: lease.token,
@@ -90,7 +90,7 @@ impl Scheduler {
             ticket: ticket.ok(),
             ordered: lease.run.order.is_some(),
             at_most_once: profile.execution == Execution::AtMostOnce,
-            at: now,
+            started_at: now,
         };
         let committed = lease.run.event.as_ref().map(|event| event.updated_at);
         let lag = lease
@@ -100,7 +100,8 @@ impl Scheduler {
         let (shared, store) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
         let task = match ticket {
             Ok(_) => {
-                let work = work_on(shared, store, member, lease, attempts, Arc::clone(&scope));
+                let work =
+                    process_or_release(shared, store, member, lease, attempts, Arc::clone(&scope));
                 // Boxed, because each wrapper would contain the future twice: as an argument, and as the future that it polls.
                 let work = Box::pin(work);
                 let work = Arc::clone(&self.shared).watched(Arc::clone(&id), under(scope, work));
@@ -111,7 +112,7 @@ impl Scheduler {
                 self.running.spawn(postpone(store, lease, delay, scope))
             }
         };
-        let running = Running {
+        let running = RunningTask {
             task: task.clone(),
             suspect,
         };
@@ -124,7 +125,7 @@ impl Scheduler {
     /// workers.
     fn note_losses(&mut self, member: &Member, lease: &Lease, attempt: u32) -> bool {
         let suspect = is_suspect(member.executor.profile(), lease.abandoned);
-        self.taken_over.note(lease, attempt, suspect);
+        self.takeovers.note(lease, attempt, suspect);
         suspect
     }
 }
@@ -135,22 +136,23 @@ async fn postpone(
     lease: Lease,
     delay: Duration,
     scope: Arc<RunScope>,
-) -> Work {
-    let unreleased = process::give_back(&store_context, lease, Because::NotNow { delay }).await;
+) -> RunTaskResult {
+    let unreleased =
+        process::try_release(&store_context, lease, ReleaseReason::Postponed { delay }).await;
     scope.leave();
-    Work::Held { unreleased }
+    RunTaskResult::NotStarted { unreleased }
 }
 
 /// Processes a claimed run. Releases the run if no executor of this runtime may process the run.
-async fn work_on(
+async fn process_or_release(
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
     member: Member,
     lease: Lease,
     attempts: u32,
     scope: Arc<RunScope>,
-) -> Work {
-    let because = match process::whose(&shared, member, &lease).await {
+) -> RunTaskResult {
+    let reason = match process::executor_for(&shared, member, &lease).await {
         Ok(Some(member)) => {
             scope.begins();
             let processed =
@@ -163,21 +165,21 @@ async fn work_on(
             );
             if never_began && !scope.was_taken() {
                 // The executor did not start, so no other code releases the lease.
-                let because = Because::NotNow { delay: PAUSE };
-                unreleased = process::give_back(&store_context, lease, because).await;
+                let reason = ReleaseReason::Postponed { delay: RETRY_PAUSE };
+                unreleased = process::try_release(&store_context, lease, reason).await;
             }
-            return Work::Processed {
+            return RunTaskResult::Processed {
                 processed,
                 unreleased,
             };
         }
-        Ok(None) => Because::Dropped,
+        Ok(None) => ReleaseReason::Dropped,
         Err(error) => {
             tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot read the definition of a run's executor, will retry the run");
-            Because::NotNow { delay: PAUSE }
+            ReleaseReason::Postponed { delay: RETRY_PAUSE }
         }
     };
-    let unreleased = process::give_back(&store_context, lease, because).await;
+    let unreleased = process::try_release(&store_context, lease, reason).await;
     scope.leave();
-    Work::Held { unreleased }
+    RunTaskResult::NotStarted { unreleased }
 }

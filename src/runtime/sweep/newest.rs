@@ -6,7 +6,7 @@ use super::{ListPosition, PageReceiver, SweepDecision, position_after, without};
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
 use crate::runtime::page_size::PageSize;
 use crate::runtime::position::Range;
-use crate::runtime::timeouts::in_time_of_pages;
+use crate::runtime::timeouts::with_search_timeout;
 use crate::store::{BreadcrumbStore, PartialSearch, Query, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,7 +140,7 @@ async fn page(
             .before(before)
             .after(after);
         let began = Instant::now();
-        match in_time_of_pages(store.search(&query)).await {
+        match with_search_timeout(store.search(&query)).await {
             Ok(found) => {
                 page_size.adapt_to(began.elapsed());
                 let oldest = found.last().map(|oldest| oldest.order_key());

@@ -3,7 +3,7 @@
 use super::{ListPosition, PageReceiver, SweepDecision, position_after};
 use crate::model::{Breadcrumb, Selector};
 use crate::runtime::position::Range;
-use crate::runtime::timeouts::in_time_of_pages;
+use crate::runtime::timeouts::with_search_timeout;
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ async fn read(
 ) -> Result<(Vec<Arc<Breadcrumb>>, bool), StoreError> {
     for limit in PAGE_SIZES {
         let query = Query::new(Selector::any()).limit(limit).before(before);
-        match in_time_of_pages(store.search(&query)).await {
+        match with_search_timeout(store.search(&query)).await {
             Err(StoreError::TooFar { .. }) => {}
             page => {
                 let page = page?;

@@ -4,7 +4,7 @@ use super::JobResult;
 use crate::model::Event;
 use crate::runtime::store_context::StoreContext;
 use crate::runtime::suspended::wake;
-use crate::runtime::timeouts::in_time;
+use crate::runtime::timeouts::with_timeout;
 use crate::store::StoreError;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(super) async fn read_announced(
     let mut pause = Duration::from_millis(100);
     let reads_own_writes = store_context.store().capabilities().reads_own_writes;
     for _ in 0..TRIES {
-        match in_time(store_context.store().get(announced.event.breadcrumb_id)).await {
+        match with_timeout(store_context.store().get(announced.event.breadcrumb_id)).await {
             Ok(found) if found.version >= announced.event.version || reads_own_writes => {
                 store_context.waits.answer(&announced.waits, &found);
                 if announced.may_wake {

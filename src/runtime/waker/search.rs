@@ -10,7 +10,7 @@ use crate::runtime::checkpoint::earlier;
 use crate::runtime::saved_position;
 use crate::runtime::store_context::Operation;
 use crate::runtime::suspended::reconcile;
-use crate::runtime::timeouts::PAUSE;
+use crate::runtime::timeouts::RETRY_PAUSE;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -95,7 +95,7 @@ impl Waker {
         let is_urgent =
             is_blocked || self.store_context.waits.len() > 0 || self.search.searched_to.is_none();
         let pause = match is_urgent {
-            true => interval.min(PAUSE),
+            true => interval.min(RETRY_PAUSE),
             false => interval,
         };
         self.search.next = Some(later(Instant::now(), pause));

@@ -6,11 +6,11 @@ use std::mem;
 use std::sync::Arc;
 
 /// Maximum number of remembered runs that were logged because of a lost worker. A remembered run is not logged again.
-const MOST: usize = 256;
+const MAX_LOGGED: usize = 256;
 
 /// Runs that start after their workers stopped renewing the leases. Each claim logs them in one line.
 #[derive(Default)]
-pub(super) struct TakenOver {
+pub(super) struct TakeoverLog {
     /// Number of runs that started since the last log line after the loss of their workers.
     runs: usize,
     /// The lease and the attempt number of the first run that started since the last log line after the loss of its worker.
@@ -19,17 +19,17 @@ pub(super) struct TakenOver {
     /// suspect run at a time.
     suspect: Option<(Lease, u32)>,
     /// The worker losses that were logged most recently, oldest first.
-    logged: VecDeque<Loss>,
+    logged: VecDeque<WorkerLoss>,
 }
 
 /// The loss of a worker during a run.
-struct Loss {
+struct WorkerLoss {
     run: RunRef,
     epoch: u32,
     abandoned: u32,
 }
 
-impl Loss {
+impl WorkerLoss {
     /// Returns the worker loss that a lease records, or `None` if the lease records no worker loss.
     fn of(lease: &Lease) -> Option<Self> {
         if lease.abandoned == 0 {
@@ -53,17 +53,17 @@ impl Loss {
     }
 }
 
-impl TakenOver {
+impl TakeoverLog {
     /// Records the start of a run for the next log line about lost workers. Ignores a run that has lost no worker since it was logged, such
     /// as a run that starts again after a rate limit.
     pub(super) fn note(&mut self, lease: &Lease, attempt: u32, suspect: bool) {
-        let Some(loss) = Loss::of(lease) else {
+        let Some(loss) = WorkerLoss::of(lease) else {
             return;
         };
         if self.logged.iter().any(|logged| logged.is_same(&loss)) {
             return;
         }
-        if self.logged.len() >= MOST {
+        if self.logged.len() >= MAX_LOGGED {
             self.logged.pop_front();
         }
         self.logged.push_back(loss);
@@ -124,12 +124,12 @@ mod tests {
 
     #[test]
     fn a_run_is_logged_again_only_after_the_loss_of_another_worker() {
-        let mut taken_over = TakenOver::default();
+        let mut takeovers = TakeoverLog::default();
         let mut logs = |lease: &Lease| {
-            taken_over.note(lease, 2, false);
-            let is_noted = taken_over.first.is_some();
-            taken_over.log();
-            is_noted && taken_over.runs == 0
+            takeovers.note(lease, 2, false);
+            let is_noted = takeovers.first.is_some();
+            takeovers.log();
+            is_noted && takeovers.runs == 0
         };
 
         assert!(!logs(&lease(1, 0, 0)));
@@ -142,16 +142,19 @@ mod tests {
 
     #[test]
     fn the_number_of_logged_runs_is_bounded() {
-        let mut taken_over = TakenOver::default();
+        let mut takeovers = TakeoverLog::default();
 
-        for version in 0..=MOST as u64 {
-            taken_over.note(&lease(version, 0, 1), 2, false);
+        for version in 0..=MAX_LOGGED as u64 {
+            takeovers.note(&lease(version, 0, 1), 2, false);
         }
 
-        assert_eq!((taken_over.runs, taken_over.logged.len()), (MOST + 1, MOST));
-        taken_over.note(&lease(MOST as u64, 0, 1), 2, false);
-        assert_eq!(taken_over.runs, MOST + 1);
-        taken_over.note(&lease(0, 0, 1), 2, false);
-        assert_eq!(taken_over.runs, MOST + 2, "the oldest run was dropped");
+        assert_eq!(
+            (takeovers.runs, takeovers.logged.len()),
+            (MAX_LOGGED + 1, MAX_LOGGED)
+        );
+        takeovers.note(&lease(MAX_LOGGED as u64, 0, 1), 2, false);
+        assert_eq!(takeovers.runs, MAX_LOGGED + 1);
+        takeovers.note(&lease(0, 0, 1), 2, false);
+        assert_eq!(takeovers.runs, MAX_LOGGED + 2, "the oldest run was dropped");
     }
 }
