@@ -24,8 +24,8 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
             let schema = definition.output_schema.as_deref();
             context.check_schema(&top.field("output_schema"), schema);
             for (at, output) in definition.outputs.iter().enumerate() {
-                let place = top.field("outputs").item(at).field("schema");
-                context.check_schema(&place, Some(&output.schema));
+                let path = top.field("outputs").item(at).field("schema");
+                context.check_schema(&path, Some(&output.schema));
             }
             Some(Declaration {
                 id: definition.agent_id,
@@ -37,12 +37,12 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
         // The checks above have already reported these errors.
         Err(AgentError::Subscriptions { .. } | AgentError::UnknownField { .. }) => None,
         Err(AgentError::Field { field, expected }) => {
-            let place = match field {
+            let path = match field {
                 "context" => top,
                 field => top.join(field),
             };
             let message = format!("field {field:?} must be {expected}");
-            context.push(Finding::error(place, message));
+            context.push(Finding::error(path, message));
             None
         }
         Err(AgentError::BadApproval { path, problem }) => {

@@ -1,6 +1,6 @@
 //! Checks that apply to all kinds of definitions: subscriptions, unknown fields and syntax errors.
 
-use super::related::shadows;
+use super::related::shadowed_subscriptions;
 use crate::model::{
     DefinitionError, DefinitionOptions, DefinitionPath, Finding, Findings, KnownFields, Role,
     Severity, Subscriptions, subscriptions_path,
@@ -18,7 +18,7 @@ pub(super) struct Context<'v> {
     /// The path of the definition in the document under check.
     pub(super) prefix: DefinitionPath,
     pub(super) options: &'v DefinitionOptions,
-    pub(super) found: Findings,
+    pub(super) findings: Findings,
 }
 
 /// The known fields of a breadcrumb that contains a definition, as servers and stores write the breadcrumb in JSON.
@@ -63,7 +63,7 @@ impl<'v> Context<'v> {
             value,
             prefix,
             options,
-            found: Findings::default(),
+            findings: Findings::default(),
         }
     }
 
@@ -85,7 +85,7 @@ impl<'v> Context<'v> {
     /// Adds a finding of the check about a value in the definition.
     pub(super) fn push(&mut self, mut finding: Finding) {
         finding.path = finding.path.below(&self.prefix);
-        self.found.push(finding);
+        self.findings.push(finding);
     }
 
     pub(super) fn extend(&mut self, findings: Findings) {
@@ -98,11 +98,11 @@ impl<'v> Context<'v> {
         self.value.get(field).and_then(Value::as_str)
     }
 
-    /// Adds a finding for each unknown field of the object at `place` in the definition. Does nothing if the value is not an object.
+    /// Adds a finding for each unknown field of the object at `path` in the definition. Does nothing if the value is not an object.
     pub(super) fn check_fields(
         &mut self,
         known: &KnownFields<'_>,
-        place: &DefinitionPath,
+        path: &DefinitionPath,
         value: &Value,
     ) {
         let Some(object) = value.as_object() else {
@@ -110,7 +110,7 @@ impl<'v> Context<'v> {
         };
         let severity = self.severity();
         for field in known.unknown(object) {
-            self.push(known.finding(severity, place, field));
+            self.push(known.finding(severity, path, field));
         }
     }
 
@@ -125,7 +125,7 @@ impl<'v> Context<'v> {
         };
         let severity = self.severity();
         for field in ENVELOPE.unknown(object) {
-            self.found
+            self.findings
                 .push(ENVELOPE.finding(severity, &DefinitionPath::default(), field));
         }
     }
@@ -136,7 +136,7 @@ impl<'v> Context<'v> {
         let read = match Subscriptions::from_json_with(value, &self.lenient()) {
             Ok(read) => read,
             Err(error) => {
-                self.push(of_definition(value, &error));
+                self.push(definition_finding(value, &error));
                 return None;
             }
         };
@@ -144,7 +144,7 @@ impl<'v> Context<'v> {
             self.push(warning.finding(value, is_strict));
         }
         let list = subscriptions_path(value);
-        for (at, problem) in shadows(read.as_slice()) {
+        for (at, problem) in shadowed_subscriptions(read.as_slice()) {
             self.push(Finding::warning(list.item(at), problem));
         }
         let is_trigger = |role: Role| role == Role::Trigger;
@@ -158,16 +158,16 @@ impl<'v> Context<'v> {
     }
 
     /// Checks a JSON Schema in a field of a definition. Without the feature `validate` any object is a schema.
-    pub(super) fn check_schema(&mut self, place: &DefinitionPath, schema: Option<&Value>) {
+    pub(super) fn check_schema(&mut self, path: &DefinitionPath, schema: Option<&Value>) {
         let Some(schema) = schema.filter(|schema| !schema.is_null()) else {
             return;
         };
         if !schema.is_object() && !schema.is_boolean() {
             let message = "not a JSON Schema, which is an object, true or false";
-            self.push(Finding::error(place.clone(), message));
+            self.push(Finding::error(path.clone(), message));
         } else if let Err(reason) = Checker::compile(schema) {
             let message = format!("not a usable JSON Schema: {reason}");
-            self.push(Finding::error(place.clone(), message));
+            self.push(Finding::error(path.clone(), message));
         }
     }
 
@@ -176,24 +176,24 @@ impl<'v> Context<'v> {
         let schema = crate::error::excerpt(schema.unwrap_or_default(), 80);
         let message =
             format!("{schema:?} is not the schema of a definition; the file is not checked");
-        let place = DefinitionPath::default().field("schema_name");
-        self.found.push(Finding::warning(place, message));
+        let path = DefinitionPath::default().field("schema_name");
+        self.findings.push(Finding::warning(path, message));
     }
 
     pub(super) fn refuse_unknown(&mut self) {
         let message = "not a definition; write \"agent_id\" for an agent, \"name\" and \"subscriptions\" for a tool, \"flows\" for a workflow, or a breadcrumb with \"schema_name\" and \"context\"";
-        self.found
+        self.findings
             .push(Finding::error(DefinitionPath::default(), message));
     }
 }
 
 /// Returns an error in the subscriptions of a definition as a finding of the check.
-fn of_definition(value: &Value, error: &DefinitionError) -> Finding {
+fn definition_finding(value: &Value, error: &DefinitionError) -> Finding {
     Finding::error(error.path(value), error.problem().to_string())
 }
 
 /// Returns an error in a workflow definition, or in the syntax of a definition's text, as a finding of the check.
-pub(super) fn of_load(error: &WorkflowLoadError) -> Finding {
+pub(super) fn load_finding(error: &WorkflowLoadError) -> Finding {
     let mut finding = Finding::error(error.path().clone(), error.problem().to_string());
     finding.position = error.position().cloned();
     finding

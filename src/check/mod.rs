@@ -159,9 +159,9 @@ impl Check {
         let document = match source.read() {
             Ok(document) => document,
             Err(error) => {
-                let mut found = Findings::default();
-                found.push(common::of_load(&error));
-                return (Checked::new(name, Kind::Unknown, None, found), None);
+                let mut findings = Findings::default();
+                findings.push(common::load_finding(&error));
+                return (Checked::new(name, Kind::Unknown, None, findings), None);
             }
         };
         let value = document.value();
@@ -189,7 +189,7 @@ impl Check {
             }
         };
         let id = declaration.as_ref().map(|declared| declared.id.clone());
-        let mut checked = Checked::new(name, kind, id, context.found);
+        let mut checked = Checked::new(name, kind, id, context.findings);
         for finding in &mut checked.findings {
             finding.position = document.locate(&finding.path);
         }

@@ -20,7 +20,7 @@ pub(super) struct Declaration {
 
 /// Returns findings for cycles of executors that trigger one another, and for schemas that no executor writes.
 pub(super) fn check(declared: &[Declaration]) -> Findings {
-    let mut found = Findings::default();
+    let mut findings = Findings::default();
     let graph = Graph::of_declared(declared.iter().map(|one| Declared {
         id: &one.id,
         kind: one.kind,
@@ -29,7 +29,7 @@ pub(super) fn check(declared: &[Declaration]) -> Findings {
     }));
     let warning = |message: String| Finding::warning(DefinitionPath::default(), message);
     let cycles = graph.cycles().iter();
-    found.extend(cycles.map(|cycle| warning(format!("executors form a cycle: {cycle}"))));
+    findings.extend(cycles.map(|cycle| warning(format!("executors form a cycle: {cycle}"))));
     let written: BTreeSet<&str> = declared
         .iter()
         .filter_map(|one| one.writes.as_ref())
@@ -43,22 +43,22 @@ pub(super) fn check(declared: &[Declaration]) -> Findings {
         .collect();
     let unlisted = read.difference(&written);
     let missing = unlisted.filter(|schema| **schema != "*" && !is_written(schema));
-    found.extend(missing.map(|schema| {
+    findings.extend(missing.map(|schema| {
         warning(format!(
             "no definition writes {schema}; a person or a service must write it"
         ))
     }));
-    found
+    findings
 }
 
 /// Finds each subscription that conflicts with an earlier subscription of `all`, or that an earlier subscription makes superfluous. Returns
 /// the index of each such subscription in `all`, and the problem.
-pub(super) fn shadows(all: &[Subscription]) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
+pub(super) fn shadowed_subscriptions(all: &[Subscription]) -> Vec<(usize, String)> {
+    let mut shadowed = Vec::new();
     for (at, one) in all.iter().enumerate() {
         for (before, other) in all.iter().enumerate().take(at) {
             let is_same = one.selector == other.selector && one.on == other.on;
-            let odd = match (one.role, other.role) {
+            let problem = match (one.role, other.role) {
                 _ if is_same && one.role != other.role => {
                     "selects the same breadcrumbs in another role as"
                 }
@@ -75,10 +75,10 @@ pub(super) fn shadows(all: &[Subscription]) -> Vec<(usize, String)> {
                 }
                 (Role::Trigger | Role::Context, _) => continue,
             };
-            found.push((at, format!("{odd} subscription {before}")));
+            shadowed.push((at, format!("{problem} subscription {before}")));
         }
     }
-    found
+    shadowed
 }
 
 /// Returns `true` if the selector `wide` is sure to select every breadcrumb that the selector `narrow` selects.

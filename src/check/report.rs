@@ -38,12 +38,12 @@ pub struct Checked {
 }
 
 impl Checked {
-    pub(super) fn new(source: String, kind: Kind, id: Option<String>, found: Findings) -> Self {
+    pub(super) fn new(source: String, kind: Kind, id: Option<String>, findings: Findings) -> Self {
         Self {
             source,
             kind,
             id,
-            findings: found.into_vec(),
+            findings: findings.into_vec(),
         }
     }
 }

@@ -18,14 +18,14 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
     let present = |value: &&Value| !value.is_null();
     let at_top = context.document.get("llm_hints").filter(present);
     let within = context.value.get("llm_hints").filter(present);
-    let (hints, place) = match at_top {
+    let (hints, path) = match at_top {
         Some(hints) => (Some(hints), top.field("llm_hints")),
         None => (within, top.field("llm_hints").below(&context.prefix)),
     };
     if let Some(Err(error)) = hints.map(Hints::from_json) {
-        let place = top.join(&error.field).below(&place);
-        let finding = Finding::error(place, error.problem.to_string());
-        context.found.push(finding);
+        let path = top.join(&error.field).below(&path);
+        let finding = Finding::error(path, error.problem.to_string());
+        context.findings.push(finding);
     }
     let tags = context.document.get("tags").and_then(Value::as_array);
     let tags = tags.into_iter().flatten().filter_map(Value::as_str);
@@ -33,7 +33,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
     let Some(schema) = defined.next() else {
         let message = "no tag \"defines:<schema>\", so the definition has no effect";
         context
-            .found
+            .findings
             .push(Finding::warning(top.field("tags"), message));
         return None;
     };

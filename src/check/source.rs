@@ -148,9 +148,9 @@ impl Parsed<'_> {
     }
 
     /// Returns the line and column of the value at a definition path, or `None` if the source is a breadcrumb.
-    pub(super) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
+    pub(super) fn locate(&self, path: &DefinitionPath) -> Option<Position> {
         match self {
-            Self::Text(document) => document.locate(place),
+            Self::Text(document) => document.locate(path),
             Self::Record(_) => None,
         }
     }

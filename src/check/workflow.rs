@@ -1,6 +1,6 @@
 //! Checks of workflow definitions in files and in breadcrumbs. A workflow can also run as a workload, so the checks include its entry.
 
-use super::common::{Context, of_load};
+use super::common::{Context, load_finding};
 use super::related::Declaration;
 use crate::model::{DefinitionPath, Finding, Severity, Subscription, Subscriptions, unknown_field};
 use crate::workflow::{Document, Oddity, Workflow, WorkflowWarning};
@@ -42,14 +42,14 @@ fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
         None | Some(Value::Null) => requests(id.unwrap_or_default()),
         Some(_) => context.subscriptions("workflow"),
     };
-    let place = top.field("definition");
+    let path = top.field("definition");
     let definition = value.get("definition");
     let Some(definition) = definition.filter(|one| one.is_object() || one.is_string()) else {
         let message = "field \"definition\" must be a workflow as an object, or its text";
-        context.push(Finding::error(place, message));
+        context.push(Finding::error(path, message));
         return None;
     };
-    let workflow = check_workflow(context, &place, definition)?;
+    let workflow = check_workflow(context, &path, definition)?;
     match value.get("flow") {
         None | Some(Value::Null) => {
             check_entry(context, &top, select_entry_of_request(&workflow, None));
@@ -72,7 +72,7 @@ fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
 /// Reads a workflow from a definition that is an object or a string. Paths in a string start at the field that contains the string.
 fn check_workflow(
     context: &mut Context<'_>,
-    place: &DefinitionPath,
+    path: &DefinitionPath,
     value: &Value,
 ) -> Option<Workflow> {
     let options = context.lenient();
@@ -86,25 +86,25 @@ fn check_workflow(
         }
     };
     let below = |mut finding: Finding| {
-        finding.path = finding.path.below(place);
+        finding.path = finding.path.below(path);
         finding
     };
     match read {
         Ok(workflow) => {
             for warning in workflow.warnings() {
-                context.push(below(of_warning(warning, context.severity())));
+                context.push(below(warning_finding(warning, context.severity())));
             }
             Some(workflow)
         }
         Err(error) => {
-            context.push(below(of_load(&error)));
+            context.push(below(load_finding(&error)));
             None
         }
     }
 }
 
 /// Converts a warning about a workflow to a finding of the check. An unknown field has the severity of the mode.
-fn of_warning(warning: &WorkflowWarning, mode: Severity) -> Finding {
+fn warning_finding(warning: &WorkflowWarning, mode: Severity) -> Finding {
     let mut finding = warning.finding();
     match &warning.oddity {
         Oddity::UnknownField { name, nearest } => {
@@ -120,21 +120,15 @@ fn of_warning(warning: &WorkflowWarning, mode: Severity) -> Finding {
 }
 
 /// Checks the workload's entry: the flow or agent that starts when a request names no flow.
-fn check_entry(
-    context: &mut Context<'_>,
-    place: &DefinitionPath,
-    entry: Result<Entry, EntryError>,
-) {
+fn check_entry(context: &mut Context<'_>, path: &DefinitionPath, entry: Result<Entry, EntryError>) {
     let Err(error) = entry else {
         return;
     };
     let message = format!("workload: {error}");
     context.push(match error {
-        EntryError::Unknown { .. } => Finding::error(place.field("flow"), message),
+        EntryError::Unknown { .. } => Finding::error(path.field("flow"), message),
         // A request can name the flow, so the definition is usable.
-        EntryError::Ambiguous { .. } | EntryError::Empty => {
-            Finding::warning(place.clone(), message)
-        }
+        EntryError::Ambiguous { .. } | EntryError::Empty => Finding::warning(path.clone(), message),
     });
 }
 

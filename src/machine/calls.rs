@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Overhead in bytes of a discarded tool call's ID in the saved state of the machine.
-const FORGOTTEN: usize = 1;
+const FORGOTTEN_ID_BYTES: usize = 1;
 
 /// All tool calls of one agent run. Linear searches are fast enough because the machine limits the number of calls.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Calls {
     /// The tool calls of the run that the machine still stores. Unanswered calls are in request order, answered calls in the order of their
     /// answers.
-    known: Vec<Known>,
+    known: Vec<CallRecord>,
     /// The IDs of tool calls that were answered and then discarded to save memory.
     forgotten: BTreeSet<CallId>,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-struct Known {
+struct CallRecord {
     call: MachineCall,
     phase: Phase,
 }
@@ -67,7 +67,7 @@ impl Calls {
     }
 
     pub(super) fn add(&mut self, call: MachineCall, phase: Phase) {
-        self.known.push(Known { call, phase });
+        self.known.push(CallRecord { call, phase });
     }
 
     /// Returns the tool calls without an answer, in request order.
@@ -114,7 +114,7 @@ impl Calls {
         };
         if phase.is_answered() {
             let call = self.known.remove(at).call;
-            self.known.push(Known { call, phase });
+            self.known.push(CallRecord { call, phase });
         } else if let Some(known) = self.known.get_mut(at) {
             known.phase = phase;
         }
@@ -122,9 +122,9 @@ impl Calls {
 
     /// Discards the oldest answered tool call for which `needed` returns `false`, and retains only the call's ID. Returns `false` if no
     /// call can be discarded.
-    pub(super) fn forget_one(&mut self, needed: impl Fn(&CallId) -> bool) -> bool {
-        let can_go = |known: &Known| known.phase.is_answered() && !needed(&known.call.id);
-        let Some(at) = self.known.iter().position(can_go) else {
+    pub(super) fn discard_answered(&mut self, needed: impl Fn(&CallId) -> bool) -> bool {
+        let can_discard = |known: &CallRecord| known.phase.is_answered() && !needed(&known.call.id);
+        let Some(at) = self.known.iter().position(can_discard) else {
             return false;
         };
         let known = self.known.remove(at);
@@ -143,25 +143,25 @@ impl Calls {
     pub(super) fn bytes(&self) -> usize {
         let forgotten = self.forgotten.iter();
         let ids: usize = forgotten
-            .map(|id| FORGOTTEN + size::of_text(id.as_str()))
+            .map(|id| FORGOTTEN_ID_BYTES + size::of_text(id.as_str()))
             .sum();
-        self.known.iter().map(Known::bytes).sum::<usize>() + ids
+        self.known.iter().map(CallRecord::bytes).sum::<usize>() + ids
     }
 
     pub(super) fn answered_bytes(&self) -> usize {
         self.known
             .iter()
             .filter(|known| known.phase.is_answered())
-            .map(Known::bytes)
+            .map(CallRecord::bytes)
             .sum()
     }
 
-    fn find(&self, id: &CallId) -> Option<&Known> {
+    fn find(&self, id: &CallId) -> Option<&CallRecord> {
         self.known.iter().find(|known| known.call.id == *id)
     }
 }
 
-impl Known {
+impl CallRecord {
     fn bytes(&self) -> usize {
         let answer = match &self.phase {
             Phase::Answered(answer) => size::of_answer(answer),

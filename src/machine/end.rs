@@ -8,7 +8,7 @@ use crate::model::Json;
 
 impl Machine {
     pub(super) fn complete(&mut self, output: &Json, effects: &mut Vec<Effect>) {
-        self.agent_went_on();
+        self.confirm_delivery();
         // Calls are cancelled before missing outputs are counted, because an unaccepted output can no longer be accepted.
         self.cancel_all(effects);
         let missing = self.outputs.missing(&self.policy.slots);
@@ -19,7 +19,7 @@ impl Machine {
             effects.push(self.remind());
             return;
         }
-        let state = match self.kept(output) {
+        let state = match self.stored_json(output) {
             Some(output) => State::Complete { output, missing },
             None => State::Failed {
                 error: Some(format!(

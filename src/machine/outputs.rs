@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Overhead of each output in a saved machine, in bytes.
-const OUTPUT: usize = 96;
+const OUTPUT_BYTES: usize = 96;
 
 /// The outputs of an agent run, by the name of the tool that submits each output.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -58,10 +58,10 @@ impl Outputs {
 
     /// Returns the tools of the required outputs that the agent has not submitted.
     pub(super) fn missing(&self, slots: &[Slot]) -> Vec<String> {
-        let is_there = |tool: &str| self.0.get(tool).is_some_and(|output| output.accepted);
+        let is_submitted = |tool: &str| self.0.get(tool).is_some_and(|output| output.accepted);
         slots
             .iter()
-            .filter(|slot| slot.required && !is_there(&slot.tool))
+            .filter(|slot| slot.required && !is_submitted(&slot.tool))
             .map(|slot| slot.tool.clone())
             .collect()
     }
@@ -74,6 +74,7 @@ impl Outputs {
     }
 
     pub(super) fn cost(tool: &str, by: &CallId, report: &Json) -> usize {
-        (OUTPUT + size::of_text(tool) + size::of_text(by.as_str())).saturating_add(report.size())
+        (OUTPUT_BYTES + size::of_text(tool) + size::of_text(by.as_str()))
+            .saturating_add(report.size())
     }
 }

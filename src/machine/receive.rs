@@ -11,17 +11,17 @@ use super::turn::Caller;
 
 impl Machine {
     pub(super) fn receive(&mut self, call: MachineCall, more: bool, effects: &mut Vec<Effect>) {
-        self.agent_went_on();
+        self.confirm_delivery();
         self.turn.set_open(more);
         if self.state == State::Idle {
             self.state = State::Running;
         }
         let call_id = call.id.clone();
-        let has_room = self.has_room_for_caller(&call_id);
-        let refused = self.admit(call, has_room, effects).err();
+        let has_capacity = self.can_add_caller(&call_id);
+        let refused = self.admit(call, has_capacity, effects).err();
         let own = refused.map(|refusal| refusal.answer());
         match own {
-            Some(answer) if !has_room => {
+            Some(answer) if !has_capacity => {
                 effects.push(Effect::Deliver(vec![ToolResult { call_id, answer }]));
             }
             own => self.turn.add(Caller { call_id, own }),
@@ -34,7 +34,7 @@ impl Machine {
     fn admit(
         &mut self,
         call: MachineCall,
-        has_room: bool,
+        has_capacity: bool,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
         let limits = self.policy.limits;
@@ -44,13 +44,13 @@ impl Machine {
         }
         let is_known = self.calls.phase(&call.id).is_some();
         let call_id = call.id.clone();
-        let call = kept(call, &limits);
+        let call = stored_call(call, &limits);
         if is_known && !call.as_ref().is_ok_and(|call| self.calls.is_same(call)) {
             effects.push(Effect::Report(MachineAnomaly::ConflictingCall { call_id }));
             return Err(Refusal::Conflicting);
         }
         let call = call?;
-        if !has_room {
+        if !has_capacity {
             return Err(Refusal::TooManyPending);
         }
         if is_known {
@@ -86,8 +86,8 @@ impl Machine {
         }
         let claimed = report.as_ref();
         let claimed = claimed.map_or(0, |report| Outputs::cost(&call.tool, &call.id, report));
-        if !self.make_room(size::of_call(&call).saturating_add(claimed)) {
-            return Err(Refusal::NoRoom);
+        if !self.free_memory(size::of_call(&call).saturating_add(claimed)) {
+            return Err(Refusal::MemoryLimit);
         }
         if let Some(report) = report {
             self.outputs.claim(&call.tool, &call.id, report);
@@ -107,11 +107,11 @@ impl Machine {
 }
 
 /// Returns a tool call in its stored form, or a refusal if its arguments are unreadable or over a limit.
-fn kept(call: MachineCall, limits: &MachineLimits) -> Result<MachineCall, Refusal> {
+fn stored_call(call: MachineCall, limits: &MachineLimits) -> Result<MachineCall, Refusal> {
     let limit = limits.item_bytes;
     let arguments = match call.arguments {
         ToolArguments::Json(json) => {
-            size::kept(&json, limits).ok_or(Refusal::TooLarge { limit })?
+            size::stored_form(&json, limits).ok_or(Refusal::TooLarge { limit })?
         }
         ToolArguments::Unreadable { problem, .. } => {
             return Err(Refusal::InvalidArguments { problem });

@@ -9,7 +9,7 @@ pub(super) enum Refusal {
     ControlCharacter,
     Forgotten,
     InvalidArguments { problem: String },
-    NoRoom,
+    MemoryLimit,
     ResultTooLarge { limit: usize },
     Suspended,
     TooLarge { limit: usize },
@@ -43,10 +43,10 @@ impl Refusal {
                 "invalid_arguments",
                 format!(
                     "the arguments cannot be read ({}); call again with valid JSON",
-                    cut(&problem, 150).replace(char::is_control, " ")
+                    truncate(&problem, 150).replace(char::is_control, " ")
                 ),
             ),
-            Self::NoRoom => (
+            Self::MemoryLimit => (
                 "too_many_calls",
                 "the calls in progress use all the memory of this run; wait for their results and call again".to_owned(),
             ),
@@ -79,6 +79,6 @@ impl Refusal {
 }
 
 /// Truncates `text` to at most `bytes` bytes, at a character boundary.
-pub(super) fn cut(text: &str, bytes: usize) -> &str {
+pub(super) fn truncate(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
 }

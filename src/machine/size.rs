@@ -6,10 +6,10 @@ use crate::model::Json;
 use serde_json::Value;
 
 /// Overhead of a tool call in a saved machine, in bytes: field names, and room for a refusal.
-const CALL: usize = 448;
+const CALL_BYTES: usize = 448;
 
 /// Overhead of a call's deferral in a saved machine, in bytes.
-const DEFERRAL: usize = 96;
+const DEFERRAL_BYTES: usize = 96;
 
 /// Returns the size of `text` as a JSON string, in bytes.
 pub(super) fn of_text(text: &str) -> usize {
@@ -26,7 +26,7 @@ pub(super) fn of_call(call: &MachineCall) -> usize {
         ToolArguments::Json(json) => json.size(),
         ToolArguments::Unreadable { text, problem } => of_text(text) + of_text(problem),
     };
-    (CALL + of_text(call.id.as_str()) + of_text(&call.tool)).saturating_add(arguments)
+    (CALL_BYTES + of_text(call.id.as_str()) + of_text(&call.tool)).saturating_add(arguments)
 }
 
 pub(super) fn of_answer(answer: &Answer) -> usize {
@@ -42,12 +42,12 @@ pub(super) fn of_deferral(deferral: &Deferral) -> usize {
         Deferral::PlannerOutput(plan) => plan.size(),
         Deferral::Other { kind, payload } => of_text(kind).saturating_add(payload.size()),
     };
-    content.saturating_add(DEFERRAL)
+    content.saturating_add(DEFERRAL_BYTES)
 }
 
 /// Returns the JSON in the canonical form of stores, so that comparisons have the same result before and after a restart. Returns `None` if
 /// the JSON is larger or deeper than the limits.
-pub(super) fn kept(json: &Json, limits: &MachineLimits) -> Option<Json> {
+pub(super) fn stored_form(json: &Json, limits: &MachineLimits) -> Option<Json> {
     let json = json.canonical(limits.item_bytes).ok()?;
     is_within(&json, MachineLimits::DEPTH).then_some(json)
 }

@@ -3,7 +3,7 @@ use super::calls::Phase;
 use super::id::CallId;
 use super::policy::Siblings;
 use super::protocol::{Effect, Input, MachineAnomaly, Signal};
-use super::refusal::{Refusal, cut};
+use super::refusal::{Refusal, truncate};
 use super::run::Machine;
 use super::state::{DeferredCall, State};
 use std::collections::VecDeque;
@@ -41,15 +41,15 @@ impl Machine {
         match &self.state {
             State::Idle | State::Running | State::Suspended { .. } => {
                 let mut effects = Vec::new();
-                self.take(signal, &mut effects);
-                self.forget_what_is_over();
+                self.apply(signal, &mut effects);
+                self.discard_excess_answers();
                 effects
             }
             State::Complete { .. } | State::Failed { .. } => absorb(signal),
         }
     }
 
-    fn take(&mut self, signal: Signal, effects: &mut Vec<Effect>) {
+    fn apply(&mut self, signal: Signal, effects: &mut Vec<Effect>) {
         match signal {
             Signal::ToolCallReceived { call, more } => self.receive(call, more, effects),
             Signal::ToolCallFinished { call_id, outcome } => {
@@ -58,7 +58,7 @@ impl Machine {
             Signal::DeferredResolved { call_id, result } => self.resolve(call_id, result, effects),
             Signal::AgentCompleted { output } => self.complete(&output, effects),
             Signal::AgentFailed { error } => {
-                let error = Some(cut(&error, ERROR_BYTES).to_owned());
+                let error = Some(truncate(&error, ERROR_BYTES).to_owned());
                 self.end(State::Failed { error }, effects);
             }
             Signal::Cancel => self.end(State::Failed { error: None }, effects),
@@ -85,7 +85,7 @@ impl Machine {
 
     /// Suspends the run for a deferred tool call, or queues the deferral if the run is already suspended.
     fn defer(&mut self, call_id: CallId, action: Deferral, effects: &mut Vec<Effect>) {
-        let Some(action) = self.kept_deferral(&call_id, action) else {
+        let Some(action) = self.stored_deferral(&call_id, action) else {
             let limit = self.policy.limits.item_bytes;
             self.answer(&call_id, Refusal::ResultTooLarge { limit }.answer());
             return;
@@ -127,14 +127,14 @@ impl Machine {
         }
         // The deferral is removed first, so that its answer can use the freed memory.
         let mut next = Vec::new();
-        self.go_on(&mut next);
+        self.activate_next(&mut next);
         self.answer(&call_id, result);
         self.deliver(effects);
         effects.append(&mut next);
     }
 
     /// Removes the resolved deferral of a tool call, then activates the next deferral or resumes the run.
-    fn go_on(&mut self, effects: &mut Vec<Effect>) {
+    fn activate_next(&mut self, effects: &mut Vec<Effect>) {
         let mut behind = match mem::replace(&mut self.state, State::Running) {
             State::Suspended { behind, .. } => behind,
             State::Idle | State::Running | State::Complete { .. } | State::Failed { .. } => {
@@ -160,7 +160,7 @@ impl Machine {
 
     /// Stores the answer of a tool call. A success accepts the call's output for its output slot, and an error releases the slot.
     fn answer(&mut self, call_id: &CallId, answer: Answer) {
-        let answer = self.kept_answer(answer);
+        let answer = self.stored_answer(answer);
         match &answer {
             Answer::Success(_) => self.outputs.accept(call_id),
             Answer::Error { .. } => self.outputs.release(call_id),
@@ -176,8 +176,8 @@ impl Machine {
     }
 
     /// Clears the delivered batch of answers and the reminder to the agent. A signal from the agent proves that both arrived.
-    pub(super) fn agent_went_on(&mut self) {
-        self.turn.agent_went_on();
+    pub(super) fn confirm_delivery(&mut self) {
+        self.turn.confirm_delivery();
         self.reminding = false;
     }
 }

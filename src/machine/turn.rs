@@ -6,10 +6,10 @@ use super::size;
 use serde::{Deserialize, Serialize};
 
 /// Size in bytes of a waiting caller's record, without the call ID and without a refusal.
-const CALLER: usize = 64;
+const CALLER_BYTES: usize = 64;
 
 /// Maximum size in bytes of the refusal in a waiting caller's record.
-const OWN: usize = 448;
+const REFUSAL_BYTES: usize = 448;
 
 /// The callers that wait for answers of tool calls, in order of arrival. A call that was sent twice has two callers.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -32,12 +32,14 @@ pub(super) struct Caller {
 
 impl Caller {
     /// Returns the maximum size in bytes of the record of a caller that waits for this tool call.
-    pub(super) fn most_bytes(call_id: &CallId) -> usize {
-        CALLER + OWN + size::of_text(call_id.as_str())
+    pub(super) fn max_bytes(call_id: &CallId) -> usize {
+        CALLER_BYTES + REFUSAL_BYTES + size::of_text(call_id.as_str())
     }
 
     fn bytes(&self) -> usize {
-        CALLER + size::of_text(self.call_id.as_str()) + self.own.as_ref().map_or(0, size::of_answer)
+        CALLER_BYTES
+            + size::of_text(self.call_id.as_str())
+            + self.own.as_ref().map_or(0, size::of_answer)
     }
 
     fn answered(&self, calls: &Calls) -> Option<ToolResult> {
@@ -54,7 +56,7 @@ impl Caller {
 
 impl Turn {
     /// Clears a delivered batch of answers. A signal from the agent proves that the batch arrived.
-    pub(super) fn agent_went_on(&mut self) {
+    pub(super) fn confirm_delivery(&mut self) {
         if self.delivered {
             *self = Self::default();
         }
