@@ -13,13 +13,13 @@ pub(crate) struct Chain<'e>(pub(crate) &'e (dyn Error + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LONGEST: usize = 1_000;
+        const MAX_LINE_BYTES: usize = 1_000;
         /// Maximum number of an error's sources that are displayed. A longer chain may be a cycle.
         const DEEPEST: usize = 16;
         let mut line = self.0.to_string();
         let mut next = self.0.source();
         for _ in 0..DEEPEST {
-            let Some(cause) = next.filter(|_| line.len() <= LONGEST) else {
+            let Some(cause) = next.filter(|_| line.len() <= MAX_LINE_BYTES) else {
                 break;
             };
             let message = cause.to_string();
@@ -35,7 +35,7 @@ impl fmt::Display for Chain<'_> {
             " ",
         );
         let line = without_credentials(&line);
-        f.write_str(&excerpt(&line, LONGEST))
+        f.write_str(&excerpt(&line, MAX_LINE_BYTES))
     }
 }
 

@@ -37,23 +37,23 @@ pub struct WorkflowLimits {
 
 impl WorkflowLimits {
     /// Returns the name, the value and the maximum of the first workflow limit that exceeds its maximum.
-    pub(crate) fn over(&self, most: &Self) -> Option<(&'static str, u64, u64)> {
+    pub(crate) fn over(&self, max: &Self) -> Option<(&'static str, u64, u64)> {
         let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
         let limits = [
-            ("steps", self.steps, most.steps),
-            ("items", self.items, most.items),
+            ("steps", self.steps, max.steps),
+            ("items", self.items, max.items),
             (
                 "value_bytes",
                 bytes(self.value_bytes),
-                bytes(most.value_bytes),
+                bytes(max.value_bytes),
             ),
             (
                 "total_bytes",
                 bytes(self.total_bytes),
-                bytes(most.total_bytes),
+                bytes(max.total_bytes),
             ),
         ];
-        limits.into_iter().find(|(_, found, most)| found > most)
+        limits.into_iter().find(|(_, value, max)| value > max)
     }
 }
 

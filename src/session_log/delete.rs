@@ -42,8 +42,8 @@ impl SessionLogs {
         let query = Query::new(Selector::schema(HEAD).all_tags([tag])).limit(PAGE);
         let (mut removed, mut tries) = (0, 0);
         loop {
-            let found = self.found(&query).await?;
-            match self.forget(&found).await? {
+            let found = self.search(&query).await?;
+            match self.empty_and_delete(&found).await? {
                 true => removed += count(&found),
                 false if tries < TRIES => {
                     tries += 1;
@@ -62,28 +62,30 @@ impl SessionLogs {
     pub(crate) async fn sweep(&self) -> Result<u64, SessionError> {
         let mut removed = 0;
         // The logs of existing sessions.
-        let mut present = Vec::new();
+        let mut existing_logs = Vec::new();
         for schema in [HEAD, ENTRY] {
             let mut tries = 0;
             loop {
                 let mut parts = Selector::schema(schema).all_tags([parts_tag(&self.id)]);
-                for head in &present {
+                for head in &existing_logs {
                     parts = parts.matching("$.began", "ne", json!(head));
                 }
-                let mut found = self.found(&Query::new(parts).limit(PAGE)).await?;
+                let mut found = self.search(&Query::new(parts).limit(PAGE)).await?;
                 if found.is_empty() {
                     break;
                 }
                 for one in &found {
-                    let began = began(one).filter(|began| !present.contains(began));
+                    let began = log_id_of(one).filter(|began| !existing_logs.contains(began));
                     if let Some(began) = began
                         && self.has(began).await?
                     {
-                        present.push(began);
+                        existing_logs.push(began);
                     }
                 }
-                found.retain(|one| began(one).is_none_or(|began| !present.contains(&began)));
-                match self.forget(&found).await? {
+                found.retain(|one| {
+                    log_id_of(one).is_none_or(|began| !existing_logs.contains(&began))
+                });
+                match self.empty_and_delete(&found).await? {
                     true => {
                         removed += count(&found);
                         tries = 0;
@@ -105,18 +107,21 @@ impl SessionLogs {
         }
     }
 
-    async fn found(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, SessionError> {
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, SessionError> {
         let found = self.store.search(query).await;
         found.map_err(|error| SessionError::of_store(&self.id, error))
     }
 
     /// Empties and deletes breadcrumbs of session logs. Returns `false` and deletes nothing if another writer has
     /// changed or deleted one of them.
-    async fn forget(&self, found: &[Arc<Breadcrumb>]) -> Result<bool, SessionError> {
+    async fn empty_and_delete(&self, found: &[Arc<Breadcrumb>]) -> Result<bool, SessionError> {
         if found.is_empty() {
             return Ok(true);
         }
-        let writes: Vec<Write> = found.iter().flat_map(|found| forgotten(found)).collect();
+        let writes: Vec<Write> = found
+            .iter()
+            .flat_map(|found| delete_writes(found))
+            .collect();
         match self.store.commit(Commit::from(writes)).await {
             Ok(_) => Ok(true),
             Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => Ok(false),
@@ -130,14 +135,14 @@ fn count(found: &[Arc<Breadcrumb>]) -> u64 {
 }
 
 /// Returns the ID of the session log that an entry or an agent's log belongs to.
-fn began(part: &Breadcrumb) -> Option<BreadcrumbId> {
+fn log_id_of(part: &Breadcrumb) -> Option<BreadcrumbId> {
     part.context.text("began")?.parse().ok()
 }
 
 /// Returns the writes that empty and delete a breadcrumb of a session log.
-fn forgotten(of: &Breadcrumb) -> [Write; 2] {
+fn delete_writes(breadcrumb: &Breadcrumb) -> [Write; 2] {
     let patch = Patch::new().title("").context(json!({}));
-    let (id, version) = (of.id, of.version);
+    let (id, version) = (breadcrumb.id, breadcrumb.version);
     [
         Write::Update { id, version, patch },
         Write::Delete { id, by: None },

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 /// A thread that reports the end of a test's time limit. Dropping this handle ends the thread.
 pub(super) struct Deadline {
-    passed: Arc<Notify>,
+    expired: Arc<Notify>,
     /// Sender that ends the thread of the time limit early when the sender is dropped.
     _alive: SyncSender<()>,
 }
@@ -20,9 +20,9 @@ impl Deadline {
     /// # Errors
     /// [`TestError::Thread`] if the system refuses a thread.
     pub(super) fn after(limit: Duration) -> Result<Self, TestError> {
-        let passed = Arc::new(Notify::new());
+        let expired = Arc::new(Notify::new());
         let (alive, dropped) = mpsc::sync_channel::<()>(0);
-        let notify = Arc::clone(&passed);
+        let notify = Arc::clone(&expired);
         let wait = move || {
             if dropped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 notify.notify_one();
@@ -31,7 +31,7 @@ impl Deadline {
         let thread = thread::Builder::new().name("ux-test-deadline".to_owned());
         match thread.spawn(wait) {
             Ok(_) => Ok(Self {
-                passed,
+                expired,
                 _alive: alive,
             }),
             Err(source) => Err(TestError::Thread { source }),
@@ -39,7 +39,7 @@ impl Deadline {
     }
 
     /// Waits for the end of the test's time limit.
-    pub(super) async fn passed(&self) {
-        self.passed.notified().await;
+    pub(super) async fn expired(&self) {
+        self.expired.notified().await;
     }
 }

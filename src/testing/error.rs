@@ -49,7 +49,7 @@ pub enum TestError {
     #[error(
         "the runtime is not idle after {clock:?} of its clock and {calls} store calls: {}; let the executor end, or raise the limit \
          with TestStore::time_limit or TestStore::real_time_limit",
-        busy(runs)
+        describe_busy(runs)
     )]
     NotIdle {
         /// The time that has passed on tokio's clock.
@@ -63,7 +63,7 @@ pub enum TestError {
     /// The runtime under test became idle before the store call at which its worker should crash.
     ///
     /// Set the call before the run starts, or set another operation.
-    #[error("expected a crash of the worker, but the runtime became idle first; {}", planned(*at))]
+    #[error("expected a crash of the worker, but the runtime became idle first; {}", describe_planned(*at))]
     NoCrash {
         /// The store call that was set with [`Faults::crash_at`](super::Faults::crash_at), or `None` if no call was set.
         at: Option<(Operation, Moment)>,
@@ -135,20 +135,20 @@ pub(super) fn describe(run: &Run) -> String {
     line
 }
 
-fn busy(runs: &[Run]) -> String {
+fn describe_busy(runs: &[Run]) -> String {
     /// Maximum number of runs that an error message of the testing kit lists.
-    const MOST: usize = 10;
+    const MAX_RUNS: usize = 10;
     if runs.is_empty() {
         return "no run is due or running, but an event is not handled".to_owned();
     }
-    let mut lines: Vec<String> = runs.iter().take(MOST).map(describe).collect();
-    if let Some(others @ 1..) = runs.len().checked_sub(MOST) {
+    let mut lines: Vec<String> = runs.iter().take(MAX_RUNS).map(describe).collect();
+    if let Some(others @ 1..) = runs.len().checked_sub(MAX_RUNS) {
         lines.push(format!("and {others} more runs"));
     }
     lines.join("; ")
 }
 
-fn planned(at: Option<(Operation, Moment)>) -> String {
+fn describe_planned(at: Option<(Operation, Moment)>) -> String {
     match at {
         Some((operation, Moment::Before)) => {
             format!(

@@ -133,17 +133,17 @@ impl Faults {
             self.0.crashed.notify_waiters();
             return Fault::Hang;
         }
-        let left = switches.failing.get_mut(&(operation, moment));
-        let Some(left) = left.filter(|left| **left > 0) else {
+        let remaining = switches.failing.get_mut(&(operation, moment));
+        let Some(remaining) = remaining.filter(|remaining| **remaining > 0) else {
             return Fault::None;
         };
-        *left -= 1;
+        *remaining -= 1;
         switches.injected += 1;
         Fault::Fail
     }
 
     /// Waits until the worker with these faults crashes.
-    pub(super) async fn crash(&self) {
+    pub(super) async fn wait_for_crash(&self) {
         loop {
             let crashed = self.0.crashed.notified();
             if self.has_crashed() {
@@ -154,7 +154,7 @@ impl Faults {
     }
 
     /// Returns the store call at which the worker will crash.
-    pub(super) fn planned(&self) -> Option<(Operation, Moment)> {
+    pub(super) fn planned_crash(&self) -> Option<(Operation, Moment)> {
         self.switches().crash_at
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 /// Maximum number of store calls of a test until the runtime is idle.
-const MOST_CALLS: u64 = 1_000_000;
+const MAX_CALLS: u64 = 1_000_000;
 
 /// Number of a test store's calls, with a notification of each call. Every change of a run's state is a call.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ pub(super) struct Limits {
 }
 
 /// The wait of a test until a runtime is idle.
-pub(super) struct Watch<'w> {
+pub(super) struct IdleWatch<'w> {
     store: &'w MemoryStore,
     activity: &'w Activity,
     runtime: &'w Runtime,
@@ -57,7 +57,7 @@ pub(super) struct Watch<'w> {
     calls_before: u64,
 }
 
-impl<'w> Watch<'w> {
+impl<'w> IdleWatch<'w> {
     pub(super) fn new(
         store: &'w MemoryStore,
         activity: &'w Activity,
@@ -77,7 +77,7 @@ impl<'w> Watch<'w> {
     ///
     /// # Errors
     /// [`TestError::Store`].
-    pub(super) async fn idle(&self) -> Result<(), TestError> {
+    pub(super) async fn wait_idle(&self) -> Result<(), TestError> {
         loop {
             // The notifications are created before the check, so that they also report a change during the check.
             let called = self.activity.called.notified();
@@ -97,19 +97,19 @@ impl<'w> Watch<'w> {
     async fn is_idle(&self) -> Result<bool, TestError> {
         let events = self.store.events().subscribe(StartAt::Now).await;
         let newest = events.map_err(TestError::of_source)?.start();
-        Ok(self.runtime.has_handled(newest) && self.busy().await?.is_empty())
+        Ok(self.runtime.has_handled(newest) && self.busy_runs().await?.is_empty())
     }
 
     /// Waits until a limit of the wait for an idle runtime has passed.
     ///
     /// # Errors
     /// [`TestError::Thread`].
-    pub(super) async fn limits(&self, limits: Limits) -> Result<(), TestError> {
+    pub(super) async fn wait_for_limit(&self, limits: Limits) -> Result<(), TestError> {
         let deadline = Deadline::after(limits.real_time)?;
         let calls = async {
             loop {
                 let called = self.activity.called.notified();
-                if self.calls() >= MOST_CALLS {
+                if self.calls() >= MAX_CALLS {
                     return;
                 }
                 called.await;
@@ -118,14 +118,14 @@ impl<'w> Watch<'w> {
         tokio::select! {
             () = calls => {}
             () = sleep(limits.time) => {}
-            () = deadline.passed() => {}
+            () = deadline.expired() => {}
         }
         Ok(())
     }
 
     /// Returns the error of a runtime under test that is not idle within the limits.
-    pub(super) async fn not_idle(&self) -> TestError {
-        match self.busy().await {
+    pub(super) async fn not_idle_error(&self) -> TestError {
+        match self.busy_runs().await {
             Ok(runs) => TestError::NotIdle {
                 clock: self.began.elapsed(),
                 calls: self.calls(),
@@ -142,7 +142,7 @@ impl<'w> Watch<'w> {
 
     /// Returns the runs of the runtime's executors that are due or running. Suspended runs whose answer is in the store are included,
     /// because the runtime is about to wake them.
-    async fn busy(&self) -> Result<Vec<Run>, TestError> {
+    async fn busy_runs(&self) -> Result<Vec<Run>, TestError> {
         let executors = self.runtime.executors();
         let paused = self.store.paused_executors().await;
         let paused = paused.map_err(TestError::of_store)?;

@@ -1,6 +1,6 @@
 //! Store for tests, with a clock that the test controls.
 
-use super::idle::{Activity, Limits, Watch, open_runs};
+use super::idle::{Activity, IdleWatch, Limits, open_runs};
 use super::{Faults, TestError, time};
 use crate::clock::later;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
@@ -54,7 +54,7 @@ use tokio::time::Instant;
 #[derive(Clone)]
 pub struct TestStore {
     /// The memory store, whose calls are counted in `activity` and have no faults.
-    observed: Faulty<MemoryStore>,
+    faulty: Faulty<MemoryStore>,
     activity: Arc<Activity>,
     limits: Limits,
 }
@@ -89,7 +89,7 @@ impl TestStore {
     pub fn on(store: MemoryStore) -> Result<Self, TestError> {
         const HOUR: Duration = Duration::from_secs(60 * 60);
         time::pause()?;
-        Ok(Self::over(store, HOUR))
+        Ok(Self::with_limit(store, HOUR))
     }
 
     /// Creates an empty test store without pausing tokio's time, for tests with real servers or blocking tools. [`advance`](Self::advance)
@@ -118,16 +118,16 @@ impl TestStore {
     #[must_use]
     pub fn in_real_time() -> Self {
         const HALF_A_MINUTE: Duration = Duration::from_secs(30);
-        Self::over(MemoryStore::default(), HALF_A_MINUTE)
+        Self::with_limit(MemoryStore::default(), HALF_A_MINUTE)
     }
 
-    fn over(store: MemoryStore, time: Duration) -> Self {
+    fn with_limit(store: MemoryStore, time: Duration) -> Self {
         const REAL_TIME: Duration = Duration::from_secs(60);
         let activity = Arc::new(Activity::default());
-        let noted = Arc::clone(&activity);
+        let recorder = Arc::clone(&activity);
         Self {
-            observed: Faulty::new(store, move |_, moment| {
-                noted.note(moment);
+            faulty: Faulty::new(store, move |_, moment| {
+                recorder.note(moment);
                 Fault::None
             }),
             activity,
@@ -291,17 +291,17 @@ impl TestStore {
     pub async fn run_until_idle(&self, runtime: &Runtime) -> Result<RunReport, TestError> {
         time::check_runtime()?;
         self.check_store(runtime)?;
-        let watch = Watch::new(self.memory(), &self.activity, runtime);
+        let watch = IdleWatch::new(self.memory(), &self.activity, runtime);
         let mut idle = Ok(());
-        let run = runtime.run_until(async { idle = watch.idle().await });
+        let run = runtime.run_until(async { idle = watch.wait_idle().await });
         let ended = tokio::select! {
             biased;
-            passed = watch.limits(self.limits) => passed.map(|()| None),
+            expired = watch.wait_for_limit(self.limits) => expired.map(|()| None),
             report = run => report.map(Some).map_err(TestError::of_runtime),
         };
         match ended? {
             Some(report) => idle.map(|()| report),
-            None => Err(watch.not_idle().await),
+            None => Err(watch.not_idle_error().await),
         }
     }
 
@@ -344,10 +344,10 @@ impl TestStore {
     ) -> Result<(), TestError> {
         tokio::select! {
             biased;
-            () = faults.crash() => Ok(()),
+            () = faults.wait_for_crash() => Ok(()),
             report = self.run_until_idle(runtime) => {
                 report?;
-                let at = faults.planned();
+                let at = faults.planned_crash();
                 Err(TestError::NoCrash { at })
             }
         }
@@ -365,7 +365,7 @@ impl TestStore {
 
     /// Returns the inner memory store, whose calls are not counted in `activity`.
     fn memory(&self) -> &MemoryStore {
-        self.observed.inner()
+        self.faulty.inner()
     }
 }
 
@@ -384,23 +384,23 @@ impl BreadcrumbStore for TestStore {
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
-        self.observed.get(id).await
+        self.faulty.get(id).await
     }
 
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
-        self.observed.search(query).await
+        self.faulty.search(query).await
     }
 
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        self.observed.vector_search(query).await
+        self.faulty.vector_search(query).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        self.observed.commit(commit).await
+        self.faulty.commit(commit).await
     }
 
     fn ledger(&self) -> Option<&dyn RunLedger> {
-        self.observed.ledger()
+        self.faulty.ledger()
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/agent/providers/cli/wire.rs MAX_PROBLEM_BYTES",
             "src/agent/providers/completions/answer.rs MAX_REFUSAL",
             "src/agent/recorded.rs MAX_SHOWN",
-            "src/error/chain.rs LONGEST",
+            "src/error/chain.rs MAX_LINE_BYTES",
             "src/executor/finalize.rs LONGEST",
             "src/executor/finalize.rs MOST",
             "src/executor/for_model/shape.rs MOST",
@@ -82,8 +82,8 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
     (
         "a limit of the testing kit, which services do not run",
         &[
-            "src/testing/error.rs MOST",
-            "src/testing/idle.rs MOST_CALLS",
+            "src/testing/error.rs MAX_RUNS",
+            "src/testing/idle.rs MAX_CALLS",
             "src/testing/recorded.rs MOST",
         ],
     ),
