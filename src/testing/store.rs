@@ -54,7 +54,7 @@ use tokio::time::Instant;
 #[derive(Clone)]
 pub struct TestStore {
     /// The memory store, whose calls are counted in `activity` and have no faults.
-    faulty: Faulty<MemoryStore>,
+    counted_store: Faulty<MemoryStore>,
     activity: Arc<Activity>,
     limits: Limits,
 }
@@ -126,7 +126,7 @@ impl TestStore {
         let activity = Arc::new(Activity::default());
         let recorder = Arc::clone(&activity);
         Self {
-            faulty: Faulty::new(store, move |_, moment| {
+            counted_store: Faulty::new(store, move |_, moment| {
                 recorder.note(moment);
                 Fault::None
             }),
@@ -365,7 +365,7 @@ impl TestStore {
 
     /// Returns the inner memory store, whose calls are not counted in `activity`.
     fn memory(&self) -> &MemoryStore {
-        self.faulty.inner()
+        self.counted_store.inner()
     }
 }
 
@@ -384,23 +384,23 @@ impl BreadcrumbStore for TestStore {
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
-        self.faulty.get(id).await
+        self.counted_store.get(id).await
     }
 
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
-        self.faulty.search(query).await
+        self.counted_store.search(query).await
     }
 
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        self.faulty.vector_search(query).await
+        self.counted_store.vector_search(query).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        self.faulty.commit(commit).await
+        self.counted_store.commit(commit).await
     }
 
     fn ledger(&self) -> Option<&dyn RunLedger> {
-        self.faulty.ledger()
+        self.counted_store.ledger()
     }
 }
 
