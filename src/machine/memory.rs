@@ -55,7 +55,7 @@ impl Machine {
         bytes <= limits.item_bytes && self.turn.len() < limits.callers && self.free_memory(bytes)
     }
 
-    /// Makes room for `bytes` more bytes in the machine by forgetting answered tool calls. Returns `false` if that is impossible.
+    /// Frees memory for `bytes` more bytes in the machine by discarding answered tool calls. Returns `false` if that is impossible.
     pub(super) fn free_memory(&mut self, bytes: usize) -> bool {
         while self.bytes().saturating_add(bytes) > self.policy.limits.bytes {
             let turn = &self.turn;
@@ -66,7 +66,7 @@ impl Machine {
         true
     }
 
-    /// Forgets answered tool calls until their total size is within [`MachineLimits::answered_bytes`](super::MachineLimits). The last
+    /// Discards answered tool calls until their total size is within [`MachineLimits::answered_bytes`](super::MachineLimits). The last
     /// answered call and calls with waiting callers remain.
     pub(super) fn discard_excess_answers(&mut self) {
         let last = self.calls.last_answered().cloned();

@@ -5,7 +5,7 @@ use super::policy::MachineLimits;
 use crate::model::Json;
 use serde_json::Value;
 
-/// Overhead of a tool call in a saved machine, in bytes: field names, and room for a refusal.
+/// Overhead of a tool call in a saved machine, in bytes: field names, and space for a refusal.
 const CALL_BYTES: usize = 448;
 
 /// Overhead of a call's deferral in a saved machine, in bytes.

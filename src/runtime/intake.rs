@@ -269,7 +269,7 @@ impl<'r> Intake<'r> {
     }
 
     /// Requests a search of each store for answers to waits and suspended runs. The runtime takes no events until the runs of earlier
-    /// deliveries are in the ledger. A full ledger has room again only if its suspended runs get their answers.
+    /// deliveries are in the ledger. A full ledger has capacity again only if its suspended runs get their answers.
     fn note_blocked(&mut self) {
         self.blocked = None;
         tracing::debug!(
@@ -347,8 +347,8 @@ impl<'r> Intake<'r> {
         self.shared.source_failed(self.failures, polled_at);
     }
 
-    /// Passes an event delivery to the tasks that it concerns. The inbox of each task has room for as many deliveries as there are permits,
-    /// so a store that does not answer holds up the others only once it has taken all permits.
+    /// Passes an event delivery to the tasks that it concerns. The inbox of each task has capacity for as many deliveries as there are
+    /// permits, so a store that does not answer delays the others only once its deliveries hold all permits.
     async fn deliver(&mut self, delivery: Delivery) {
         self.shared.count(|report| report.events += 1);
         metrics::add(metrics::EVENTS, 1);

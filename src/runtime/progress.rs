@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 #[cfg(feature = "testing")]
 use tokio::sync::futures::Notified;
 
-/// Maximum number of stored breadcrumb versions whose runs are not in the ledger yet. Above it, only a [summary](Positions::overflow) of the
-/// further versions is stored.
+/// Maximum number of stored breadcrumb versions whose runs are not in the ledger yet. Above it, only a [summary](Positions::overflow) of
+/// the further versions is stored.
 const MAX_OPEN: usize = 65_536;
 
 /// Maximum number of intervals of time that [`Progress::open_ranges`] returns.

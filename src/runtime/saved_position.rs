@@ -197,8 +197,8 @@ impl StartInputs<'_> {
 }
 
 /// Saves the executors' position in the ledger. In the saved position, a trigger counts as unread if its run is not in the ledger yet. Does
-/// nothing if the position has not changed since the last save. Saves nothing for executors whose position is not loaded, and requests a sweep
-/// for them.
+/// nothing if the position has not changed since the last save. Saves nothing for executors whose position is not loaded, and requests a
+/// sweep for them.
 ///
 /// # Errors
 /// The ledger's errors.

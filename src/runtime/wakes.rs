@@ -94,8 +94,8 @@ impl WakeIndex {
     /// Maximum number of selectors in the compact index of suspended runs.
     const MAX_SELECTORS: usize = 4_000_000;
 
-    /// Creates an index that stores the first `exact_limit` suspended runs with their selectors. Further runs are stored with one hash for each
-    /// selector.
+    /// Creates an index that stores the first `exact_limit` suspended runs with their selectors. Further runs are stored with one hash for
+    /// each selector.
     fn with_exact_limit(exact_limit: usize) -> Self {
         let state = WakeIndexState {
             exact_limit,

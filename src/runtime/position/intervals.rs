@@ -74,8 +74,8 @@ impl Intervals {
         self.join(limit.max(1), 0);
     }
 
-    /// Joins the intervals with the smallest distance until at most `limit` remain. The oldest interval is never joined: a sweep shortens it
-    /// from its newest end, and a join would add the read part again.
+    /// Joins the intervals with the smallest distance until at most `limit` remain. The oldest interval is never joined: a sweep shortens
+    /// it from its newest end, and a join would add the read part again.
     pub(super) fn join_newer_to(&mut self, limit: usize) {
         self.join(limit.max(2), 1);
     }

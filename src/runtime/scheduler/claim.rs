@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 const MAX_EXECUTORS: usize = 256;
 
 impl Scheduler {
-    /// Enqueues runs, and claims due runs of the executors whose turn it is, at most one run per free permit.
+    /// Enqueues runs, and claims due runs of the next queued executors, at most one run per free permit.
     pub(super) async fn claim(
         &mut self,
         permit: Option<OwnedSemaphorePermit>,
@@ -112,8 +112,8 @@ impl Scheduler {
         permits
     }
 
-    /// Returns the executors whose turn to claim runs it is, including the executors of new runs. New runs do not wait for the release of
-    /// unsettled leases: if such leases exist, this method returns no executors, and the new runs are enqueued without a claim.
+    /// Returns the next queued executors, including the executors of new runs. New runs do not wait for the release of unreleased leases:
+    /// if such leases exist, this method returns no executors, and the new runs are enqueued without a claim.
     async fn next_executors_with(&mut self, new: Option<&[NewRun]>) -> Vec<ExecutorLimits> {
         for new in new.into_iter().flatten() {
             self.queue(&new.run.executor);

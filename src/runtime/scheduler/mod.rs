@@ -64,7 +64,7 @@ pub(super) struct Scheduler {
     quotas: HashMap<Arc<str>, Quota>,
     /// Notified when a run starts to commit its response.
     committing: Arc<Notify>,
-    /// Executors that may have runs to claim, in the order of their turns.
+    /// Executors that may have runs to claim, in queue order.
     queued: VecDeque<Arc<str>>,
     /// The times at which executors may have runs to claim. The periodic claim for all executors finds runs whose times are missing here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,

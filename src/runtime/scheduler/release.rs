@@ -156,7 +156,9 @@ async fn release_of_tasks(
                 if let Some(started) = started.remove(&id) {
                     started.scope.leave();
                     let leases = started.leases().into_iter();
-                    releasing.extend(leases.map(|lease| process::try_release(store_context, lease, ReleaseReason::Dropped)));
+                    releasing.extend(leases.map(|lease| {
+                        process::try_release(store_context, lease, ReleaseReason::Dropped)
+                    }));
                 }
             }
             Some(_) = releasing.next() => {}
