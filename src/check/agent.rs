@@ -1,6 +1,6 @@
 //! Checks of agent definitions, and of lists of subscriptions that are not part of a definition.
 
-use super::common::Context;
+use super::common::CheckContext;
 use super::related::Declaration;
 use crate::agent::{AgentDefinition, AgentError};
 use crate::error::Chain;
@@ -8,7 +8,7 @@ use crate::model::{DefinitionPath, Finding};
 use serde_json::Value;
 use std::borrow::Cow;
 
-pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
+pub(super) fn check(context: &mut CheckContext<'_>) -> Option<Declaration> {
     context.extend(AgentDefinition::check_fields(
         context.value,
         context.options,
@@ -80,7 +80,7 @@ fn without_subscriptions(value: &Value) -> Value {
     value
 }
 
-pub(super) fn check_subscriptions_only(context: &mut Context<'_>) -> Option<Declaration> {
+pub(super) fn check_subscriptions_only(context: &mut CheckContext<'_>) -> Option<Declaration> {
     context.subscriptions("executor");
     None
 }

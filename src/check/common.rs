@@ -10,7 +10,7 @@ use crate::workflow::WorkflowLoadError;
 use serde_json::Value;
 
 /// A definition under check, with the options of the check and the findings so far.
-pub(super) struct Context<'v> {
+pub(super) struct CheckContext<'v> {
     /// The whole document under check: a breadcrumb, or the context of one.
     pub(super) document: &'v Value,
     /// The definition itself, for example the context of a breadcrumb.
@@ -52,7 +52,7 @@ static ENVELOPE: KnownFields<'static> = KnownFields {
     aliases: &[("schema", &["schema_name"]), ("name", &["title"])],
 };
 
-impl<'v> Context<'v> {
+impl<'v> CheckContext<'v> {
     pub(super) fn new(document: &'v Value, options: &'v DefinitionOptions) -> Self {
         let (value, prefix) = match document.get("context") {
             Some(context) => (context, DefinitionPath::default().field("context")),

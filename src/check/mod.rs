@@ -55,7 +55,7 @@ pub use report::{Checked, Report};
 pub use source::CheckSource;
 
 use crate::model::{DefinitionOptions, Findings};
-use common::Context;
+use common::CheckContext;
 use related::Declaration;
 
 /// A check of definitions, with its settings.
@@ -168,7 +168,7 @@ impl Check {
         let kind = Kind::of(&value);
         let mut options = self.options.clone();
         options.strict = self.strict.unwrap_or(source.is_file());
-        let mut context = Context::new(&value, &options);
+        let mut context = CheckContext::new(&value, &options);
         if source.is_file() {
             context.check_envelope();
         }

@@ -1,6 +1,6 @@
 //! Checks of definitions of breadcrumb schemas.
 
-use super::common::Context;
+use super::common::CheckContext;
 use super::related::Declaration;
 use crate::hints::Hints;
 use crate::model::{DefinitionPath, Finding, Subscriptions};
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The prefix of the tag with which a schema definition names the defined schema.
 const DEFINES: &str = "defines:";
 
-pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
+pub(super) fn check(context: &mut CheckContext<'_>) -> Option<Declaration> {
     let top = DefinitionPath::default();
     for field in ["schema", "json_schema"] {
         context.check_schema(&top.field(field), context.value.get(field));

@@ -1,13 +1,13 @@
 //! Checks of tool definitions, also of tools whose code runs on an RCRT server.
 
-use super::common::Context;
+use super::common::CheckContext;
 use super::related::Declaration;
 use crate::error::{Chain, excerpt};
 use crate::model::{DefinitionPath, Finding, KnownFields, Subscriptions};
 use crate::tool::{ToolDefinition, ToolError, ToolExecutor};
 use serde_json::Value;
 
-pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
+pub(super) fn check(context: &mut CheckContext<'_>) -> Option<Declaration> {
     context.extend(ToolDefinition::check_fields(context.value, context.options));
     let subscriptions = context.subscriptions("tool");
     let top = DefinitionPath::default();
@@ -86,7 +86,7 @@ const fn plain(names: &'static [&'static str]) -> KnownFields<'static> {
 }
 
 /// Checks a tool whose code runs on an RCRT server. The code gives a warning, because a worker of this crate cannot run it.
-pub(super) fn check_remote(context: &mut Context<'_>) -> Option<Declaration> {
+pub(super) fn check_remote(context: &mut CheckContext<'_>) -> Option<Declaration> {
     let (value, top) = (context.value, DefinitionPath::default());
     context.check_fields(&REMOTE, &top, value);
     for (field, known) in [

@@ -1,6 +1,6 @@
 //! Checks of workflow definitions in files and in breadcrumbs. A workflow can also run as a workload, so the checks include its entry.
 
-use super::common::{Context, load_finding};
+use super::common::{CheckContext, load_finding};
 use super::related::Declaration;
 use crate::model::{DefinitionPath, Finding, Severity, Subscription, Subscriptions, unknown_field};
 use crate::workflow::{Document, Oddity, Workflow, WorkflowWarning};
@@ -11,7 +11,7 @@ use crate::workload::{
 use serde_json::Value;
 use std::path::Path;
 
-pub(super) fn check(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
+pub(super) fn check(context: &mut CheckContext<'_>, source: &str) -> Option<Declaration> {
     let is_plain = context.value.get("flows").is_some() || context.value.get("agents").is_some();
     match is_plain {
         true => check_file(context, source),
@@ -20,7 +20,7 @@ pub(super) fn check(context: &mut Context<'_>, source: &str) -> Option<Declarati
 }
 
 /// Checks a workflow definition in a file. Requests with its name trigger the workload.
-fn check_file(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
+fn check_file(context: &mut CheckContext<'_>, source: &str) -> Option<Declaration> {
     let workflow = check_workflow(context, &DefinitionPath::default(), context.value)?;
     let entry = select_entry(&workflow, None, EntryPolicy::default());
     check_entry(context, &DefinitionPath::default(), entry);
@@ -30,7 +30,7 @@ fn check_file(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
 }
 
 /// Checks the context of a `workflow.def.v1` breadcrumb.
-fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
+fn check_record(context: &mut CheckContext<'_>) -> Option<Declaration> {
     let (value, top) = (context.value, DefinitionPath::default());
     context.extend(check_fields(value, context.options));
     let id = context.text("workflow_id").filter(|id| !id.is_empty());
@@ -71,7 +71,7 @@ fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
 
 /// Reads a workflow from a definition that is an object or a string. Paths in a string start at the field that contains the string.
 fn check_workflow(
-    context: &mut Context<'_>,
+    context: &mut CheckContext<'_>,
     path: &DefinitionPath,
     value: &Value,
 ) -> Option<Workflow> {
@@ -120,7 +120,11 @@ fn warning_finding(warning: &WorkflowWarning, mode: Severity) -> Finding {
 }
 
 /// Checks the workload's entry: the flow or agent that starts when a request names no flow.
-fn check_entry(context: &mut Context<'_>, path: &DefinitionPath, entry: Result<Entry, EntryError>) {
+fn check_entry(
+    context: &mut CheckContext<'_>,
+    path: &DefinitionPath,
+    entry: Result<Entry, EntryError>,
+) {
     let Err(error) = entry else {
         return;
     };

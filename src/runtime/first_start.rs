@@ -64,7 +64,7 @@ pub(super) async fn subscription_start(shared: &Shared) -> Result<StartAt, Sourc
 }
 
 /// Name of the operation that sets the start positions of executors, for an error of the store.
-const FIND_START: &str = "read the start positions of the executors";
+const START_OPERATION: &str = "read the start positions of the executors";
 
 /// Sets the start position of executors without a saved position. With [`FirstStart::LastHour`] and a durable ledger, fails if the store
 /// has older triggers of such an executor.
@@ -80,7 +80,7 @@ pub(super) async fn set_start_positions(shared: &Shared) -> Result<(), RuntimeEr
             FirstStart::LastHour => now(shared, &store_context).await,
             FirstStart::Oldest | FirstStart::Now | FirstStart::Since(_) => Ok(shared.now()),
         };
-        let now = now.map_err(RuntimeError::of_store(FIND_START))?;
+        let now = now.map_err(RuntimeError::of_store(START_OPERATION))?;
         let Some(after) = first.after(now) else {
             continue;
         };
@@ -105,7 +105,7 @@ async fn check_store(
     until: Timestamp,
 ) -> Result<(), RuntimeError> {
     let executors = shared.registry.of_store(store_context);
-    let failed = RuntimeError::of_store(FIND_START);
+    let failed = RuntimeError::of_store(START_OPERATION);
     let saved = with_timeout(store_context.ledger().positions(&executors));
     let saved = saved.await.map_err(failed)?;
     for (executor, saved) in executors.into_iter().zip(saved) {

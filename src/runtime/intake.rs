@@ -44,7 +44,7 @@ const MAX_SWEPT: usize = 64;
 const SWEEP_FIRST_INTERVAL: u32 = 64;
 
 /// The longest pause before the event source is polled again after errors.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// Pause before the event source is polled after an error that only an operator can remedy, such as a refused login.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
@@ -326,7 +326,7 @@ impl<'r> Intake<'r> {
 
     /// Records an error of the event source, and schedules the next poll of the source with exponential backoff.
     fn pause_after(&mut self, error: &SourceError) {
-        const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+        const MIN_PAUSE: Duration = Duration::from_millis(100);
         self.shared.note(error);
         let (source, code) = (self.runtime.source.description(), error.code());
         if let SourceError::Lagged { after, .. } = error {
@@ -334,9 +334,9 @@ impl<'r> Intake<'r> {
             self.sweep_for_missed(*after);
             return;
         }
-        let growing = SHORTEST_PAUSE * (1 << self.errors.min(10));
+        let growing = MIN_PAUSE * (1 << self.errors.min(10));
         let pause = match error.retry() {
-            Retry::After(delay) => growing.max(delay).min(LONGEST_PAUSE),
+            Retry::After(delay) => growing.max(delay).min(MAX_PAUSE),
             Retry::Never => REFUSED_PAUSE,
         };
         self.errors = self.errors.saturating_add(1);

@@ -91,13 +91,13 @@ impl Shared {
         Arc::clone(&self.run_permits).acquire_owned().await.ok()
     }
 
-    /// Acquires up to `most` free permits to execute runs, without waiting. Leaves an equal share of the free permits for each waiting
+    /// Acquires up to `limit` free permits to execute runs, without waiting. Leaves an equal share of the free permits for each waiting
     /// scheduler.
-    pub(super) fn try_acquire_run_permits(&self, most: usize) -> Vec<OwnedSemaphorePermit> {
+    pub(super) fn try_acquire_run_permits(&self, limit: usize) -> Vec<OwnedSemaphorePermit> {
         let others = self.waiting.load(Ordering::Relaxed);
         let share = self.run_permits.available_permits().div_ceil(others + 1);
         let mut run_permits = Vec::new();
-        while run_permits.len() < share.min(most)
+        while run_permits.len() < share.min(limit)
             && let Ok(permit) = Arc::clone(&self.run_permits).try_acquire_owned()
         {
             run_permits.push(permit);
@@ -199,8 +199,8 @@ impl Shared {
 
     /// Returns the number of runs that execute, including the runs that a claim in flight may start.
     pub(super) fn runs_in_flight(&self) -> usize {
-        let most = self.settings.concurrency.min(Semaphore::MAX_PERMITS);
-        most.saturating_sub(self.run_permits.available_permits())
+        let limit = self.settings.concurrency.min(Semaphore::MAX_PERMITS);
+        limit.saturating_sub(self.run_permits.available_permits())
     }
 
     /// Returns a receiver of the state of the runtime's subscription to the event source.

@@ -42,7 +42,7 @@ pub(super) struct Waker {
     store_context: Arc<StoreContext>,
     inbox: mpsc::Receiver<AnnouncedBreadcrumb>,
     intake: mpsc::Sender<SweptBreadcrumb>,
-    opened: Instant,
+    started_at: Instant,
     jobs: JoinSet<JobResult>,
     reconcile_at: Instant,
     check: SuspendedCheck,
@@ -117,7 +117,7 @@ impl Waker {
             store_context,
             inbox,
             intake,
-            opened: Instant::now(),
+            started_at: Instant::now(),
             jobs: JoinSet::new(),
             reconcile_at: Instant::now(),
             check: SuspendedCheck::default(),
@@ -332,13 +332,13 @@ impl Waker {
         if std::mem::replace(&mut self.loading, true) {
             return;
         }
-        let (shared, store_context, opened) = (
+        let (shared, store_context, started_at) = (
             Arc::clone(&self.shared),
             Arc::clone(&self.store_context),
-            self.opened,
+            self.started_at,
         );
         self.spawn_job(async move {
-            let loaded = saved_position::load(&shared, &store_context, opened).await;
+            let loaded = saved_position::load(&shared, &store_context, started_at).await;
             if let Err(error) = &loaded {
                 tracing::warn!(code = error.code(), error = %Chain(error), "cannot load the executors' saved position from the run ledger, will retry");
             }

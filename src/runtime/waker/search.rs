@@ -59,7 +59,7 @@ impl Waker {
         if after.is_none() && searched_to.is_some() && !is_shared {
             return self.note_searched(None);
         }
-        let (is_first, opened) = (searched_to.is_none(), self.opened);
+        let (is_first, started_at) = (searched_to.is_none(), self.started_at);
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
         self.spawn_job(async move {
             let searched = match after {
@@ -76,7 +76,7 @@ impl Waker {
             JobResult::Searched(match (after, searched) {
                 (_, Err(_)) => None,
                 (Some(after), Ok(newest)) => Some(newest.max(after)),
-                (None, Ok(newest)) if is_first => Some(earlier(newest, opened.elapsed())),
+                (None, Ok(newest)) if is_first => Some(earlier(newest, started_at.elapsed())),
                 // The answer to a wait that was opened during this search may be stored already, so the next search must start earlier.
                 (None, Ok(_)) if store_context.has_waiting() => None,
                 (None, Ok(newest)) => Some(newest),
@@ -129,12 +129,12 @@ impl Waker {
 
     pub(super) fn end_check(&mut self, listed: bool) {
         /// Pause after a check of all suspended runs, as a multiple of the duration of this check.
-        const PAUSES: u32 = 10;
+        const PAUSE_FACTOR: u32 = 10;
         /// Maximum pause after a check of all suspended runs.
-        const LONGEST: Duration = Duration::from_secs(600);
+        const MAX_PAUSE: Duration = Duration::from_secs(600);
         let took = self.check.began.take().map(|began| began.elapsed());
         let pause = took.filter(|_| listed).unwrap_or_default();
-        let pause = pause.saturating_mul(PAUSES).min(LONGEST);
+        let pause = pause.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE);
         self.check.not_before = Some(later(Instant::now(), pause));
     }
 

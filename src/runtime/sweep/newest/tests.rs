@@ -164,7 +164,7 @@ async fn a_sweep_without_time_reads_a_page_of_the_longest_older_interval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_does_not_move_skips_one_moment() {
+async fn a_list_position_that_does_not_move_skips_one_moment() {
     let time = Timestamp::from_micros;
     let (nil, id) = (
         BreadcrumbId::NIL,
