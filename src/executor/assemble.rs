@@ -313,7 +313,7 @@ async fn shown(
     store: &dyn BreadcrumbStore,
     trigger: &Breadcrumb,
 ) -> Result<Option<Breadcrumb>, StoreError> {
-    let shown = schema_hints::shown(store, &[trigger]).await?;
+    let shown = schema_hints::visible_contexts(store, &[trigger]).await?;
     let shown = shown.into_iter().next().flatten();
     Ok(shown.map(|context| Breadcrumb {
         context,

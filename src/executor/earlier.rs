@@ -7,7 +7,7 @@ use super::outcome::Outcome;
 use super::store_timeout::in_time;
 use crate::clock::wall_micros;
 use crate::model::{Event, Selector, Timestamp};
-use crate::store::{BreadcrumbStore, Claim, Commit, Query, RunEnd, RunRef, answered, run_tag};
+use crate::store::{BreadcrumbStore, Claim, Commit, Query, RunEnd, RunRef, finished_run, run_tag};
 use std::time::Duration;
 
 /// Adds the IDs of the response breadcrumbs to the claim result of a run that has ended. The breadcrumbs are read from the store, because
@@ -47,7 +47,7 @@ async fn search(
     let query = Query::new(Selector::any().all_tags([tag])).limit(MOST);
     let found = in_time(limit, store.search(&query)).await;
     let found = found.map_err(store_error("search for an earlier response"))?;
-    Ok(answered(&found))
+    Ok(finished_run(&found))
 }
 
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {

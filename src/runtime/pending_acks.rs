@@ -8,7 +8,7 @@ use super::arrival::Arrival;
 use super::registry::Registry;
 use super::store_context::StoreContext;
 use super::timeouts::RETRY_PAUSE;
-use crate::store::{RunRef, Standing};
+use crate::store::{ProcessRunState, RunRef};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,7 +46,7 @@ impl PendingAcks {
                     .push(tracker.another_handle());
                 drop(trackers);
                 // The run may have ended before its delivery was stored.
-                if self.store_context.runs().standing(&run) == Standing::Over {
+                if self.store_context.runs().run_state(&run) == ProcessRunState::Over {
                     self.settle(&run);
                 }
             }
@@ -60,14 +60,14 @@ impl PendingAcks {
         if !self.trackers().contains_key(run) {
             return;
         }
-        match self.store_context.runs().standing(run) {
-            Standing::Over => self.settle(run),
-            Standing::Later(delay) => {
+        match self.store_context.runs().run_state(run) {
+            ProcessRunState::Over => self.settle(run),
+            ProcessRunState::Later(delay) => {
                 for tracker in self.take(run) {
                     tracker.redeliver_after(delay.max(RETRY_PAUSE));
                 }
             }
-            Standing::Due | Standing::Running => {}
+            ProcessRunState::Due | ProcessRunState::Running => {}
         }
     }
 
@@ -79,17 +79,19 @@ impl PendingAcks {
             let member = registry.get(&run.executor);
             let is_here =
                 member.map(|member| member.store_context.number == self.store_context.number);
-            match (self.store_context.runs().standing(&run), is_here) {
-                (Standing::Over, _) | (Standing::Later(_) | Standing::Due, None) => {
+            match (self.store_context.runs().run_state(&run), is_here) {
+                (ProcessRunState::Over, _)
+                | (ProcessRunState::Later(_) | ProcessRunState::Due, None) => {
                     self.settle(&run);
                 }
                 // The executor moved to another store, whose ledger does not have the run.
-                (Standing::Later(_) | Standing::Due, Some(false)) => {
+                (ProcessRunState::Later(_) | ProcessRunState::Due, Some(false)) => {
                     for tracker in self.take(&run) {
                         tracker.redeliver_after(RETRY_PAUSE);
                     }
                 }
-                (Standing::Later(_) | Standing::Due, Some(true)) | (Standing::Running, _) => {}
+                (ProcessRunState::Later(_) | ProcessRunState::Due, Some(true))
+                | (ProcessRunState::Running, _) => {}
             }
         }
     }

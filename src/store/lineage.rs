@@ -79,10 +79,10 @@ pub enum WrittenBy {
 }
 
 impl WrittenBy {
-    /// Returns the writer of version `asked` of a breadcrumb. `current` has the current version and the executor that wrote it.
-    pub(in crate::store) fn of(asked: u64, current: Option<(u64, Option<Arc<str>>)>) -> Self {
+    /// Returns the writer of version `requested` of a breadcrumb. `current` has the current version and the executor that wrote it.
+    pub(in crate::store) fn of(requested: u64, current: Option<(u64, Option<Arc<str>>)>) -> Self {
         match current {
-            Some((version, _)) if version != asked => Self::Unknown,
+            Some((version, _)) if version != requested => Self::Unknown,
             Some((_, Some(executor))) => Self::Executor(executor),
             Some((_, None)) => Self::Outside,
             None => Self::Unknown,

@@ -29,14 +29,14 @@ mod facade {
     use crate::store::Operation;
     use std::time::Duration;
 
-    pub(in crate::store) fn took(
+    pub(in crate::store) fn record_call(
         name: &'static str,
         operation: Operation,
         outcome: &'static str,
-        took: Duration,
+        duration: Duration,
     ) {
         metrics::histogram!(name, "operation" => operation.name(), "outcome" => outcome)
-            .record(took);
+            .record(duration);
     }
 }
 
@@ -45,7 +45,7 @@ mod facade {
     use crate::store::Operation;
     use std::time::Duration;
 
-    pub(in crate::store) const fn took(
+    pub(in crate::store) const fn record_call(
         _: &'static str,
         _: Operation,
         _: &'static str,
@@ -54,4 +54,4 @@ mod facade {
     }
 }
 
-pub(super) use facade::took;
+pub(super) use facade::record_call;

@@ -216,30 +216,31 @@ pub fn store_with<B>(breadcrumbs: impl IntoIterator<Item = B>) -> MockBreadcrumb
 where
     B: Into<Arc<Breadcrumb>>,
 {
-    let kept = MemoryStore::default();
-    kept.seed(breadcrumbs.into_iter().map(Into::into));
+    let memory = MemoryStore::default();
+    memory.seed(breadcrumbs.into_iter().map(Into::into));
     let mut mock = MockBreadcrumbStore::new();
-    mock.expect_tenant().return_const(kept.tenant().to_owned());
-    mock.expect_identity().return_const(kept.identity());
+    mock.expect_tenant()
+        .return_const(memory.tenant().to_owned());
+    mock.expect_identity().return_const(memory.identity());
     mock.expect_capabilities()
-        .return_const(kept.capabilities().lineage(false));
+        .return_const(memory.capabilities().lineage(false));
     mock.expect_ledger().returning(|| None);
-    let store = kept.clone();
+    let store = memory.clone();
     mock.expect_get()
-        .returning(move |id| at_once(store.get(id)));
-    let store = kept.clone();
+        .returning(move |id| poll_once(store.get(id)));
+    let store = memory.clone();
     mock.expect_search()
-        .returning(move |query| at_once(store.search(query)));
-    let store = kept.clone();
+        .returning(move |query| poll_once(store.search(query)));
+    let store = memory.clone();
     mock.expect_vector_search()
-        .returning(move |query| at_once(store.vector_search(query)));
+        .returning(move |query| poll_once(store.vector_search(query)));
     mock.expect_commit()
-        .returning(move |commit| at_once(kept.commit(commit)));
+        .returning(move |commit| poll_once(memory.commit(commit)));
     mock
 }
 
 /// Polls a store's future once, and returns its result, or an error if the future is not ready.
-fn at_once<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+fn poll_once<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     answer
         .now_or_never()
         .unwrap_or(Err(StoreError::Unsupported {

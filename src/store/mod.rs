@@ -49,7 +49,6 @@
 //! | measure calls | [`Instrumented`], [`metrics`] |
 //! | implement a store | [`BreadcrumbStore`], [`StoreWithEvents`], the feature `conformance` |
 
-mod answered;
 mod canonical;
 mod claim;
 mod commit;
@@ -90,6 +89,7 @@ mod run_page;
 pub(crate) mod schema_hints;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod tagged_response;
 mod tenants;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod wake;
@@ -98,7 +98,6 @@ mod with_ledger;
 mod worker;
 mod wrap;
 
-pub(crate) use answered::{answered, run_tag};
 pub use claim::{Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Lost};
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
 pub use error::{PartialSearch, SavedResponse, StoreError};
@@ -114,7 +113,7 @@ pub use operation::Operation;
 pub use pause::PausedExecutor;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresBuilder, PostgresError, PostgresLimits, PostgresStats, PostgresStore};
-pub(crate) use process_ledger::{AddedLedger, RunStore, Standing};
+pub(crate) use process_ledger::{AddedLedger, ProcessRunState, RunStore};
 pub use query::{Query, Scored, VectorQuery};
 #[cfg(feature = "rcrt")]
 pub use rcrt::{RcrtBuilder, RcrtError, RcrtStore, SplitCharacter};
@@ -125,6 +124,7 @@ pub use run_list::{Run, RunFilter};
 pub use run_page::{RunCursor, RunPage, RunQuery};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Durability, SqliteBuilder, SqliteError, SqliteLimits, SqliteStats, SqliteStore};
+pub(crate) use tagged_response::{finished_run, run_tag};
 pub use with_events::StoreWithEvents;
 pub use with_ledger::WithLedger;
 pub use worker::{ExecutorVersion, Version, Worker, WorkerRecord};

@@ -25,7 +25,7 @@ impl<E> Nacked<E> {
     /// Maximum number of nacked events of one subscriber that wait for redelivery.
     const MOST: usize = 1_024;
 
-    pub(super) fn give_back(
+    pub(super) fn requeue(
         &self,
         position: u64,
         event: E,

@@ -3,7 +3,7 @@
 //! [`WithLedger`](super::WithLedger) pairs a store with a durable ledger. This module pairs a store with a ledger that ends with
 //! the process, so that every other part of the crate finds a ledger.
 
-use super::with_ledger::Joined;
+use super::with_ledger::StorePair;
 use super::{
     BreadcrumbStore, Claim, Claimed, Commit, Committed, Lease, MemoryLimits, MemoryStore,
     RunLedger, RunRef, RunState, StoreError, StoreId,
@@ -102,7 +102,7 @@ impl AddedLedger {
 
 /// State of a run in the in-memory ledger of the process, for an event delivery that waits until the run has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Standing {
+pub(crate) enum ProcessRunState {
     /// The run ended, or the ledger no longer has it.
     Over,
     /// The run is due after this delay.
@@ -150,16 +150,16 @@ impl<'s> RunStore<'s> {
 
     /// Returns the state of a run for an event delivery that waits until the run has ended. With a ledger that outlives the
     /// process, a delivery need not wait.
-    pub(crate) fn standing(self, run: &RunRef) -> Standing {
+    pub(crate) fn run_state(self, run: &RunRef) -> ProcessRunState {
         match self.added.and_then(|added| added.runs.state_of(run)) {
-            Some((RunState::Ready, wait)) if wait > Duration::ZERO => Standing::Later(wait),
-            Some((RunState::Ready | RunState::Suspended, _)) => Standing::Due,
-            Some((RunState::Running, _)) => Standing::Running,
+            Some((RunState::Ready, wait)) if wait > Duration::ZERO => ProcessRunState::Later(wait),
+            Some((RunState::Ready | RunState::Suspended, _)) => ProcessRunState::Due,
+            Some((RunState::Running, _)) => ProcessRunState::Running,
             Some((
                 RunState::Done | RunState::Failed | RunState::Skipped | RunState::Superseded,
                 _,
             ))
-            | None => Standing::Over,
+            | None => ProcessRunState::Over,
         }
     }
 
@@ -172,8 +172,8 @@ impl<'s> RunStore<'s> {
         run: &RunRef,
         instead_of: Option<Lease>,
     ) -> Result<Claim, StoreError> {
-        match self.joined() {
-            Some(joined) => Box::pin(joined.claim(run, instead_of)).await,
+        match self.pair() {
+            Some(pair) => Box::pin(pair.claim(run, instead_of)).await,
             None => self.ledger.claim(run, instead_of).await,
         }
     }
@@ -183,8 +183,8 @@ impl<'s> RunStore<'s> {
     /// # Errors
     /// The errors of [`RunLedger::begin`].
     pub(crate) async fn begin(self, claimed: Claimed) -> Result<Claim, StoreError> {
-        match self.joined() {
-            Some(joined) => Box::pin(joined.finish_earlier(claimed)).await,
+        match self.pair() {
+            Some(pair) => Box::pin(pair.finish_saved_response(claimed)).await,
             None => self.ledger.begin(claimed).await,
         }
     }
@@ -194,19 +194,19 @@ impl<'s> RunStore<'s> {
     /// # Errors
     /// The errors of [`BreadcrumbStore::commit`].
     pub(crate) async fn commit(self, commit: Commit) -> Result<Committed, StoreError> {
-        match self.joined() {
-            Some(joined) => Box::pin(joined.commit(commit)).await,
+        match self.pair() {
+            Some(pair) => Box::pin(pair.commit(commit)).await,
             None => self.store.commit(commit).await,
         }
     }
 
-    fn joined(self) -> Option<Joined<'s>> {
+    fn pair(self) -> Option<StorePair<'s>> {
         let added = self.added?;
-        Some(Joined {
+        Some(StorePair {
             store: self.store,
             ledger_store: &added.runs,
             ledger: &added.runs,
-            deletes_letters: true,
+            deletes_dead_letters: true,
         })
     }
 }
@@ -283,7 +283,7 @@ mod tests {
             let end = Some((lease, RunEnd::Failed(letter)));
             let writes = Vec::new();
             runs.commit(Commit { writes, end }).await.unwrap();
-            assert_eq!(runs.standing(&run), Standing::Over);
+            assert_eq!(runs.run_state(&run), ProcessRunState::Over);
         }
 
         let ledger = added.0.get().unwrap();

@@ -31,24 +31,24 @@ pub(crate) type HintsOfSchemas = HashMap<String, HintsOfSchema>;
 /// Cache of the hints of schemas, for all stores of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct SchemaHints {
-    known: Mutex<Known>,
+    cache: Mutex<HintsCache>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct HintsCache {
     /// Number of times that the cache of hints was cleared. A result that was read before is not added afterwards.
     generation: u64,
-    by_schema: HashMap<Place, (Instant, HintsOfSchema)>,
+    by_schema: HashMap<SchemaKey, (Instant, HintsOfSchema)>,
 }
 
 /// Key of the cache of hints: a schema of a store.
 #[derive(Debug, Eq, Hash, PartialEq)]
-struct Place {
+struct SchemaKey {
     store: StoreId,
     schema: String,
 }
 
-impl Place {
+impl SchemaKey {
     fn of(store: &dyn BreadcrumbStore, schema: &str) -> Self {
         Self {
             store: store.identity(),
@@ -74,42 +74,42 @@ impl SchemaHints {
 
     /// Clears the cache of hints. Reads in progress do not add their results afterwards. Definitions change rarely.
     pub(crate) fn forget(&self) {
-        let mut known = self.known();
-        known.generation = known.generation.wrapping_add(1);
-        known.by_schema.clear();
+        let mut cache = self.lock();
+        cache.generation = cache.generation.wrapping_add(1);
+        cache.by_schema.clear();
     }
 
-    fn of(&self, place: &Place) -> Option<HintsOfSchema> {
-        let known = self.known();
-        let (since, hints) = known.by_schema.get(place)?;
+    fn of(&self, key: &SchemaKey) -> Option<HintsOfSchema> {
+        let cache = self.lock();
+        let (since, hints) = cache.by_schema.get(key)?;
         (since.elapsed() < MAX_AGE).then(|| hints.clone())
     }
 
     fn generation(&self) -> u64 {
-        self.known().generation
+        self.lock().generation
     }
 
     /// Adds hints that were read from the store to the cache. `since` and `generation` are the time and the cache generation at
     /// the start of the read. Adds nothing if the cache was cleared after the start.
-    fn keep(&self, generation: u64, since: Instant, read: Vec<(Place, HintsOfSchema)>) {
-        let mut known = self.known();
-        if known.generation != generation {
+    fn insert(&self, generation: u64, since: Instant, read: Vec<(SchemaKey, HintsOfSchema)>) {
+        let mut cache = self.lock();
+        if cache.generation != generation {
             return;
         }
-        if known.by_schema.len() + read.len() > MOST {
-            known
+        if cache.by_schema.len() + read.len() > MOST {
+            cache
                 .by_schema
                 .retain(|_, (since, _)| since.elapsed() < MAX_AGE);
         }
-        for (place, hints) in read {
-            if known.by_schema.len() < MOST || known.by_schema.contains_key(&place) {
-                known.by_schema.insert(place, (since, hints));
+        for (key, hints) in read {
+            if cache.by_schema.len() < MOST || cache.by_schema.contains_key(&key) {
+                cache.by_schema.insert(key, (since, hints));
             }
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HintsCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,11 +118,11 @@ impl SchemaHints {
 /// # Errors
 /// The error of the store. Without the hints, the visible part of a context is unknown.
 pub(crate) async fn find(
-    known: Option<&SchemaHints>,
+    cache: Option<&SchemaHints>,
     store: &dyn BreadcrumbStore,
     schemas: Vec<String>,
 ) -> Result<HintsOfSchemas, StoreError> {
-    let Some(known) = known else {
+    let Some(cache) = cache else {
         let (schemas, others): (Vec<_>, Vec<_>) = schemas
             .into_iter()
             .partition(|schema| can_be_defined(schema));
@@ -130,7 +130,7 @@ pub(crate) async fn find(
         found.extend(others.into_iter().map(|schema| (schema, Ok(None))));
         return Ok(found);
     };
-    let (generation, since) = (known.generation(), Instant::now());
+    let (generation, since) = (cache.generation(), Instant::now());
     let mut found = HintsOfSchemas::new();
     let mut unknown = Vec::new();
     for schema in schemas {
@@ -138,16 +138,16 @@ pub(crate) async fn find(
             found.insert(schema, Ok(None));
             continue;
         }
-        match known.of(&Place::of(store, &schema)) {
+        match cache.of(&SchemaKey::of(store, &schema)) {
             Some(hints) => drop(found.insert(schema, hints)),
             None => unknown.push(schema),
         }
     }
     if !unknown.is_empty() {
         let read = read(store, &unknown).await?;
-        let kept = read.iter();
-        let kept = kept.map(|(schema, hints)| (Place::of(store, schema), hints.clone()));
-        known.keep(generation, since, kept.collect());
+        let entries = read.iter();
+        let entries = entries.map(|(schema, hints)| (SchemaKey::of(store, schema), hints.clone()));
+        cache.insert(generation, since, entries.collect());
         found.extend(read);
     }
     Ok(found)
@@ -157,7 +157,7 @@ pub(crate) async fn find(
 ///
 /// # Errors
 /// The error of the store. Without the hints of schemas, the visible part of a context is unknown.
-pub(crate) async fn shown(
+pub(crate) async fn visible_contexts(
     store: &dyn BreadcrumbStore,
     of: &[&Breadcrumb],
 ) -> Result<Vec<Option<Json>>, StoreError> {
@@ -167,9 +167,9 @@ pub(crate) async fn shown(
         .collect();
     let schemas = schemas.into_iter().map(str::to_owned).collect();
     let by_schema = find(None, store, schemas).await?;
-    let mut shown = Vec::with_capacity(of.len());
+    let mut visible = Vec::with_capacity(of.len());
     for breadcrumb in of {
-        shown.push(match hints_for(breadcrumb, &by_schema) {
+        visible.push(match hints_for(breadcrumb, &by_schema) {
             Some(None) => Some(breadcrumb.context.clone()),
             Some(Some(hints)) => {
                 // Any writer can choose hints, and applying them may take long.
@@ -179,7 +179,7 @@ pub(crate) async fn shown(
             None => None,
         });
     }
-    Ok(shown)
+    Ok(visible)
 }
 
 /// Returns the hints that apply to a breadcrumb: its own hints, or else the hints of its schema. `Some(None)` without hints, and
@@ -275,33 +275,33 @@ mod tests {
     use super::*;
     use crate::store::MemoryStore;
 
-    fn places(store: &MemoryStore, from: usize, n: usize) -> Vec<(Place, HintsOfSchema)> {
+    fn entries(store: &MemoryStore, from: usize, n: usize) -> Vec<(SchemaKey, HintsOfSchema)> {
         let schemas = (from..from + n).map(|n| format!("kind{n}.v1"));
         schemas
-            .map(|schema| (Place::of(store, &schema), Ok(None)))
+            .map(|schema| (SchemaKey::of(store, &schema), Ok(None)))
             .collect()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_schemas_are_known_than_there_is_room_for() {
-        let (known, store) = (SchemaHints::default(), MemoryStore::default());
+    async fn the_cache_has_a_maximum_number_of_schemas() {
+        let (cache, store) = (SchemaHints::default(), MemoryStore::default());
 
-        known.keep(0, Instant::now(), places(&store, 0, MOST - 1));
-        known.keep(0, Instant::now(), places(&store, MOST, MOST));
+        cache.insert(0, Instant::now(), entries(&store, 0, MOST - 1));
+        cache.insert(0, Instant::now(), entries(&store, MOST, MOST));
 
-        assert_eq!(known.known().by_schema.len(), MOST);
+        assert_eq!(cache.lock().by_schema.len(), MOST);
     }
 
     #[tokio::test(start_paused = true)]
     async fn expired_hints_free_capacity() {
-        let (known, store) = (SchemaHints::default(), MemoryStore::default());
-        known.keep(0, Instant::now(), places(&store, 0, MOST));
+        let (cache, store) = (SchemaHints::default(), MemoryStore::default());
+        cache.insert(0, Instant::now(), entries(&store, 0, MOST));
 
         tokio::time::advance(MAX_AGE).await;
-        known.keep(0, Instant::now(), places(&store, MOST, 1));
+        cache.insert(0, Instant::now(), entries(&store, MOST, 1));
 
-        assert_eq!(known.known().by_schema.len(), 1);
-        let newest = Place::of(&store, &format!("kind{MOST}.v1"));
-        assert!(known.of(&newest).is_some());
+        assert_eq!(cache.lock().by_schema.len(), 1);
+        let newest = SchemaKey::of(&store, &format!("kind{MOST}.v1"));
+        assert!(cache.of(&newest).is_some());
     }
 }

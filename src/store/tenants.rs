@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Map from tenant names to the shared state of each tenant.
 #[derive(Debug)]
-pub(in crate::store) struct Tenants<T>(Mutex<Known<T>>);
+pub(in crate::store) struct Tenants<T>(Mutex<TenantMap<T>>);
 
 #[derive(Debug)]
-struct Known<T> {
+struct TenantMap<T> {
     by_name: HashMap<Arc<str>, Arc<T>>,
     /// Number of tenants at which the map next removes unused tenants.
     clean_at: usize,
@@ -20,7 +20,7 @@ const CLEAN_AT: usize = 1_024;
 
 impl<T> Tenants<T> {
     pub(in crate::store) fn new() -> Self {
-        Self(Mutex::new(Known {
+        Self(Mutex::new(TenantMap {
             by_name: HashMap::new(),
             clean_at: CLEAN_AT,
         }))
@@ -36,19 +36,19 @@ impl<T> Tenants<T> {
         is_unused: impl Fn(&T) -> bool,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.by_name.get(name) {
+        let mut tenants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = tenants.by_name.get(name) {
             return Arc::clone(found);
         }
-        if known.by_name.len() >= known.clean_at {
-            known
+        if tenants.by_name.len() >= tenants.clean_at {
+            tenants
                 .by_name
-                .retain(|_, state| Arc::strong_count(state) > 1 || !is_unused(state));
-            known.clean_at = known.by_name.len().saturating_mul(2).max(CLEAN_AT);
+                .retain(|_, other| Arc::strong_count(other) > 1 || !is_unused(other));
+            tenants.clean_at = tenants.by_name.len().saturating_mul(2).max(CLEAN_AT);
         }
-        let made = Arc::new(make());
-        known.by_name.insert(name.into(), Arc::clone(&made));
-        made
+        let state = Arc::new(make());
+        tenants.by_name.insert(name.into(), Arc::clone(&state));
+        state
     }
 
     #[cfg(test)]

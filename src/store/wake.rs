@@ -9,31 +9,34 @@ use serde_json::{Value, json};
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Form {
-    Selectors(Vec<Written>),
-    Since { selectors: Vec<Written>, since: i64 },
+    Selectors(Vec<StoredSelector>),
+    Since {
+        selectors: Vec<StoredSelector>,
+        since: i64,
+    },
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct StoredSelector {
     schema_name: Option<String>,
     any_tags: Option<Vec<String>>,
     #[serde(default)]
     all_tags: Vec<String>,
     #[serde(default)]
-    context_match: Vec<WrittenCondition>,
+    context_match: Vec<StoredCondition>,
 }
 
 #[derive(Deserialize)]
-struct WrittenCondition {
+struct StoredCondition {
     path: String,
     op: String,
     /// The comparison value in the condition of a selector, possibly JSON null. `None` if the stored condition has no `value`
     /// field.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "some_value")]
     value: Option<Value>,
 }
 
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+fn some_value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
@@ -45,7 +48,10 @@ pub(in crate::store) fn to_text(wake: &Wake) -> String {
 }
 
 /// Reads the [`Wake`] of a suspended run from its JSON form in a database. `until` is stored separately.
-pub(in crate::store) fn of_text(text: &str, until: Option<Timestamp>) -> serde_json::Result<Wake> {
+pub(in crate::store) fn from_text(
+    text: &str,
+    until: Option<Timestamp>,
+) -> serde_json::Result<Wake> {
     let (selectors, since) = match parse_as(text.as_bytes())? {
         Form::Selectors(selectors) => (selectors, None),
         Form::Since { selectors, since } => (selectors, Some(Timestamp::from_micros(since))),
@@ -57,17 +63,17 @@ pub(in crate::store) fn of_text(text: &str, until: Option<Timestamp>) -> serde_j
     })
 }
 
-fn selector(written: Written) -> Selector {
-    let mut selector = written
+fn selector(stored: StoredSelector) -> Selector {
+    let mut selector = stored
         .schema_name
         .map_or_else(Selector::default, Selector::schema);
-    if let Some(any) = written.any_tags {
+    if let Some(any) = stored.any_tags {
         selector = selector.any_tags(any);
     }
-    let conditions = written.context_match.into_iter();
+    let conditions = stored.context_match.into_iter();
     conditions
         .map(|one| Condition::new(one.path, one.op, one.value))
-        .fold(selector.all_tags(written.all_tags), Selector::condition)
+        .fold(selector.all_tags(stored.all_tags), Selector::condition)
 }
 
 #[cfg(test)]
@@ -96,7 +102,7 @@ mod tests {
                 since,
             };
 
-            let read = of_text(&to_text(&wake), until).unwrap();
+            let read = from_text(&to_text(&wake), until).unwrap();
 
             assert_eq!(read, wake);
             assert!(

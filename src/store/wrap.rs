@@ -4,18 +4,18 @@
 /// [`RunLedger`](crate::store::RunLedger) if `inner` has a ledger.
 ///
 /// The wrapper has `async fn call(&self, operation, call)`, which receives a closure that calls the inner store, and
-/// `fn data(&self) -> StoreId`.
+/// `fn wrapped_identity(&self) -> StoreId`.
 macro_rules! wrap_store {
     ($wrapper:ident, $name:expr) => {
         impl<S: $crate::store::BreadcrumbStore> $wrapper<S> {
-            fn runs_inside(
+            fn inner_ledger(
                 &self,
             ) -> Result<&dyn $crate::store::RunLedger, $crate::store::StoreError> {
-                let nowhere = $crate::store::StoreError::Unsupported {
+                let unsupported = $crate::store::StoreError::Unsupported {
                     store: $name,
                     operation: "runs without a ledger",
                 };
-                self.inner.ledger().ok_or(nowhere)
+                self.inner.ledger().ok_or(unsupported)
             }
         }
 
@@ -41,7 +41,7 @@ macro_rules! wrap_breadcrumbs {
                 }
 
                 fn identity(&self) -> StoreId {
-                    self.data()
+                    self.wrapped_identity()
                 }
 
                 fn capabilities(&self) -> Capabilities {
@@ -93,8 +93,8 @@ macro_rules! wrap_runs {
             #[async_trait::async_trait]
             impl<S: BreadcrumbStore> RunLedger for $wrapper<S> {
                 async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
-                    let inside = self.runs_inside()?;
-                    self.call(Operation::Enqueue, || inside.enqueue(runs)).await
+                    let ledger = self.inner_ledger()?;
+                    self.call(Operation::Enqueue, || ledger.enqueue(runs)).await
                 }
 
                 async fn claim(
@@ -102,8 +102,8 @@ macro_rules! wrap_runs {
                     run: &RunRef,
                     instead_of: Option<Lease>,
                 ) -> Result<Claim, StoreError> {
-                    let inside = self.runs_inside()?;
-                    let claim = || inside.claim(run, instead_of);
+                    let ledger = self.inner_ledger()?;
+                    let claim = || ledger.claim(run, instead_of);
                     self.call(Operation::Claim, claim).await
                 }
 
@@ -113,18 +113,18 @@ macro_rules! wrap_runs {
                     of: &[ExecutorLimits],
                     id: ClaimId,
                 ) -> Result<Vec<Claimed>, StoreError> {
-                    let inside = self.runs_inside()?;
-                    let claim = || inside.claim_next(n, of, id);
+                    let ledger = self.inner_ledger()?;
+                    let claim = || ledger.claim_next(n, of, id);
                     self.call(Operation::ClaimNext, claim).await
                 }
 
                 async fn begin(&self, claimed: Claimed) -> Result<Claim, StoreError> {
-                    self.runs_inside()?.begin(claimed).await
+                    self.inner_ledger()?.begin(claimed).await
                 }
 
                 async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
-                    let inside = self.runs_inside()?;
-                    let extend = || inside.heartbeat(leases);
+                    let ledger = self.inner_ledger()?;
+                    let extend = || ledger.heartbeat(leases);
                     self.call(Operation::Heartbeat, extend).await
                 }
 
@@ -135,14 +135,14 @@ macro_rules! wrap_runs {
                     counts: bool,
                     cause: Option<&str>,
                 ) -> Result<(), StoreError> {
-                    let inside = self.runs_inside()?;
-                    let retry = || inside.retry(lease, at, counts, cause);
+                    let ledger = self.inner_ledger()?;
+                    let retry = || ledger.retry(lease, at, counts, cause);
                     self.call(Operation::Retry, retry).await
                 }
 
                 async fn release(&self, lease: Lease) -> Result<(), StoreError> {
-                    let inside = self.runs_inside()?;
-                    self.call(Operation::Release, || inside.release(lease))
+                    let ledger = self.inner_ledger()?;
+                    self.call(Operation::Release, || ledger.release(lease))
                         .await
                 }
 
@@ -153,8 +153,8 @@ macro_rules! wrap_runs {
                     until: Timestamp,
                     position: KeyPosition,
                 ) -> Result<(), StoreError> {
-                    let inside = self.runs_inside()?;
-                    let transfer = || inside.transfer(lease, version, until, position);
+                    let ledger = self.inner_ledger()?;
+                    let transfer = || ledger.transfer(lease, version, until, position);
                     self.call(Operation::Transfer, transfer).await
                 }
 
@@ -162,30 +162,30 @@ macro_rules! wrap_runs {
                     &self,
                     versions: &[(Arc<str>, Arc<str>)],
                 ) -> Result<usize, StoreError> {
-                    let inside = self.runs_inside()?;
+                    let ledger = self.inner_ledger()?;
                     self.call(Operation::AcceptTransfers, || {
-                        inside.accept_transfers(versions)
+                        ledger.accept_transfers(versions)
                     })
                     .await
                 }
 
                 async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
-                    let inside = self.runs_inside()?;
-                    let record = || inside.record_worker(worker);
+                    let ledger = self.inner_ledger()?;
+                    let record = || ledger.record_worker(worker);
                     self.call(Operation::RecordWorker, record).await
                 }
 
                 async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
-                    let inside = self.runs_inside()?;
-                    self.call(Operation::Workers, || inside.workers()).await
+                    let ledger = self.inner_ledger()?;
+                    self.call(Operation::Workers, || ledger.workers()).await
                 }
 
                 async fn save_positions(
                     &self,
                     positions: &[(Arc<str>, Vec<u8>)],
                 ) -> Result<(), StoreError> {
-                    let inside = self.runs_inside()?;
-                    let save = || inside.save_positions(positions);
+                    let ledger = self.inner_ledger()?;
+                    let save = || ledger.save_positions(positions);
                     self.call(Operation::SavePositions, save).await
                 }
 
@@ -193,76 +193,76 @@ macro_rules! wrap_runs {
                     &self,
                     executors: &[Arc<str>],
                 ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-                    let inside = self.runs_inside()?;
-                    let read = || inside.positions(executors);
+                    let ledger = self.inner_ledger()?;
+                    let read = || ledger.positions(executors);
                     self.call(Operation::Positions, read).await
                 }
 
                 async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
-                    let inside = self.runs_inside()?;
-                    self.call(Operation::Save, || inside.save(lease, state))
+                    let ledger = self.inner_ledger()?;
+                    self.call(Operation::Save, || ledger.save(lease, state))
                         .await
                 }
 
                 async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
-                    let inside = self.runs_inside()?;
-                    self.call(Operation::Resume, || inside.resume(run, with))
+                    let ledger = self.inner_ledger()?;
+                    self.call(Operation::Resume, || ledger.resume(run, with))
                         .await
                 }
 
                 async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
-                    let inside = self.runs_inside()?;
-                    self.call(Operation::Redo, || inside.redo(run)).await
+                    let ledger = self.inner_ledger()?;
+                    self.call(Operation::Redo, || ledger.redo(run)).await
                 }
 
                 async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
-                    let inside = self.runs_inside()?;
-                    self.call(Operation::Cancel, || inside.cancel(run)).await
+                    let ledger = self.inner_ledger()?;
+                    self.call(Operation::Cancel, || ledger.cancel(run)).await
                 }
 
                 async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
-                    let inside = self.runs_inside()?;
-                    let cancel = || inside.enqueue_cancelled(run);
+                    let ledger = self.inner_ledger()?;
+                    let cancel = || ledger.enqueue_cancelled(run);
                     self.call(Operation::Cancel, cancel).await
                 }
 
                 async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
-                    let inside = self.runs_inside()?;
-                    self.call(Operation::Skip, || inside.skip(run)).await
+                    let ledger = self.inner_ledger()?;
+                    self.call(Operation::Skip, || ledger.skip(run)).await
                 }
 
                 async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
-                    let inside = self.runs_inside()?;
-                    let pause = || inside.pause_executor(executor);
+                    let ledger = self.inner_ledger()?;
+                    let pause = || ledger.pause_executor(executor);
                     self.call(Operation::PauseExecutor, pause).await
                 }
 
                 async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
-                    let inside = self.runs_inside()?;
-                    let resume = || inside.resume_executor(executor);
+                    let ledger = self.inner_ledger()?;
+                    let resume = || ledger.resume_executor(executor);
                     self.call(Operation::ResumeExecutor, resume).await
                 }
 
                 async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
-                    let inside = self.runs_inside()?;
-                    let list = || inside.paused_executors();
+                    let ledger = self.inner_ledger()?;
+                    let list = || ledger.paused_executors();
                     self.call(Operation::PausedExecutors, list).await
                 }
 
                 async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
-                    let inside = self.runs_inside()?;
-                    self.call(Operation::Request, || inside.request(request))
+                    let ledger = self.inner_ledger()?;
+                    self.call(Operation::Request, || ledger.request(request))
                         .await
                 }
 
                 async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
-                    let inside = self.runs_inside()?;
-                    self.call(Operation::Runs, || inside.runs(filter)).await
+                    let ledger = self.inner_ledger()?;
+                    self.call(Operation::Runs, || ledger.runs(filter)).await
                 }
 
                 async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
-                    let inside = self.runs_inside()?;
-                    let page = || inside.runs_page(query);
+                    let ledger = self.inner_ledger()?;
+                    let page = || ledger.runs_page(query);
                     self.call(Operation::RunsPage, page).await
                 }
 
@@ -270,8 +270,8 @@ macro_rules! wrap_runs {
                     &self,
                     versions: &[(BreadcrumbId, u64)],
                 ) -> Result<Vec<WrittenBy>, StoreError> {
-                    let inside = self.runs_inside()?;
-                    let ask = || inside.written_by(versions);
+                    let ledger = self.inner_ledger()?;
+                    let ask = || ledger.written_by(versions);
                     self.call(Operation::WrittenBy, ask).await
                 }
             }

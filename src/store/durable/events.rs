@@ -332,7 +332,7 @@ impl Receipt for LogReceipt {
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
         self.returned
-            .give_back(self.position, self.event.clone(), delay)
+            .requeue(self.position, self.event.clone(), delay)
     }
 
     fn needs_ack(&self) -> bool {

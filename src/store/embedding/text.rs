@@ -16,13 +16,13 @@ pub(super) async fn texts(
     of: &[Arc<Breadcrumb>],
 ) -> Result<Vec<Option<String>>, StoreError> {
     let breadcrumbs: Vec<&Breadcrumb> = of.iter().map(|one| &**one).collect();
-    let shown = schema_hints::shown(store, &breadcrumbs).await?;
-    let texts = breadcrumbs.iter().zip(shown).map(|(breadcrumb, shown)| {
-        if shown.is_none() {
+    let visible = schema_hints::visible_contexts(store, &breadcrumbs).await?;
+    let texts = breadcrumbs.iter().zip(visible).map(|(breadcrumb, visible)| {
+        if visible.is_none() {
             let id = breadcrumb.id;
             tracing::warn!(%id, "breadcrumb has invalid llm_hints and is stored without a vector, so vector search cannot find it");
         }
-        let text = shown.map(|context| text(&breadcrumb.title, &context));
+        let text = visible.map(|context| text(&breadcrumb.title, &context));
         text.filter(|text| !text.is_empty())
     });
     Ok(texts.collect())

@@ -173,7 +173,7 @@ impl<S> Faulty<S> {
         &self.inner
     }
 
-    fn data(&self) -> StoreId
+    fn wrapped_identity(&self) -> StoreId
     where
         S: BreadcrumbStore,
     {
@@ -186,7 +186,7 @@ impl<S> Faulty<S> {
         operation: Operation,
         call: impl FnOnce() -> F,
     ) -> Result<T, StoreError> {
-        around(&self.plan, operation, call).await
+        call_with_faults(&self.plan, operation, call).await
     }
 }
 
@@ -214,7 +214,7 @@ async fn inject(plan: &Plan, operation: Operation, moment: Moment) -> Result<(),
 }
 
 /// Performs a call of a store or source, with the decisions of a fault plan before and after it.
-async fn around<T, E: From<Injected>, F: Future<Output = Result<T, E>>>(
+async fn call_with_faults<T, E: From<Injected>, F: Future<Output = Result<T, E>>>(
     plan: &Plan,
     operation: Operation,
     call: impl FnOnce() -> F,

@@ -1,4 +1,4 @@
-use super::{Faulty, Moment, Plan, around, inject};
+use super::{Faulty, Moment, Plan, call_with_faults, inject};
 use crate::source::{Deliveries, Delivery, EventSource, Receipt, SourceError, StartAt};
 use crate::store::Operation;
 use async_trait::async_trait;
@@ -11,11 +11,15 @@ use std::time::Duration;
 impl<E: EventSource> EventSource for Faulty<E> {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let subscribe = || self.inner.subscribe(from);
-        let deliveries = around(&self.plan, Operation::Subscribe, subscribe).await?;
+        let deliveries = call_with_faults(&self.plan, Operation::Subscribe, subscribe).await?;
         let plan = Arc::clone(&self.plan);
         Ok(deliveries.wrap(|inner| {
-            let kept = None;
-            let subscription = Subscription { inner, plan, kept };
+            let undelivered = None;
+            let subscription = Subscription {
+                inner,
+                plan,
+                undelivered,
+            };
             stream::unfold(subscription, |mut subscription| async move {
                 let delivered = subscription.next().await?;
                 Some((delivered, subscription))
@@ -44,7 +48,7 @@ struct Subscription {
     inner: Deliveries,
     plan: Plan,
     /// A delivery that the inner source returned before an injected error. The next call returns it.
-    kept: Option<Delivery>,
+    undelivered: Option<Delivery>,
 }
 
 impl Subscription {
@@ -52,7 +56,7 @@ impl Subscription {
         if let Err(fault) = inject(&self.plan, Operation::Next, Moment::Before).await {
             return Some(Err(fault.into()));
         }
-        let delivery = match self.kept.take() {
+        let delivery = match self.undelivered.take() {
             Some(delivery) => delivery,
             None => match self.inner.next().await? {
                 Ok(delivery) => self.with_faults(delivery),
@@ -60,7 +64,7 @@ impl Subscription {
             },
         };
         if let Err(fault) = inject(&self.plan, Operation::Next, Moment::After).await {
-            self.kept = Some(delivery);
+            self.undelivered = Some(delivery);
             return Some(Err(fault.into()));
         }
         Some(Ok(delivery))
@@ -80,10 +84,10 @@ struct FaultyReceipt {
 #[async_trait]
 impl Receipt for FaultyReceipt {
     async fn ack(&self) -> Result<(), SourceError> {
-        around(&self.plan, Operation::Ack, || self.inner.ack()).await
+        call_with_faults(&self.plan, Operation::Ack, || self.inner.ack()).await
     }
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
-        around(&self.plan, Operation::Nack, || self.inner.nack(delay)).await
+        call_with_faults(&self.plan, Operation::Nack, || self.inner.nack(delay)).await
     }
 }

@@ -91,7 +91,7 @@ impl<S> Instrumented<S> {
 }
 
 impl<S: BreadcrumbStore> Instrumented<S> {
-    fn data(&self) -> StoreId {
+    fn wrapped_identity(&self) -> StoreId {
         self.inner.identity()
     }
 
@@ -100,11 +100,11 @@ impl<S: BreadcrumbStore> Instrumented<S> {
         operation: Operation,
         call: impl FnOnce() -> F,
     ) -> Result<T, StoreError> {
-        let mut watch = Watch::begin(&self.name, Some(self.inner.tenant()), operation);
+        let mut timer = CallTimer::begin(&self.name, Some(self.inner.tenant()), operation);
         let answer = call().await;
-        watch.ended = match &answer {
-            Ok(_) => Ended::OK,
-            Err(error) => Ended::with(error.code(), error.retry()),
+        timer.outcome = match &answer {
+            Ok(_) => CallOutcome::OK,
+            Err(error) => CallOutcome::failed(error.code(), error.retry()),
         };
         answer
     }
@@ -114,34 +114,35 @@ wrap_store!(Instrumented, "Instrumented");
 
 /// Measurement of one call of a store or an event source. Logs the call when dropped, so that a call whose future is dropped is
 /// logged too.
-struct Watch<'o> {
+struct CallTimer<'o> {
     name: &'o str,
     /// The tenant of the store; `None` for an event source.
     tenant: Option<&'o str>,
     operation: Operation,
-    began: Instant,
-    ended: Ended,
+    started_at: Instant,
+    outcome: CallOutcome,
 }
 
 /// Outcome of one call of a store or an event source.
-struct Ended {
-    outcome: &'static str,
+struct CallOutcome {
+    /// The value of the log field `outcome`: `ok`, an error code, `dropped` or `ended`.
+    code: &'static str,
     retryable: bool,
 }
 
-impl Ended {
-    const OK: Self = Self::so("ok");
+impl CallOutcome {
+    const OK: Self = Self::plain("ok");
 
-    const fn so(outcome: &'static str) -> Self {
+    const fn plain(code: &'static str) -> Self {
         Self {
-            outcome,
+            code,
             retryable: false,
         }
     }
 
-    const fn with(code: &'static str, retry: Retry) -> Self {
+    const fn failed(code: &'static str, retry: Retry) -> Self {
         Self {
-            outcome: code,
+            code,
             retryable: matches!(retry, Retry::After(_)),
         }
     }
@@ -149,25 +150,28 @@ impl Ended {
     fn of_source<T>(answer: &Result<T, SourceError>) -> Self {
         match answer {
             Ok(_) => Self::OK,
-            Err(error) => Self::with(error.code(), error.retry()),
+            Err(error) => Self::failed(error.code(), error.retry()),
         }
     }
 }
 
-impl<'o> Watch<'o> {
+impl<'o> CallTimer<'o> {
     fn begin(name: &'o str, tenant: Option<&'o str>, operation: Operation) -> Self {
         Self {
             name,
             tenant,
             operation,
-            began: Instant::now(),
-            ended: Ended::so("dropped"),
+            started_at: Instant::now(),
+            outcome: CallOutcome::plain("dropped"),
         }
     }
 
-    fn tell(&self, took: Duration) {
+    fn log(&self, took: Duration) {
         let (name, operation) = (self.name, self.operation.name());
-        let Ended { outcome, retryable } = self.ended;
+        let CallOutcome {
+            code: outcome,
+            retryable,
+        } = self.outcome;
         match self.tenant {
             Some(tenant) => {
                 tracing::debug!(
@@ -194,14 +198,14 @@ impl<'o> Watch<'o> {
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for CallTimer<'_> {
     fn drop(&mut self) {
-        let took = self.began.elapsed();
+        let took = self.started_at.elapsed();
         let measured = match self.tenant {
             Some(_) => metrics::STORE_SECONDS,
             None => metrics::SOURCE_SECONDS,
         };
-        metrics::took(measured, self.operation, self.ended.outcome, took);
-        self.tell(took);
+        metrics::record_call(measured, self.operation, self.outcome.code, took);
+        self.log(took);
     }
 }

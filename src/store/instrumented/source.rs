@@ -1,4 +1,4 @@
-use super::{Ended, Instrumented, Watch};
+use super::{CallOutcome, CallTimer, Instrumented};
 use crate::source::{Deliveries, Delivery, EventSource, Receipt, SourceError, StartAt};
 use crate::store::Operation;
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use std::time::Duration;
 impl<E: EventSource> EventSource for Instrumented<E> {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let subscribe = self.inner.subscribe(from);
-        let deliveries = watched(&self.name, Operation::Subscribe, subscribe).await?;
+        let deliveries = timed(&self.name, Operation::Subscribe, subscribe).await?;
         let name = Arc::clone(&self.name);
         Ok(deliveries.wrap(|inner| {
             let subscription = Subscription { inner, name };
@@ -42,14 +42,14 @@ impl<E: EventSource> EventSource for Instrumented<E> {
 }
 
 /// Awaits a call of an event source and logs it.
-async fn watched<T>(
+async fn timed<T>(
     name: &str,
     operation: Operation,
     call: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
-    let mut watch = Watch::begin(name, None, operation);
+    let mut timer = CallTimer::begin(name, None, operation);
     let answer = call.await;
-    watch.ended = Ended::of_source(&answer);
+    timer.outcome = CallOutcome::of_source(&answer);
     answer
 }
 
@@ -60,33 +60,33 @@ struct Subscription {
 
 impl Subscription {
     async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
-        let mut watch = Watch::begin(&self.name, None, Operation::Next);
+        let mut timer = CallTimer::begin(&self.name, None, Operation::Next);
         let delivered = self.inner.next().await;
-        watch.ended = match &delivered {
-            Some(delivered) => Ended::of_source(delivered),
-            None => Ended::so("ended"),
+        timer.outcome = match &delivered {
+            Some(delivered) => CallOutcome::of_source(delivered),
+            None => CallOutcome::plain("ended"),
         };
-        Some(delivered?.map(|delivery| self.observed(delivery)))
+        Some(delivered?.map(|delivery| self.instrument(delivery)))
     }
 
-    fn observed(&self, delivery: Delivery) -> Delivery {
+    fn instrument(&self, delivery: Delivery) -> Delivery {
         let name = Arc::clone(&self.name);
-        delivery.map_receipt(|inner| Arc::new(ObservedReceipt { inner, name }))
+        delivery.map_receipt(|inner| Arc::new(InstrumentedReceipt { inner, name }))
     }
 }
 
-struct ObservedReceipt {
+struct InstrumentedReceipt {
     inner: Arc<dyn Receipt>,
     name: Arc<str>,
 }
 
 #[async_trait]
-impl Receipt for ObservedReceipt {
+impl Receipt for InstrumentedReceipt {
     async fn ack(&self) -> Result<(), SourceError> {
-        watched(&self.name, Operation::Ack, self.inner.ack()).await
+        timed(&self.name, Operation::Ack, self.inner.ack()).await
     }
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
-        watched(&self.name, Operation::Nack, self.inner.nack(delay)).await
+        timed(&self.name, Operation::Nack, self.inner.nack(delay)).await
     }
 }

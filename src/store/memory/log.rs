@@ -277,7 +277,7 @@ impl Receipt for MemoryReceipt {
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
         self.returned
-            .give_back(self.position, self.event.clone(), delay)
+            .requeue(self.position, self.event.clone(), delay)
     }
 
     fn needs_ack(&self) -> bool {

@@ -311,7 +311,7 @@ fn wait(row: &PgRow, due: Option<Timestamp>) -> sqlx::Result<Option<Wait>> {
     let (Some(text), Some(since)) = (text, some_time(row, 22)?) else {
         return Ok(None);
     };
-    let wake = wake::of_text(&text, due).map_err(|error| unreadable(21, error))?;
+    let wake = wake::from_text(&text, due).map_err(|error| unreadable(21, error))?;
     Ok(Some(Wait { wake, since }))
 }
 

@@ -1,7 +1,7 @@
 //! Idempotency keys and tags by which a created breadcrumb can be found again.
 
 use crate::model::NewBreadcrumb;
-use crate::store::answered::{Place, run_tag};
+use crate::store::tagged_response::{ResponseIndex, run_tag};
 use crate::store::{Lease, RunEnd};
 use uuid::Uuid;
 
@@ -17,10 +17,10 @@ pub(super) struct CreationKey {
 impl CreationKey {
     /// Returns the key of a breadcrumb that a run creates at its end. The key depends on the index of the breadcrumb, and is
     /// equal in every attempt of the run.
-    fn of_run(run_key: &str, place: Place, of: usize) -> Self {
+    fn of_run(run_key: &str, index: ResponseIndex, of: usize) -> Self {
         Self {
-            key: format!("{run_key}:{place}"),
-            tags: vec![run_tag(run_key), place.tag(of)],
+            key: format!("{run_key}:{index}"),
+            tags: vec![run_tag(run_key), index.tag(of)],
         }
     }
 
@@ -53,10 +53,10 @@ impl CreationKey {
     /// Returns `true` if `tags` are the tags of a breadcrumb that this creation made. An attempt may have created another number of
     /// breadcrumbs, so that number is ignored.
     pub(super) fn is_on(&self, tags: &[String]) -> bool {
-        let place = |tags| Place::of(tags).map(|(place, _)| place);
+        let index = |tags| ResponseIndex::of(tags).map(|(index, _)| index);
         self.tag()
             .is_some_and(|tag| tags.iter().any(|other| other == tag))
-            && place(&self.tags) == place(tags)
+            && index(&self.tags) == index(tags)
     }
 
     /// Adds the missing tags of this creation to the new breadcrumb.
@@ -87,7 +87,7 @@ pub(super) fn creation_keys(
         let creation = match &run {
             Some((key, has_failed)) => {
                 let has_failed = *has_failed;
-                CreationKey::of_run(key, Place { has_failed, number }, of)
+                CreationKey::of_run(key, ResponseIndex { has_failed, number }, of)
             }
             None if in_run => CreationKey::of_write(),
             None => CreationKey::anonymous(),

@@ -203,7 +203,7 @@ fn wait(row: &rusqlite::Row<'_>, due: Option<Timestamp>) -> rusqlite::Result<Opt
     let (Some(text), Some(since)) = (row.get::<_, Option<String>>(21)?, time(row, 22)?) else {
         return Ok(None);
     };
-    let wake = wake::of_text(&text, due).map_err(|error| unreadable(21, Type::Text, error))?;
+    let wake = wake::from_text(&text, due).map_err(|error| unreadable(21, Type::Text, error))?;
     Ok(Some(Wait { wake, since }))
 }
 

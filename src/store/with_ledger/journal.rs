@@ -11,7 +11,7 @@ const FIELD: &str = "ux:response";
 
 /// A saved response of a run. It is stored as a JSON string, so that its breadcrumbs may have the full depth.
 #[derive(Deserialize, Serialize)]
-struct Kept<'c> {
+struct StoredResponse<'c> {
     /// The epoch of the run that saved the response. A response of an earlier epoch is ignored, because a run that is redone
     /// responds again.
     epoch: u32,
@@ -41,7 +41,7 @@ impl Response {
 /// writes and the end of a run. It cannot be saved for any end but [`RunEnd::Done`] and [`RunEnd::Failed`], or for a done run without
 /// writes. It cannot be saved with an update or a deletion either, because other writers may have changed the same breadcrumb before
 /// the saved response is written.
-pub(super) fn of(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Json> {
+pub(super) fn encode(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Json> {
     let letter = match end {
         RunEnd::Done => None,
         RunEnd::Failed(letter) => Some(Cow::Borrowed(letter)),
@@ -59,34 +59,34 @@ pub(super) fn of(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Json> 
         })
         .collect();
     let creates = creates.filter(|creates| !creates.is_empty() || letter.is_some())?;
-    let kept = Kept {
+    let stored = StoredResponse {
         epoch: lease.epoch,
         creates,
         letter,
     };
-    let text = serde_json::to_string(&kept).ok()?;
+    let text = serde_json::to_string(&stored).ok()?;
     Some(json!({FIELD: text}).into())
 }
 
 /// Returns `true` if the saved state of a run is a saved response.
-pub(super) fn is_one(state: &Json) -> bool {
+pub(super) fn is_response(state: &Json) -> bool {
     state.get(FIELD).is_some()
 }
 
 /// Returns the saved response in the saved state of a run. `None` for a response of another epoch, or one that cannot be read.
-pub(super) fn response(lease: &Lease, state: &Json) -> Option<Response> {
+pub(super) fn decode(lease: &Lease, state: &Json) -> Option<Response> {
     let text = state.get(FIELD)?.as_str()?;
-    let kept: Kept<'_> = parse_as(text.as_bytes()).ok()?;
-    let creates = kept.creates.into_iter().map(Cow::into_owned);
-    (kept.epoch == lease.epoch).then(|| Response {
+    let stored: StoredResponse<'_> = parse_as(text.as_bytes()).ok()?;
+    let creates = stored.creates.into_iter().map(Cow::into_owned);
+    (stored.epoch == lease.epoch).then(|| Response {
         writes: creates.map(Write::Create).collect(),
-        letter: kept.letter.map(Cow::into_owned),
+        letter: stored.letter.map(Cow::into_owned),
     })
 }
 
 /// Returns an error if a run state looks like a saved response. A saved response is written without further checks.
 pub(super) fn check(state: &Json) -> Result<(), StoreError> {
-    match is_one(state) {
+    match is_response(state) {
         true => Err(StoreError::Forbidden {
             reason: format!(
                 "cannot save a run state with the field {FIELD:?}, which marks saved responses; put the state into another field"
@@ -121,13 +121,13 @@ mod tests {
     fn a_response_is_saved_completely_and_read_only_in_its_epoch() {
         let writes = vec![answer(), answer()];
 
-        let state = of(&lease(1), &writes, &RunEnd::Done).unwrap();
+        let state = encode(&lease(1), &writes, &RunEnd::Done).unwrap();
 
-        assert!(is_one(&state) && state.canonical(Json::MAX_BYTES).is_ok());
-        let read = response(&lease(1), &state).unwrap();
+        assert!(is_response(&state) && state.canonical(Json::MAX_BYTES).is_ok());
+        let read = decode(&lease(1), &state).unwrap();
         assert_eq!(read.writes, writes);
         assert!(matches!(read.end(), RunEnd::Done));
-        assert!(response(&lease(2), &state).is_none());
+        assert!(decode(&lease(2), &state).is_none());
     }
 
     #[test]
@@ -138,9 +138,9 @@ mod tests {
 
         for writes in [vec![], vec![answer()]] {
             let end = RunEnd::Failed(letter.clone());
-            let state = of(&lease(1), &writes, &end).unwrap();
+            let state = encode(&lease(1), &writes, &end).unwrap();
 
-            let read = response(&lease(1), &state).unwrap();
+            let read = decode(&lease(1), &state).unwrap();
             assert_eq!(read.writes, writes);
             assert!(matches!(read.end(), RunEnd::Failed(read) if read == letter));
         }
@@ -160,7 +160,7 @@ mod tests {
             vec![answer(), update],
             vec![Write::Delete { id, by: None }],
         ] {
-            assert_eq!(of(&lease(0), &writes, &RunEnd::Done), None);
+            assert_eq!(encode(&lease(0), &writes, &RunEnd::Done), None);
         }
     }
 
@@ -172,16 +172,16 @@ mod tests {
         }
         let deep = Write::Create(NewBreadcrumb::new("answer.v1").context(context));
 
-        assert_eq!(of(&lease(0), &[deep], &RunEnd::Done), None);
+        assert_eq!(encode(&lease(0), &[deep], &RunEnd::Done), None);
     }
 
     #[test]
     fn the_saved_state_of_an_executor_is_not_a_response() {
         let states = [json!({"n": 1}), json!([FIELD]), json!(FIELD), json!(null)];
 
-        assert!(states.into_iter().all(|state| !is_one(&state.into())));
+        assert!(states.into_iter().all(|state| !is_response(&state.into())));
         for unreadable in [json!({FIELD: 7}), json!({FIELD: "{}"})] {
-            assert!(response(&lease(0), &unreadable.into()).is_none());
+            assert!(decode(&lease(0), &unreadable.into()).is_none());
         }
     }
 }

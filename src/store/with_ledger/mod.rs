@@ -1,8 +1,8 @@
-mod joined;
 mod journal;
 mod runs;
+mod store_pair;
 
-pub(super) use joined::Joined;
+pub(super) use store_pair::StorePair;
 
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
@@ -156,13 +156,13 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
     }
 
     /// Returns the breadcrumb store, the ledger store and its ledger for one call. Returns `None` if the ledger store has no ledger.
-    fn joined(&self) -> Option<Joined<'_>> {
+    fn pair(&self) -> Option<StorePair<'_>> {
         let ledger = self.ledger_store.ledger()?;
-        Some(Joined {
+        Some(StorePair {
             store: &self.store,
             ledger_store: &self.ledger_store,
             ledger,
-            deletes_letters: false,
+            deletes_dead_letters: false,
         })
     }
 }
@@ -197,8 +197,8 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        match self.joined() {
-            Some(joined) => joined.commit(commit).await,
+        match self.pair() {
+            Some(pair) => pair.commit(commit).await,
             None if commit.end.is_none() || self.store.capabilities().run_keys => {
                 self.store.commit(commit).await
             }

@@ -1,6 +1,6 @@
 //! Implementation of [`RunLedger`] for [`WithLedger`]: forwards to the ledger, and writes saved responses before a run starts.
 
-use super::joined::Joined;
+use super::store_pair::StorePair;
 use super::{NAME, WithLedger, journal};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
@@ -12,26 +12,26 @@ use async_trait::async_trait;
 use std::sync::Arc;
 
 impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
-    fn joined_or_error(&self) -> Result<Joined<'_>, StoreError> {
-        self.joined().ok_or(StoreError::Unsupported {
+    fn pair_or_error(&self) -> Result<StorePair<'_>, StoreError> {
+        self.pair().ok_or(StoreError::Unsupported {
             store: NAME,
             operation: "runs without a ledger",
         })
     }
 
-    fn ledger_inside(&self) -> Result<&dyn RunLedger, StoreError> {
-        Ok(self.joined_or_error()?.ledger)
+    fn inner_ledger(&self) -> Result<&dyn RunLedger, StoreError> {
+        Ok(self.pair_or_error()?.ledger)
     }
 }
 
 #[async_trait]
 impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
-        self.ledger_inside()?.enqueue(runs).await
+        self.inner_ledger()?.enqueue(runs).await
     }
 
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
-        self.joined_or_error()?.claim(run, instead_of).await
+        self.pair_or_error()?.claim(run, instead_of).await
     }
 
     async fn claim_next(
@@ -40,7 +40,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         of: &[ExecutorLimits],
         id: ClaimId,
     ) -> Result<Vec<Claimed>, StoreError> {
-        self.ledger_inside()?.claim_next(n, of, id).await
+        self.inner_ledger()?.claim_next(n, of, id).await
     }
 
     async fn enqueue_and_claim(
@@ -50,16 +50,16 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         of: &[ExecutorLimits],
         id: ClaimId,
     ) -> Result<Enqueued, StoreError> {
-        let ledger = self.ledger_inside()?;
+        let ledger = self.inner_ledger()?;
         ledger.enqueue_and_claim(runs, n, of, id).await
     }
 
     async fn begin(&self, claimed: Claimed) -> Result<Claim, StoreError> {
-        self.joined_or_error()?.finish_earlier(claimed).await
+        self.pair_or_error()?.finish_saved_response(claimed).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
-        self.ledger_inside()?.heartbeat(leases).await
+        self.inner_ledger()?.heartbeat(leases).await
     }
 
     async fn retry(
@@ -69,12 +69,12 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         counts: bool,
         cause: Option<&str>,
     ) -> Result<(), StoreError> {
-        let runs = self.ledger_inside()?;
+        let runs = self.inner_ledger()?;
         runs.retry(lease, at, counts, cause).await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
-        self.ledger_inside()?.release(lease).await
+        self.inner_ledger()?.release(lease).await
     }
 
     async fn transfer(
@@ -84,7 +84,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         until: Timestamp,
         position: KeyPosition,
     ) -> Result<(), StoreError> {
-        let runs = self.ledger_inside()?;
+        let runs = self.inner_ledger()?;
         runs.transfer(lease, version, until, position).await
     }
 
@@ -92,60 +92,60 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         &self,
         versions: &[(Arc<str>, Arc<str>)],
     ) -> Result<usize, StoreError> {
-        self.ledger_inside()?.accept_transfers(versions).await
+        self.inner_ledger()?.accept_transfers(versions).await
     }
 
     async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
-        self.ledger_inside()?.record_worker(worker).await
+        self.inner_ledger()?.record_worker(worker).await
     }
 
     async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
-        self.ledger_inside()?.workers().await
+        self.inner_ledger()?.workers().await
     }
 
     async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
-        self.ledger_inside()?.save_positions(positions).await
+        self.inner_ledger()?.save_positions(positions).await
     }
 
     async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        self.ledger_inside()?.positions(executors).await
+        self.inner_ledger()?.positions(executors).await
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         journal::check(&state)?;
-        self.ledger_inside()?.save(lease, state).await
+        self.inner_ledger()?.save(lease, state).await
     }
 
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
-        self.ledger_inside()?.resume(run, with).await
+        self.inner_ledger()?.resume(run, with).await
     }
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
-        self.ledger_inside()?.redo(run).await
+        self.inner_ledger()?.redo(run).await
     }
 
     async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
-        self.ledger_inside()?.cancel(run).await
+        self.inner_ledger()?.cancel(run).await
     }
 
     async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
-        self.ledger_inside()?.enqueue_cancelled(run).await
+        self.inner_ledger()?.enqueue_cancelled(run).await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
-        self.ledger_inside()?.skip(run).await
+        self.inner_ledger()?.skip(run).await
     }
 
     async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
-        self.ledger_inside()?.pause_executor(executor).await
+        self.inner_ledger()?.pause_executor(executor).await
     }
 
     async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
-        self.ledger_inside()?.resume_executor(executor).await
+        self.inner_ledger()?.resume_executor(executor).await
     }
 
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
-        self.ledger_inside()?.paused_executors().await
+        self.inner_ledger()?.paused_executors().await
     }
 
     async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
@@ -157,11 +157,11 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
-        self.ledger_inside()?.runs(filter).await
+        self.inner_ledger()?.runs(filter).await
     }
 
     async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
-        self.ledger_inside()?.runs_page(query).await
+        self.inner_ledger()?.runs_page(query).await
     }
 
     /// Returns [`WrittenBy::Unknown`] for each version, because the ledger has no record of the breadcrumbs' writers.

@@ -13,12 +13,12 @@ pub(crate) fn run_tag(run_key: &str) -> String {
 /// Index of a breadcrumb in the response or the failure of a run. A response and a dead letter have separate indexes, because
 /// a part of a failed response may exist too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct ResponseIndex {
     pub(crate) has_failed: bool,
     pub(crate) number: usize,
 }
 
-impl Place {
+impl ResponseIndex {
     /// Returns the tag that records this breadcrumb index, and the total number of breadcrumbs in the response or the dead letter.
     #[cfg(feature = "rcrt")]
     pub(crate) fn tag(self, of: usize) -> String {
@@ -28,19 +28,19 @@ impl Place {
     /// Reads a breadcrumb's index in its run's response or failure, and the total number of breadcrumbs, from the `ux:slot:` tag in `tags`.
     pub(crate) fn of(tags: &[String]) -> Option<(Self, usize)> {
         tags.iter().find_map(|tag| {
-            let (place, of) = tag.strip_prefix("ux:slot:")?.split_once('/')?;
-            let failed = place.strip_prefix('f');
-            let place = Self {
+            let (index, of) = tag.strip_prefix("ux:slot:")?.split_once('/')?;
+            let failed = index.strip_prefix('f');
+            let index = Self {
                 has_failed: failed.is_some(),
-                number: failed.unwrap_or(place).parse().ok()?,
+                number: failed.unwrap_or(index).parse().ok()?,
             };
-            Some((place, of.parse().ok()?))
+            Some((index, of.parse().ok()?))
         })
     }
 }
 
 #[cfg(feature = "rcrt")]
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ResponseIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mark = if self.has_failed { "f" } else { "" };
         write!(f, "{mark}{}", self.number)
@@ -50,9 +50,9 @@ impl std::fmt::Display for Place {
 /// Returns the end of a run from the breadcrumbs with its [tag](run_tag), or `None` if the run has not ended or some of its
 /// breadcrumbs are missing. A dead letter takes precedence over a response: the rest of the response may have been written after
 /// the run failed.
-pub(crate) fn answered(found: &[Arc<Breadcrumb>]) -> Option<Claim> {
+pub(crate) fn finished_run(found: &[Arc<Breadcrumb>]) -> Option<Claim> {
     let ended = |has_failed, state| {
-        let written = whole(found, has_failed)?;
+        let written = complete_response(found, has_failed)?;
         Some(Claim::Done { state, written })
     };
     ended(true, RunState::Failed).or_else(|| ended(false, RunState::Done))
@@ -60,25 +60,25 @@ pub(crate) fn answered(found: &[Arc<Breadcrumb>]) -> Option<Claim> {
 
 /// Returns the IDs of the breadcrumbs of a run's response or failure, or `None` if one of these breadcrumbs is missing. If two
 /// breadcrumbs have the same index, the older one counts.
-fn whole(found: &[Arc<Breadcrumb>], has_failed: bool) -> Option<Vec<BreadcrumbId>> {
-    let mut slots: BTreeMap<usize, (usize, &Breadcrumb)> = BTreeMap::new();
+fn complete_response(found: &[Arc<Breadcrumb>], has_failed: bool) -> Option<Vec<BreadcrumbId>> {
+    let mut entries: BTreeMap<usize, (usize, &Breadcrumb)> = BTreeMap::new();
     for one in found {
-        let Some((place, of)) = Place::of(&one.tags) else {
+        let Some((index, of)) = ResponseIndex::of(&one.tags) else {
             continue;
         };
-        if place.has_failed != has_failed {
+        if index.has_failed != has_failed {
             continue;
         }
-        let number = place.number;
+        let number = index.number;
         let age = |one: &Breadcrumb| (one.created_at, one.id);
-        let slot = slots.entry(number).or_insert((of, one));
-        if age(one) < age(slot.1) {
-            *slot = (of, one);
+        let entry = entries.entry(number).or_insert((of, one));
+        if age(one) < age(entry.1) {
+            *entry = (of, one);
         }
     }
-    let (of, _) = slots.values().next()?;
-    let is_whole = slots.len() == *of && slots.keys().copied().eq(0..*of);
-    is_whole.then(|| slots.values().map(|(_, one)| one.id).collect())
+    let (of, _) = entries.values().next()?;
+    let is_complete = entries.len() == *of && entries.keys().copied().eq(0..*of);
+    is_complete.then(|| entries.values().map(|(_, one)| one.id).collect())
 }
 
 #[cfg(test)]
@@ -86,14 +86,14 @@ mod tests {
     use super::*;
     use crate::model::{NewBreadcrumb, Timestamp};
 
-    fn slot(id: u128, created: i64, tag: &str) -> Arc<Breadcrumb> {
+    fn tagged(id: u128, created: i64, tag: &str) -> Arc<Breadcrumb> {
         let id = BreadcrumbId::from_bytes(id.to_be_bytes());
         let new = NewBreadcrumb::new("answer.v1").tags(["ux:run:k", tag]);
         Arc::new(new.first_version(id, Timestamp::from_micros(created)))
     }
 
     fn ids(found: &[Arc<Breadcrumb>]) -> Option<Vec<u128>> {
-        let Some(Claim::Done { written, .. }) = answered(found) else {
+        let Some(Claim::Done { written, .. }) = finished_run(found) else {
             return None;
         };
         let number = |id: &BreadcrumbId| u128::from_be_bytes(*id.as_bytes());
@@ -101,12 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_over_when_its_whole_response_is_there_and_the_oldest_of_each_place_counts() {
-        let (first, second) = (slot(1, 1, "ux:slot:0/2"), slot(2, 2, "ux:slot:1/2"));
-        let again = slot(3, 3, "ux:slot:0/2");
+    fn a_run_is_over_when_its_whole_response_is_there_and_the_oldest_of_each_index_counts() {
+        let (first, second) = (tagged(1, 1, "ux:slot:0/2"), tagged(2, 2, "ux:slot:1/2"));
+        let again = tagged(3, 3, "ux:slot:0/2");
 
         assert_eq!(ids(&[]), None);
-        assert_eq!(ids(&[slot(4, 1, "other")]), None);
+        assert_eq!(ids(&[tagged(4, 1, "other")]), None);
         assert_eq!(ids(std::slice::from_ref(&first)), None);
         assert_eq!(ids(&[second.clone(), again.clone()]), Some(vec![3, 2]));
         assert_eq!(ids(&[second, again, first]), Some(vec![1, 2]));
@@ -114,12 +114,12 @@ mod tests {
 
     #[test]
     fn a_dead_letter_takes_precedence_over_any_part_of_a_response() {
-        let letter = slot(9, 9, "ux:slot:f0/1");
-        let (first, second) = (slot(1, 1, "ux:slot:0/2"), slot(2, 2, "ux:slot:1/2"));
+        let letter = tagged(9, 9, "ux:slot:f0/1");
+        let (first, second) = (tagged(1, 1, "ux:slot:0/2"), tagged(2, 2, "ux:slot:1/2"));
 
         for response in [vec![], vec![first.clone()], vec![first, second]] {
             let found = [response, vec![letter.clone()]].concat();
-            let Some(Claim::Done { state, written }) = answered(&found) else {
+            let Some(Claim::Done { state, written }) = finished_run(&found) else {
                 panic!("{found:?} is whole")
             };
             assert_eq!((state, written), (RunState::Failed, vec![letter.id]));

@@ -19,16 +19,16 @@ const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 /// The store with the breadcrumbs and the store with the ledger, for one call of [`WithLedger`](super::WithLedger).
 #[derive(Clone, Copy)]
-pub(in crate::store) struct Joined<'s> {
+pub(in crate::store) struct StorePair<'s> {
     pub(in crate::store) store: &'s dyn BreadcrumbStore,
     /// The store that contains the run ledger `ledger`. A commit to this store ends the run.
     pub(in crate::store) ledger_store: &'s dyn BreadcrumbStore,
     pub(in crate::store) ledger: &'s dyn RunLedger,
     /// If `true`, a commit deletes the dead letters that it wrote to `ledger_store`, because `store` already has these dead letters.
-    pub(in crate::store) deletes_letters: bool,
+    pub(in crate::store) deletes_dead_letters: bool,
 }
 
-impl Joined<'_> {
+impl StorePair<'_> {
     /// Commits to both stores like [`WithLedger`](super::WithLedger).
     ///
     /// # Errors
@@ -52,10 +52,10 @@ impl Joined<'_> {
             let letter = letter.breadcrumb(&lease, self.store.tenant());
             writes.push(Write::Create(letter));
         }
-        let kept = self.keep(&lease, &writes, &end).await?;
+        let is_saved = self.save_response(&lease, &writes, &end).await?;
         match self.write_and_end(&lease, writes, end).await {
             // The attempt that executed the run counts. Later attempts only write the response.
-            Err(error) if kept => Err(Box::pin(self.defer(&lease, error, true)).await),
+            Err(error) if is_saved => Err(Box::pin(self.defer(&lease, error, true)).await),
             committed => committed,
         }
     }
@@ -70,7 +70,7 @@ impl Joined<'_> {
         instead_of: Option<Lease>,
     ) -> Result<Claim, StoreError> {
         match self.ledger.claim(run, instead_of).await? {
-            Claim::Granted(claimed) => self.finish_earlier(claimed).await,
+            Claim::Granted(claimed) => self.finish_saved_response(claimed).await,
             other @ (Claim::Own
             | Claim::Done { .. }
             | Claim::Running { .. }
@@ -82,8 +82,13 @@ impl Joined<'_> {
 
     /// Saves the response or the failure of a run in the ledger until the store has written it. Returns `false` if it cannot be
     /// saved, for example because it is too large. The response is then written without being saved.
-    async fn keep(self, lease: &Lease, writes: &[Write], end: &RunEnd) -> Result<bool, StoreError> {
-        let Some(response) = journal::of(lease, writes, end) else {
+    async fn save_response(
+        self,
+        lease: &Lease,
+        writes: &[Write],
+        end: &RunEnd,
+    ) -> Result<bool, StoreError> {
+        let Some(response) = journal::encode(lease, writes, end) else {
             return Ok(false);
         };
         match self.ledger.save(lease, response).await {
@@ -102,7 +107,7 @@ impl Joined<'_> {
         end: &RunEnd,
     ) -> Result<Committed, StoreError> {
         let run_keys = self.store.capabilities().run_keys;
-        let end = run_keys.then(|| (lease.clone(), seen_by_store(end)));
+        let end = run_keys.then(|| (lease.clone(), end_for_store(end)));
         match self
             .ledger
             .heartbeat(std::slice::from_ref(lease))
@@ -129,16 +134,16 @@ impl Joined<'_> {
         } else {
             self.write(lease, writes, &end).await?
         };
-        let mut asked = None;
+        let mut pending_wait = None;
         if let RunEnd::Suspended { wake, .. } = &mut end
             && let Some(at) = committed.written.iter().map(|one| one.updated_at).max()
         {
             // An answer may be older than the suspension. The row has the time of the writes, because the search below may fail.
             wake.since = Some(wake.since.map_or(at, |since| since.min(at)));
-            asked = Some((wake.clone(), at));
+            pending_wait = Some((wake.clone(), at));
         }
         self.end(lease.clone(), end).await?;
-        if let Some((wake, at)) = asked
+        if let Some((wake, at)) = pending_wait
             && let Err(error) = self.catch_up(&lease.run, &wake, at).await
         {
             tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot check whether the store already has \
@@ -153,7 +158,7 @@ impl Joined<'_> {
             end: Some((lease, end)),
         };
         let letters = self.ledger_store.commit(commit).await?.ids();
-        if self.deletes_letters && !letters.is_empty() {
+        if self.deletes_dead_letters && !letters.is_empty() {
             let delete = |id| Write::Delete { id, by: None };
             let writes: Vec<Write> = letters.into_iter().map(delete).collect();
             self.ledger_store.commit(writes.into()).await?;
@@ -223,16 +228,19 @@ impl Joined<'_> {
     ///
     /// # Errors
     /// The errors of a commit.
-    pub(in crate::store) async fn finish_earlier(
+    pub(in crate::store) async fn finish_saved_response(
         self,
         mut claimed: Claimed,
     ) -> Result<Claim, StoreError> {
         // The breadcrumbs are not in the ledger.
         claimed.trigger = None;
-        let Some(saved) = claimed.state.take_if(|saved| journal::is_one(&saved.state)) else {
+        let Some(saved) = claimed
+            .state
+            .take_if(|saved| journal::is_response(&saved.state))
+        else {
             return Ok(Claim::Granted(claimed));
         };
-        if let Some(response) = journal::response(&claimed.lease, &saved.state)
+        if let Some(response) = journal::decode(&claimed.lease, &saved.state)
             && let Some(done) = self.finish(&claimed.lease, response).await?
         {
             return Ok(done);
@@ -274,7 +282,7 @@ impl Joined<'_> {
 
 /// Returns the [`RunEnd`] that a commit to the breadcrumb store receives, from the [`RunEnd`] of the run. A suspended run has not
 /// ended for the breadcrumb store, because the run may repeat its writes.
-fn seen_by_store(end: &RunEnd) -> RunEnd {
+fn end_for_store(end: &RunEnd) -> RunEnd {
     match end {
         RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
         RunEnd::Failed(letter) => RunEnd::Failed(letter.clone()),
