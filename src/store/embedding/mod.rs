@@ -78,10 +78,10 @@
 //!   [`vector_search`](super::BreadcrumbStore::vector_search).
 //! - [`EmbedError`]: the error of an embedder.
 
-mod each;
-mod keeper;
+mod batch;
 #[cfg(feature = "embed-local")]
 mod local;
+mod maintainer;
 mod nearest;
 mod text;
 mod vector;
@@ -90,7 +90,7 @@ pub use super::embed_error::EmbedError;
 #[cfg(feature = "embed-local")]
 pub use local::LocalEmbedder;
 
-pub(in crate::store) use keeper::{Keeper, Keepers, Made, Page, Vectors, deleted};
+pub(in crate::store) use maintainer::{Keeper, Keepers, Made, Page, Vectors, deleted};
 pub(in crate::store) use nearest::Nearest;
 pub(in crate::store) use vector::similarity;
 #[cfg(feature = "sqlite")]
@@ -198,7 +198,7 @@ pub struct EmbeddingConfig {
     embedder: Arc<dyn Embedder>,
     later: bool,
     batch: usize,
-    patience: Duration,
+    commit_timeout: Duration,
 }
 
 impl EmbeddingConfig {
@@ -209,7 +209,7 @@ impl EmbeddingConfig {
             embedder: Arc::new(embedder),
             later: false,
             batch: 32,
-            patience: Duration::from_secs(5),
+            commit_timeout: Duration::from_secs(5),
         }
     }
 
@@ -239,7 +239,7 @@ impl EmbeddingConfig {
     /// has succeeded.
     #[must_use]
     pub fn commit_timeout(mut self, limit: Duration) -> Self {
-        self.patience = limit;
+        self.commit_timeout = limit;
         self
     }
 
@@ -247,8 +247,8 @@ impl EmbeddingConfig {
     /// vector.
     async fn directions(&self, texts: &[String]) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
         // A panic counts as a failure, so that it ends neither a commit nor the background task.
-        let asked = AssertUnwindSafe(async { self.embedder.embed(texts).await });
-        let answer = asked.catch_unwind().await.unwrap_or_else(|_| {
+        let embedding = AssertUnwindSafe(async { self.embedder.embed(texts).await });
+        let answer = embedding.catch_unwind().await.unwrap_or_else(|_| {
             let (model, source) = (
                 self.embedder.model().to_owned(),
                 "the embedder panicked".into(),
@@ -271,7 +271,7 @@ impl EmbeddingConfig {
             _ if vector.iter().any(|one| !one.is_finite()) => {
                 Err(bad("a vector with a number that is not finite".to_owned()))
             }
-            _ => Ok(vector::direction(vector)),
+            _ => Ok(vector::normalize(vector)),
         });
         directions.collect()
     }
@@ -281,7 +281,7 @@ impl EmbeddingConfig {
         &self,
         text: &str,
     ) -> Result<Option<Vec<f32>>, EmbedError> {
-        let text = text::start_of(text.trim());
+        let text = text::truncate(text.trim());
         if text.is_empty() {
             return Ok(None);
         }
@@ -301,12 +301,16 @@ impl EmbeddingConfig {
 
     /// Returns an error if the stored vectors come from another model than the embedder's, or have another number of dimensions.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(in crate::store) fn check(&self, kept: &str, dimensions: usize) -> Result<(), EmbedError> {
-        if kept == self.model() && dimensions == self.dimensions() {
+    pub(in crate::store) fn check(
+        &self,
+        stored_model: &str,
+        dimensions: usize,
+    ) -> Result<(), EmbedError> {
+        if stored_model == self.model() && dimensions == self.dimensions() {
             return Ok(());
         }
         Err(EmbedError::OtherModel {
-            kept_model: kept.to_owned(),
+            kept_model: stored_model.to_owned(),
             kept_dimensions: dimensions,
             model: self.model().to_owned(),
             dimensions: self.dimensions(),

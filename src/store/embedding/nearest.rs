@@ -10,10 +10,10 @@ use std::sync::Arc;
 /// at least the query's minimum score. For equal scores, the newer breadcrumb comes first.
 pub(in crate::store) struct Nearest<'q> {
     query: &'q VectorQuery,
-    found: BinaryHeap<Reverse<Found>>,
+    found: BinaryHeap<Reverse<ScoredEntry>>,
 }
 
-struct Found {
+struct ScoredEntry {
     score: f64,
     key: (Timestamp, u64, BreadcrumbId),
     breadcrumb: Arc<Breadcrumb>,
@@ -30,9 +30,9 @@ impl<'q> Nearest<'q> {
     /// Returns `true` if a breadcrumb with this score can be in the result, so that the caller must read it.
     pub(in crate::store) fn wants(&self, score: f64) -> bool {
         let is_near = self.query.min_score.is_none_or(|least| score >= least);
-        let has_room = self.found.len() < self.query.query.limit;
+        let is_below_limit = self.found.len() < self.query.query.limit;
         is_near
-            && (has_room
+            && (is_below_limit
                 || self
                     .found
                     .peek()
@@ -47,7 +47,7 @@ impl<'q> Nearest<'q> {
 
     /// Adds a breadcrumb that the vector search selects and whose score [is wanted](Self::wants).
     pub(in crate::store) fn add(&mut self, score: f64, breadcrumb: Arc<Breadcrumb>) {
-        self.found.push(Reverse(Found {
+        self.found.push(Reverse(ScoredEntry {
             score,
             key: breadcrumb.order_key(),
             breadcrumb,
@@ -68,26 +68,26 @@ impl<'q> Nearest<'q> {
     }
 }
 
-impl Ord for Found {
+impl Ord for ScoredEntry {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_score = self.score.total_cmp(&other.score);
         by_score.then_with(|| self.key.cmp(&other.key))
     }
 }
 
-impl PartialOrd for Found {
+impl PartialOrd for ScoredEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Found {
+impl PartialEq for ScoredEntry {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Found {}
+impl Eq for ScoredEntry {}
 
 #[cfg(test)]
 mod tests {

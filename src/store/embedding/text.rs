@@ -31,29 +31,29 @@ pub(super) async fn texts(
 /// Returns the embedded text of a breadcrumb: its title and the values of its context, one per line. A number or a boolean follows
 /// its field name.
 fn text(title: &str, context: &Value) -> String {
-    let mut text = start_of(title.trim()).to_owned();
-    let mut left = vec![("", context)];
-    while let Some((name, value)) = left.pop()
+    let mut text = truncate(title.trim()).to_owned();
+    let mut stack = vec![("", context)];
+    while let Some((name, value)) = stack.pop()
         && text.len() < MAX_TEXT_BYTES
     {
         match value {
             Value::Null => {}
-            Value::String(said) => push(&mut text, &["", said]),
-            Value::Bool(is) => push(&mut text, &[name, if *is { "yes" } else { "no" }]),
+            Value::String(text_value) => push(&mut text, &["", text_value]),
+            Value::Bool(flag) => push(&mut text, &[name, if *flag { "yes" } else { "no" }]),
             Value::Number(number) => push(&mut text, &[name, &number.to_string()]),
-            Value::Array(items) => left.extend(items.iter().rev().map(|item| (name, item))),
+            Value::Array(items) => stack.extend(items.iter().rev().map(|item| (name, item))),
             Value::Object(fields) => {
-                left.extend(fields.iter().rev().map(|(name, field)| (&**name, field)));
+                stack.extend(fields.iter().rev().map(|(name, field)| (&**name, field)));
             }
         }
     }
-    start_of(&text).to_owned()
+    truncate(&text).to_owned()
 }
 
 fn push(text: &mut String, words: &[&str]) {
     let mut before = "\n";
     for word in words {
-        let word = start_of(word.trim());
+        let word = truncate(word.trim());
         if !word.is_empty() {
             if !text.is_empty() {
                 text.push_str(before);
@@ -65,7 +65,7 @@ fn push(text: &mut String, words: &[&str]) {
 }
 
 /// Truncates a string to [`MAX_TEXT_BYTES`] at a character boundary, before it is embedded.
-pub(super) fn start_of(text: &str) -> &str {
+pub(super) fn truncate(text: &str) -> &str {
     let end = text.floor_char_boundary(MAX_TEXT_BYTES);
     text.get(..end).unwrap_or(text)
 }

@@ -1,7 +1,7 @@
 //! Unit vectors of embedded strings, and their similarity.
 
 /// Normalizes a vector to length one. Returns `None` for a zero vector.
-pub(super) fn direction(mut vector: Vec<f32>) -> Option<Vec<f32>> {
+pub(super) fn normalize(mut vector: Vec<f32>) -> Option<Vec<f32>> {
     let squares = vector.iter().map(|one| f64::from(*one).powi(2));
     let length = squares.sum::<f64>().sqrt();
     if length == 0.0 {
@@ -12,8 +12,8 @@ pub(super) fn direction(mut vector: Vec<f32>) -> Option<Vec<f32>> {
             clippy::cast_possible_truncation,
             reason = "a part of a vector of length one is at most one"
         )]
-        let part = (f64::from(*one) / length) as f32;
-        *one = part;
+        let component = (f64::from(*one) / length) as f32;
+        *one = component;
     }
     Some(vector)
 }
@@ -60,14 +60,14 @@ mod tests {
 
     #[test]
     fn nothing_points_nowhere() {
-        assert_eq!(direction(vec![0.0, -0.0]), None);
-        assert_eq!(direction(vec![0.0, -3.0]), Some(vec![0.0, -1.0]));
+        assert_eq!(normalize(vec![0.0, -0.0]), None);
+        assert_eq!(normalize(vec![0.0, -3.0]), Some(vec![0.0, -1.0]));
     }
 
     #[test]
     fn a_vector_that_is_huge_or_tiny_still_points_somewhere() {
         for size in [f32::MAX, f32::MIN_POSITIVE, 1e-45] {
-            let found = direction(vec![size, size]).unwrap();
+            let found = normalize(vec![size, size]).unwrap();
 
             assert!((similarity(&found, &found) - 1.0).abs() < 1e-6, "{size}");
         }
@@ -88,7 +88,7 @@ mod tests {
             };
             let cosine = sum(&a, &b) / (sum(&a, &a) * sum(&b, &b)).sqrt();
 
-            if let (Some(a), Some(b)) = (direction(a), direction(b)) {
+            if let (Some(a), Some(b)) = (normalize(a), normalize(b)) {
                 prop_assert!((similarity(&a, &b) - cosine).abs() < 1e-5);
             }
         }

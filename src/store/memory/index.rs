@@ -22,11 +22,11 @@ pub(super) struct Index {
     /// Rows of suspended runs, by the ID of their trigger.
     suspended: HashMap<BreadcrumbId, BTreeMap<u64, RunRef>, RandomState>,
     /// Rows of all suspended runs, by their sequence number.
-    waits: BTreeMap<u64, RunRef>,
+    suspended_by_sequence: BTreeMap<u64, RunRef>,
     /// Rows of transferred runs, by executor ID and executor version.
     transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
     /// Rows of ended runs, oldest first.
-    over: BTreeMap<u64, RunRef>,
+    ended: BTreeMap<u64, RunRef>,
 }
 
 /// Position of a row in the order of its ordering key: executor ID, ordering key and sequence number.
@@ -48,7 +48,10 @@ impl Index {
             old.map(|old| self.keys.remove(&old));
             new.map(|new| self.keys.insert(new, run.clone()));
         }
-        let (old, new) = (before.and_then(wait), after.and_then(wait));
+        let (old, new) = (
+            before.and_then(suspended_sequence),
+            after.and_then(suspended_sequence),
+        );
         if old != new {
             self.set_suspended(run, old, new);
         }
@@ -59,8 +62,8 @@ impl Index {
         let over = |row: &Row| row.over;
         let (old, new) = (before.and_then(over), after.and_then(over));
         if old != new {
-            old.map(|old| self.over.remove(&old));
-            new.map(|new| self.over.insert(new, run.clone()));
+            old.map(|old| self.ended.remove(&old));
+            new.map(|new| self.ended.insert(new, run.clone()));
         }
     }
 
@@ -83,10 +86,15 @@ impl Index {
 
     fn set_suspended(&mut self, run: &RunRef, old: Option<u64>, new: Option<u64>) {
         let of_trigger = self.suspended.entry(run.trigger_id).or_default();
-        old.map(|old| (of_trigger.remove(&old), self.waits.remove(&old)));
+        old.map(|old| {
+            (
+                of_trigger.remove(&old),
+                self.suspended_by_sequence.remove(&old),
+            )
+        });
         new.map(|new| {
             of_trigger.insert(new, run.clone());
-            self.waits.insert(new, run.clone())
+            self.suspended_by_sequence.insert(new, run.clone())
         });
         if of_trigger.is_empty() {
             self.suspended.remove(&run.trigger_id);
@@ -99,18 +107,18 @@ impl Index {
         old: Option<(Arc<str>, u64)>,
         new: Option<(Arc<str>, u64)>,
     ) {
-        let name = |version| (Arc::clone(&run.executor), version);
+        let key = |version| (Arc::clone(&run.executor), version);
         if let Some((version, sequence)) = old {
-            let name = name(version);
-            if let Some(waiting) = self.transferred.get_mut(&name) {
+            let key = key(version);
+            if let Some(waiting) = self.transferred.get_mut(&key) {
                 waiting.remove(&sequence);
                 if waiting.is_empty() {
-                    self.transferred.remove(&name);
+                    self.transferred.remove(&key);
                 }
             }
         }
         if let Some((version, sequence)) = new {
-            let waiting = self.transferred.entry(name(version)).or_default();
+            let waiting = self.transferred.entry(key(version)).or_default();
             waiting.insert(sequence, run.clone());
         }
     }
@@ -123,7 +131,7 @@ impl Index {
 
     /// Returns the runs with the ordering key of `run`, each with the sequence number of its row. The runs are in the order of
     /// the ordering key.
-    pub(super) fn of_key(&self, run: &RunRef) -> impl Iterator<Item = (u64, &RunRef)> {
+    pub(super) fn with_ordering_key(&self, run: &RunRef) -> impl Iterator<Item = (u64, &RunRef)> {
         let key = run.order.as_ref();
         let range = key.map(|key| {
             let position = |sequence| (Arc::clone(&run.executor), Arc::clone(key), sequence);
@@ -145,14 +153,14 @@ impl Index {
                     .into_iter()
                     .flat_map(BTreeMap::values),
             ),
-            None => Box::new(self.waits.values()),
+            None => Box::new(self.suspended_by_sequence.values()),
         }
     }
 
     /// Returns the suspended runs whose sequence numbers are below `end`, the highest number first. Returns all suspended runs if
     /// `end` is `None`.
     pub(super) fn suspended_before(&self, end: Option<u64>) -> impl Iterator<Item = &RunRef> {
-        let before = self.waits.range(..end.unwrap_or(u64::MAX));
+        let before = self.suspended_by_sequence.range(..end.unwrap_or(u64::MAX));
         before.rev().map(|(_, run)| run)
     }
 
@@ -177,9 +185,9 @@ impl Index {
     }
 
     /// Returns the run that ended first, if more than `keep` runs have ended.
-    pub(super) fn oldest_over(&self, keep: usize) -> Option<&RunRef> {
-        let oldest = self.over.first_key_value().map(|(_, run)| run);
-        oldest.filter(|_| self.over.len() > keep)
+    pub(super) fn oldest_ended(&self, keep: usize) -> Option<&RunRef> {
+        let oldest = self.ended.first_key_value().map(|(_, run)| run);
+        oldest.filter(|_| self.ended.len() > keep)
     }
 }
 
@@ -190,11 +198,11 @@ fn due(row: &Row) -> Option<(Timestamp, u64)> {
 
 fn position(row: &Row) -> Option<Position> {
     let key = row.run.order.as_ref()?;
-    let stands = !row.state.is_over() && !row.is_aside();
-    stands.then(|| (Arc::clone(&row.run.executor), Arc::clone(key), row.sequence))
+    let has_position = !row.state.is_over() && !row.is_aside();
+    has_position.then(|| (Arc::clone(&row.run.executor), Arc::clone(key), row.sequence))
 }
 
-fn wait(row: &Row) -> Option<u64> {
+fn suspended_sequence(row: &Row) -> Option<u64> {
     (row.state == RunState::Suspended).then_some(row.sequence)
 }
 

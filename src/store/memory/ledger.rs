@@ -58,7 +58,7 @@ impl RunLedger for MemoryStore {
         let origin = Self::origin(&state.table, run);
         let (is_own, is_new) = (matches!(origin, Origin::Own), state.runs.row(run).is_none());
         if !is_own && is_new && older.is_none() {
-            self.check_room(&state.runs, 1)?;
+            self.check_open_runs(&state.runs, 1)?;
         }
         if let Some(older) = older {
             let end = End::of(RunEnd::Superseded, now);
@@ -171,7 +171,7 @@ impl RunLedger for MemoryStore {
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         let now = self.now();
         let mut state = self.tenant.write();
-        self.check_room(&state.runs, 1)?;
+        self.check_open_runs(&state.runs, 1)?;
         let change = rules::redo(state.runs.facts(run, Origin::Unknown, now))?;
         state.runs.apply(change);
         Ok(())
@@ -287,7 +287,7 @@ impl MemoryStore {
             .map(|(NewRun { run, .. }, _)| (&*run.executor, run.trigger_id, run.trigger_version))
             .collect();
         if !opened.is_empty() {
-            self.check_room(&state.runs, opened.len())?;
+            self.check_open_runs(&state.runs, opened.len())?;
         }
         for (new, origin) in runs.iter().zip(origins) {
             let facts = state.runs.facts(&new.run, origin, now);

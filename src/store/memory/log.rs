@@ -16,17 +16,17 @@ const AT_ONCE: usize = 64;
 
 /// An event of a commit in the log. It shares its breadcrumb with the store, so that a commit copies nothing for the event.
 #[derive(Clone, Debug)]
-enum Logged {
+enum LoggedEvent {
     Shared(EventKind, Arc<Breadcrumb>),
     /// An event without a reference to the stored breadcrumb, so that the log does not keep this breadcrumb in memory. The
     /// breadcrumb is larger than an event's context may be, or the log has dropped the context.
-    Alone(Arc<Event>),
+    Detached(Arc<Event>),
 }
 
-impl Logged {
+impl LoggedEvent {
     fn new(kind: EventKind, breadcrumb: &Arc<Breadcrumb>) -> Self {
         match breadcrumb.size() > Event::MAX_CONTEXT_BYTES {
-            true => Self::Alone(Arc::new(event_of(kind, breadcrumb))),
+            true => Self::Detached(Arc::new(event_of(kind, breadcrumb))),
             false => Self::Shared(kind, Arc::clone(breadcrumb)),
         }
     }
@@ -35,26 +35,26 @@ impl Logged {
     fn bytes(&self) -> usize {
         match self {
             Self::Shared(_, breadcrumb) => breadcrumb.size(),
-            Self::Alone(event) => event.context.as_ref().map_or(0, Json::size),
+            Self::Detached(event) => event.context.as_ref().map_or(0, Json::size),
         }
     }
 
     /// Reduces the logged event to its envelope, to save memory. Subscribers then read the breadcrumb from the store.
     fn drop_context(&mut self) {
-        *self = Self::Alone(Arc::new(self.event().envelope()));
+        *self = Self::Detached(Arc::new(self.event().envelope()));
     }
 
     fn event(&self) -> Event {
         match self {
             Self::Shared(kind, breadcrumb) => event_of(*kind, breadcrumb),
-            Self::Alone(event) => Event::clone(event),
+            Self::Detached(event) => Event::clone(event),
         }
     }
 
     fn updated_at(&self) -> Timestamp {
         match self {
             Self::Shared(_, breadcrumb) => breadcrumb.updated_at,
-            Self::Alone(event) => event.updated_at,
+            Self::Detached(event) => event.updated_at,
         }
     }
 }
@@ -70,12 +70,12 @@ fn event_of(kind: EventKind, breadcrumb: &Breadcrumb) -> Event {
 /// The most recent events of one tenant's commits. Positions start at 1.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    events: VecDeque<Logged>,
+    events: VecDeque<LoggedEvent>,
     /// The position of the last event in the log.
     last: u64,
     /// Number of events whose context was dropped. These are the oldest events in the log.
     envelopes: usize,
-    /// Sum of the [bytes](Logged::bytes) of the events whose context was not dropped.
+    /// Sum of the [bytes](LoggedEvent::bytes) of the events whose context was not dropped.
     bytes: usize,
 }
 
@@ -87,13 +87,13 @@ impl Log {
         breadcrumb: &Arc<Breadcrumb>,
         limits: &MemoryLimits,
     ) {
-        let event = Logged::new(kind, breadcrumb);
+        let event = LoggedEvent::new(kind, breadcrumb);
         self.bytes += event.bytes();
         self.events.push_back(event);
         self.last += 1;
         while self.events.len() > limits.events {
             let dropped = self.events.pop_front();
-            self.bytes -= dropped.as_ref().map_or(0, Logged::bytes);
+            self.bytes -= dropped.as_ref().map_or(0, LoggedEvent::bytes);
             self.envelopes = self.envelopes.saturating_sub(1);
         }
         while self.bytes > limits.event_bytes
@@ -134,7 +134,7 @@ impl Log {
     ///
     /// # Errors
     /// The number of events from the position on that the log has dropped.
-    fn read(&self, position: u64, found: &mut VecDeque<Logged>) -> Result<(), u64> {
+    fn read(&self, position: u64, found: &mut VecDeque<LoggedEvent>) -> Result<(), u64> {
         let Some(index) = position.checked_sub(self.first()) else {
             return Err(self.first() - position);
         };
@@ -145,7 +145,7 @@ impl Log {
     }
 
     /// Returns the event at a position of the log, if the log still has it.
-    fn at(&self, position: u64) -> Option<&Logged> {
+    fn at(&self, position: u64) -> Option<&LoggedEvent> {
         let index = position.checked_sub(self.first())?;
         self.events.get(usize::try_from(index).ok()?)
     }
@@ -189,9 +189,9 @@ impl EventSource for MemoryEvents {
             tenant: Arc::clone(&self.tenant),
             changed,
             next,
-            read: VecDeque::with_capacity(AT_ONCE),
+            unread: VecDeque::with_capacity(AT_ONCE),
             delivered_to,
-            returned: Arc::default(),
+            nacked: Arc::default(),
         };
         let stream = stream::unfold(subscriber, |mut subscriber| async move {
             let delivered = subscriber.next().await?;
@@ -212,20 +212,20 @@ struct Subscriber {
     changed: watch::Receiver<u64>,
     next: u64,
     /// Events that the subscriber has read from the log, but has not delivered yet. The first one is at position `next`.
-    read: VecDeque<Logged>,
+    unread: VecDeque<LoggedEvent>,
     /// Time up to which a `Lagged` error reports the events as delivered. It is just before the newest delivered event, because
     /// the next event can belong to the same commit. Without a delivered event, it comes from the start of the subscription.
     delivered_to: Option<Timestamp>,
-    returned: Arc<Nacked<Logged>>,
+    nacked: Arc<Nacked<LoggedEvent>>,
 }
 
 impl Subscriber {
     async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
         loop {
-            if let Some((position, event)) = self.returned.take_due() {
+            if let Some((position, event)) = self.nacked.take_due() {
                 return Some(Ok(self.delivery(position, event)));
             }
-            if let Some(event) = self.read.pop_front() {
+            if let Some(event) = self.unread.pop_front() {
                 let position = self.next;
                 self.next += 1;
                 // The next event can belong to the same commit.
@@ -234,28 +234,28 @@ impl Subscriber {
                 return Some(Ok(self.delivery(position, event)));
             }
             self.changed.mark_unchanged();
-            let read = self.tenant.read().log.read(self.next, &mut self.read);
+            let read = self.tenant.read().log.read(self.next, &mut self.unread);
             if let Err(missed) = read {
                 self.next += missed;
                 let after = self.delivered_to;
                 return Some(Err(SourceError::Lagged { missed, after }));
             }
-            if !self.read.is_empty() {
+            if !self.unread.is_empty() {
                 continue;
             }
             tokio::select! {
                 changed = self.changed.changed() => changed.ok()?,
-                () = self.returned.due_or_added() => {}
+                () = self.nacked.due_or_added() => {}
             }
         }
     }
 
-    fn delivery(&self, position: u64, event: Logged) -> Delivery {
+    fn delivery(&self, position: u64, event: LoggedEvent) -> Delivery {
         let delivered = event.event();
         let receipt = MemoryReceipt {
             position,
             event,
-            returned: Arc::clone(&self.returned),
+            nacked: Arc::clone(&self.nacked),
         };
         Delivery::new(delivered)
             .at(position)
@@ -265,8 +265,8 @@ impl Subscriber {
 
 struct MemoryReceipt {
     position: u64,
-    event: Logged,
-    returned: Arc<Nacked<Logged>>,
+    event: LoggedEvent,
+    nacked: Arc<Nacked<LoggedEvent>>,
 }
 
 #[async_trait]
@@ -276,7 +276,7 @@ impl Receipt for MemoryReceipt {
     }
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
-        self.returned
+        self.nacked
             .requeue(self.position, self.event.clone(), delay)
     }
 

@@ -374,7 +374,7 @@ impl MemoryStore {
     }
 
     /// Returns an error if `more` additional open runs would exceed the maximum number of open runs.
-    fn check_room(&self, runs: &Runs, more: usize) -> Result<(), StoreError> {
+    fn check_open_runs(&self, runs: &Runs, more: usize) -> Result<(), StoreError> {
         let limit = self.shared.limits.open_runs;
         rules::check_room(NAME, runs.open(), more, limit)
     }
@@ -384,7 +384,7 @@ impl Tenant {
     fn new(name: &str, has_vectors: bool) -> Self {
         let mut state = State::default();
         if has_vectors {
-            state.table.keep_vectors();
+            state.table.enable_vectors();
         }
         Self {
             name: name.to_owned(),
@@ -508,7 +508,7 @@ impl BreadcrumbStore for MemoryStore {
             .tenant
             .read()
             .table
-            .nearest_of_few(&mut nearest, &to, query, now);
+            .compare_few(&mut nearest, &to, query, now);
         // Many vectors are compared without the lock, and the task yields meanwhile.
         for some in vectors.unwrap_or_default().chunks(vectors::AT_ONCE) {
             for chunk in some {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct Positions {
-    saved: HashMap<Arc<str>, Saved>,
+    saved: HashMap<Arc<str>, PositionEntry>,
     /// Number of event positions of executors that workers have saved so far.
     saves: u64,
 }
 
 #[derive(Debug)]
-struct Saved {
+struct PositionEntry {
     position: Vec<u8>,
     /// Serial number of the save of this position. The lowest number marks the oldest saved position.
     save: u64,
@@ -26,7 +26,7 @@ impl Positions {
     pub(super) fn save(&mut self, positions: &[(Arc<str>, Vec<u8>)]) {
         for (executor, position) in positions {
             self.saves += 1;
-            let saved = Saved {
+            let saved = PositionEntry {
                 position: position.clone(),
                 save: self.saves,
             };

@@ -11,14 +11,14 @@ use std::sync::Arc;
 const SWEPT: usize = 64;
 
 /// Executor ID and idempotency key, which identify a request.
-type Name = (Arc<str>, Arc<str>);
+type RequestId = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    keys: HashMap<Name, Recorded>,
+    keys: HashMap<RequestId, Recorded>,
     /// The idempotency keys, oldest first, for the checks that delete keys without a run. Each entry has the time at which the
     /// key was added or renewed, and a unique number.
-    checks: BTreeMap<(Timestamp, u64), Name>,
+    checks: BTreeMap<(Timestamp, u64), RequestId>,
     /// The number of the newest entry in `checks`. The numbers distinguish entries with the same time.
     last: u64,
 }
@@ -28,14 +28,14 @@ impl Requests {
         self.keys.is_empty()
     }
 
-    fn insert(&mut self, name: Name, recorded: Recorded, now: Timestamp) {
-        self.keys.insert(name.clone(), recorded);
-        self.add_check(name, now);
+    fn insert(&mut self, id: RequestId, recorded: Recorded, now: Timestamp) {
+        self.keys.insert(id.clone(), recorded);
+        self.add_check(id, now);
     }
 
-    fn add_check(&mut self, name: Name, time: Timestamp) {
+    fn add_check(&mut self, id: RequestId, time: Timestamp) {
         self.last += 1;
-        self.checks.insert((time, self.last), name);
+        self.checks.insert((time, self.last), id);
     }
 
     /// Checks up to `most` old idempotency keys, and deletes those without a run.
@@ -46,13 +46,13 @@ impl Requests {
             let Some(first) = first.filter(|first| first.key().0 <= until) else {
                 return;
             };
-            let name = first.remove();
-            let run = self.keys.get(&name);
-            let run = run.map(|of| RunRef::new(Arc::clone(&name.0), of.id, of.version));
+            let id = first.remove();
+            let run = self.keys.get(&id);
+            let run = run.map(|of| RunRef::new(Arc::clone(&id.0), of.id, of.version));
             if run.is_some_and(|run| has_run(&run)) {
-                self.add_check(name, Checked::renewed_at(now));
+                self.add_check(id, Checked::renewed_at(now));
             } else {
-                self.keys.remove(&name);
+                self.keys.remove(&id);
             }
         }
     }
@@ -66,8 +66,8 @@ pub(super) fn request(
     tenant: &str,
     now: Timestamp,
 ) -> Result<(Requested, Option<Committed>), StoreError> {
-    let name = request.name();
-    if let Some(recorded) = state.requests.keys.get(&name) {
+    let id = request.name();
+    if let Some(recorded) = state.requests.keys.get(&id) {
         return Ok((request.answer(recorded)?, None));
     }
     let runs = &state.runs;
@@ -88,6 +88,6 @@ pub(super) fn request(
         tombstone: None,
     })?;
     let recorded = request.recorded(&breadcrumb);
-    state.requests.insert(name, recorded, now);
+    state.requests.insert(id, recorded, now);
     Ok((Requested::Created { breadcrumb }, Some(committed)))
 }

@@ -116,7 +116,10 @@ impl Runs {
 
     /// Returns the first ledger row in the order of the ordering key of `run`, not counting the row of `run` itself.
     fn first(&self, run: &RunRef) -> Option<First> {
-        let mut rows = self.index.of_key(run).filter(|(_, other)| *other != run);
+        let mut rows = self
+            .index
+            .with_ordering_key(run)
+            .filter(|(_, other)| *other != run);
         let (sequence, first) = rows.next()?;
         let row = self.rows.get(first)?;
         Some(First {
@@ -142,10 +145,10 @@ impl Runs {
 
     fn put(&mut self, row: Row) {
         self.bytes += row.state_bytes();
-        if let Some(place) = self.rows.get_mut(&row.run) {
-            let before = mem::replace(&mut **place, row);
+        if let Some(existing) = self.rows.get_mut(&row.run) {
+            let before = mem::replace(&mut **existing, row);
             self.bytes -= before.state_bytes();
-            self.index.replace(Some(&before), Some(place));
+            self.index.replace(Some(&before), Some(existing));
         } else {
             self.index.replace(None, Some(&row));
             self.rows.insert(row.run.clone(), Box::new(row));
@@ -154,7 +157,11 @@ impl Runs {
 
     /// Marks the first ledger row with the ordering key of a run as the head, so that its run can be claimed.
     fn promote(&mut self, run: &RunRef) {
-        let first = self.index.of_key(run).next().map(|(_, first)| first);
+        let first = self
+            .index
+            .with_ordering_key(run)
+            .next()
+            .map(|(_, first)| first);
         let row = first.and_then(|first| self.rows.get(first));
         if let Some(row) = row.filter(|row| !row.head) {
             let mut row = Row::clone(row);
@@ -241,7 +248,7 @@ impl Runs {
 
     /// Removes the rows of the oldest ended runs, except for the newest `keep`.
     pub(super) fn forget(&mut self, keep: usize) {
-        while let Some(run) = self.index.oldest_over(keep).cloned() {
+        while let Some(run) = self.index.oldest_ended(keep).cloned() {
             let before = self.rows.remove(&run);
             self.bytes -= before.as_ref().map_or(0, |row| row.state_bytes());
             self.index.replace(before.as_deref(), None);

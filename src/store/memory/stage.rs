@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Changes that a commit prepares in full before it changes the tenant's state.
-struct Stage<'s> {
+struct StagedCommit<'s> {
     state: &'s State,
     now: Timestamp,
     latest: i64,
@@ -49,23 +49,23 @@ pub(super) fn commit(
         Some((lease, _)) => Some(state.runs.held(lease)?),
         None => None,
     };
-    let mut stage = Stage::new(state, now, limits.breadcrumb_bytes, writes.len());
+    let mut staged = StagedCommit::new(state, now, limits.breadcrumb_bytes, writes.len());
     for (index, write) in writes.into_iter().enumerate() {
-        stage.write(index, write)?;
+        staged.write(index, write)?;
     }
     if let Some((lease, RunEnd::Failed(letter))) = &end {
-        let index = stage.written.len();
+        let index = staged.written.len();
         let letter = canonical::new_breadcrumb(
             index,
             letter.breadcrumb(lease, tenant),
             limits.breadcrumb_bytes,
         )?;
-        stage.write(index, Write::Create(letter))?;
+        staged.write(index, Write::Create(letter))?;
     }
-    let (expired, expired_bytes) = state.table.ended(now, most);
-    let gone = stage.deleted + expired;
-    if stage.created > 0
-        && (state.table.len() + stage.created).saturating_sub(gone) > limits.breadcrumbs
+    let (expired, expired_bytes) = state.table.count_expired(now, most);
+    let removed = staged.deleted + expired;
+    if staged.created > 0
+        && (state.table.len() + staged.created).saturating_sub(removed) > limits.breadcrumbs
     {
         return Err(StoreError::Full {
             store: NAME,
@@ -73,13 +73,13 @@ pub(super) fn commit(
             limit: limits.breadcrumbs,
         });
     }
-    let more = stage.growth + state_growth(end.as_ref(), row.as_ref());
+    let more = staged.growth + state_growth(end.as_ref(), row.as_ref());
     state.check_bytes(more, expired_bytes, limits.bytes)?;
     if let Some((_, RunEnd::Suspended { .. })) = &end {
         // Later commits must have a later time than the suspension, even if this commit has no writes.
-        stage.next_time();
+        staged.next_time();
     }
-    let (written, latest) = (stage.written, stage.latest);
+    let (written, latest) = (staged.written, staged.latest);
     let writer = end.as_ref().map(|(lease, _)| writer_of(state, lease));
     state.latest = latest;
     // Expired breadcrumbs are removed only now, because a failed commit must not change anything.
@@ -128,7 +128,7 @@ fn apply(
         EventKind::Deleted | EventKind::Ping => {
             state
                 .table
-                .bury(Arc::clone(breadcrumb), writer.cloned(), limits);
+                .put_tombstone(Arc::clone(breadcrumb), writer.cloned(), limits);
         }
     }
     state.log.push(kind, breadcrumb, limits);
@@ -144,7 +144,7 @@ fn writer_of(state: &State, lease: &Lease) -> Writer {
     }
 }
 
-impl<'s> Stage<'s> {
+impl<'s> StagedCommit<'s> {
     fn new(state: &'s State, now: Timestamp, breadcrumb_bytes: usize, writes: usize) -> Self {
         Self {
             state,
@@ -169,7 +169,7 @@ impl<'s> Stage<'s> {
                 let created = new.first_version(BreadcrumbId::unique(), at);
                 self.check_size(index, &created)?;
                 self.growth += difference(created.size(), 0);
-                self.keep(EventKind::Created, created);
+                self.push_written(EventKind::Created, created);
             }
             Write::Update { id, version, patch } => {
                 let before = self.find(id)?;
@@ -183,7 +183,7 @@ impl<'s> Stage<'s> {
                 let after = before.patched(patch, at);
                 self.check_size(index, &after)?;
                 self.growth += difference(after.size(), before.size());
-                self.keep(EventKind::Updated, after);
+                self.push_written(EventKind::Updated, after);
             }
             Write::Delete { id, by } => {
                 let before = self.find(id)?;
@@ -196,7 +196,7 @@ impl<'s> Stage<'s> {
                     },
                     at,
                 );
-                self.keep(EventKind::Deleted, tombstone);
+                self.push_written(EventKind::Deleted, tombstone);
             }
         }
         Ok(())
@@ -226,7 +226,7 @@ impl<'s> Stage<'s> {
         Ok(())
     }
 
-    fn keep(&mut self, kind: EventKind, breadcrumb: Breadcrumb) {
+    fn push_written(&mut self, kind: EventKind, breadcrumb: Breadcrumb) {
         let breadcrumb = Arc::new(breadcrumb);
         if !self.is_single {
             let current = (kind != EventKind::Deleted).then(|| Arc::clone(&breadcrumb));

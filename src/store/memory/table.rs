@@ -22,14 +22,14 @@ pub(super) struct Table {
     bytes: usize,
     tombstones: HashMap<BreadcrumbId, Entry, RandomState>,
     /// The IDs of the deleted breadcrumbs with a tombstone, in the order of the deletions.
-    graves: VecDeque<BreadcrumbId>,
+    tombstone_order: VecDeque<BreadcrumbId>,
     /// Sum of the sizes of the tenant's tombstones in bytes.
-    grave_bytes: usize,
+    tombstone_bytes: usize,
     all: Ordered,
     by_schema: HashMap<String, SchemaIndex>,
     by_tag: HashMap<String, Ordered>,
     /// Breadcrumbs with a time to live, by the time of their expiry.
-    ends: BTreeMap<(Timestamp, BreadcrumbId), ()>,
+    expiries: BTreeMap<(Timestamp, BreadcrumbId), ()>,
     /// The vectors of the tenant's breadcrumbs; `None` for a store without an embedder.
     vectors: Option<VectorTable>,
 }
@@ -70,7 +70,7 @@ impl Table {
 
     /// Adds a version of a breadcrumb to the table, and replaces the previous one.
     pub(super) fn put(&mut self, breadcrumb: Arc<Breadcrumb>, writer: Option<Writer>) {
-        self.take_out(breadcrumb.id);
+        self.remove_entry(breadcrumb.id);
         self.bytes += breadcrumb.size();
         let key = breadcrumb.order_key();
         self.all.insert(key, Arc::clone(&breadcrumb));
@@ -88,25 +88,25 @@ impl Table {
             }
         }
         if let Some(end) = breadcrumb.ttl {
-            self.ends.insert((end, breadcrumb.id), ());
+            self.expiries.insert((end, breadcrumb.id), ());
         }
         if let Some(vectors) = &mut self.vectors {
-            vectors.expect(key);
+            vectors.add_missing(key);
         }
         self.entries
             .insert(breadcrumb.id, Entry { breadcrumb, writer });
     }
 
     /// Replaces a breadcrumb by its tombstone, and removes the oldest tombstones that exceed the limits.
-    pub(super) fn bury(
+    pub(super) fn put_tombstone(
         &mut self,
         tombstone: Arc<Breadcrumb>,
         writer: Option<Writer>,
         limits: &MemoryLimits,
     ) {
-        self.take_out(tombstone.id);
-        self.graves.push_back(tombstone.id);
-        self.grave_bytes += tombstone.size();
+        self.remove_entry(tombstone.id);
+        self.tombstone_order.push_back(tombstone.id);
+        self.tombstone_bytes += tombstone.size();
         self.tombstones.insert(
             tombstone.id,
             Entry {
@@ -114,18 +114,20 @@ impl Table {
                 writer,
             },
         );
-        while self.graves.len() > limits.tombstones || self.grave_bytes > limits.tombstone_bytes {
-            let Some(oldest) = self.graves.pop_front() else {
+        while self.tombstone_order.len() > limits.tombstones
+            || self.tombstone_bytes > limits.tombstone_bytes
+        {
+            let Some(oldest) = self.tombstone_order.pop_front() else {
                 return;
             };
             let removed = self.tombstones.remove(&oldest);
-            self.grave_bytes -= removed.map_or(0, |entry| entry.breadcrumb.size());
+            self.tombstone_bytes -= removed.map_or(0, |entry| entry.breadcrumb.size());
         }
     }
 
     /// Returns the number of expired breadcrumbs that [`expire`](Self::expire) would remove, and the sum of their sizes in bytes.
-    pub(super) fn ended(&self, now: Timestamp, most: usize) -> (usize, usize) {
-        let ended = self.ends.keys().take_while(|(end, _)| *end <= now);
+    pub(super) fn count_expired(&self, now: Timestamp, most: usize) -> (usize, usize) {
+        let ended = self.expiries.keys().take_while(|(end, _)| *end <= now);
         ended.take(most).fold((0, 0), |(count, bytes), (_, id)| {
             let entry = self.entries.get(id);
             let size = entry.map_or(0, |entry| entry.breadcrumb.size());
@@ -136,9 +138,9 @@ impl Table {
     /// Removes up to `most` expired breadcrumbs from the table.
     pub(super) fn expire(&mut self, now: Timestamp, most: usize) {
         for _ in 0..most {
-            match self.ends.first_key_value() {
+            match self.expiries.first_key_value() {
                 Some((&(end, id), ())) if end <= now => {
-                    self.take_out(id);
+                    self.remove_entry(id);
                 }
                 Some(_) | None => return,
             }
@@ -159,7 +161,7 @@ impl Table {
     }
 
     /// Starts to store vectors of the tenant's breadcrumbs.
-    pub(super) fn keep_vectors(&mut self) {
+    pub(super) fn enable_vectors(&mut self) {
         self.vectors = Some(VectorTable::default());
     }
 
@@ -202,7 +204,7 @@ impl Table {
 
     /// Compares the vectors of a query's candidate breadcrumbs with the vector `to`, unless there are too many candidates. In
     /// that case, returns all vectors, which the caller must compare.
-    pub(super) fn nearest_of_few(
+    pub(super) fn compare_few(
         &self,
         nearest: &mut Nearest<'_>,
         to: &[f32],
@@ -229,7 +231,7 @@ impl Table {
         None
     }
 
-    fn take_out(&mut self, id: BreadcrumbId) -> Option<Arc<Breadcrumb>> {
+    fn remove_entry(&mut self, id: BreadcrumbId) -> Option<Arc<Breadcrumb>> {
         let breadcrumb = self.entries.remove(&id)?.breadcrumb;
         self.bytes -= breadcrumb.size();
         let key = breadcrumb.order_key();
@@ -249,7 +251,7 @@ impl Table {
             }
         }
         if let Some(end) = breadcrumb.ttl {
-            self.ends.remove(&(end, id));
+            self.expiries.remove(&(end, id));
         }
         if let Some(vectors) = &mut self.vectors {
             vectors.remove(&breadcrumb);
@@ -259,12 +261,12 @@ impl Table {
 
     /// Returns the candidate breadcrumbs of a query, newest first. The candidates come from the index with the fewest breadcrumbs
     /// that contains every possible result.
-    fn candidates<'t>(&'t self, query: &Query) -> Newest<'t> {
+    fn candidates<'t>(&'t self, query: &Query) -> NewestFirst<'t> {
         let selector = &query.selector;
         let (all, by_tag) = match selector.schema_name() {
             Some(schema) => match self.by_schema.get(schema) {
                 Some(index) => (&index.all, &index.by_tag),
-                None => return Newest::NONE,
+                None => return NewestFirst::NONE,
             },
             None => (&self.all, &self.by_tag),
         };
@@ -274,16 +276,16 @@ impl Table {
             match by_tag.get(tag) {
                 Some(tagged) if tagged.len() < smallest.len() => smallest = tagged,
                 Some(_) => {}
-                None => return Newest::NONE,
+                None => return NewestFirst::NONE,
             }
         }
         if let Some(any) = selector.any_of_tags() {
             let tagged: Vec<&Ordered> = any.iter().filter_map(|tag| by_tag.get(tag)).collect();
             if tagged.iter().map(|ordered| ordered.len()).sum::<usize>() < smallest.len() {
-                return Newest::merge(&tagged, query.before);
+                return NewestFirst::merge(&tagged, query.before);
             }
         }
-        Newest::One(newest_of(smallest, query.before))
+        NewestFirst::One(newest_first_range(smallest, query.before))
     }
 }
 
@@ -309,15 +311,15 @@ fn remove(by_tag: &mut HashMap<String, Ordered>, tag: &str, key: &OrderKey) {
     }
 }
 
-type NewestOf<'t> = Rev<Range<'t, OrderKey, Arc<Breadcrumb>>>;
+type NewestFirstRange<'t> = Rev<Range<'t, OrderKey, Arc<Breadcrumb>>>;
 
 /// Iterator over several ordered sets of breadcrumbs, newest first, with each breadcrumb once.
-enum Newest<'t> {
-    One(NewestOf<'t>),
-    Merged(Vec<Peekable<NewestOf<'t>>>),
+enum NewestFirst<'t> {
+    One(NewestFirstRange<'t>),
+    Merged(Vec<Peekable<NewestFirstRange<'t>>>),
 }
 
-fn newest_of(ordered: &Ordered, before: Option<OrderKey>) -> NewestOf<'_> {
+fn newest_first_range(ordered: &Ordered, before: Option<OrderKey>) -> NewestFirstRange<'_> {
     let range = match before {
         Some(key) => ordered.range(..key),
         None => ordered.range::<OrderKey, _>(..),
@@ -325,16 +327,18 @@ fn newest_of(ordered: &Ordered, before: Option<OrderKey>) -> NewestOf<'_> {
     range.rev()
 }
 
-impl<'t> Newest<'t> {
+impl<'t> NewestFirst<'t> {
     const NONE: Self = Self::Merged(Vec::new());
 
     fn merge(sets: &[&'t Ordered], before: Option<OrderKey>) -> Self {
-        let parts = sets.iter().map(|set| newest_of(set, before).peekable());
+        let parts = sets
+            .iter()
+            .map(|set| newest_first_range(set, before).peekable());
         Self::Merged(parts.collect())
     }
 }
 
-impl<'t> Iterator for Newest<'t> {
+impl<'t> Iterator for NewestFirst<'t> {
     type Item = &'t Arc<Breadcrumb>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -378,7 +382,7 @@ mod tests {
     #[test]
     fn a_query_scans_only_its_most_selective_index() {
         let table = table();
-        for (selector, looked_at) in [
+        for (selector, scanned) in [
             (Selector::any(), 1_000),
             (Selector::schema("even.v1"), 500),
             (Selector::schema("none.v1"), 0),
@@ -388,7 +392,7 @@ mod tests {
             (Selector::any().all_tags(["common", "rare"]), 10),
         ] {
             let query = Query::new(selector.clone());
-            assert_eq!(table.candidates(&query).count(), looked_at, "{selector}");
+            assert_eq!(table.candidates(&query).count(), scanned, "{selector}");
         }
     }
 

@@ -19,7 +19,7 @@ pub(super) struct VectorTable {
     /// The chunks of vectors. All but the last are full.
     chunks: Vec<Arc<Chunk>>,
     /// The position of each breadcrumb's vector: the index of the chunk, and the index in the chunk.
-    places: HashMap<BreadcrumbId, (usize, usize)>,
+    positions: HashMap<BreadcrumbId, (usize, usize)>,
     /// The breadcrumbs without a vector of their current version.
     missing: BTreeSet<OrderKey>,
 }
@@ -27,13 +27,13 @@ pub(super) struct VectorTable {
 /// Vectors of equal length in one buffer, with their breadcrumbs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunk {
-    numbers: Vec<f32>,
-    of: Vec<Arc<Breadcrumb>>,
+    components: Vec<f32>,
+    breadcrumbs: Vec<Arc<Breadcrumb>>,
 }
 
 impl VectorTable {
     /// Records a breadcrumb whose vector is missing.
-    pub(super) fn expect(&mut self, key: OrderKey) {
+    pub(super) fn add_missing(&mut self, key: OrderKey) {
         self.missing.insert(key);
     }
 
@@ -54,42 +54,43 @@ impl VectorTable {
         if self
             .chunks
             .last()
-            .is_none_or(|chunk| chunk.of.len() == CHUNK)
+            .is_none_or(|chunk| chunk.breadcrumbs.len() == CHUNK)
         {
             self.chunks.push(Arc::default());
         }
         let at = self.chunks.len() - 1;
         if let Some(chunk) = self.chunks.last_mut().map(Arc::make_mut) {
-            self.places.insert(breadcrumb.id, (at, chunk.of.len()));
-            chunk.numbers.extend(vector);
-            chunk.of.push(Arc::clone(breadcrumb));
+            self.positions
+                .insert(breadcrumb.id, (at, chunk.breadcrumbs.len()));
+            chunk.components.extend(vector);
+            chunk.breadcrumbs.push(Arc::clone(breadcrumb));
         }
     }
 
     /// Removes a breadcrumb and its vector. The last vector moves to the free position.
     pub(super) fn remove(&mut self, breadcrumb: &Breadcrumb) {
         self.missing.remove(&breadcrumb.order_key());
-        let Some((at, place)) = self.places.remove(&breadcrumb.id) else {
+        let Some((at, index)) = self.positions.remove(&breadcrumb.id) else {
             return;
         };
         let last = self
             .chunks
             .last_mut()
             .and_then(|chunk| Arc::make_mut(chunk).pop());
-        self.chunks.pop_if(|chunk| chunk.of.is_empty());
+        self.chunks.pop_if(|chunk| chunk.breadcrumbs.is_empty());
         if let Some((moved, vector)) = last
             && moved.id != breadcrumb.id
             && let Some(chunk) = self.chunks.get_mut(at).map(Arc::make_mut)
         {
-            self.places.insert(moved.id, (at, place));
-            chunk.set(place, moved, &vector);
+            self.positions.insert(moved.id, (at, index));
+            chunk.set(index, moved, &vector);
         }
     }
 
     /// Returns the similarity of a breadcrumb's vector to another vector, or `None` without a vector.
     pub(super) fn similarity(&self, of: BreadcrumbId, to: &[f32]) -> Option<f64> {
-        let (at, place) = self.places.get(&of)?;
-        let vector = self.chunks.get(*at)?.vector(*place)?;
+        let (at, index) = self.positions.get(&of)?;
+        let vector = self.chunks.get(*at)?.vector(*index)?;
         Some(similarity(vector, to))
     }
 
@@ -108,7 +109,11 @@ impl Chunk {
         query: &Query,
         now: Timestamp,
     ) {
-        for (vector, breadcrumb) in self.numbers.chunks_exact(to.len().max(1)).zip(&self.of) {
+        for (vector, breadcrumb) in self
+            .components
+            .chunks_exact(to.len().max(1))
+            .zip(&self.breadcrumbs)
+        {
             let score = similarity(vector, to);
             if nearest.wants(score) && lives(breadcrumb, now) && query.selects(breadcrumb) {
                 nearest.add(score, Arc::clone(breadcrumb));
@@ -117,28 +122,31 @@ impl Chunk {
     }
 
     fn dimensions(&self) -> usize {
-        self.numbers.len().checked_div(self.of.len()).unwrap_or(0)
+        self.components
+            .len()
+            .checked_div(self.breadcrumbs.len())
+            .unwrap_or(0)
     }
 
-    fn vector(&self, place: usize) -> Option<&[f32]> {
+    fn vector(&self, index: usize) -> Option<&[f32]> {
         let n = self.dimensions();
-        self.numbers.get(place * n..(place + 1) * n)
+        self.components.get(index * n..(index + 1) * n)
     }
 
-    fn set(&mut self, place: usize, of: Arc<Breadcrumb>, vector: &[f32]) {
+    fn set(&mut self, index: usize, of: Arc<Breadcrumb>, vector: &[f32]) {
         let n = self.dimensions();
-        if let Some(old) = self.numbers.get_mut(place * n..(place + 1) * n)
-            && let Some(whose) = self.of.get_mut(place)
+        if let Some(old) = self.components.get_mut(index * n..(index + 1) * n)
+            && let Some(breadcrumb) = self.breadcrumbs.get_mut(index)
         {
             old.copy_from_slice(vector);
-            *whose = of;
+            *breadcrumb = of;
         }
     }
 
     fn pop(&mut self) -> Option<(Arc<Breadcrumb>, Vec<f32>)> {
-        let rest = self.numbers.len() - self.dimensions();
-        let of = self.of.pop()?;
-        Some((of, self.numbers.split_off(rest)))
+        let rest = self.components.len() - self.dimensions();
+        let of = self.breadcrumbs.pop()?;
+        Some((of, self.components.split_off(rest)))
     }
 }
 
@@ -167,25 +175,25 @@ mod tests {
                 table.remove(&one);
                 expected.remove(&n);
                 if comes {
-                    table.expect(one.order_key());
+                    table.add_missing(one.order_key());
                     table.put(&one, Some(vec![f32::from(n), 1.0]));
                     expected.insert(n, ());
                 }
             }
 
-            let mut kept = BTreeMap::new();
+            let mut stored = BTreeMap::new();
             for chunk in table.chunks() {
-                prop_assert_eq!(chunk.numbers.len(), chunk.of.len() * 2);
-                for (place, one) in chunk.of.iter().enumerate() {
+                prop_assert_eq!(chunk.components.len(), chunk.breadcrumbs.len() * 2);
+                for (index, one) in chunk.breadcrumbs.iter().enumerate() {
                     let n = one.updated_at.as_micros() as u16;
-                    prop_assert_eq!(chunk.vector(place), Some(&[f32::from(n), 1.0][..]));
+                    prop_assert_eq!(chunk.vector(index), Some(&[f32::from(n), 1.0][..]));
                     prop_assert!(table.similarity(one.id, &[0.0, 1.0]).is_some());
-                    kept.insert(n, ());
+                    stored.insert(n, ());
                 }
             }
-            prop_assert_eq!(table.places.len(), kept.len());
-            prop_assert_eq!(kept, expected);
-            prop_assert!(table.chunks.iter().rev().skip(1).all(|chunk| chunk.of.len() == CHUNK));
+            prop_assert_eq!(table.positions.len(), stored.len());
+            prop_assert_eq!(stored, expected);
+            prop_assert!(table.chunks.iter().rev().skip(1).all(|chunk| chunk.breadcrumbs.len() == CHUNK));
         }
     }
 
@@ -193,14 +201,14 @@ mod tests {
     fn a_comparison_reads_a_snapshot_despite_concurrent_changes() {
         let mut table = VectorTable::default();
         for n in 0..3 {
-            table.expect(breadcrumb(n).order_key());
+            table.add_missing(breadcrumb(n).order_key());
             table.put(&breadcrumb(n), Some(vec![f32::from(n)]));
         }
 
-        let seen = table.chunks();
+        let snapshot = table.chunks();
         table.remove(&breadcrumb(0));
 
-        assert_eq!(seen[0].numbers, [0.0, 1.0, 2.0]);
-        assert_eq!(table.chunks[0].numbers, [2.0, 1.0]);
+        assert_eq!(snapshot[0].components, [0.0, 1.0, 2.0]);
+        assert_eq!(table.chunks[0].components, [2.0, 1.0]);
     }
 }

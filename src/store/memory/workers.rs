@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
-pub(super) struct Workers(HashMap<Arc<str>, Kept>);
+pub(super) struct Workers(HashMap<Arc<str>, RecordedWorker>);
 
 #[derive(Debug)]
-struct Kept {
+struct RecordedWorker {
     record: WorkerRecord,
     started_at: Timestamp,
     seen_at: Timestamp,
@@ -21,17 +21,17 @@ impl Workers {
     }
 
     pub(super) fn record(&mut self, record: &WorkerRecord, now: Timestamp) {
-        let known = self.0.get(&record.id);
-        let kept = Kept {
+        let previous = self.0.get(&record.id);
+        let entry = RecordedWorker {
             record: record.clone(),
-            started_at: known.map_or(now, |known| known.started_at),
+            started_at: previous.map_or(now, |previous| previous.started_at),
             seen_at: now,
         };
-        self.0.insert(Arc::clone(&record.id), kept);
+        self.0.insert(Arc::clone(&record.id), entry);
         self.0
-            .retain(|_, kept| now.since(kept.seen_at) <= Worker::KEPT);
+            .retain(|_, entry| now.since(entry.seen_at) <= Worker::KEPT);
         while self.0.len() > Worker::MOST {
-            let oldest = self.0.iter().min_by_key(|(_, kept)| kept.seen_at);
+            let oldest = self.0.iter().min_by_key(|(_, entry)| entry.seen_at);
             let Some(oldest) = oldest.map(|(id, _)| Arc::clone(id)) else {
                 return;
             };
@@ -41,8 +41,9 @@ impl Workers {
 
     /// Returns all workers of the tenant, the most recently stored record first.
     pub(super) fn all(&self, now: Timestamp) -> Vec<Worker> {
-        let view =
-            |kept: &Kept| Worker::new(kept.record.clone(), kept.started_at, kept.seen_at, now);
+        let view = |entry: &RecordedWorker| {
+            Worker::new(entry.record.clone(), entry.started_at, entry.seen_at, now)
+        };
         let mut all: Vec<Worker> = self.0.values().map(view).collect();
         all.sort_by(|one, other| {
             (other.seen_at, &other.record.id).cmp(&(one.seen_at, &one.record.id))

@@ -5,11 +5,11 @@ use crate::error::Chain;
 
 /// Probe string that tests if the embedder works at all. An embedder that fails to embed this string is down, and no other string
 /// is the cause.
-const PLAIN: &str = "a plain text";
+const PROBE_TEXT: &str = "a plain text";
 
 /// Result of embedding a batch of strings. Incomplete if `failed` is `Some`.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct BatchResult {
     /// Normalized vectors in the order of the strings. `None` for a zero vector and for a string that the embedder rejects.
     pub(super) directions: Vec<Option<Vec<f32>>>,
     /// Number of strings that the embedder rejects.
@@ -19,53 +19,57 @@ pub(super) struct Found {
 }
 
 impl EmbeddingConfig {
-    /// Embeds all strings of a batch in one call of the embedder. If the call fails and the embedder still embeds [`PLAIN`],
+    /// Embeds all strings of a batch in one call of the embedder. If the call fails and the embedder still embeds [`PROBE_TEXT`],
     /// splits the batch in halves and embeds each half. So one bad string does not prevent the search for the others.
     ///
-    /// A string is rejected only if the embedder fails twice at this string alone and embeds [`PLAIN`] after each failure. A batch
+    /// A string is rejected only if the embedder fails twice at this string alone and embeds [`PROBE_TEXT`] after each failure. A batch
     /// takes at most five calls per string, and few calls if most strings are valid. An embedder that is down receives two calls.
     /// If the embedder goes down during the batch, the number of further calls is about the number of times that the batch can be
     /// halved.
-    pub(super) async fn each(&self, texts: &[String]) -> Found {
-        let mut found = Found::default();
-        let mut left = Vec::from_iter((!texts.is_empty()).then_some(texts));
+    pub(super) async fn embed_batch(&self, texts: &[String]) -> BatchResult {
+        let mut result = BatchResult::default();
+        let mut pending = Vec::from_iter((!texts.is_empty()).then_some(texts));
         let mut was_up = false;
-        while let Some(some) = left.pop() {
-            let error = match self.directions(some).await {
+        while let Some(texts) = pending.pop() {
+            let error = match self.directions(texts).await {
                 Ok(directions) => {
-                    found.directions.extend(directions);
+                    result.directions.extend(directions);
                     continue;
                 }
                 Err(error) => error,
             };
-            let halves = some.split_at(some.len() / 2);
-            let is_one = halves.0.is_empty();
-            was_up = concerns_texts(&error) && ((was_up && !is_one) || self.is_up().await);
+            let halves = texts.split_at(texts.len() / 2);
+            let is_single = halves.0.is_empty();
+            was_up = concerns_texts(&error) && ((was_up && !is_single) || self.is_up().await);
             if !was_up {
-                found.failed = Some(error);
+                result.failed = Some(error);
                 break;
             }
-            if !is_one {
-                left.extend([halves.1, halves.0]);
-            } else if let Err(error) = self.last_try(some, &mut found).await {
-                found.failed = Some(error);
+            if !is_single {
+                pending.extend([halves.1, halves.0]);
+            } else if let Err(error) = self.retry_single(texts, &mut result).await {
+                result.failed = Some(error);
                 break;
             }
         }
-        found
+        result
     }
 
     /// Embeds one string of a breadcrumb again, and rejects the string if the second attempt fails too.
     ///
     /// # Errors
     /// Fails if the cause is the embedder and not the string.
-    async fn last_try(&self, one: &[String], found: &mut Found) -> Result<(), EmbedError> {
+    async fn retry_single(
+        &self,
+        one: &[String],
+        result: &mut BatchResult,
+    ) -> Result<(), EmbedError> {
         match self.directions(one).await {
-            Ok(direction) => found.directions.extend(direction),
+            Ok(direction) => result.directions.extend(direction),
             Err(error) if concerns_texts(&error) && self.is_up().await => {
                 tracing::warn!(error = %Chain(&error), "embedding the text of a breadcrumb failed twice; the breadcrumb is stored without a vector");
-                found.directions.push(None);
-                found.refused += 1;
+                result.directions.push(None);
+                result.refused += 1;
             }
             Err(error) => return Err(error),
         }
@@ -73,7 +77,7 @@ impl EmbeddingConfig {
     }
 
     async fn is_up(&self) -> bool {
-        self.directions(&[PLAIN.to_owned()]).await.is_ok()
+        self.directions(&[PROBE_TEXT.to_owned()]).await.is_ok()
     }
 }
 

@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Maximum time between two passes over the breadcrumbs without a vector, while the store is in use. The passes embed breadcrumbs
 /// that other processes left without a vector.
-const PASS_EVERY: Duration = Duration::from_secs(60);
+const PASS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Store handle of one tenant, with methods that read and save the vectors of breadcrumbs.
 #[async_trait]
@@ -86,13 +86,13 @@ pub(in crate::store) struct Keeper {
     /// If `true`, the last call of the embedder failed, and commits do not wait for the vectors of their breadcrumbs.
     failing: AtomicBool,
     /// If `true`, a background task embeds the tenant's breadcrumbs without a vector.
-    going_on: AtomicBool,
+    has_background_task: AtomicBool,
     /// Time in microseconds up to which every breadcrumb of the tenant has a vector, or cannot have one.
     until: AtomicI64,
     /// Semaphore that allows one pass over the breadcrumbs without a vector at a time.
     passes: Semaphore,
     /// The start of the last pass over the breadcrumbs without a vector.
-    passed: Mutex<Option<Instant>>,
+    last_pass_at: Mutex<Option<Instant>>,
 }
 
 impl Keeper {
@@ -101,17 +101,17 @@ impl Keeper {
             config,
             behind: AtomicBool::new(false),
             failing: AtomicBool::new(false),
-            going_on: AtomicBool::new(false),
+            has_background_task: AtomicBool::new(false),
             until: AtomicI64::new(i64::MIN),
             passes: Semaphore::new(1),
-            passed: Mutex::default(),
+            last_pass_at: Mutex::default(),
         }
     }
 
     /// Returns a guard for a commit that is about to start. If the guard is dropped before the vectors are stored, it sets
     /// `behind`, and the next [`catch_up`](Self::catch_up) starts a pass.
-    pub(in crate::store) fn begin(self: &Arc<Self>) -> Keeping {
-        Keeping {
+    pub(in crate::store) fn begin(self: &Arc<Self>) -> CommitGuard {
+        CommitGuard {
             keeper: Arc::clone(self),
             is_done: false,
         }
@@ -126,15 +126,15 @@ impl Keeper {
         // Another process may have left breadcrumbs without a vector.
         if self
             .last_pass()
-            .is_none_or(|passed| passed.elapsed() > PASS_EVERY)
+            .is_none_or(|last_pass_at| last_pass_at.elapsed() > PASS_INTERVAL)
         {
             self.behind.store(true, Ordering::SeqCst);
         }
         if self.behind.load(Ordering::SeqCst)
-            && let Some(going_on) = GoingOn::begin(self)
+            && let Some(background_task) = BackgroundTask::begin(self)
         {
             let reopen = store.reopen();
-            drop(runtime.spawn(going_on.run(reopen)));
+            drop(runtime.spawn(background_task.run(reopen)));
         }
     }
 
@@ -143,7 +143,7 @@ impl Keeper {
     async fn embed_now<S: Vectors>(&self, store: &S, written: Vec<Arc<Breadcrumb>>) -> bool {
         let store = store.clone();
         let reopen = || Some(store.clone());
-        match within(self.config.patience, self.make(&reopen, written)).await {
+        match within(self.config.commit_timeout, self.make(&reopen, written)).await {
             Some(Ok(_)) => true,
             Some(Err(error)) => {
                 self.failing.store(true, Ordering::Relaxed);
@@ -152,9 +152,9 @@ impl Keeper {
             }
             None => {
                 self.failing.store(true, Ordering::Relaxed);
-                let patience = self.config.patience;
+                let commit_timeout = self.config.commit_timeout;
                 tracing::warn!(
-                    timeout = ?patience,
+                    timeout = ?commit_timeout,
                     "embedding the breadcrumbs of a commit timed out; the store will retry in the background"
                 );
                 false
@@ -176,7 +176,9 @@ impl Keeper {
     }
 
     fn last_pass(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last_pass_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs one pass, which embeds the breadcrumbs without a vector. The pass skips breadcrumbs that were written up to the
@@ -186,11 +188,11 @@ impl Keeper {
         reopen: &(impl Fn() -> Option<S> + Send + Sync),
     ) -> Result<Option<usize>, StoreError> {
         // The semaphore is never closed.
-        let place = self.passes.acquire().await.ok();
+        let permit = self.passes.acquire().await.ok();
         *self.last_pass() = Some(Instant::now());
         // Later writes set the flag again.
         self.behind.store(false, Ordering::SeqCst);
-        let mut keeping = self.begin();
+        let mut guard = self.begin();
         let mut after = Timestamp::from_micros(self.until.load(Ordering::Relaxed));
         let mut refused = 0;
         loop {
@@ -209,8 +211,8 @@ impl Keeper {
         }
         self.until.store(after.as_micros(), Ordering::Relaxed);
         self.failing.store(false, Ordering::Relaxed);
-        keeping.is_done = true;
-        drop(place);
+        guard.is_done = true;
+        drop(permit);
         Ok(Some(refused))
     }
 
@@ -222,26 +224,26 @@ impl Keeper {
         of: Vec<Arc<Breadcrumb>>,
     ) -> Result<usize, StoreError> {
         let mut refused = 0;
-        for some in of.chunks(self.config.batch) {
+        for chunk in of.chunks(self.config.batch) {
             let Some(store) = reopen() else {
                 return Ok(refused);
             };
-            let texts = text::texts(&store, some).await?;
+            let texts = text::texts(&store, chunk).await?;
             drop(store);
-            let mut made = Vec::with_capacity(some.len());
-            let (mut asked, mut wanted) = (Vec::new(), Vec::new());
-            for (breadcrumb, text) in some.iter().zip(texts) {
+            let mut made = Vec::with_capacity(chunk.len());
+            let (mut texts_to_embed, mut embeddable) = (Vec::new(), Vec::new());
+            for (breadcrumb, text) in chunk.iter().zip(texts) {
                 match text {
                     Some(text) => {
-                        asked.push(text);
-                        wanted.push(breadcrumb);
+                        texts_to_embed.push(text);
+                        embeddable.push(breadcrumb);
                     }
                     None => made.push(of_version(breadcrumb, None)),
                 }
             }
-            let found = self.config.each(&asked).await;
+            let found = self.config.embed_batch(&texts_to_embed).await;
             refused += found.refused;
-            for (breadcrumb, direction) in wanted.into_iter().zip(found.directions) {
+            for (breadcrumb, direction) in embeddable.into_iter().zip(found.directions) {
                 made.push(of_version(breadcrumb, direction));
             }
             // Stored also before a failure is returned, so that the next pass does not embed the same breadcrumbs again.
@@ -284,12 +286,12 @@ pub(in crate::store) fn deleted(writes: &[Write]) -> BTreeSet<BreadcrumbId> {
 }
 
 /// Guard of a commit that can leave breadcrumbs without a vector. The commit can fail, or its future can be dropped.
-pub(in crate::store) struct Keeping {
+pub(in crate::store) struct CommitGuard {
     keeper: Arc<Keeper>,
     is_done: bool,
 }
 
-impl Keeping {
+impl CommitGuard {
     /// Embeds the breadcrumbs that a commit wrote and did not delete, at once or in the background. The commit succeeds even if
     /// embedding fails.
     pub(in crate::store) async fn committed<S: Vectors>(
@@ -313,7 +315,7 @@ impl Keeping {
     }
 }
 
-impl Drop for Keeping {
+impl Drop for CommitGuard {
     fn drop(&mut self) {
         if !self.is_done {
             self.keeper.behind.store(true, Ordering::SeqCst);
@@ -321,22 +323,22 @@ impl Drop for Keeping {
     }
 }
 
-/// A background task that embeds the breadcrumbs without a vector. Its drop resets `going_on`, even if the tokio runtime drops the
+/// A background task that embeds the breadcrumbs without a vector. Its drop resets `has_background_task`, even if the tokio runtime drops the
 /// task.
-struct GoingOn(Arc<Keeper>);
+struct BackgroundTask(Arc<Keeper>);
 
-impl GoingOn {
+impl BackgroundTask {
     fn begin(keeper: &Arc<Keeper>) -> Option<Self> {
-        let is_going_on = keeper.going_on.swap(true, Ordering::SeqCst);
-        (!is_going_on).then(|| Self(Arc::clone(keeper)))
+        let was_running = keeper.has_background_task.swap(true, Ordering::SeqCst);
+        (!was_running).then(|| Self(Arc::clone(keeper)))
     }
 
     /// Runs passes over the breadcrumbs without a vector until no vector is missing or the store is closed.
     async fn run<S: Vectors>(self, reopen: impl Fn() -> Option<S> + Send + Sync + 'static) {
         let keeper = Arc::clone(&self.0);
-        let mut going_on = Some(self);
+        let mut background_task = Some(self);
         let mut failed = 0;
-        while going_on.is_some() {
+        while background_task.is_some() {
             while keeper.behind.load(Ordering::SeqCst) {
                 match keeper.pass(&reopen).await {
                     Ok(Some(_)) => failed = 0,
@@ -348,18 +350,18 @@ impl GoingOn {
                     }
                 }
             }
-            drop(going_on.take());
-            // A caller of `catch_up` that saw `going_on` set has started no task.
+            drop(background_task.take());
+            // A caller of `catch_up` that saw `has_background_task` set has started no task.
             if keeper.behind.load(Ordering::SeqCst) {
-                going_on = Self::begin(&keeper);
+                background_task = Self::begin(&keeper);
             }
         }
     }
 }
 
-impl Drop for GoingOn {
+impl Drop for BackgroundTask {
     fn drop(&mut self) {
-        self.0.going_on.store(false, Ordering::SeqCst);
+        self.0.has_background_task.store(false, Ordering::SeqCst);
     }
 }
 
