@@ -3,7 +3,7 @@
 //! The current time is the `Date` header of a response, or this machine's clock if the header is missing.
 
 use super::read::Reader;
-use super::wire::Row;
+use super::wire::ListRow;
 use crate::clock::wall_micros;
 use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Event, Timestamp};
@@ -22,7 +22,7 @@ impl Backfill for Reader {
     async fn newest(&self) -> Result<Timestamp, BoxError> {
         let mut pages = self.changes();
         let rows = pages.next().await?.unwrap_or_default();
-        let now = pages.at;
+        let now = pages.server_time;
         let now = now.unwrap_or_else(|| Timestamp::from_micros(wall_micros()));
         Ok(newest(&rows, now))
     }
@@ -34,8 +34,8 @@ impl Backfill for Reader {
     ) -> Result<Vec<Event>, BoxError> {
         let ids = self.changed(after, wanted).await?;
         let (mut found, mut bytes) = (Vec::new(), 0);
-        let mut fulls = pin!(self.each_full(ids));
-        while let Some(full) = fulls.try_next().await? {
+        let mut read_all = pin!(self.stream_all(ids));
+        while let Some(full) = read_all.try_next().await? {
             if !wanted(full.id, full.version) {
                 continue;
             }
@@ -73,16 +73,16 @@ impl Reader {
                 if rows.iter().any(|row| row.breadcrumb.updated_at <= after) {
                     break;
                 }
-                if let Some(looked_at) = pages.too_far() {
+                if let Some(rows_read) = pages.rows_at_limit() {
                     // The newest changes are returned. A sweep of the store finds the others.
                     tracing::warn!(
-                        searched = looked_at,
+                        searched = rows_read,
                         "too many changes to search all for missed events; a sweep of the store will find the older events"
                     );
                     break;
                 }
             }
-            if !pages.once_more() {
+            if !pages.start_second_pass() {
                 return Ok(ids);
             }
         }
@@ -91,7 +91,7 @@ impl Reader {
 
 /// Returns the newest update time in the rows of a breadcrumb list, ignoring times later than `now`. Returns `now` if all times are
 /// later, and the Unix epoch if the list has no rows. A time in the future would hide later changes.
-fn newest(rows: &[Row], now: Timestamp) -> Timestamp {
+fn newest(rows: &[ListRow], now: Timestamp) -> Timestamp {
     let times = rows.iter().map(|row| row.breadcrumb.updated_at);
     let past = times.filter(|time| *time <= now).max();
     past.unwrap_or(match rows {

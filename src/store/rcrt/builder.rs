@@ -1,4 +1,4 @@
-use super::http::Link;
+use super::http::ServerClient;
 use super::{RcrtStore, Settings};
 use crate::error::{BoxError, Retry, excerpt};
 use crate::http;
@@ -50,24 +50,24 @@ use uuid::Uuid;
 pub struct RcrtBuilder {
     base_url: String,
     owner: String,
-    token: Wanted,
+    token: TokenOrigin,
     roles: Vec<String>,
     settings: Settings,
     connect_timeout: Duration,
     timeout: Duration,
     concurrency: usize,
-    stream: Stream,
+    stream: StreamSettings,
 }
 
 /// Origin of the API token for the RCRT server.
-enum Wanted {
+enum TokenOrigin {
     Given(BearerToken),
     Issued(String),
 }
 
 /// Settings of the event stream from the RCRT server.
 #[derive(Clone, Copy)]
-struct Stream {
+struct StreamSettings {
     watchdog: Duration,
     check_every: Duration,
     reconnect: (Duration, Duration),
@@ -125,13 +125,13 @@ impl RcrtBuilder {
         Self {
             base_url,
             owner,
-            token: Wanted::Given(BearerToken::none()),
+            token: TokenOrigin::Given(BearerToken::none()),
             roles: Vec::new(),
             settings: Settings::default(),
             connect_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(30),
             concurrency: 16,
-            stream: Stream {
+            stream: StreamSettings {
                 watchdog: Duration::from_secs(15),
                 check_every: Duration::from_secs(60),
                 reconnect: (Duration::from_secs(1), Duration::from_secs(60)),
@@ -167,7 +167,7 @@ impl RcrtBuilder {
     /// # }
     /// ```
     pub fn token_from(mut self, token: BearerToken) -> Self {
-        self.token = Wanted::Given(token);
+        self.token = TokenOrigin::Given(token);
         self
     }
 
@@ -175,7 +175,7 @@ impl RcrtBuilder {
     ///
     /// The request names the owner of the store, this agent and its [roles](Self::role()).
     pub fn agent(mut self, id: impl Into<String>) -> Self {
-        self.token = Wanted::Issued(id.into());
+        self.token = TokenOrigin::Issued(id.into());
         self
     }
 
@@ -229,7 +229,7 @@ impl RcrtBuilder {
     /// Sets the maximum time of the search for a breadcrumb after a creation request whose outcome is unknown. If the search finds no
     /// breadcrumb in this time, the store sends the creation again. Defaults to 5 s.
     pub fn lookup_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.patience = timeout;
+        self.settings.lookup_timeout = timeout;
         self
     }
 
@@ -286,8 +286,8 @@ impl RcrtBuilder {
             .build()
             .map_err(|error| RcrtError::Http(error.into()))?;
         let token = match self.token {
-            Wanted::Given(token) => token,
-            Wanted::Issued(id) => BearerToken::issued(
+            TokenOrigin::Given(token) => token,
+            TokenOrigin::Issued(id) => BearerToken::issued(
                 client.clone(),
                 &base,
                 Agent {
@@ -297,14 +297,14 @@ impl RcrtBuilder {
                 },
             ),
         };
-        let link = Link::new(
+        let server = ServerClient::new(
             client,
             base.clone(),
             token.clone(),
             self.concurrency,
             self.settings.pause,
         );
-        let reader = super::read::Reader::new(link, owner.into(), self.settings);
+        let reader = super::read::Reader::new(server, owner.into(), self.settings);
         let url = http::below(&base, &["events", "stream"]);
         let (first, longest) = self.stream.reconnect;
         let events = SseSource::builder(url)

@@ -3,7 +3,7 @@
 use super::NAME;
 use super::creation_key::creation_keys;
 use super::error::{SplitCharacter, store_error};
-use super::read::{Look, Reader};
+use super::read::{BreadcrumbRead, Reader};
 use super::wire;
 use crate::clock::wall_micros;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, JsonError, NewBreadcrumb, Patch, Timestamp};
@@ -35,9 +35,9 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
         .iter()
         .filter(|write| matches!(write, Write::Create(_)));
     let mut creation = creation_keys(end.as_ref(), &reader.owner, creations.count());
-    let mut marked = Vec::with_capacity(writes.len());
+    let mut write_keys = Vec::with_capacity(writes.len());
     for write in &mut writes {
-        marked.push(match write {
+        write_keys.push(match write {
             Write::Create(new) => {
                 let creation = creation();
                 creation.mark(new);
@@ -48,37 +48,37 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
     }
     let writes = canonical::writes(writes, Json::MAX_BYTES)?;
     let mut current = targets(reader, &writes).await?;
-    rehearse(reader, &writes, current.clone())?;
-    let mut done = Vec::with_capacity(writes.len());
-    for (index, (write, creation)) in writes.into_iter().zip(marked).enumerate() {
-        done.push(match (write, creation) {
+    validate(reader, &writes, current.clone())?;
+    let mut results = Vec::with_capacity(writes.len());
+    for (index, (write, creation)) in writes.into_iter().zip(write_keys).enumerate() {
+        results.push(match (write, creation) {
             (Write::Create(new), Some(creation)) => {
                 let id = super::create::create(reader, index, &new, &creation).await?;
-                Done::Created(id, new)
+                WriteResult::Created(id, new)
             }
             (Write::Create(_), None) => continue,
             (Write::Update { id, patch, .. }, _) => {
-                let before = living(&current, id)?.clone();
+                let before = existing(&current, id)?.clone();
                 let after = super::update::update(reader, index, before, patch).await?;
                 current.insert(id, Some(after.clone()));
-                Done::Made(after)
+                WriteResult::Changed(after)
             }
             (Write::Delete { id, .. }, _) => {
-                let before = living(&current, id)?;
+                let before = existing(&current, id)?;
                 let tombstone = before.patched(Patch::new(), now().max(before.updated_at));
                 super::update::delete(reader, id).await?;
                 current.insert(id, None);
-                Done::Made(tombstone)
+                WriteResult::Changed(tombstone)
             }
         });
     }
-    written(reader, done).await.map(Committed::new)
+    written(reader, results).await.map(Committed::new)
 }
 
 /// Result of one write of a commit.
-enum Done {
+enum WriteResult {
     Created(BreadcrumbId, NewBreadcrumb),
-    Made(Breadcrumb),
+    Changed(Breadcrumb),
 }
 
 /// Reads the current versions of the breadcrumbs that a commit updates or deletes. The value is `None` for a missing breadcrumb.
@@ -102,7 +102,7 @@ async fn targets(
 
 /// Validates all writes of a commit against the current breadcrumbs, so that an invalid write fails the commit before the first
 /// write request.
-fn rehearse(
+fn validate(
     reader: &Reader,
     writes: &[Write],
     mut current: HashMap<BreadcrumbId, Option<Breadcrumb>>,
@@ -113,10 +113,10 @@ fn rehearse(
                 let new = new
                     .clone()
                     .first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
-                fits(index, &new)?;
+                check_size(index, &new)?;
             }
             Write::Update { id, version, patch } => {
-                let before = living(&current, *id)?;
+                let before = existing(&current, *id)?;
                 if before.version != *version {
                     return Err(StoreError::Conflict {
                         id: *id,
@@ -124,19 +124,19 @@ fn rehearse(
                         found: before.version,
                     });
                 }
-                if let Some(operation) = wire::cleared(patch) {
+                if let Some(operation) = wire::unsupported_clearing(patch) {
                     return Err(StoreError::Unsupported {
                         store: NAME,
                         operation,
                     });
                 }
-                is_safe(reader, index, *id, patch)?;
+                check_split_characters(reader, index, *id, patch)?;
                 let after = before.patched(patch.clone(), before.updated_at);
-                fits(index, &after)?;
+                check_size(index, &after)?;
                 current.insert(*id, Some(after));
             }
             Write::Delete { id, .. } => {
-                living(&current, *id)?;
+                existing(&current, *id)?;
                 current.insert(*id, None);
             }
         }
@@ -144,7 +144,7 @@ fn rehearse(
     Ok(())
 }
 
-fn living(
+fn existing(
     current: &HashMap<BreadcrumbId, Option<Breadcrumb>>,
     id: BreadcrumbId,
 ) -> Result<&Breadcrumb, StoreError> {
@@ -156,7 +156,7 @@ fn living(
 }
 
 /// Rejects a write of a breadcrumb larger than [`Json::MAX_BYTES`], the limit of all stores.
-fn fits(index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
+fn check_size(index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
     let size = breadcrumb.size();
     if size > Json::MAX_BYTES {
         return Err(StoreError::Rejected {
@@ -171,7 +171,7 @@ fn fits(index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
 }
 
 /// Rejects an update at which the RCRT server would panic. The server then closes the connection, so a retry would not help.
-fn is_safe(
+fn check_split_characters(
     reader: &Reader,
     index: usize,
     id: BreadcrumbId,
@@ -196,28 +196,31 @@ fn is_safe(
 /// Returns the breadcrumbs that a commit wrote, as read from the server after the writes. The writes have succeeded at this
 /// point, so a breadcrumb that cannot be read, or has changed since, is returned as it was sent. Returns an error only if a
 /// breadcrumb was created for another owner and is invisible to this store.
-async fn written(reader: &Reader, done: Vec<Done>) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
-    let read = |done| async move {
-        let (id, new) = match done {
-            Done::Made(made) => return Ok(Arc::new(made)),
-            Done::Created(id, new) => (id, new),
+async fn written(
+    reader: &Reader,
+    results: Vec<WriteResult>,
+) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+    let read = |result| async move {
+        let (id, new) = match result {
+            WriteResult::Changed(changed) => return Ok(Arc::new(changed)),
+            WriteResult::Created(id, new) => (id, new),
         };
-        match reader.look(id).await {
-            Ok(Look::Own(found)) if found.version == 1 => Ok(Arc::new(found)),
-            Ok(Look::Foreign) => Err(StoreError::Forbidden {
+        match reader.read(id).await {
+            Ok(BreadcrumbRead::Own(found)) if found.version == 1 => Ok(Arc::new(found)),
+            Ok(BreadcrumbRead::Foreign) => Err(StoreError::Forbidden {
                 reason: format!(
                     "breadcrumb {id} was created for another owner, because the API token belongs to that owner; use a token of {}",
                     reader.owner
                 ),
             }),
-            Ok(Look::Own(_) | Look::Gone) | Err(_) => {
-                let mut meant = new.first_version(id, now());
-                meant.owner_id = Some(reader.owner.to_string());
-                Ok(Arc::new(meant))
+            Ok(BreadcrumbRead::Own(_) | BreadcrumbRead::Missing) | Err(_) => {
+                let mut sent = new.first_version(id, now());
+                sent.owner_id = Some(reader.owner.to_string());
+                Ok(Arc::new(sent))
             }
         }
     };
-    let read = stream::iter(done.into_iter().map(read)).buffered(AT_ONCE);
+    let read = stream::iter(results.into_iter().map(read)).buffered(AT_ONCE);
     read.try_collect().await
 }
 

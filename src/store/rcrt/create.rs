@@ -39,37 +39,37 @@ pub(super) async fn create(
     creation: &CreationKey,
 ) -> Result<BreadcrumbId, StoreError> {
     let body = body::checked(index, wire::create_body(new))?;
-    let mut patience = reader.settings.patience;
+    let mut timeout = reader.settings.lookup_timeout;
     let (mut epoch, mut tries) = (0, 1);
     loop {
         let failure = match send(reader, &body, &creation.key(epoch)).await {
             Ok(id) => return Ok(id),
             Err(failure) => failure,
         };
-        let is_seen = failure.status() == Some(409);
-        if is_seen || failure.may_be_done() {
+        let is_key_used = failure.status() == Some(409);
+        if is_key_used || failure.may_have_succeeded() {
             tracing::debug!(failure = %Chain(&failure), creation = creation.key(epoch), "the outcome of a breadcrumb creation is \
                 unknown; the breadcrumb may exist");
             if creation.tag().is_none() {
                 return Err(unknown(failure));
             }
-            if let Some(id) = look_up(reader, creation, patience).await? {
+            if let Some(id) = look_up(reader, creation, timeout).await? {
                 return Ok(id);
             }
             // A request in flight has reached the server by now.
-            patience = Duration::ZERO;
-        } else if !failure.is_passing() {
+            timeout = Duration::ZERO;
+        } else if !failure.is_transient() {
             return Err(write_error(failure, index, body.len()));
         }
-        if is_seen {
+        if is_key_used {
             epoch += 1;
             if epoch == MAX_KEYS {
                 return Err(used_up(failure));
             }
         } else if tries < TRIES {
-            reader.link.pause(tries).await;
+            reader.client.pause(tries).await;
             tries += 1;
-        } else if failure.may_be_done() {
+        } else if failure.may_have_succeeded() {
             return Err(unknown(failure));
         } else {
             return Err(write_error(failure, index, body.len()));
@@ -78,14 +78,14 @@ pub(super) async fn create(
 }
 
 /// Searches for a breadcrumb after a creation whose outcome is unknown. The search ends when the breadcrumb is visible, or after
-/// `patience`. Returns the ID of the oldest breadcrumb if there are several.
+/// `timeout`. Returns the ID of the oldest breadcrumb if there are several.
 async fn look_up(
     reader: &Reader,
     creation: &CreationKey,
-    patience: Duration,
+    lookup_timeout: Duration,
 ) -> Result<Option<BreadcrumbId>, StoreError> {
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-    let end = later(Instant::now(), patience);
+    let end = later(Instant::now(), timeout);
     let mut pause = Duration::from_millis(50);
     loop {
         if let Some(id) = created_in(reader, creation).await? {
@@ -110,15 +110,15 @@ async fn created_in(
     let mut pages = reader.pages(&filter);
     let mut ids = Vec::new();
     while let Some(rows) = pages.next().await.map_err(store_error)? {
-        let here = rows
+        let created = rows
             .iter()
             .filter(|row| creation.is_on(&row.breadcrumb.tags));
-        ids.extend(here.map(|row| row.breadcrumb.id));
-        if pages.too_far().is_some() {
+        ids.extend(created.map(|row| row.breadcrumb.id));
+        if pages.rows_at_limit().is_some() {
             break;
         }
     }
-    let found = reader.fulls(ids).await.map_err(store_error)?;
+    let found = reader.read_all(ids).await.map_err(store_error)?;
     let oldest = found
         .iter()
         .min_by_key(|found| (found.created_at, found.id));
@@ -129,12 +129,12 @@ async fn send(reader: &Reader, body: &str, key: &str) -> Result<BreadcrumbId, Fa
     const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
     let call = Call {
         method: Method::POST,
-        url: reader.link.url(&["breadcrumbs"]),
+        url: reader.client.url(&["breadcrumbs"]),
         headers: vec![(IDEMPOTENCY_KEY, key.to_owned())],
         body: Some(body.to_owned()),
         max_bytes: MAX_ANSWER,
     };
-    let answer = reader.link.send(&call).await?;
+    let answer = reader.client.send(&call).await?;
     wire::created(&answer.text)
         .map_err(|_| Failure::Unreadable("the response has no breadcrumb ID".into()))
 }

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slots_of_a_response_are_the_same_in_every_attempt_and_others_are_not() {
+    fn the_keys_of_a_response_are_the_same_in_every_attempt_and_others_are_not() {
         let (done, again) = (first(Some(RunEnd::Done)), first(Some(RunEnd::Done)));
 
         assert_eq!(done, again);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_recognises_only_the_breadcrumb_that_it_marked() {
+    fn a_creation_key_recognises_only_the_breadcrumb_that_it_marked() {
         let [one, other] = first(Some(RunEnd::Done));
         let mut new = NewBreadcrumb::new("note.v1");
 

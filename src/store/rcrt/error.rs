@@ -39,7 +39,7 @@ impl SplitCharacter {
 
 /// Returns the store error for a failed read, or for a write that has certainly not succeeded.
 pub(super) fn store_error(failure: Failure) -> StoreError {
-    if failure.is_passing() || failure.is_unauthorized() {
+    if failure.is_transient() || failure.is_unauthorized() {
         return StoreError::Unavailable {
             store: NAME,
             retry_after: failure.retry_after(),
@@ -50,11 +50,11 @@ pub(super) fn store_error(failure: Failure) -> StoreError {
         Failure::Status {
             request,
             status: 403,
-            said,
+            message,
             ..
         } => StoreError::Forbidden {
             reason: format!(
-                "{request} failed with status 403: {said}; give the agent of the token the role that the request needs"
+                "{request} failed with status 403: {message}; give the agent of the token the role that the request needs"
             ),
         },
         Failure::Status { .. }

@@ -11,24 +11,24 @@ const MOST: usize = 65_536;
 
 /// IDs of breadcrumbs whose owner is not the store's owner, as found by the most recent reads. The owner of a breadcrumb never changes.
 #[derive(Debug, Default)]
-pub(super) struct Foreign(Mutex<(HashSet<BreadcrumbId>, VecDeque<BreadcrumbId>)>);
+pub(super) struct ForeignIds(Mutex<(HashSet<BreadcrumbId>, VecDeque<BreadcrumbId>)>);
 
-impl Foreign {
-    pub(super) fn note(&self, id: BreadcrumbId) {
-        let mut held = self.lock();
-        let (known, order) = &mut *held;
-        if !known.insert(id) {
+impl ForeignIds {
+    pub(super) fn record(&self, id: BreadcrumbId) {
+        let mut guard = self.lock();
+        let (ids, order) = &mut *guard;
+        if !ids.insert(id) {
             return;
         }
         order.push_back(id);
         if order.len() > MOST
             && let Some(oldest) = order.pop_front()
         {
-            known.remove(&oldest);
+            ids.remove(&oldest);
         }
     }
 
-    pub(super) fn knows(&self, id: BreadcrumbId) -> bool {
+    pub(super) fn contains(&self, id: BreadcrumbId) -> bool {
         self.lock().0.contains(&id)
     }
 

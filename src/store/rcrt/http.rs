@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 /// Maximum number of bytes of the RCRT server's error message in an error of the store.
-const MAX_TOLD: usize = 300;
+const MAX_MESSAGE: usize = 300;
 
 /// Delay before the next request after the RCRT server refused the credentials. An operator must act, and a server may count
 /// failed logins.
@@ -26,11 +26,11 @@ const TRIES: u32 = 3;
 
 /// HTTP client, base URL and API token for the RCRT server.
 #[derive(Clone)]
-pub(super) struct Link {
+pub(super) struct ServerClient {
     client: Client,
     base: Url,
     token: BearerToken,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// Maximum number of concurrent requests to the RCRT server.
     pub(super) concurrency: usize,
     pause: (Duration, Duration),
@@ -57,22 +57,22 @@ impl Call {
 pub(super) struct Answer {
     pub(super) text: Vec<u8>,
     /// The server's time from the `Date` header of the response, with a precision of one second. `None` without the header.
-    pub(super) at: Option<Timestamp>,
+    pub(super) server_time: Option<Timestamp>,
 }
 
 /// Error of a request to the RCRT server. Its message names the method and the URL without the query.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("{request} failed with status {status}: {said}")]
+    #[error("{request} failed with status {status}: {message}")]
     Status {
         request: String,
         status: u16,
-        said: String,
+        message: String,
         retry_after: Option<Duration>,
     },
     /// The RCRT server refuses the credentials, so the request changed nothing.
-    #[error("{request} failed with status 401: {said}; check the API token of the RCRT store")]
-    Unauthorized { request: String, said: String },
+    #[error("{request} failed with status 401: {message}; check the API token of the RCRT store")]
+    Unauthorized { request: String, message: String },
     /// The request was not sent, so it changed nothing.
     #[error("cannot send {request}; check the base URL and that the server is running")]
     Unsent { request: String, source: BoxError },
@@ -103,7 +103,7 @@ impl Failure {
     }
 
     /// Returns `true` if the same request to the RCRT server can succeed soon.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
             Self::Unsent { .. } | Self::Lost { .. } => true,
@@ -113,7 +113,7 @@ impl Failure {
     }
 
     /// Returns `true` if the failure may affect only this request, so that the RCRT server can answer other requests.
-    pub(super) fn is_of_one_request(&self) -> bool {
+    pub(super) fn affects_one_request(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 500..),
             Self::Lost { .. } => true,
@@ -139,7 +139,7 @@ impl Failure {
     }
 
     /// Returns `true` if a write request with this failure may have succeeded.
-    pub(super) fn may_be_done(&self) -> bool {
+    pub(super) fn may_have_succeeded(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 500..),
             Self::Lost { .. } | Self::TooLarge { .. } | Self::Unreadable(_) => true,
@@ -167,7 +167,7 @@ impl Failure {
     }
 }
 
-impl Link {
+impl ServerClient {
     pub(super) fn new(
         client: Client,
         base: Url,
@@ -179,7 +179,7 @@ impl Link {
             client,
             base,
             token,
-            places: Arc::new(Semaphore::new(concurrency)),
+            permits: Arc::new(Semaphore::new(concurrency)),
             concurrency,
             pause,
         }
@@ -201,7 +201,7 @@ impl Link {
                 max_bytes,
             };
             match self.send(&call).await {
-                Err(failure) if failure.is_passing() && tries < TRIES => {
+                Err(failure) if failure.is_transient() && tries < TRIES => {
                     tracing::debug!(failure = %Chain(&failure), "request to the RCRT server failed, will retry");
                     self.pause(tries).await;
                     tries += 1;
@@ -217,26 +217,26 @@ impl Link {
         loop {
             let token = self.token.header().await?;
             // The semaphore is never closed, so `acquire` never fails.
-            let _place = self.places.acquire().await;
+            let _permit = self.permits.acquire().await;
             let response = self
                 .request(call, token.as_ref())
                 .send()
                 .await
-                .map_err(|error| broken(call, error))?;
+                .map_err(|error| connection_failure(call, error))?;
             let status = response.status();
             if status.is_success() {
-                let at = http::header(response.headers(), &DATE)
+                let server_time = http::header(response.headers(), &DATE)
                     .and_then(http::date)
                     .map(Timestamp::from_micros);
-                let text = whole(response, call).await?;
-                return Ok(Answer { text, at });
+                let text = read_body(response, call).await?;
+                return Ok(Answer { text, server_time });
             }
             if status == StatusCode::UNAUTHORIZED && !renewed && self.token.refused(token.as_ref())
             {
                 renewed = true;
                 continue;
             }
-            return Err(refused(call, response, token.as_ref()).await);
+            return Err(status_failure(call, response, token.as_ref()).await);
         }
     }
 
@@ -268,38 +268,42 @@ impl Link {
     }
 }
 
-async fn whole(mut response: Response, call: &Call) -> Result<Vec<u8>, Failure> {
-    let (mut whole, limit) = (Vec::new(), call.max_bytes);
-    let lost = |error| broken(call, error);
-    while let Some(chunk) = response.chunk().await.map_err(lost)? {
-        if chunk.len() > limit - whole.len() {
+async fn read_body(mut response: Response, call: &Call) -> Result<Vec<u8>, Failure> {
+    let (mut body, limit) = (Vec::new(), call.max_bytes);
+    let failure = |error| connection_failure(call, error);
+    while let Some(chunk) = response.chunk().await.map_err(failure)? {
+        if chunk.len() > limit - body.len() {
             return Err(Failure::TooLarge { limit });
         }
-        whole.extend_from_slice(&chunk);
+        body.extend_from_slice(&chunk);
     }
-    Ok(whole)
+    Ok(body)
 }
 
 /// Returns the error for a response of the RCRT server with an error status.
-async fn refused(call: &Call, mut response: Response, token: Option<&HeaderValue>) -> Failure {
+async fn status_failure(
+    call: &Call,
+    mut response: Response,
+    token: Option<&HeaderValue>,
+) -> Failure {
     let status = response.status().as_u16();
     let retry_after = http::header(response.headers(), &RETRY_AFTER)
         .and_then(|text| http::retry_after(text, clock::wall_micros()));
-    let said = http::said(&mut response, token, MAX_TOLD).await;
+    let message = http::said(&mut response, token, MAX_MESSAGE).await;
     let request = call.name();
     match status {
-        401 => Failure::Unauthorized { request, said },
+        401 => Failure::Unauthorized { request, message },
         status => Failure::Status {
             request,
             status,
-            said,
+            message,
             retry_after,
         },
     }
 }
 
 /// Returns the error for a connection to the RCRT server that was not established, or broke.
-fn broken(call: &Call, error: reqwest::Error) -> Failure {
+fn connection_failure(call: &Call, error: reqwest::Error) -> Failure {
     let request = call.name();
     let is_unsent = error.is_connect() || error.is_builder();
     let source = error.without_url().into();

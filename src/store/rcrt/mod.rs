@@ -115,7 +115,7 @@ const NAME: &str = "RcrtStore";
 struct Settings {
     max_scanned: usize,
     max_list_bytes: usize,
-    patience: Duration,
+    lookup_timeout: Duration,
     pause: (Duration, Duration),
     refuses_split_characters: bool,
 }
@@ -125,7 +125,7 @@ impl Default for Settings {
         Self {
             max_scanned: 10_000,
             max_list_bytes: 16 << 20,
-            patience: Duration::from_secs(5),
+            lookup_timeout: Duration::from_secs(5),
             pause: (Duration::from_millis(50), Duration::from_secs(1)),
             refuses_split_characters: true,
         }

@@ -22,40 +22,42 @@ impl Offsets {
     /// are not newer than `before`. The row at the offset was newer than `before` when the offset was cached. Rows may have moved
     /// since.
     pub(super) fn of(&self, list: &Url, before: Timestamp) -> usize {
-        let known = self.known();
-        known.get(list).map_or(0, |known| nearest(known, before))
+        let offsets = self.lock();
+        offsets
+            .get(list)
+            .map_or(0, |offsets| nearest(offsets, before))
     }
 
     /// Records an offset in a list, with the update time of the row at this offset.
-    pub(super) fn note(&self, list: &Url, time: Timestamp, offset: usize) {
-        let mut known = self.known();
-        if known.len() >= MOST && !known.contains_key(list) {
-            known.clear();
+    pub(super) fn record(&self, list: &Url, time: Timestamp, offset: usize) {
+        let mut offsets = self.lock();
+        if offsets.len() >= MOST && !offsets.contains_key(list) {
+            offsets.clear();
         }
-        place(known.entry(list.clone()).or_default(), time, offset);
+        insert_offset(offsets.entry(list.clone()).or_default(), time, offset);
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Url, Vec<(Timestamp, usize)>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Url, Vec<(Timestamp, usize)>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns the cached offset whose row is newer than `before` and closest to that time. Returns 0 if no cached row is newer.
-fn nearest(known: &[(Timestamp, usize)], before: Timestamp) -> usize {
-    let newer = known.iter().filter(|(time, _)| *time > before);
+fn nearest(offsets: &[(Timestamp, usize)], before: Timestamp) -> usize {
+    let newer = offsets.iter().filter(|(time, _)| *time > before);
     let last = newer.min_by_key(|(time, _)| *time);
     last.map_or(0, |(_, offset)| *offset)
 }
 
 /// Adds an offset to the cached offsets of a list. The new offset replaces the cached offset from which the same search started.
-fn place(known: &mut Vec<(Timestamp, usize)>, time: Timestamp, offset: usize) {
-    let newer = known.iter_mut().filter(|(other, _)| *other >= time);
+fn insert_offset(offsets: &mut Vec<(Timestamp, usize)>, time: Timestamp, offset: usize) {
+    let newer = offsets.iter_mut().filter(|(other, _)| *other >= time);
     match newer.min_by_key(|(other, _)| *other) {
         Some(start) => *start = (time, offset),
-        None => known.push((time, offset)),
+        None => offsets.push((time, offset)),
     }
-    if known.len() > MOST_OF_LIST {
-        known.remove(0);
+    if offsets.len() > MOST_OF_LIST {
+        offsets.remove(0);
     }
 }
 
@@ -69,16 +71,16 @@ mod tests {
 
     #[test]
     fn two_intervals_that_are_read_alternately_keep_an_offset_each() {
-        let mut known = Vec::new();
+        let mut offsets = Vec::new();
         for page in 1..20 {
             for offset in [page * 10, 5_000 + page * 100] {
-                place(&mut known, at(offset), offset);
+                insert_offset(&mut offsets, at(offset), offset);
             }
         }
 
-        assert_eq!(nearest(&known, at(195)), 190);
-        assert_eq!(nearest(&known, at(9_000)), 6_900);
-        assert_eq!(nearest(&known, at(3)), 0);
-        assert!(known.len() <= MOST_OF_LIST);
+        assert_eq!(nearest(&offsets, at(195)), 190);
+        assert_eq!(nearest(&offsets, at(9_000)), 6_900);
+        assert_eq!(nearest(&offsets, at(3)), 0);
+        assert!(offsets.len() <= MOST_OF_LIST);
     }
 }

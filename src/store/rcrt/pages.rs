@@ -4,7 +4,7 @@ use super::filter::Filter;
 use super::http::Failure;
 use super::read::{Reader, rows};
 use super::seek::{Gallop, Seek, Step};
-use super::wire::Row;
+use super::wire::ListRow;
 use crate::model::{BreadcrumbId, Timestamp};
 use reqwest::Url;
 use std::collections::HashSet;
@@ -23,21 +23,21 @@ pub(super) struct Pages<'r> {
     /// Time and state of a search for the first row that is not newer than this time. The first returned page starts near this row.
     seek: Option<(Timestamp, Seek)>,
     /// If `true`, the next page is read without an overlap with the previous page.
-    alone: bool,
-    seen: HashSet<BreadcrumbId>,
+    without_overlap: bool,
+    returned: HashSet<BreadcrumbId>,
     /// Number of pages of the list that were read.
     pages: usize,
     /// Number of rows of the list that were read, including duplicates and rows that cannot be parsed. A row that is too large
     /// counts as a page.
-    looked_at: usize,
+    rows_read: usize,
     /// Number of rows of the list after which the search stops.
-    enough: usize,
+    max_rows: usize,
     /// Number of consecutive rows in the second pass over the list that are known from the first pass. The second pass ends after
     /// [`FIRST_PAGE`] such rows. `None` during the first pass.
-    known: Option<usize>,
+    known_in_a_row: Option<usize>,
     ended: bool,
     /// Server time of the response with the most recently read page, or `None` if the response has no time.
-    pub(super) at: Option<Timestamp>,
+    pub(super) server_time: Option<Timestamp>,
 }
 
 impl Reader {
@@ -51,7 +51,7 @@ impl Reader {
     /// Returns the list of all breadcrumbs, newest first, to be read page by page. The rows have versions and update times, but
     /// neither schemas nor contexts.
     pub(super) fn changes(&self) -> Pages<'_> {
-        Pages::new(self, self.link.url(&["breadcrumbs"]))
+        Pages::new(self, self.client.url(&["breadcrumbs"]))
     }
 }
 
@@ -64,14 +64,14 @@ impl<'r> Pages<'r> {
             size: FIRST_PAGE,
             offset: 0,
             seek: None,
-            alone: false,
-            seen: HashSet::new(),
+            without_overlap: false,
+            returned: HashSet::new(),
             pages: 0,
-            looked_at: 0,
-            enough: reader.settings.max_scanned,
-            known: None,
+            rows_read: 0,
+            max_rows: reader.settings.max_scanned,
+            known_in_a_row: None,
             ended: false,
-            at: None,
+            server_time: None,
         }
     }
 
@@ -81,16 +81,16 @@ impl<'r> Pages<'r> {
         self.seek = Some((before, Seek::default()));
         self.size = limit.clamp(FIRST_PAGE, PAGE);
         self.offset = self.reader.offsets.of(&self.url, before);
-        self.alone = true;
+        self.without_overlap = true;
     }
 
     /// Moves the read position of the list towards the row that [`seek`](Self::seek) wants, the first row that is not newer than a
     /// time. Returns `true` if the search for that row has ended at this page.
-    async fn is_there(&mut self, rows: &[Row], count: usize) -> Result<bool, Failure> {
+    async fn advance_seek(&mut self, rows: &[ListRow], count: usize) -> Result<bool, Failure> {
         let Some((before, mut seek)) = self.seek.take() else {
             return Ok(true);
         };
-        let is_newer = |row: &Row| row.breadcrumb.updated_at > before;
+        let is_newer = |row: &ListRow| row.breadcrumb.updated_at > before;
         let first_is_newer = rows.first().is_some_and(is_newer);
         let all_are_newer = count >= self.size && rows.last().is_some_and(is_newer);
         let step = match seek.step(self.offset, first_is_newer, all_are_newer) {
@@ -98,15 +98,15 @@ impl<'r> Pages<'r> {
             step @ (Step::Arrived | Step::Read(_)) => step,
         };
         if let Step::Read(offset) = step {
-            self.alone = true;
+            self.without_overlap = true;
             // Reading starts at the top of a list that changes all the time.
-            self.offset = if self.has_room() { offset } else { 0 };
-            self.seek = Some((before, seek)).filter(|_| self.has_room());
+            self.offset = if self.is_below_limit() { offset } else { 0 };
+            self.seek = Some((before, seek)).filter(|_| self.is_below_limit());
             return Ok(false);
         }
         if let Some(first) = rows.first() {
             let newest = first.breadcrumb.updated_at;
-            self.reader.offsets.note(&self.url, newest, self.offset);
+            self.reader.offsets.record(&self.url, newest, self.offset);
         }
         Ok(true)
     }
@@ -114,16 +114,16 @@ impl<'r> Pages<'r> {
     /// Reads single rows of the list to find the first row that is not newer than `before`. Records the offset of each newer row. If
     /// the search reaches its maximum number of rows, the next search of the list starts at a recorded offset.
     async fn gallop(&mut self, mut gallop: Gallop, before: Timestamp) -> Result<Step, Failure> {
-        while let Some(offset) = gallop.probe(self.size).filter(|_| self.has_room()) {
+        while let Some(offset) = gallop.probe(self.size).filter(|_| self.is_below_limit()) {
             let answer = self.reader.list(&self.url_of(offset, 1)).await?;
             let (rows, _) = rows(&answer)?;
-            self.looked_at += 1;
+            self.rows_read += 1;
             let time = rows.first().map(|row| row.breadcrumb.updated_at);
             let newer = time.filter(|time| *time > before);
             if let Some(time) = newer {
-                self.reader.offsets.note(&self.url, time, offset);
+                self.reader.offsets.record(&self.url, time, offset);
             }
-            gallop.note(offset, newer.is_some());
+            gallop.record(offset, newer.is_some());
         }
         Ok(gallop.end())
     }
@@ -134,16 +134,16 @@ impl<'r> Pages<'r> {
     /// of the previous page. If that row is unknown, the search goes back.
     ///
     /// The search ends at the maximum number of rows, even if every response is too large or no page starts with a known row.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<Row>>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<ListRow>>, Failure> {
         while !self.ended {
-            let overlap = usize::from(self.offset > 0 && !self.alone);
+            let overlap = usize::from(self.offset > 0 && !self.without_overlap);
             let (rows, count) = match self.page(self.offset - overlap, self.size + overlap).await {
                 Err(Failure::TooLarge { .. }) if self.size > 1 => {
                     self.size = (self.size / 4).max(1);
                     continue;
                 }
                 Err(Failure::TooLarge { .. }) if overlap > 0 => {
-                    self.alone = true;
+                    self.without_overlap = true;
                     continue;
                 }
                 Err(failure @ Failure::TooLarge { .. }) => {
@@ -152,57 +152,61 @@ impl<'r> Pages<'r> {
                 }
                 answer => answer?,
             };
-            self.alone = false;
+            self.without_overlap = false;
             self.pages += 1;
-            self.looked_at += count;
-            if !self.is_there(&rows, count).await? {
+            self.rows_read += count;
+            if !self.advance_seek(&rows, count).await? {
                 continue;
             }
             let pulled_up = overlap == 1
                 && rows
                     .first()
-                    .is_some_and(|row| !self.seen.contains(&row.breadcrumb.id));
-            if pulled_up && self.has_room() {
+                    .is_some_and(|row| !self.returned.contains(&row.breadcrumb.id));
+            if pulled_up && self.is_below_limit() {
                 self.offset = self.offset.saturating_sub(self.size);
                 continue;
             }
             self.ended = count < self.size + overlap;
             self.offset += self.size;
             self.size = (self.size * 2).min(PAGE);
-            let fresh = self.fresh(rows);
-            if let Some(known) = &mut self.known {
-                *known = if fresh.is_empty() { *known + count } else { 0 };
-                self.ended |= *known >= FIRST_PAGE;
+            let new_rows = self.new_rows(rows);
+            if let Some(known_in_a_row) = &mut self.known_in_a_row {
+                *known_in_a_row = if new_rows.is_empty() {
+                    *known_in_a_row + count
+                } else {
+                    0
+                };
+                self.ended |= *known_in_a_row >= FIRST_PAGE;
             }
-            return Ok(Some(fresh));
+            return Ok(Some(new_rows));
         }
         Ok(None)
     }
 
     /// Starts a second pass at the top of the list, for rows that were written during the first pass. The second pass ends after
     /// enough known rows, and can read as many rows as the first. Returns `false` if a second pass is useless or done.
-    pub(super) fn once_more(&mut self) -> bool {
-        if self.pages < 2 || self.known.is_some() {
+    pub(super) fn start_second_pass(&mut self) -> bool {
+        if self.pages < 2 || self.known_in_a_row.is_some() {
             return false;
         }
-        (self.offset, self.alone, self.ended) = (0, false, false);
-        self.known = Some(0);
-        self.enough = self.looked_at + self.reader.settings.max_scanned;
+        (self.offset, self.without_overlap, self.ended) = (0, false, false);
+        self.known_in_a_row = Some(0);
+        self.max_rows = self.rows_read + self.reader.settings.max_scanned;
         true
     }
 
     /// Returns the number of rows of the list that were read.
-    pub(super) fn looked_at(&self) -> usize {
-        self.looked_at
+    pub(super) fn rows_read(&self) -> usize {
+        self.rows_read
     }
 
     /// Returns `None` while more rows of the list may be read, otherwise the number of rows that were read.
-    pub(super) fn too_far(&self) -> Option<usize> {
-        (!self.has_room()).then_some(self.looked_at)
+    pub(super) fn rows_at_limit(&self) -> Option<usize> {
+        (!self.is_below_limit()).then_some(self.rows_read)
     }
 
-    fn has_room(&self) -> bool {
-        self.looked_at < self.enough
+    fn is_below_limit(&self) -> bool {
+        self.rows_read < self.max_rows
     }
 
     /// Skips the next row of the list, which is too large.
@@ -213,24 +217,28 @@ impl<'r> Pages<'r> {
         );
         self.offset += 1;
         self.pages += 1;
-        self.looked_at += PAGE;
-        self.alone = true;
-        match self.has_room() {
+        self.rows_read += PAGE;
+        self.without_overlap = true;
+        match self.is_below_limit() {
             true => Ok(()),
             false => Err(failure),
         }
     }
 
-    fn fresh(&mut self, rows: Vec<Row>) -> Vec<Row> {
+    fn new_rows(&mut self, rows: Vec<ListRow>) -> Vec<ListRow> {
         let new = rows
             .into_iter()
-            .filter(|row| self.seen.insert(row.breadcrumb.id));
+            .filter(|row| self.returned.insert(row.breadcrumb.id));
         new.collect()
     }
 
-    async fn page(&mut self, offset: usize, limit: usize) -> Result<(Vec<Row>, usize), Failure> {
+    async fn page(
+        &mut self,
+        offset: usize,
+        limit: usize,
+    ) -> Result<(Vec<ListRow>, usize), Failure> {
         let answer = self.reader.list(&self.url_of(offset, limit)).await?;
-        self.at = answer.at;
+        self.server_time = answer.server_time;
         rows(&answer)
     }
 

@@ -2,11 +2,11 @@
 
 use super::Settings;
 use super::filter::Filter;
-use super::foreign::Foreign;
-use super::http::{Answer, Failure, Link};
+use super::foreign::ForeignIds;
+use super::http::{Answer, Failure, ServerClient};
 use super::offsets::Offsets;
 use super::token_check::TokenCheck;
-use super::wire::{self, Row};
+use super::wire::{self, ListRow};
 use crate::clock::wall_micros;
 use crate::error::Chain;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
@@ -26,27 +26,27 @@ const AT_ONCE: usize = 8;
     clippy::large_enum_variant,
     reason = "it is taken apart at once, and most are of this owner"
 )]
-pub(super) enum Look {
+pub(super) enum BreadcrumbRead {
     Own(Breadcrumb),
     Foreign,
-    Gone,
+    Missing,
 }
 
 /// State shared by all handles on the RCRT store of an owner.
 #[derive(Clone)]
 pub(super) struct Reader {
-    pub(super) link: Link,
+    pub(super) client: ServerClient,
     pub(super) owner: Arc<str>,
     pub(super) settings: Settings,
-    foreign: Arc<Foreign>,
+    foreign: Arc<ForeignIds>,
     pub(super) offsets: Arc<Offsets>,
     token_check: Arc<TokenCheck>,
 }
 
 impl Reader {
-    pub(super) fn new(link: Link, owner: Arc<str>, settings: Settings) -> Self {
+    pub(super) fn new(client: ServerClient, owner: Arc<str>, settings: Settings) -> Self {
         Self {
-            link,
+            client,
             owner,
             settings,
             foreign: Arc::default(),
@@ -57,18 +57,18 @@ impl Reader {
 
     /// Returns the current version of a breadcrumb, or `None` if it is missing or belongs to another owner.
     pub(super) async fn full(&self, id: BreadcrumbId) -> Result<Option<Breadcrumb>, Failure> {
-        match self.look(id).await? {
-            Look::Own(full) => Ok(Some(full)),
-            Look::Foreign | Look::Gone => Ok(None),
+        match self.read(id).await? {
+            BreadcrumbRead::Own(full) => Ok(Some(full)),
+            BreadcrumbRead::Foreign | BreadcrumbRead::Missing => Ok(None),
         }
     }
 
     /// Reads a breadcrumb from the RCRT server. Unlike [`full`](Self::full), distinguishes a missing breadcrumb from one of
     /// another owner.
-    pub(super) async fn look(&self, id: BreadcrumbId) -> Result<Look, Failure> {
-        let url = self.link.url(&["breadcrumbs", &id.to_string(), "full"]);
-        let answer = match self.link.get(&url, MAX_FULL).await {
-            Err(failure) if failure.status() == Some(404) => return Ok(Look::Gone),
+    pub(super) async fn read(&self, id: BreadcrumbId) -> Result<BreadcrumbRead, Failure> {
+        let url = self.client.url(&["breadcrumbs", &id.to_string(), "full"]);
+        let answer = match self.client.get(&url, MAX_FULL).await {
+            Err(failure) if failure.status() == Some(404) => return Ok(BreadcrumbRead::Missing),
             answer => answer?,
         };
         // The error of the parser may quote the breadcrumb, so it must not appear in logs.
@@ -77,42 +77,46 @@ impl Reader {
         // The server returns UUIDs in lower case, even if the owner was set in upper case.
         let is_own = |owner: &str| owner.eq_ignore_ascii_case(&self.owner);
         if !full.owner_id.as_deref().is_some_and(is_own) {
-            self.foreign.note(id);
-            return Ok(Look::Foreign);
+            self.foreign.record(id);
+            return Ok(BreadcrumbRead::Foreign);
         }
         let now = Timestamp::from_micros(wall_micros());
         let lives = full.id == id && full.ttl.is_none_or(|ttl| ttl > now);
-        Ok(if lives { Look::Own(full) } else { Look::Gone })
+        Ok(if lives {
+            BreadcrumbRead::Own(full)
+        } else {
+            BreadcrumbRead::Missing
+        })
     }
 
     /// Returns the current versions of several breadcrumbs, in the order of `ids`. Omits the breadcrumbs that are missing or cannot
     /// be parsed.
-    pub(super) async fn fulls(
+    pub(super) async fn read_all(
         &self,
         ids: impl IntoIterator<Item = BreadcrumbId>,
     ) -> Result<Vec<Breadcrumb>, Failure> {
         let ids = ids.into_iter().collect();
-        self.each_full(ids).try_collect().await
+        self.stream_all(ids).try_collect().await
     }
 
-    /// Returns the current versions of several breadcrumbs as a stream, like [`fulls`](Self::fulls). The stream holds only a few
+    /// Returns the current versions of several breadcrumbs as a stream, like [`read_all`](Self::fulls). The stream holds only a few
     /// breadcrumbs at a time.
-    pub(super) fn each_full(
+    pub(super) fn stream_all(
         &self,
         ids: Vec<BreadcrumbId>,
     ) -> impl Stream<Item = Result<Breadcrumb, Failure>> + Send {
-        let found = self.each(ids);
+        let found = self.read_each(ids);
         found.filter_map(|(_, answer)| ready(answer.transpose()))
     }
 
     /// Reads several whole breadcrumbs by their IDs, and returns the results in the order of `ids`. Skips an ID if the cache lists it
     /// as a breadcrumb of another owner. The result is `None` for a breadcrumb that is missing, belongs to another owner or cannot be
     /// parsed.
-    pub(super) fn each(
+    pub(super) fn read_each(
         &self,
         ids: Vec<BreadcrumbId>,
     ) -> impl Stream<Item = (BreadcrumbId, Result<Option<Breadcrumb>, Failure>)> + Send {
-        let own = ids.into_iter().filter(|id| !self.foreign.knows(*id));
+        let own = ids.into_iter().filter(|id| !self.foreign.contains(*id));
         let reads = stream::iter(own).map(move |id| async move { (id, self.full(id).await) });
         reads.buffered(AT_ONCE).map(|(id, answer)| match answer {
             Err(failure @ (Failure::Unreadable(_) | Failure::TooLarge { .. })) => {
@@ -130,7 +134,7 @@ impl Reader {
         filter: &Filter,
         text: &str,
         nn: usize,
-    ) -> Result<(Vec<Row>, usize), Failure> {
+    ) -> Result<(Vec<ListRow>, usize), Failure> {
         let mut url = self.url(&["breadcrumbs", "search"], filter);
         url.query_pairs_mut()
             .append_pair("include_context", "true")
@@ -142,11 +146,11 @@ impl Reader {
 
     /// Sends a request for a breadcrumb list to the RCRT server.
     pub(super) async fn list(&self, url: &Url) -> Result<Answer, Failure> {
-        self.link.get(url, self.settings.max_list_bytes).await
+        self.client.get(url, self.settings.max_list_bytes).await
     }
 
     pub(super) fn url(&self, path: &[&str], filter: &Filter) -> Url {
-        let mut url = self.link.url(path);
+        let mut url = self.client.url(path);
         let mut query = url.query_pairs_mut();
         if let Some(schema) = &filter.schema {
             query.append_pair("schema_name", schema);
@@ -165,14 +169,14 @@ impl Reader {
             return self.token_check.last();
         }
         // The server checks the token before it searches for the ID.
-        let failure = self.look(BreadcrumbId::NIL).await.err();
-        self.token_check.note(failure)
+        let failure = self.read(BreadcrumbId::NIL).await.err();
+        self.token_check.record(failure)
     }
 }
 
 /// Parses the breadcrumbs of a list response of the RCRT server. Also returns the number of rows in the server's response,
 /// including rows that cannot be parsed.
-pub(super) fn rows(answer: &Answer) -> Result<(Vec<Row>, usize), Failure> {
+pub(super) fn rows(answer: &Answer) -> Result<(Vec<ListRow>, usize), Failure> {
     wire::rows(&answer.text)
         .map_err(|_| Failure::Unreadable("the response is not a JSON list of breadcrumbs".into()))
 }

@@ -6,7 +6,7 @@ use super::error::store_error;
 use super::filter::{Filter, filters};
 use super::pages::Pages;
 use super::read::Reader;
-use super::wire::Row;
+use super::wire::ListRow;
 use crate::clock::later;
 use crate::error::{Chain, excerpt};
 use crate::model::{Breadcrumb, BreadcrumbId, Order, Timestamp};
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A position in the store's order of breadcrumbs: update time, version and ID.
-type Place = (Timestamp, u64, BreadcrumbId);
+type OrderPosition = (Timestamp, u64, BreadcrumbId);
 
 /// Maximum size of the text of a vector search in bytes. The text must fit into a URL.
 const MAX_TEXT: usize = 1_500;
@@ -38,21 +38,21 @@ pub(super) async fn search(
     }
     let filters = filters(query);
     let budget = Budget::of(reader, query, filters.len());
-    let mut found = Found::default();
-    let mut short: Option<Short> = None;
+    let mut found = SearchResults::default();
+    let mut unfinished: Option<UnfinishedList> = None;
     for filter in filters {
         // The newest breadcrumbs of all lists are among the newest of each list.
-        let mut of_list = Found::default();
-        let is_short = of_list.fill(reader, query, &filter, budget).await?;
-        short = short
+        let mut list_results = SearchResults::default();
+        let unfinished_list = list_results.fill(reader, query, &filter, budget).await?;
+        unfinished = unfinished
             .into_iter()
-            .chain(is_short)
-            .max_by_key(|short| short.down_to);
-        found.by_id.extend(of_list.by_id);
-        found.unread.extend(of_list.unread);
+            .chain(unfinished_list)
+            .max_by_key(|unfinished| unfinished.down_to);
+        found.by_id.extend(list_results.by_id);
+        found.unread.extend(list_results.unread);
     }
     if budget.is_some() {
-        return of_interval(query, found, short.as_ref());
+        return of_interval(query, found, unfinished.as_ref());
     }
     let mut newest = found.newest_first();
     newest.truncate(query.limit);
@@ -60,11 +60,11 @@ pub(super) async fn search(
         let checked = reader.check_token().await;
         checked.map_err(store_error)?;
     }
-    if let Some(Short { looked_at, down_to }) = short {
+    if let Some(UnfinishedList { rows_read, down_to }) = unfinished {
         // Breadcrumbs that are newer than `down_to` are certainly the newest, because all lists were read down to this time.
-        let sure = newest.iter().filter(|one| one.updated_at > down_to).count();
-        if sure < query.limit {
-            return Err(too_far(looked_at));
+        let certain = newest.iter().filter(|one| one.updated_at > down_to).count();
+        if certain < query.limit {
+            return Err(too_far_error(rows_read));
         }
     }
     Ok(in_order(query, newest))
@@ -73,13 +73,13 @@ pub(super) async fn search(
 /// Returns the result of a query for an interval of time, or [`StoreError::Partial`] if breadcrumbs of the interval are unread. Pure.
 fn of_interval(
     query: &Query,
-    mut found: Found,
-    short: Option<&Short>,
+    mut found: SearchResults,
+    unfinished: Option<&UnfinishedList>,
 ) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
     let mut unread = std::mem::take(&mut found.unread);
     let mut newest = found.newest_first();
     let mut next = None;
-    if let Some(&Short { down_to, .. }) = short {
+    if let Some(&UnfinishedList { down_to, .. }) = unfinished {
         newest.retain(|one| one.updated_at > down_to);
         unread.retain(|time| *time > down_to);
         next = Some(just_after(down_to));
@@ -90,9 +90,9 @@ fn of_interval(
         unread.retain(|time| *time >= last.updated_at);
         next = Some(last.order_key());
     }
-    let is_whole = unread.is_empty() && (is_full || next.is_none());
+    let is_complete = unread.is_empty() && (is_full || next.is_none());
     let found = in_order(query, newest);
-    if is_whole {
+    if is_complete {
         return Ok(found);
     }
     Err(StoreError::Partial(Box::new(PartialSearch {
@@ -112,8 +112,8 @@ fn in_order(query: &Query, newest: Vec<Breadcrumb>) -> Vec<Arc<Breadcrumb>> {
 }
 
 /// A breadcrumb list that was not read to its end, because it has too many rows or the time limit was reached.
-struct Short {
-    looked_at: usize,
+struct UnfinishedList {
+    rows_read: usize,
     /// All breadcrumbs that are newer than this time were read.
     down_to: Timestamp,
 }
@@ -122,7 +122,7 @@ struct Short {
 /// makes progress in a bounded time, even on a slow server.
 #[derive(Clone, Copy)]
 struct Budget {
-    before: Place,
+    before: OrderPosition,
     rows: usize,
     end: Instant,
 }
@@ -144,21 +144,21 @@ impl Budget {
 
     /// Returns `true` if the search of an interval can stop after it has read all rows that are newer than `down_to`. It can stop when
     /// its limit of rows or time is reached and the next search starts at an older position than this search.
-    fn is_used_up(&self, looked_at: usize, down_to: Timestamp) -> bool {
-        let is_over = looked_at >= self.rows || Instant::now() >= self.end;
+    fn is_used_up(&self, rows_read: usize, down_to: Timestamp) -> bool {
+        let is_over = rows_read >= self.rows || Instant::now() >= self.end;
         is_over && just_after(down_to) < self.before
     }
 }
 
 /// Breadcrumbs that a search has found so far, by their IDs.
 #[derive(Default)]
-struct Found {
+struct SearchResults {
     by_id: HashMap<BreadcrumbId, Breadcrumb>,
     /// The update times of breadcrumbs that the server failed to return.
     unread: Vec<Timestamp>,
 }
 
-impl Found {
+impl SearchResults {
     /// Reads rows of a breadcrumb list until the newest breadcrumbs that the query selects have certainly been read. Ends early if a
     /// limit is reached.
     async fn fill(
@@ -167,44 +167,46 @@ impl Found {
         query: &Query,
         filter: &Filter,
         budget: Option<Budget>,
-    ) -> Result<Option<Short>, StoreError> {
+    ) -> Result<Option<UnfinishedList>, StoreError> {
         let mut pages = reader.pages(filter);
         if let Some((before, ..)) = query.before {
             pages.seek(before, query.limit);
         }
         let mut oldest = None;
         while let Some(rows) = pages.next().await.map_err(store_error)? {
-            let looked_at = pages.looked_at();
-            if let Some(down_to) = self.take(reader, query, &rows, budget).await? {
-                return Ok(Some(Short { looked_at, down_to }));
+            let rows_read = pages.rows_read();
+            if let Some(down_to) = self.read_matching(reader, query, &rows, budget).await? {
+                return Ok(Some(UnfinishedList { rows_read, down_to }));
             }
             // All rows of a page can be duplicates that new rows pushed down, or rows that were written meanwhile.
             let last = rows.last().map(|row| row.breadcrumb.updated_at);
             oldest = last.into_iter().chain(oldest).min();
             let Some(down_to) = oldest else {
-                within_reach(&pages)?;
+                check_row_limit(&pages)?;
                 continue;
             };
             if query.after.is_some_and(|after| down_to <= after) {
                 return Ok(None);
             }
             // Rows with the same time have no order, so all rows of that time must be read.
-            let is_enough = self.by_id.len() >= query.limit
-                && self.worst(query.limit).is_none_or(|worst| down_to < worst);
-            if is_enough {
+            let has_enough = self.by_id.len() >= query.limit
+                && self
+                    .time_of_last(query.limit)
+                    .is_none_or(|oldest_useful| down_to < oldest_useful);
+            if has_enough {
                 break;
             }
-            let is_used_up = budget.is_some_and(|budget| budget.is_used_up(looked_at, down_to));
-            if is_used_up || pages.too_far().is_some() {
-                return Ok(Some(Short { looked_at, down_to }));
+            let is_used_up = budget.is_some_and(|budget| budget.is_used_up(rows_read, down_to));
+            if is_used_up || pages.rows_at_limit().is_some() {
+                return Ok(Some(UnfinishedList { rows_read, down_to }));
             }
         }
         // A query with `before` does not select rows that change during the search.
-        if query.before.is_none() && pages.once_more() {
+        if query.before.is_none() && pages.start_second_pass() {
             // Rows that changed during the search have moved to the top, and the pages below may have missed them.
             while let Some(rows) = pages.next().await.map_err(store_error)? {
-                self.take(reader, query, &rows, budget).await?;
-                within_reach(&pages)?;
+                self.read_matching(reader, query, &rows, budget).await?;
+                check_row_limit(&pages)?;
             }
         }
         Ok(None)
@@ -212,17 +214,17 @@ impl Found {
 
     /// Reads the current versions of the breadcrumbs whose list rows match the query. Returns the update time of the first unread row
     /// if the time limit was reached before all rows were read.
-    async fn take(
+    async fn read_matching(
         &mut self,
         reader: &Reader,
         query: &Query,
-        rows: &[Row],
+        rows: &[ListRow],
         budget: Option<Budget>,
     ) -> Result<Option<Timestamp>, StoreError> {
         // A larger group than the reader reads in parallel, so that one request without a response does not delay the others.
-        let group = (reader.link.concurrency * 2).clamp(8, 32);
+        let group = (reader.client.concurrency * 2).clamp(8, 32);
         let mut candidates: VecDeque<(BreadcrumbId, Timestamp)> = VecDeque::new();
-        for Row { breadcrumb } in rows {
+        for ListRow { breadcrumb } in rows {
             if query.selects(breadcrumb) {
                 candidates.push_back((breadcrumb.id, breadcrumb.updated_at));
             }
@@ -231,11 +233,11 @@ impl Found {
             if budget.is_some_and(|budget| budget.is_used_up(0, first)) {
                 return Ok(Some(first));
             }
-            let worst = self.worst(query.limit);
-            let room = query.limit.saturating_sub(self.by_id.len());
+            let oldest_useful = self.time_of_last(query.limit);
+            let remaining = query.limit.saturating_sub(self.by_id.len());
             let mut some = Vec::new();
-            for one in candidates.drain(..room.clamp(1, group).min(candidates.len())) {
-                if worst.is_none_or(|worst| one.1 >= worst) {
+            for one in candidates.drain(..remaining.clamp(1, group).min(candidates.len())) {
+                if oldest_useful.is_none_or(|oldest_useful| one.1 >= oldest_useful) {
                     some.push(one);
                 }
             }
@@ -257,7 +259,7 @@ impl Found {
         /// the server and not a single breadcrumb.
         const MOST_UNREAD: usize = 16;
         let ids = some.iter().map(|(id, _)| *id).collect();
-        let mut answers = pin!(reader.each(ids));
+        let mut answers = pin!(reader.read_each(ids));
         while let Some((id, answer)) = answers.next().await {
             match answer {
                 Ok(full) => {
@@ -267,7 +269,7 @@ impl Found {
                 }
                 Err(failure)
                     if budget.is_some()
-                        && failure.is_of_one_request()
+                        && failure.affects_one_request()
                         && self.unread.len() < MOST_UNREAD =>
                 {
                     tracing::warn!(%id, error = %Chain(&failure), "cannot read a breadcrumb; the next check of the store will retry");
@@ -282,7 +284,7 @@ impl Found {
 
     /// Returns the update time of the found breadcrumb with the number `limit`, counted from the newest one. Returns `None` if fewer
     /// breadcrumbs were found.
-    fn worst(&self, limit: usize) -> Option<Timestamp> {
+    fn time_of_last(&self, limit: usize) -> Option<Timestamp> {
         let mut times: Vec<_> = self.by_id.values().map(|one| one.updated_at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
         times.get(limit - 1).copied()
@@ -295,22 +297,22 @@ impl Found {
     }
 }
 
-fn within_reach(pages: &Pages<'_>) -> Result<(), StoreError> {
-    match pages.too_far() {
-        Some(looked_at) => Err(too_far(looked_at)),
+fn check_row_limit(pages: &Pages<'_>) -> Result<(), StoreError> {
+    match pages.rows_at_limit() {
+        Some(rows_read) => Err(too_far_error(rows_read)),
         None => Ok(()),
     }
 }
 
-fn too_far(looked_at: usize) -> StoreError {
+fn too_far_error(rows_read: usize) -> StoreError {
     StoreError::TooFar {
         store: NAME,
-        looked_at,
+        looked_at: rows_read,
     }
 }
 
 /// Returns the position just after all breadcrumbs with the update time `time`. Positions are sorted by update time, version and ID.
-fn just_after(time: Timestamp) -> Place {
+fn just_after(time: Timestamp) -> OrderPosition {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)
 }
@@ -318,11 +320,11 @@ fn just_after(time: Timestamp) -> Place {
 /// Returns the result of a vector search, without scores. The breadcrumb that is most similar to the search text comes first.
 pub(super) async fn nearest(
     reader: &Reader,
-    wanted: &VectorQuery,
+    vector_query: &VectorQuery,
 ) -> Result<Vec<Scored>, StoreError> {
-    let query = &wanted.query;
+    let query = &vector_query.query;
     query.selector.check().map_err(StoreError::InvalidQuery)?;
-    if wanted.min_score.is_some() {
+    if vector_query.min_score.is_some() {
         return Err(StoreError::Unsupported {
             store: NAME,
             operation: "a minimum score, because the server returns no scores",
@@ -337,7 +339,7 @@ pub(super) async fn nearest(
     let (Some(filter), false) = (one(filters(query)), query.limit == 0) else {
         return Ok(Vec::new());
     };
-    let text = excerpt(&wanted.text, MAX_TEXT);
+    let text = excerpt(&vector_query.text, MAX_TEXT);
     let mut nn = query.limit.saturating_mul(2).clamp(10, MOST_NEIGHBOURS);
     loop {
         let (rows, count) = reader
@@ -346,7 +348,7 @@ pub(super) async fn nearest(
             .map_err(store_error)?;
         let candidates = rows.iter().filter(|row| query.selects(&row.breadcrumb));
         let ids = candidates.map(|row| row.breadcrumb.id);
-        let mut found = reader.fulls(ids).await.map_err(store_error)?;
+        let mut found = reader.read_all(ids).await.map_err(store_error)?;
         found.retain(|full| query.selects(full));
         found.truncate(query.limit);
         if found.len() == query.limit || count < nn {
@@ -357,7 +359,7 @@ pub(super) async fn nearest(
             return Ok(scored.collect());
         }
         if nn == MOST_NEIGHBOURS {
-            return Err(too_far(count));
+            return Err(too_far_error(count));
         }
         nn = nn.saturating_mul(4).min(MOST_NEIGHBOURS);
     }

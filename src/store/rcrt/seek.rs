@@ -88,7 +88,7 @@ impl Gallop {
     }
 
     /// Records whether the row at an offset is newer than the wanted time.
-    pub(super) fn note(&mut self, offset: usize, is_newer: bool) {
+    pub(super) fn record(&mut self, offset: usize, is_newer: bool) {
         match (is_newer, self.high) {
             (true, None) => {
                 self.low = offset;
@@ -131,7 +131,7 @@ mod tests {
             if let Step::Gallop(mut gallop) = step {
                 while let Some(probe) = gallop.probe(size) {
                     requests += 1;
-                    gallop.note(probe, is_newer(probe));
+                    gallop.record(probe, is_newer(probe));
                 }
                 step = gallop.end();
             }

@@ -10,10 +10,10 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The time and the outcome of the last check of the API token.
 #[derive(Debug, Default)]
-pub(super) struct TokenCheck(Mutex<Last>);
+pub(super) struct TokenCheck(Mutex<LastCheck>);
 
 #[derive(Debug, Default)]
-struct Last {
+struct LastCheck {
     started: Option<Instant>,
     refusal: Option<Refusal>,
 }
@@ -22,14 +22,14 @@ struct Last {
 #[derive(Clone, Debug)]
 struct Refusal {
     request: String,
-    said: String,
+    message: String,
 }
 
 impl TokenCheck {
     /// Records and returns the outcome of a check of the API token. Ignores a failure for another reason than a refused token.
-    pub(super) fn note(&self, failure: Option<Failure>) -> Result<(), Failure> {
+    pub(super) fn record(&self, failure: Option<Failure>) -> Result<(), Failure> {
         let refusal = match failure.filter(Failure::is_unauthorized) {
-            Some(Failure::Unauthorized { request, said }) => Some(Refusal { request, said }),
+            Some(Failure::Unauthorized { request, message }) => Some(Refusal { request, message }),
             Some(failure) => return Err(failure),
             None => None,
         };
@@ -50,12 +50,12 @@ impl TokenCheck {
     /// Returns the outcome of the last check of the API token.
     pub(super) fn last(&self) -> Result<(), Failure> {
         match self.lock().refusal.clone() {
-            Some(Refusal { request, said }) => Err(Failure::Unauthorized { request, said }),
+            Some(Refusal { request, message }) => Err(Failure::Unauthorized { request, message }),
             None => Ok(()),
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Last> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, LastCheck> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

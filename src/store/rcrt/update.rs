@@ -26,21 +26,24 @@ pub(super) async fn update(
 ) -> Result<Breadcrumb, StoreError> {
     let body = body::checked(index, wire::patch_body(&patch))?;
     let (id, version) = (before.id, before.version);
-    let (mut unsure, mut tries) = (false, 1);
+    let (mut is_outcome_unknown, mut tries) = (false, 1);
     loop {
         let failure = match send(reader, Method::PATCH, id, Some((&body, version))).await {
-            Ok(()) => return Ok(made(reader, &before, patch).await),
+            Ok(()) => return Ok(updated_version(reader, &before, patch).await),
             Err(failure) => failure,
         };
-        let may_be_done = failure.may_be_done();
-        if may_be_done || matches!(failure.status(), Some(404 | 412)) {
-            unsure |= may_be_done;
+        let may_have_succeeded = failure.may_have_succeeded();
+        if may_have_succeeded || matches!(failure.status(), Some(404 | 412)) {
+            is_outcome_unknown |= may_have_succeeded;
             let found = reader.full(id).await.map_err(store_error)?;
             let found = found.ok_or(StoreError::NotFound {
                 id,
                 tombstone: None,
             })?;
-            if unsure && found.version == version + 1 && wire::is_made_by(&found, &before, &patch) {
+            if is_outcome_unknown
+                && found.version == version + 1
+                && wire::is_result_of(&found, &before, &patch)
+            {
                 return Ok(found);
             }
             if found.version != version {
@@ -50,14 +53,14 @@ pub(super) async fn update(
                     found: found.version,
                 });
             }
-        } else if !failure.is_passing() {
+        } else if !failure.is_transient() {
             return Err(write_error(failure, index, body.len()));
         }
         if tries == TRIES {
-            return Err(given_up(failure));
+            return Err(attempts_exhausted(failure));
         }
         tracing::debug!(failure = %Chain(&failure), %id, "update of a breadcrumb on the RCRT server failed, will retry");
-        reader.link.pause(tries).await;
+        reader.client.pause(tries).await;
         tries += 1;
     }
 }
@@ -65,14 +68,14 @@ pub(super) async fn update(
 /// Deletes a breadcrumb on the RCRT server. If the outcome of an attempt is unknown and the breadcrumb is missing afterwards, the
 /// deletion counts as done.
 pub(super) async fn delete(reader: &Reader, id: BreadcrumbId) -> Result<(), StoreError> {
-    let (mut unsure, mut tries) = (false, 1);
+    let (mut is_outcome_unknown, mut tries) = (false, 1);
     loop {
         let failure = match send(reader, Method::DELETE, id, None).await {
             Ok(()) => return Ok(()),
             Err(failure) => failure,
         };
         match failure.status() {
-            Some(404) if unsure => return Ok(()),
+            Some(404) if is_outcome_unknown => return Ok(()),
             Some(404) => {
                 return Err(StoreError::NotFound {
                     id,
@@ -81,24 +84,24 @@ pub(super) async fn delete(reader: &Reader, id: BreadcrumbId) -> Result<(), Stor
             }
             Some(_) | None => {}
         }
-        if !failure.is_passing() && !failure.may_be_done() {
+        if !failure.is_transient() && !failure.may_have_succeeded() {
             return Err(store_error(failure));
         }
         if tries == TRIES {
-            return Err(given_up(failure));
+            return Err(attempts_exhausted(failure));
         }
-        unsure |= failure.may_be_done();
-        reader.link.pause(tries).await;
+        is_outcome_unknown |= failure.may_have_succeeded();
+        reader.client.pause(tries).await;
         tries += 1;
     }
 }
 
 /// Returns the breadcrumb version that a successful update created. The update has succeeded, so a version that cannot be read, or
 /// has been replaced, is returned as it was sent.
-async fn made(reader: &Reader, before: &Breadcrumb, patch: Patch) -> Breadcrumb {
+async fn updated_version(reader: &Reader, before: &Breadcrumb, patch: Patch) -> Breadcrumb {
     match reader.full(before.id).await {
         // A concurrent update from the same version can have replaced this one.
-        Ok(Some(found)) if wire::is_made_by(&found, before, &patch) => found,
+        Ok(Some(found)) if wire::is_result_of(&found, before, &patch) => found,
         Ok(Some(later)) => before.patched(patch, later.updated_at),
         Ok(None) | Err(_) => before.patched(patch, before.updated_at),
     }
@@ -112,7 +115,7 @@ async fn send(
 ) -> Result<(), Failure> {
     let call = Call {
         method,
-        url: reader.link.url(&["breadcrumbs", &id.to_string()]),
+        url: reader.client.url(&["breadcrumbs", &id.to_string()]),
         // Without this header, or without the quotes, the server updates any version.
         headers: change
             .map(|(_, version)| (IF_MATCH, format!("\"{version}\"")))
@@ -121,10 +124,10 @@ async fn send(
         body: change.map(|(body, _)| body.to_owned()),
         max_bytes: MAX_ANSWER,
     };
-    reader.link.send(&call).await.map(drop)
+    reader.client.send(&call).await.map(drop)
 }
 
-fn given_up(failure: Failure) -> StoreError {
+fn attempts_exhausted(failure: Failure) -> StoreError {
     StoreError::Unavailable {
         store: NAME,
         retry_after: failure.retry_after(),

@@ -10,13 +10,13 @@ pub(super) const PREVIEW: usize = 200;
 
 /// A row of a breadcrumb list, with the fields that decide whether to read the whole breadcrumb.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct ListRow {
     pub(super) breadcrumb: Breadcrumb,
 }
 
 /// Returns the rows of a breadcrumb list, without rows that cannot be parsed. Also returns the number of all rows in the server's
 /// response.
-pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> {
+pub(super) fn rows(text: &[u8]) -> Result<(Vec<ListRow>, usize), serde_json::Error> {
     #[derive(Deserialize)]
     struct Item {
         id: BreadcrumbId,
@@ -43,7 +43,7 @@ pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> 
             };
             let mut breadcrumb = new.first_version(item.id, item.updated_at);
             breadcrumb.version = item.version;
-            Some(Row { breadcrumb })
+            Some(ListRow { breadcrumb })
         }
         Err(error) => {
             // The error of the parser may quote the row, so only its position appears in the log.
@@ -114,7 +114,7 @@ fn sorted(context: &Json) -> Value {
 
 /// Returns the name of an operation that the server does not support: an update that sets the context or the hints of a breadcrumb to
 /// null. Returns `None` for any other update. The server would retain the old value.
-pub(super) fn cleared(patch: &Patch) -> Option<&'static str> {
+pub(super) fn unsupported_clearing(patch: &Patch) -> Option<&'static str> {
     let is_null = |json: &Option<Json>| json.as_ref().is_some_and(|json| **json == Value::Null);
     if is_null(&patch.context) {
         return Some("setting the context of a breadcrumb to null");
@@ -123,11 +123,11 @@ pub(super) fn cleared(patch: &Patch) -> Option<&'static str> {
 }
 
 /// Returns `true` if a breadcrumb version equals the result of an update of the version before it.
-pub(super) fn is_made_by(found: &Breadcrumb, before: &Breadcrumb, patch: &Patch) -> bool {
-    let mut wanted = before.patched(patch.clone(), found.updated_at);
-    wanted.updated_by.clone_from(&found.updated_by);
-    wanted.ttl_type.clone_from(&found.ttl_type);
-    wanted == *found
+pub(super) fn is_result_of(found: &Breadcrumb, before: &Breadcrumb, patch: &Patch) -> bool {
+    let mut expected = before.patched(patch.clone(), found.updated_at);
+    expected.updated_by.clone_from(&found.updated_by);
+    expected.ttl_type.clone_from(&found.ttl_type);
+    expected == *found
 }
 
 #[cfg(test)]

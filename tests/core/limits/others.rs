@@ -66,7 +66,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/model/fields.rs LONGEST",
             "src/model/nearest.rs LONGEST",
             "src/runtime/definitions/loader.rs MAX_REASON_LENGTH",
-            "src/store/rcrt/http.rs MAX_TOLD",
+            "src/store/rcrt/http.rs MAX_MESSAGE",
             "src/workload/manager/mod.rs MAX_SIMILAR",
         ],
     ),

@@ -39,9 +39,9 @@ fn the_body_of_a_write_has_enums_in_lower_case_and_no_author() {
 
 #[test]
 fn a_patch_that_clears_a_field_is_detected() {
-    assert_eq!(cleared(&Patch::new().context(json!({}))), None);
-    assert!(cleared(&Patch::new().context(json!(null))).is_some());
-    assert!(cleared(&Patch::new().llm_hints(json!(null))).is_some());
+    assert_eq!(unsupported_clearing(&Patch::new().context(json!({}))), None);
+    assert!(unsupported_clearing(&Patch::new().context(json!(null))).is_some());
+    assert!(unsupported_clearing(&Patch::new().llm_hints(json!(null))).is_some());
 }
 
 #[test]
@@ -52,13 +52,13 @@ fn a_version_created_by_a_patch_is_recognised_for_any_author() {
     let mut after = before.patched(patch.clone(), Timestamp::from_micros(7));
     after.updated_by = Some("somebody".to_owned());
 
-    assert!(is_made_by(&after, &before, &patch));
-    assert!(!is_made_by(
+    assert!(is_result_of(&after, &before, &patch));
+    assert!(!is_result_of(
         &after,
         &before,
         &Patch::new().context(json!({"n": 2}))
     ));
-    assert!(!is_made_by(&before, &before, &patch));
+    assert!(!is_result_of(&before, &before, &patch));
 }
 
 /// Byte strings that resemble responses of the server.
