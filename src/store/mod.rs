@@ -167,7 +167,7 @@ use std::sync::Arc;
 /// - **Newest first.** [`search`](Self::search) orders by update time, then version, then ID.
 /// - **Whole selector.** A query applies its whole selector, so callers never filter the results.
 /// - **Identified.** Clones of a handle have the same [`identity`](Self::identity). Handles on other data have another one.
-/// - **Tenants apart.** A handle cannot read, change or claim anything of another tenant.
+/// - **Isolated tenants.** A handle cannot read, change or claim anything of another tenant.
 /// - **Canonical.** Every store rejects JSON that is too deep or too large, more than 256 tags, and a tag of more than 256 bytes.
 ///   Every store replaces U+0000 by U+FFFD.
 /// - **Cancel safe.** Dropping a future leaves the store in its state before or after the operation.

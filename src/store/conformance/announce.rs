@@ -13,7 +13,8 @@ pub async fn announce(
     store: &impl BreadcrumbStore,
     changes: Vec<Change>,
 ) -> Result<Vec<Event>, StoreError> {
-    let mut tell: Vec<fn(&crate::model::Breadcrumb) -> Event> = Vec::with_capacity(changes.len());
+    let mut to_events: Vec<fn(&crate::model::Breadcrumb) -> Event> =
+        Vec::with_capacity(changes.len());
     let mut writes = Vec::with_capacity(changes.len());
     for change in changes {
         let (write, event): (_, fn(&_) -> _) = match change {
@@ -24,9 +25,9 @@ pub async fn announce(
             Change::Delete { id } => (Write::Delete { id, by: None }, Event::deleted),
         };
         writes.push(write);
-        tell.push(event);
+        to_events.push(event);
     }
     let committed = store.commit(writes.into()).await?;
-    let written = committed.written.iter().zip(tell);
+    let written = committed.written.iter().zip(to_events);
     Ok(written.map(|(written, event)| event(written)).collect())
 }

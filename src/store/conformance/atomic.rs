@@ -1,7 +1,7 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, fails, granted, same, some};
-use super::given::{create, end, ids_of, new_run, note, row, trigger};
+use super::expectations::{expect, fails, granted, same, some};
+use super::fixtures::{create, end, ids_of, new_run, note, row, trigger};
 use crate::model::{BreadcrumbId, EventKind, Patch};
 use crate::source::StartAt;
 use crate::store::{
@@ -12,7 +12,7 @@ use futures::{FutureExt, StreamExt};
 use std::time::Duration;
 
 /// Maximum time in which an event source delivers the event of a commit.
-pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
+pub(super) const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// **Atomic.** During commits of five writes each, another handle on the store sees a multiple of five breadcrumbs.
 ///
@@ -31,9 +31,9 @@ pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     };
     let read = async {
         for _ in 0..20 {
-            let seen = ids_of(&reader, "note.v1").await?.len();
+            let count = ids_of(&reader, "note.v1").await?.len();
             expect(
-                seen.is_multiple_of(5),
+                count.is_multiple_of(5),
                 "a commit is visible in full or not at all",
             )?;
             yield_once().await;
@@ -57,7 +57,9 @@ pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 /// Validate all writes first, or roll the transaction back.
 ///
 /// Checked only in part without a ledger.
-pub async fn a_failing_write_leaves_nothing<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_commit_with_a_failing_write_changes_nothing<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = trigger(&store).await?;
     let update = |version| Write::Update {
@@ -113,7 +115,7 @@ pub async fn a_failing_write_leaves_nothing<S: StoreUnderTest>(subject: &S) -> R
 /// A runtime finds a commit without an event only by a later search of the store.
 ///
 /// Not checked for a store without an event source.
-pub async fn commits_are_announced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_commit_publishes_its_events<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let source = some(subject.events(&store), "an event source")?;
     let mut events = source.subscribe(StartAt::Now).await.map_err(unsubscribed)?;
@@ -142,7 +144,7 @@ pub async fn commits_are_announced<S: StoreUnderTest>(subject: &S) -> Result<(),
         (EventKind::Updated, 2),
         (EventKind::Deleted, 3),
     ] {
-        let next = tokio::time::timeout(ANNOUNCED, events.next())
+        let next = tokio::time::timeout(EVENT_TIMEOUT, events.next())
             .await
             .ok()
             .flatten();

@@ -1,8 +1,9 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
-use super::given::{
-    HOUR, OVER, SHORT, create, due, end, enqueued, ids_of, ledger_of, line, new_run, next_due, row,
+use super::expectations::{expect, fails, granted, lease_lost, same, some, wrong_state};
+use super::fixtures::{
+    AFTER_SHORT, HOUR, SHORT, claim_count, create, end, enqueue_ordered, enqueued, ids_of,
+    ledger_of, new_run, next_due, row,
 };
 use crate::model::{Json, Patch, Selector};
 use crate::store::{
@@ -41,7 +42,11 @@ pub async fn a_waiting_run_is_cancelled_at_once<S: StoreUnderTest>(
     }
 
     wrong_state(ledger.resume(&suspended, suspended.trigger_id).await)?;
-    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of due runs",
+    )?;
     let letters = ids_of(&store, DeadLetter::SCHEMA).await?;
     same(letters.len(), 0, "the number of dead letters")
 }
@@ -64,7 +69,7 @@ pub async fn a_cancelled_run_loses_its_lease<S: StoreUnderTest>(subject: &S) -> 
 
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     let lease = granted(ledger.claim(&run, None).await)?.lease;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     same(ledger.cancel(&run).await?, Cancelled::Running, "the answer")?;
     has_no_effect(&store, ledger, &lease).await
 }
@@ -78,13 +83,13 @@ async fn has_no_effect(
     let lost: Vec<(&RunRef, u64)> = lost.iter().map(|lost| (&lost.run, lost.token)).collect();
     same(lost, [(&lease.run, lease.token)], "the lost leases")?;
     let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
-    for way in [
+    for run_end in [
         RunEnd::Done,
         RunEnd::Continues,
         RunEnd::Failed(letter),
         waits(),
     ] {
-        lease_lost(end(store, lease, way, vec![create("stale")]).await)?;
+        lease_lost(end(store, lease, run_end, vec![create("stale")]).await)?;
     }
     lease_lost(ledger.save(lease, Json::default()).await)?;
     lease_lost(ledger.retry(lease.clone(), lease.until, true, None).await)?;
@@ -109,7 +114,7 @@ pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let letter = DeadLetter::new(FailureClass::Timeout, "slow", 1);
-    for (way, state, reason, code) in [
+    for (run_end, state, reason, code) in [
         (RunEnd::Done, RunState::Done, None, None),
         (RunEnd::Superseded, RunState::Superseded, None, None),
         (
@@ -127,7 +132,7 @@ pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
     ] {
         let run = new_run(&store, "agent").await?;
         let lease = granted(ledger.claim(&run, None).await)?.lease;
-        end(&store, &lease, way, Vec::new()).await?;
+        end(&store, &lease, run_end, Vec::new()).await?;
 
         same(
             ledger.cancel(&run).await?,
@@ -135,9 +140,13 @@ pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
             "the answer",
         )?;
 
-        let kept = some(row(ledger, &run).await?, "the row")?;
+        let stored = some(row(ledger, &run).await?, "the row")?;
         same(
-            (kept.state, kept.reason.as_deref(), kept.code.as_deref()),
+            (
+                stored.state,
+                stored.reason.as_deref(),
+                stored.code.as_deref(),
+            ),
             (state, reason, code),
             "the row",
         )?;
@@ -157,7 +166,7 @@ pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
 pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let trigger = super::given::trigger(&store).await?;
+    let trigger = super::fixtures::trigger(&store).await?;
     let run = RunRef::new("agent", trigger.id, 2);
     ledger.enqueue(vec![run.clone().into()]).await?;
     same(ledger.cancel(&run).await?, Cancelled::Waiting, "the answer")?;
@@ -170,7 +179,11 @@ pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> 
     is_cancelled(ledger, &run).await?;
     let again = Cancelled::Over(RunState::Failed);
     same(ledger.cancel(&run).await?, again, "the answer")?;
-    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of due runs",
+    )
 }
 
 /// A run that is added as cancelled is not executed when its event comes later, and blocks no other run of its ordering key. It
@@ -184,7 +197,7 @@ pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let runs = line(&store, ledger, "agent", "key", 1).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "key", 1).await?;
     let [first] = &*runs else {
         return expect(false, "there is one run");
     };
@@ -201,7 +214,11 @@ pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
     let lease = next_due(ledger, first).await?.lease;
     let last = new_run(&store, "agent").await?.ordered_by(Some("key"));
     ledger.enqueue(vec![last.clone().into()]).await?;
-    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of due runs",
+    )?;
     let answer = ledger.enqueue_cancelled(first).await?;
     same(answer, Cancelled::Running, "the answer")?;
     lease_lost(end(&store, &lease, RunEnd::Done, Vec::new()).await)?;
@@ -229,9 +246,9 @@ pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Re
 
     ledger.redo(&run).await?;
 
-    let kept = some(row(ledger, &run).await?, "the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
     same(
-        (kept.state, kept.reason, kept.code),
+        (stored.state, stored.reason, stored.code),
         (RunState::Ready, None, None),
         "the row",
     )?;
@@ -261,7 +278,7 @@ pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let runs = line(&store, ledger, "agent", "key", 5).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "key", 5).await?;
     let [first, second, third, fourth, fifth] = &*runs else {
         return expect(false, "there are five runs");
     };
@@ -271,7 +288,11 @@ pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
         Cancelled::Waiting,
         "the answer",
     )?;
-    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of due runs",
+    )?;
 
     same(
         ledger.cancel(first).await?,
@@ -282,7 +303,11 @@ pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
     lease_lost(end(&store, &lease, RunEnd::Done, Vec::new()).await)?;
 
     end(&store, &next, waits(), Vec::new()).await?;
-    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of due runs",
+    )?;
     same(
         ledger.cancel(second).await?,
         Cancelled::Waiting,
@@ -300,7 +325,7 @@ pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
 /// under one lock.
 ///
 /// Not checked for a store without a ledger.
-pub async fn of_a_commit_and_a_cancellation_one_happens<S: StoreUnderTest>(
+pub async fn either_a_commit_or_a_cancellation_succeeds<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -351,15 +376,19 @@ fn waits() -> RunEnd {
 
 /// Expects that a run has ended as cancelled.
 async fn is_cancelled(ledger: &dyn RunLedger, run: &RunRef) -> Result<(), Broken> {
-    let kept = some(row(ledger, run).await?, "the row")?;
+    let stored = some(row(ledger, run).await?, "the row")?;
     let cancelled = Some(RunEnd::CANCELLED);
     same(
-        (kept.state, kept.reason.as_deref(), kept.code.as_deref()),
+        (
+            stored.state,
+            stored.reason.as_deref(),
+            stored.code.as_deref(),
+        ),
         (RunState::Failed, cancelled, cancelled),
         "the row",
     )?;
     same(
-        (kept.due, kept.wake),
+        (stored.due, stored.wake),
         (None, None),
         "the due time and the wake of a cancelled run",
     )?;

@@ -1,7 +1,7 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, fails, granted, same};
-use super::given::{end, ids_of, ledger_of, new_run, note};
+use super::expectations::{expect, fails, granted, same};
+use super::fixtures::{end, ids_of, ledger_of, new_run, note};
 use crate::model::{Breadcrumb, Json, JsonError, MAX_DEPTH, NewBreadcrumb, Patch, Selector};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, StoreError, Wake, Write,
@@ -71,10 +71,10 @@ pub async fn canonical_nul<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
 pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
 
-    let kept = store.create(note("a").context(nested(MAX_DEPTH))).await?;
+    let stored = store.create(note("a").context(nested(MAX_DEPTH))).await?;
 
     same(
-        &*store.get(kept.id).await?.context,
+        &*store.get(stored.id).await?.context,
         &nested(MAX_DEPTH),
         "the context that is read",
     )?;
@@ -83,13 +83,13 @@ pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broke
         too_deep(store.create(note("b").llm_hints(nested(depth))).await)?;
         too_deep(
             store
-                .update(kept.id, 1, Patch::new().context(nested(depth)))
+                .update(stored.id, 1, Patch::new().context(nested(depth)))
                 .await,
         )?;
     }
     same(
         ids_of(&store, "note.v1").await?,
-        [kept.id],
+        [stored.id],
         "the stored breadcrumbs",
     )
 }
@@ -105,7 +105,7 @@ pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     let most = Json::MAX_BYTES - least.size();
     store.delete(least.id).await?;
 
-    let kept = store.create(note("a").context(half(most))).await?;
+    let stored = store.create(note("a").context(half(most))).await?;
     let small = store.create(note("b").context(half(600_000))).await?;
 
     too_large(store.create(note("c").context(half(most + 1))).await)?;
@@ -124,7 +124,7 @@ pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     too_large(store.update(small.id, 1, hints).await)?;
     same(
         ids_of(&store, "note.v1").await?,
-        [small.id, kept.id],
+        [small.id, stored.id],
         "the stored breadcrumbs",
     )
 }
@@ -187,25 +187,29 @@ pub async fn canonical_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     let many = |count: usize| (0..count).map(tag(Breadcrumb::MAX_TAG_BYTES));
     let long = [tag(Breadcrumb::MAX_TAG_BYTES + 1)(0)];
 
-    let kept = store
+    let stored = store
         .create(note("a").tags(many(Breadcrumb::MAX_TAGS - 1)))
         .await?;
 
-    same(kept.tags.len(), Breadcrumb::MAX_TAGS, "the number of tags")?;
+    same(
+        stored.tags.len(),
+        Breadcrumb::MAX_TAGS,
+        "the number of tags",
+    )?;
     let more = || many(Breadcrumb::MAX_TAGS + 1);
     let too_many = |error: &StoreError| matches!(error, StoreError::TooManyTags { write: 0, .. });
     let created = store.create(note("b").tags(more())).await;
     fails(created, "TooManyTags", too_many)?;
-    let updated = store.update(kept.id, 1, Patch::new().tags(more())).await;
+    let updated = store.update(stored.id, 1, Patch::new().tags(more())).await;
     fails(updated, "TooManyTags", too_many)?;
     let too_long = |error: &StoreError| matches!(error, StoreError::TagTooLong { write: 0, .. });
     let created = store.create(note("b").tags(long.clone())).await;
     fails(created, "TagTooLong", too_long)?;
-    let updated = store.update(kept.id, 1, Patch::new().tags(long)).await;
+    let updated = store.update(stored.id, 1, Patch::new().tags(long)).await;
     fails(updated, "TagTooLong", too_long)?;
     same(
         ids_of(&store, "note.v1").await?,
-        [kept.id],
+        [stored.id],
         "the stored breadcrumbs",
     )
 }
@@ -223,21 +227,21 @@ pub async fn canonical_schema_name<S: StoreUnderTest>(subject: &S) -> Result<(),
     );
     let too_long = |error: &StoreError| matches!(error, StoreError::SchemaTooLong { write: 0, .. });
 
-    let (kept, created) = futures::join!(store.create(name(longest)), store.create(name(longer)));
+    let (stored, created) = futures::join!(store.create(name(longest)), store.create(name(longer)));
 
     fails(created, "SchemaTooLong", too_long)?;
-    let kept = kept?;
+    let stored = stored?;
     let patch = Patch {
         schema_name: Some("s".repeat(longer)),
         ..Patch::new()
     };
     fails(
-        store.update(kept.id, 1, patch).await,
+        store.update(stored.id, 1, patch).await,
         "SchemaTooLong",
         too_long,
     )?;
     let found = ids_of(&store, &"s".repeat(longest)).await?;
-    same(found, [kept.id], "the stored breadcrumbs")
+    same(found, [stored.id], "the stored breadcrumbs")
 }
 
 /// Returns an object with nested arrays, with `depth` levels in total.

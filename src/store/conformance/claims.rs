@@ -1,8 +1,9 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, granted, same, some};
-use super::given::{
-    HOUR, OVER, SHORT, due, end, ledger_of, lineage_of, new_run, row, run_of, trigger,
+use super::expectations::{expect, granted, same, some};
+use super::fixtures::{
+    AFTER_SHORT, HOUR, SHORT, claim_count, end, ledger_of, lineage_of, new_run, row, run_of,
+    trigger,
 };
 use crate::model::{Event, Patch};
 use crate::store::{
@@ -18,7 +19,7 @@ use futures::future::join_all;
 /// and adds nothing.
 ///
 /// Not checked for a store without a ledger.
-pub async fn one_run<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_run_has_one_row<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -48,7 +49,7 @@ pub async fn one_run<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
         "the state",
     )?;
     same(
-        due(ledger, "agent", 5).await?,
+        claim_count(ledger, "agent", 5).await?,
         0,
         "the number of runs to claim",
     )
@@ -59,7 +60,9 @@ pub async fn one_run<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 /// The key of a row is the executor ID, the trigger ID and the trigger version.
 ///
 /// Not checked for a store without a ledger.
-pub async fn other_names_are_other_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn runs_with_different_names_are_different_runs<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (first, second) = (trigger(&store).await?, trigger(&store).await?);
@@ -89,7 +92,7 @@ pub async fn other_names_are_other_runs<S: StoreUnderTest>(subject: &S) -> Resul
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_version_announced_too_early_is_run_when_it_comes<S: StoreUnderTest>(
+pub async fn a_version_announced_too_early_is_executed_later<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -123,7 +126,7 @@ pub async fn a_version_announced_too_early_is_run_when_it_comes<S: StoreUnderTes
 /// [`enqueue`](crate::store::RunLedger::enqueue) before.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claim_of_one_run_adds_its_row<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let event = Event::created(&*trigger(&store).await?);
@@ -134,14 +137,14 @@ pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Res
     same(claim.attempt, 1, "the attempt")?;
     same(claim.lease.run, run.clone(), "the run of the lease")?;
     expect(claim.state.is_none(), "the run has no saved state")?;
-    let kept = some(row(ledger, &run).await?, "the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
     same(
-        (kept.state, kept.attempts),
+        (stored.state, stored.attempts),
         (RunState::Running, 1),
         "the row",
     )?;
     same(
-        kept.run.event.as_deref(),
+        stored.run.event.as_deref(),
         Some(&event.envelope()),
         "the event of the row",
     )
@@ -152,7 +155,9 @@ pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Res
 /// So an operator can start a delayed run at once with [`claim`](crate::store::RunLedger::claim).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_by_hand_does_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claim_of_one_run_does_not_wait_for_its_time<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let cause = trigger(&store).await?;
@@ -162,7 +167,11 @@ pub async fn a_claim_by_hand_does_not_wait<S: StoreUnderTest>(subject: &S) -> Re
 
     ledger.enqueue(vec![later]).await?;
 
-    same(due(ledger, "agent", 5).await?, 0, "the number of due runs")?;
+    same(
+        claim_count(ledger, "agent", 5).await?,
+        0,
+        "the number of due runs",
+    )?;
     granted(ledger.claim(&run, None).await).map(drop)
 }
 
@@ -179,9 +188,13 @@ pub async fn a_run_is_due_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<
     later.at = Some(cause.updated_at + SHORT);
     ledger.enqueue(vec![later]).await?;
 
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
-    same(due(ledger, "agent", 5).await?, 1, "the number of due runs")
+    same(
+        claim_count(ledger, "agent", 5).await?,
+        1,
+        "the number of due runs",
+    )
 }
 
 /// Of a hundred concurrent claims of a run, through one handle on the store or many, one is granted.
@@ -189,7 +202,9 @@ pub async fn a_run_is_due_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<
 /// Two granted claims would execute one run twice at the same time.
 ///
 /// Not checked for a store without a ledger.
-pub async fn of_many_claims_one_is_granted<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn one_of_concurrent_claims_is_granted<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     ledger_of(&store)?;
     let handles: Vec<S::Store> = (0..100).map(|_| store.clone()).collect();
@@ -227,10 +242,10 @@ pub async fn an_unknown_run_is_an_error<S: StoreUnderTest>(subject: &S) -> Resul
     let run = new_run(&store, "agent").await?;
     let unknown = |error: &StoreError| matches!(error, StoreError::UnknownRun { .. });
 
-    super::broken::fails(
+    super::expectations::fails(
         ledger.resume(&run, run.trigger_id).await,
         "UnknownRun",
         unknown,
     )?;
-    super::broken::fails(ledger.redo(&run).await, "UnknownRun", unknown)
+    super::expectations::fails(ledger.redo(&run).await, "UnknownRun", unknown)
 }

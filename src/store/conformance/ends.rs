@@ -1,9 +1,9 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, granted, lease_lost, same, some, wrong_state};
-use super::given::{
-    OVER, SHORT, create, due, end, ids_of, ledger_of, new_run, next_due, recorded, row, run_of,
-    trigger,
+use super::expectations::{expect, granted, lease_lost, same, some, wrong_state};
+use super::fixtures::{
+    AFTER_SHORT, SHORT, claim_count, create, end, expected_writes, ids_of, ledger_of, new_run,
+    next_due, row, run_of, trigger,
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Patch};
 use crate::store::{
@@ -20,7 +20,7 @@ use serde_json::json;
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: StoreUnderTest>(
+pub async fn a_claim_of_a_done_run_returns_its_breadcrumbs<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -45,17 +45,21 @@ pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: StoreUnderTest>(
 
     same(written.len(), 3, "the number of writes")?;
     same(written.get(1), Some(&changed), "the second write")?;
-    let written = recorded(&store, written);
+    let written = expected_writes(&store, written);
     for _ in 0..2 {
-        over(ledger, &run, RunState::Done, &written).await?;
+        expect_ended(ledger, &run, RunState::Done, &written).await?;
     }
-    let kept = some(row(ledger, &run).await?, "the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
     same(
-        (kept.state, kept.written, kept.due),
+        (stored.state, stored.written, stored.due),
         (RunState::Done, written, None),
         "the row",
     )?;
-    same(due(ledger, "agent", 1).await?, 0, "the number of runs due")
+    same(
+        claim_count(ledger, "agent", 1).await?,
+        0,
+        "the number of runs due",
+    )
 }
 
 /// A claim of a skipped run returns the state of the run, and the row of the run has the reason.
@@ -64,7 +68,9 @@ pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: StoreUnderTest>(
 /// [`RunEnd::Skipped`](crate::store::RunEnd::Skipped).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_skipped_run_keeps_its_reason<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_skipped_run_retains_its_reason<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -72,7 +78,7 @@ pub async fn a_skipped_run_keeps_its_reason<S: StoreUnderTest>(subject: &S) -> R
 
     end(&store, &lease, RunEnd::Skipped("unmatched"), Vec::new()).await?;
 
-    over(ledger, &run, RunState::Skipped, &[]).await?;
+    expect_ended(ledger, &run, RunState::Skipped, &[]).await?;
     same(
         some(row(ledger, &run).await?, "the row")?.reason.as_deref(),
         Some("unmatched"),
@@ -86,7 +92,9 @@ pub async fn a_skipped_run_keeps_its_reason<S: StoreUnderTest>(subject: &S) -> R
 /// the older run in a crash.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_later_version_supersedes<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_later_version_supersedes_an_older_one<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let before = trigger(&store).await?;
@@ -115,7 +123,7 @@ pub async fn a_later_version_supersedes<S: StoreUnderTest>(subject: &S) -> Resul
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
+pub async fn a_done_later_version_supersedes_an_older_one<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -125,14 +133,14 @@ pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
     let (older, later) = (run_of("agent", &before), run_of("agent", &after));
     let lease = granted(ledger.claim(&later, None).await)?.lease;
     let written = end(&store, &lease, RunEnd::Done, vec![create("a")]).await?;
-    let written = recorded(&store, written.ids());
+    let written = expected_writes(&store, written.ids());
     let lease = granted(ledger.claim(&older, None).await)?.lease;
 
     match ledger.claim(&later, Some(lease)).await? {
         Claim::Done {
             state: RunState::Done,
-            written: told,
-        } => same(told, written, "the writes of the later run")?,
+            written: returned,
+        } => same(returned, written, "the writes of the later run")?,
         other => return expect(false, &format!("the later run is done and not {other:?}")),
     }
 
@@ -152,12 +160,14 @@ pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_failed_run_leaves_one_dead_letter<S: StoreUnderTest>(
+pub async fn a_failed_run_writes_one_dead_letter<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let cause = store.create(super::given::note("a secret payload")).await?;
+    let cause = store
+        .create(super::fixtures::note("a secret payload"))
+        .await?;
     let run = run_of("agent", &cause);
     let lease = granted(ledger.claim(&run, None).await)?.lease;
     let mut letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
@@ -196,9 +206,9 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: StoreUnderTest>(
         !json!(dead).to_string().contains("secret"),
         "the dead letter contains no payload",
     )?;
-    let kept = some(row(ledger, &run).await?, "the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
     same(
-        (kept.reason.as_deref(), kept.code.as_deref()),
+        (stored.reason.as_deref(), stored.code.as_deref()),
         (Some("permanent"), Some("error")),
         "the reason and the code",
     )?;
@@ -207,7 +217,7 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: StoreUnderTest>(
         let has_failed = matches!(ended, Claim::Done { state, .. } if state == RunState::Failed);
         return expect(has_failed, "the run has failed");
     }
-    over(ledger, &run, RunState::Failed, &committed.ids()).await?;
+    expect_ended(ledger, &run, RunState::Failed, &committed.ids()).await?;
     match ledger.claim(&run_of("agent", dead), None).await? {
         Claim::Own => Ok(()),
         other => expect(
@@ -234,10 +244,10 @@ pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
         Ok(some(row(ledger, &run).await?, "the row")?.cause)
     };
     let odd = "connection \u{0} refused";
-    for (told, expected) in [(Some(odd), odd), (None, odd), (Some("401"), "401")] {
+    for (returned, expected) in [(Some(odd), odd), (None, odd), (Some("401"), "401")] {
         let lease = granted(ledger.claim(&run, None).await)?.lease;
         let at = lease.granted_at;
-        ledger.retry(lease, at, true, told).await?;
+        ledger.retry(lease, at, true, returned).await?;
         same(cause().await?.as_deref(), Some(expected), "the cause")?;
     }
     let lease = granted(ledger.claim(&run, None).await)?.lease;
@@ -274,14 +284,14 @@ pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
 /// The commit fails with [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_lost_lease_leaves_no_dead_letter<S: StoreUnderTest>(
+pub async fn a_lost_lease_writes_no_dead_letter<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     let stale = granted(ledger.claim(&run, None).await)?.lease;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     granted(ledger.claim(&run, None).await)?;
 
     let letter = DeadLetter::new(FailureClass::Timeout, "error", 1);
@@ -317,9 +327,9 @@ pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(
     ledger.redo(&run).await?;
 
     wrong_state(ledger.redo(&run).await)?;
-    let kept = some(row(ledger, &run).await?, "the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
     same(
-        (kept.state, kept.attempts, kept.reason),
+        (stored.state, stored.attempts, stored.reason),
         (RunState::Ready, 0, None),
         "the row",
     )?;
@@ -341,8 +351,8 @@ pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(
     expect(second.lease.token > first.token, "the token grows")?;
     lease_lost(end(&store, &first, RunEnd::Done, vec![create("stale")]).await)?;
     let written = end(&store, &second.lease, RunEnd::Done, vec![create("a")]).await?;
-    let written = recorded(&store, written.ids());
-    over(ledger, &run, RunState::Done, &written).await?;
+    let written = expected_writes(&store, written.ids());
+    expect_ended(ledger, &run, RunState::Done, &written).await?;
     wrong_state(ledger.redo(&run).await)
 }
 
@@ -354,7 +364,9 @@ pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn writes_before_the_end_are_recorded<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -363,10 +375,10 @@ pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> R
     let mut written = end(&store, &lease, RunEnd::Continues, vec![create("a")])
         .await?
         .ids();
-    let kept = some(row(ledger, &run).await?, "the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
     same(
-        (kept.state, kept.written),
-        (RunState::Running, recorded(&store, written.clone())),
+        (stored.state, stored.written),
+        (RunState::Running, expected_writes(&store, written.clone())),
         "the row",
     )?;
     written.extend(
@@ -381,7 +393,13 @@ pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> R
     );
 
     same(written.len(), 3, "the number of writes")?;
-    over(ledger, &run, RunState::Done, &recorded(&store, written)).await
+    expect_ended(
+        ledger,
+        &run,
+        RunState::Done,
+        &expected_writes(&store, written),
+    )
+    .await
 }
 
 /// Returns the tags of a dead letter, without the tags that the store added for itself. If the ledger is in another store, the
@@ -392,7 +410,7 @@ fn own_tags(store: &impl BreadcrumbStore, dead: &Breadcrumb) -> Vec<String> {
 }
 
 /// Expects that the claim of a run finds the run finished.
-async fn over(
+async fn expect_ended(
     ledger: &dyn RunLedger,
     run: &RunRef,
     state: RunState,
@@ -400,10 +418,10 @@ async fn over(
 ) -> Result<(), Broken> {
     match ledger.claim(run, None).await? {
         Claim::Done {
-            state: told,
+            state: returned,
             written: ids,
         } => {
-            same(told, state, "the state of the run")?;
+            same(returned, state, "the state of the run")?;
             same(&*ids, written, "the writes of the run")
         }
         other => expect(false, &format!("the run is {state} and not {other:?}")),

@@ -1,9 +1,9 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, granted, lease_lost, running, same, some};
-use super::given::{
-    HOUR, OVER, SHORT, create, end, ids_of, ledger_of, new_run, next_due, note, recorded, row,
-    run_of, trigger,
+use super::expectations::{expect, granted, lease_lost, running, same, some};
+use super::fixtures::{
+    AFTER_SHORT, HOUR, SHORT, create, end, expected_writes, ids_of, ledger_of, new_run, next_due,
+    note, row, run_of, trigger,
 };
 use crate::model::{Json, Selector};
 use crate::store::{
@@ -15,7 +15,9 @@ use crate::store::{
 /// Otherwise a trigger that kills its worker would be executed for ever.
 ///
 /// Not checked for a store without a ledger.
-pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn an_attempt_counts_when_it_is_claimed<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
@@ -33,7 +35,7 @@ pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
             attempt,
             "the attempts of the row",
         )?;
-        subject.advance_clock(OVER).await;
+        subject.advance_clock(AFTER_SHORT).await;
     }
     Ok(())
 }
@@ -44,14 +46,14 @@ pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
 /// count as a crash loop.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_retry_ends_the_row_of_abandoned_leases<S: StoreUnderTest>(
+pub async fn a_retry_resets_the_count_of_abandoned_leases<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     ledger.claim(&run, None).await?;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
     let second = granted(ledger.claim(&run, None).await)?.lease;
     let at = second.granted_at;
@@ -88,7 +90,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnd
             "the number of expired leases before a report",
         )?;
         leases.push(lease);
-        subject.advance_clock(OVER).await;
+        subject.advance_clock(AFTER_SHORT).await;
     }
     let second = leases.swap_remove(1);
 
@@ -107,7 +109,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnd
             abandoned,
             "the number of expired leases after a report",
         )?;
-        subject.advance_clock(OVER).await;
+        subject.advance_clock(AFTER_SHORT).await;
     }
 
     let last = granted(ledger.claim(&run, None).await)?.lease;
@@ -120,7 +122,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnd
     end(&store, &last, failed, Vec::new()).await?;
     ledger.redo(&run).await?;
     granted(ledger.claim(&run, None).await)?;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     ledger.heartbeat(&[last]).await?;
     let redone = granted(ledger.claim(&run, None).await)?.lease;
     same(
@@ -137,7 +139,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnd
 /// execute at most once need it.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_knows_that_an_earlier_lease_expired<S: StoreUnderTest>(
+pub async fn a_claim_reports_an_expired_lease<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -149,7 +151,7 @@ pub async fn a_claim_knows_that_an_earlier_lease_expired<S: StoreUnderTest>(
         false,
         "`may_have_executed` before a lease expired",
     )?;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
     let second = next_due(ledger, &run).await?.lease;
     same(
@@ -193,7 +195,7 @@ pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let stale = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     let current = granted(ledger.claim(&run, None).await)?.lease;
 
     expect(
@@ -243,14 +245,14 @@ pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_lease_that_ran_out_may_still_commit<S: StoreUnderTest>(
+pub async fn an_expired_lease_may_still_commit<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let lease = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
     same(
         some(row(ledger, &run).await?, "the row")?.state,
@@ -258,13 +260,13 @@ pub async fn a_lease_that_ran_out_may_still_commit<S: StoreUnderTest>(
         "the state",
     )?;
     let written = end(&store, &lease, RunEnd::Done, vec![create("a")]).await?;
-    let written = recorded(&store, written.ids());
+    let written = expected_writes(&store, written.ids());
 
     match ledger.claim(&run, None).await? {
         Claim::Done {
             state: RunState::Done,
-            written: told,
-        } => same(told, written, "the writes of the run"),
+            written: returned,
+        } => same(returned, written, "the writes of the run"),
         other => expect(false, &format!("the run is done and not {other:?}")),
     }
 }
@@ -275,14 +277,16 @@ pub async fn a_lease_that_ran_out_may_still_commit<S: StoreUnderTest>(
 /// [`StoreUnderTest::advance_clock`](crate::store::conformance::StoreUnderTest::advance_clock).
 ///
 /// Not checked for a store without a ledger.
-pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn leases_use_the_clock_of_the_store<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let cause = trigger(&store).await?;
     let run = run_of("agent", &cause).lasting(HOUR);
 
     let first = granted(ledger.claim(&run, None).await)?.lease;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     ledger.release(first.clone()).await?;
     let second = granted(ledger.claim(&run, None).await)?.lease;
     let answer = store.create(note("later")).await?;
@@ -294,11 +298,11 @@ pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
         "the start of the attempt after a release",
     )?;
     expect(
-        second.granted_at.since(first.granted_at) >= OVER,
+        second.granted_at.since(first.granted_at) >= AFTER_SHORT,
         "time passes between two leases",
     )?;
     expect(
-        answer.updated_at.since(cause.updated_at) >= OVER,
+        answer.updated_at.since(cause.updated_at) >= AFTER_SHORT,
         "time passes between two breadcrumbs",
     )?;
     let apart = second
@@ -314,14 +318,14 @@ pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
 /// A runtime compares the times to find the answers that a suspended run waits for.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_suspension_parts_before_from_after<S: StoreUnderTest>(
+pub async fn commits_after_a_suspension_have_a_later_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     for with_a_write in [true, false] {
         let mut before = store.create(note("before")).await?;
-        subject.advance_clock(OVER).await;
+        subject.advance_clock(AFTER_SHORT).await;
         let run = RunRef::new("agent", before.id, before.version);
         let lease = granted(ledger.claim(&run, None).await)?.lease;
         let none = some(row(ledger, &run).await?, "the row")?.suspended_at;

@@ -1,7 +1,9 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, granted, lease_lost, running, same, some};
-use super::given::{HOUR, OVER, SHORT, create, due, end, ledger_of, new_run, next_due, row};
+use super::expectations::{expect, granted, lease_lost, running, same, some};
+use super::fixtures::{
+    AFTER_SHORT, HOUR, SHORT, claim_count, create, end, ledger_of, new_run, next_due, row,
+};
 use crate::model::Json;
 use crate::store::{RunEnd, RunState, Saved, Wake};
 use serde_json::json;
@@ -16,7 +18,7 @@ pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Re
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let mut lease = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
     lease.run.lease = HOUR;
     let lost = ledger.heartbeat(&[lease.clone()]).await?;
@@ -28,7 +30,7 @@ pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Re
         "the end of the lease",
     )?;
     expect(
-        until.since(lease.granted_at) >= HOUR + OVER,
+        until.since(lease.granted_at) >= HOUR + AFTER_SHORT,
         "the lease lasts for its length from the heartbeat",
     )
 }
@@ -39,7 +41,7 @@ pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Re
 /// [`heartbeat`](crate::store::RunLedger::heartbeat).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_heartbeat_tells_what_is_lost<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_heartbeat_returns_lost_leases<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (ended, held) = (
@@ -87,23 +89,23 @@ pub async fn a_retry_waits_for_its_time<S: StoreUnderTest>(subject: &S) -> Resul
         let at = lease.granted_at + delay;
         ledger.retry(lease.clone(), at, true, None).await?;
         lease_lost(end(&store, &lease, RunEnd::Done, vec![create("a")]).await)?;
-        let kept = some(row(ledger, run).await?, "the row")?;
+        let stored = some(row(ledger, run).await?, "the row")?;
         same(
-            (kept.state, kept.attempts, kept.due),
+            (stored.state, stored.attempts, stored.due),
             (RunState::Ready, 1, Some(at)),
             "the row",
         )?;
     }
     same(
-        due(ledger, "late", 1).await?,
+        claim_count(ledger, "late", 1).await?,
         0,
         "the number of runs due at once",
     )?;
 
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
     same(
-        due(ledger, "late", 1).await?,
+        claim_count(ledger, "late", 1).await?,
         0,
         "the number of runs due in an hour",
     )?;
@@ -115,7 +117,9 @@ pub async fn a_retry_waits_for_its_time<S: StoreUnderTest>(subject: &S) -> Resul
 /// The argument is `counts` of [`retry`](crate::store::RunLedger::retry).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_retry_need_not_count<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_retry_can_leave_the_attempts_unchanged<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -145,7 +149,7 @@ pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
     let next = |by_hand: bool| {
         let run = &run;
         async move {
-            subject.advance_clock(OVER).await;
+            subject.advance_clock(AFTER_SHORT).await;
             let claimed = match by_hand {
                 true => granted(ledger.claim(run, None).await)?,
                 false => next_due(ledger, run).await?,
@@ -191,7 +195,9 @@ pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
 /// them may lose an attempt.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_release_refunds_the_attempt<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_release_does_not_count_as_an_attempt<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -200,8 +206,12 @@ pub async fn a_release_refunds_the_attempt<S: StoreUnderTest>(subject: &S) -> Re
     ledger.release(first.clone()).await?;
 
     lease_lost(end(&store, &first, RunEnd::Done, vec![create("a")]).await)?;
-    let kept = some(row(ledger, &run).await?, "the row")?;
-    same((kept.state, kept.attempts), (RunState::Ready, 0), "the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
+    same(
+        (stored.state, stored.attempts),
+        (RunState::Ready, 0),
+        "the row",
+    )?;
     let again = next_due(ledger, &run).await?;
     same(
         (again.attempt, again.lease.abandoned),
@@ -220,7 +230,7 @@ pub async fn a_release_refunds_the_attempt<S: StoreUnderTest>(subject: &S) -> Re
 /// repeats model and tool calls.
 ///
 /// Not checked for a store without a ledger.
-pub async fn the_next_attempt_goes_on_with_what_was_saved<S: StoreUnderTest>(
+pub async fn the_next_attempt_continues_from_the_saved_state<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -231,7 +241,7 @@ pub async fn the_next_attempt_goes_on_with_what_was_saved<S: StoreUnderTest>(
     let first = granted(ledger.claim(&run, None).await)?;
     ledger.save(&first.lease, json!({"step": 1}).into()).await?;
     ledger.save(&first.lease, json!({"step": 2}).into()).await?;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     let after_a_crash = granted(ledger.claim(&run, None).await)?;
     ledger
         .save(&after_a_crash.lease, json!({"step": 3}).into())

@@ -1,7 +1,7 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, granted, same, some};
-use super::given::{create, end, lineage_of, next_due, note, row, run_of, trigger};
+use super::expectations::{expect, granted, same, some};
+use super::fixtures::{create, end, lineage_of, next_due, note, row, run_of, trigger};
 use crate::model::{Breadcrumb, NewBreadcrumb, Patch};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, Claim, Lineage, RunEnd, RunLedger, RunState, Write,
@@ -17,19 +17,21 @@ use std::sync::Arc;
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn own_breadcrumbs_are_known<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn an_executor_does_not_run_on_its_own_breadcrumbs<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
-    let written = answered(&store, ledger, "agent", &cause, create("a")).await?;
+    let written = write_in_run(&store, ledger, "agent", &cause, create("a")).await?;
     let run = run_of("agent", &written);
 
-    own(&ledger.claim(&run, None).await?)?;
+    expect_own(&ledger.claim(&run, None).await?)?;
     ledger.enqueue(vec![run.clone().into()]).await?;
     let claimed = next_due(ledger, &run).await?;
     expect(claimed.is_own, "the claimed run has `is_own` set")?;
     end(&store, &claimed.lease, RunEnd::Skipped("own"), Vec::new()).await?;
-    own(&ledger.claim(&run, None).await?)?;
+    expect_own(&ledger.claim(&run, None).await?)?;
 
     same(
         some(row(ledger, &run).await?, "the row")?.state,
@@ -47,11 +49,13 @@ pub async fn own_breadcrumbs_are_known<S: StoreUnderTest>(subject: &S) -> Result
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn only_the_written_version_is_an_executors_own<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
-    let first = answered(&store, ledger, "agent", &cause, create("a")).await?;
+    let first = write_in_run(&store, ledger, "agent", &cause, create("a")).await?;
 
     let by_ann = store.update(first.id, 1, Patch::new().title("b")).await?;
     let claim = granted(ledger.claim(&run_of("agent", &by_ann), None).await)?;
@@ -62,9 +66,9 @@ pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
         patch: Patch::new().title("c"),
     };
     let cause = trigger(&store).await?;
-    let by_agent = answered(&store, ledger, "agent", &cause, again).await?;
+    let by_agent = write_in_run(&store, ledger, "agent", &cause, again).await?;
 
-    own(&ledger.claim(&run_of("agent", &by_agent), None).await?)
+    expect_own(&ledger.claim(&run_of("agent", &by_agent), None).await?)
 }
 
 /// The correlation ID and the hops of a run's trigger come from the records of the ledger. Hops count the runs in the chain that
@@ -90,7 +94,7 @@ pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Resul
             "the lineage",
         )?;
         ledger.release(claim.lease).await?;
-        last = answered(&store, ledger, &executor, &last, create("a")).await?;
+        last = write_in_run(&store, ledger, &executor, &last, create("a")).await?;
     }
     Ok(())
 }
@@ -119,7 +123,7 @@ pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
         "the lineage of a breadcrumb from outside of runs",
     )?;
     ledger.release(claim.lease).await?;
-    let written = answered(&store, ledger, "agent", &outside, Write::Create(forged)).await?;
+    let written = write_in_run(&store, ledger, "agent", &outside, Write::Create(forged)).await?;
     let claim = granted(ledger.claim(&run_of("another", &written), None).await)?;
 
     same(
@@ -136,7 +140,7 @@ pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
+pub async fn the_store_returns_the_writer_of_a_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -149,17 +153,17 @@ pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
     )?;
     let forged = NewBreadcrumb::new("note.v1").created_by("agent");
     let outside = store.create(forged).await?;
-    let written = answered(&store, ledger, "agent", &outside, create("a")).await?;
+    let written = write_in_run(&store, ledger, "agent", &outside, create("a")).await?;
     let by_agent = || WrittenBy::Executor("agent".into());
 
-    let asked = [
+    let requested = [
         (written.id, 1),
         (outside.id, 1),
         (outside.id, 2),
         (written.id, 1),
     ];
     same(
-        ledger.written_by(&asked).await?,
+        ledger.written_by(&requested).await?,
         vec![
             by_agent(),
             WrittenBy::Outside,
@@ -176,15 +180,15 @@ pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
         patch: Patch::new().title("c"),
     };
     let cause = trigger(&store).await?;
-    answered(&store, ledger, "agent", &cause, retag).await?;
-    let asked = [
+    write_in_run(&store, ledger, "agent", &cause, retag).await?;
+    let requested = [
         (written.id, 1),
         (written.id, 2),
         (outside.id, 1),
         (outside.id, 2),
     ];
     same(
-        ledger.written_by(&asked).await?,
+        ledger.written_by(&requested).await?,
         vec![
             WrittenBy::Unknown,
             WrittenBy::Outside,
@@ -201,7 +205,7 @@ pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
+pub async fn all_writes_of_a_run_have_one_lineage<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -221,7 +225,7 @@ pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
 
     same(written.len(), 3, "the number of writes")?;
     for breadcrumb in written {
-        own(&ledger.claim(&run_of("agent", &breadcrumb), None).await?)?;
+        expect_own(&ledger.claim(&run_of("agent", &breadcrumb), None).await?)?;
         let claim = granted(ledger.claim(&run_of("another", &breadcrumb), None).await)?;
         same(
             claim.lineage,
@@ -238,11 +242,13 @@ pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn lineage_is_noted_when_enqueued<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn lineage_is_recorded_when_enqueued<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
-    let written = answered(&store, ledger, "agent", &cause, create("a")).await?;
+    let written = write_in_run(&store, ledger, "agent", &cause, create("a")).await?;
     let run = run_of("another", &written);
     ledger.enqueue(vec![run.clone().into()]).await?;
 
@@ -271,9 +277,9 @@ pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<
         id: gone.id,
         by: None,
     };
-    let tombstone = answered(&store, ledger, "agent", &cause, delete).await?;
+    let tombstone = write_in_run(&store, ledger, "agent", &cause, delete).await?;
 
-    own(&ledger.claim(&run_of("agent", &tombstone), None).await?)?;
+    expect_own(&ledger.claim(&run_of("agent", &tombstone), None).await?)?;
     let claim = granted(ledger.claim(&run_of("another", &tombstone), None).await)?;
     same(
         claim.lineage,
@@ -283,7 +289,7 @@ pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<
 }
 
 /// Claims an executor's run for a trigger, and returns the only breadcrumb that the run writes.
-async fn answered(
+async fn write_in_run(
     store: &impl BreadcrumbStore,
     ledger: &dyn RunLedger,
     executor: &str,
@@ -296,7 +302,7 @@ async fn answered(
 }
 
 #[track_caller]
-fn own(claim: &Claim) -> Result<(), Broken> {
+fn expect_own(claim: &Claim) -> Result<(), Broken> {
     expect(
         matches!(claim, Claim::Own),
         &format!("the claim is Own and not {claim:?}"),

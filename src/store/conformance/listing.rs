@@ -1,7 +1,7 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{granted, same};
-use super::given::{HOUR, end, enqueued, ledger_of, new_run};
+use super::expectations::{granted, same};
+use super::fixtures::{HOUR, end, enqueued, ledger_of, new_run};
 use crate::store::{
     ClaimId, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError,
 };
@@ -11,9 +11,7 @@ use crate::store::{
 /// Each condition of [`RunFilter`](crate::store::RunFilter) that is set must hold.
 ///
 /// Not checked for a store without a ledger.
-pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
-    subject: &S,
-) -> Result<(), Broken> {
+pub async fn runs_are_listed_by_filter<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let waiting = enqueued(&store, ledger, "a", 2).await?;
@@ -74,9 +72,7 @@ pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
 /// the order of their addition.
 ///
 /// Not checked for a store without a ledger.
-pub async fn runs_are_listed_in_the_order_they_are_due<S: StoreUnderTest>(
-    subject: &S,
-) -> Result<(), Broken> {
+pub async fn runs_are_listed_in_due_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let over = new_run(&store, "agent").await?;

@@ -57,14 +57,15 @@
 
 mod announce;
 mod atomic;
-mod broken;
 mod cancels;
 mod canonical;
-mod claimed;
 mod claims;
+mod due_claims;
 mod ends;
+mod expectations;
 mod fences;
-mod given;
+mod fixtures;
+mod key_order;
 mod leases;
 mod lineage;
 mod listing;
@@ -77,7 +78,6 @@ mod queries;
 mod requests;
 mod run_pages;
 mod tenants;
-mod turns;
 mod unchecked;
 mod vector_search;
 mod versions;
@@ -85,124 +85,132 @@ mod waits;
 mod writes;
 
 pub use announce::announce;
-pub use atomic::{a_failing_write_leaves_nothing, atomic, cancel_safe, commits_are_announced};
+pub use atomic::{
+    a_commit_publishes_its_events, a_commit_with_a_failing_write_changes_nothing, atomic,
+    cancel_safe,
+};
 pub use cancels::{
     a_cancelled_run_can_be_redone, a_cancelled_run_loses_its_lease,
     a_cancelled_run_stays_cancelled, a_run_that_is_not_enqueued_is_cancelled,
     a_run_that_is_over_is_not_cancelled, a_waiting_run_is_cancelled_at_once,
-    of_a_commit_and_a_cancellation_one_happens, the_next_run_follows_a_cancelled_one,
+    either_a_commit_or_a_cancellation_succeeds, the_next_run_follows_a_cancelled_one,
 };
 pub use canonical::{
     canonical_depth, canonical_nul, canonical_runs, canonical_schema_name, canonical_size,
     canonical_tags,
 };
-pub use claimed::{
-    a_claim_learns_who_wrote_the_trigger, a_claimed_lease_runs_out,
-    a_claimed_run_is_running_for_every_handle, a_due_run_is_claimed_with_its_history,
-    a_lease_that_ran_out_is_due, a_lease_that_ran_out_is_listed_until_its_next_claim,
-    a_run_that_ended_is_not_of_its_claim, claimed_leases_are_kept_alive_by_heartbeats,
-    executors_take_turns, leases_are_listed_by_their_claim, limits_hold_for_each_executor,
+pub use claims::{
+    a_claim_of_one_run_adds_its_row, a_claim_of_one_run_does_not_wait_for_its_time,
+    a_run_has_one_row, a_run_is_due_at_its_time, a_version_announced_too_early_is_executed_later,
+    an_unknown_run_is_an_error, one_of_concurrent_claims_is_granted,
+    runs_with_different_names_are_different_runs,
+};
+pub use due_claims::{
+    a_claim_respects_the_limit_of_each_executor, a_claim_returns_the_history_of_a_due_run,
+    a_claim_returns_the_lineage_of_the_trigger, a_claimed_lease_expires,
+    a_claimed_run_is_running_for_every_handle, a_run_with_an_expired_lease_is_due,
+    an_ended_run_is_not_listed_for_its_claim, an_expired_lease_is_listed_until_the_next_claim,
+    executors_take_turns, heartbeats_extend_claimed_leases, leases_are_listed_by_their_claim,
     new_runs_are_claimed_in_the_same_step, no_run_is_claimed_twice,
     the_oldest_run_is_claimed_first,
 };
-pub use claims::{
-    a_claim_by_hand_adds_the_row, a_claim_by_hand_does_not_wait, a_run_is_due_at_its_time,
-    a_version_announced_too_early_is_run_when_it_comes, an_unknown_run_is_an_error,
-    of_many_claims_one_is_granted, one_run, other_names_are_other_runs,
-};
 pub use ends::{
-    a_failed_run_leaves_one_dead_letter, a_later_version_supersedes,
-    a_later_version_that_is_done_supersedes, a_lost_lease_leaves_no_dead_letter,
-    a_run_has_the_cause_of_its_last_failure, a_run_that_is_done_answers_with_what_it_wrote,
-    a_skipped_run_keeps_its_reason, redo_begins_a_new_epoch, writes_on_the_way_are_recorded,
+    a_claim_of_a_done_run_returns_its_breadcrumbs, a_done_later_version_supersedes_an_older_one,
+    a_failed_run_writes_one_dead_letter, a_later_version_supersedes_an_older_one,
+    a_lost_lease_writes_no_dead_letter, a_run_has_the_cause_of_its_last_failure,
+    a_skipped_run_retains_its_reason, redo_begins_a_new_epoch, writes_before_the_end_are_recorded,
 };
 pub use fences::{
-    a_claim_knows_that_an_earlier_lease_expired, a_lease_that_ran_out_may_still_commit,
-    a_retry_ends_the_row_of_abandoned_leases, a_suspension_parts_before_from_after,
-    an_owner_that_reports_a_lost_lease_has_not_abandoned_it, counted_at_claim, fenced,
-    the_stores_clock,
+    a_claim_reports_an_expired_lease, a_retry_resets_the_count_of_abandoned_leases,
+    an_attempt_counts_when_it_is_claimed, an_expired_lease_may_still_commit,
+    an_owner_that_reports_a_lost_lease_has_not_abandoned_it,
+    commits_after_a_suspension_have_a_later_time, fenced, leases_use_the_clock_of_the_store,
+};
+pub use key_order::{
+    a_claim_of_a_blocked_run_returns_a_future_time, a_claim_of_one_run_respects_the_order,
+    a_later_version_does_not_wait_for_an_older_one, a_later_version_goes_to_the_end_of_its_order,
+    a_redone_run_gets_no_new_ordering_key, a_redone_run_goes_to_the_end_of_its_order,
+    a_row_retains_its_ordering_key, a_version_announced_too_early_goes_to_the_end_of_its_order,
+    the_first_of_two_ordering_keys_counts,
 };
 pub use leases::{
-    a_heartbeat_extends_the_lease, a_heartbeat_tells_what_is_lost, a_release_refunds_the_attempt,
-    a_retry_need_not_count, a_retry_waits_for_its_time, an_attempt_begins_with_its_first_claim,
-    the_next_attempt_goes_on_with_what_was_saved,
+    a_heartbeat_extends_the_lease, a_heartbeat_returns_lost_leases,
+    a_release_does_not_count_as_an_attempt, a_retry_can_leave_the_attempts_unchanged,
+    a_retry_waits_for_its_time, an_attempt_begins_with_its_first_claim,
+    the_next_attempt_continues_from_the_saved_state,
 };
 pub use lineage::{
-    a_deletion_has_a_lineage, everything_a_run_writes_comes_from_it, lineage_follows_the_ledger,
-    lineage_is_not_read_from_payloads, lineage_is_noted_when_enqueued, own_breadcrumbs_are_known,
-    own_is_a_version, the_store_tells_who_wrote_a_version,
+    a_deletion_has_a_lineage, all_writes_of_a_run_have_one_lineage,
+    an_executor_does_not_run_on_its_own_breadcrumbs, lineage_follows_the_ledger,
+    lineage_is_not_read_from_payloads, lineage_is_recorded_when_enqueued,
+    only_the_written_version_is_an_executors_own, the_store_returns_the_writer_of_a_version,
 };
-pub use listing::{runs_are_listed_by_what_they_are, runs_are_listed_in_the_order_they_are_due};
+pub use listing::{runs_are_listed_by_filter, runs_are_listed_in_due_order};
 pub use ordered::{
-    a_lease_that_ran_out_keeps_its_line_waiting, a_retry_keeps_its_line_waiting,
-    a_run_added_for_later_keeps_its_turn, a_suspended_run_keeps_its_line_waiting, ordered,
-    other_lines_do_not_wait,
+    a_delayed_run_blocks_later_runs_of_its_key, a_retry_blocks_later_runs_of_its_key,
+    a_suspended_run_blocks_later_runs_of_its_key, an_expired_lease_blocks_later_runs_of_its_key,
+    ordered, runs_of_other_keys_do_not_wait,
 };
 pub use pages::{
-    exclude_comes_before_the_limit, newest_first, paging_sees_each_once,
-    the_limit_keeps_the_newest, what_is_not_after_a_time_is_not_found,
+    a_query_after_a_time_omits_older_breadcrumbs,
+    excluded_breadcrumbs_do_not_count_towards_the_limit, newest_first,
+    paging_returns_each_breadcrumb_once, the_limit_selects_the_newest,
 };
 pub use pauses::{
-    a_later_version_waits_for_the_end_of_a_pause, a_pause_affects_only_claims,
-    a_pause_holds_for_every_handle, a_paused_executor_is_not_claimed,
+    a_later_version_waits_for_the_end_of_a_pause, a_pause_affects_every_handle,
+    a_pause_affects_only_claims, a_paused_executor_is_not_claimed,
     a_running_run_of_a_paused_executor_continues, a_suspended_run_of_a_paused_executor_waits,
-    paused_executors_are_listed, pauses_of_tenants_are_apart,
+    paused_executors_are_listed, pauses_of_tenants_are_isolated,
 };
 pub use positions::{
-    a_position_is_read_back_as_it_was_saved, a_position_that_is_too_large_is_refused,
-    positions_of_tenants_are_apart, the_latest_position_counts,
+    a_position_that_is_too_large_is_rejected, a_saved_position_is_read_back_unchanged,
+    positions_of_tenants_are_isolated, the_latest_position_counts,
 };
 pub use queries::{
-    a_condition_that_cannot_be_evaluated_is_an_error, any_tags_find_each_once, conditions,
-    only_the_current_version_is_found, scope_tags, vector_search_is_as_declared,
-    what_expires_is_gone, whole_selector,
+    a_condition_that_cannot_be_evaluated_is_an_error, an_expired_breadcrumb_is_not_found,
+    any_tags_return_each_breadcrumb_once, conditions, only_the_current_version_is_found,
+    scope_tags, vector_search_matches_its_capability, whole_selector,
 };
 pub use requests::{
     a_refused_request_records_no_key, a_repeated_request_returns_the_first_trigger,
-    a_request_is_announced_once, a_request_with_another_breadcrumb_is_a_conflict,
-    keys_belong_to_their_executor, keys_of_tenants_are_apart,
-    of_many_requests_with_one_key_one_creates,
+    a_request_publishes_one_event, a_request_with_another_breadcrumb_is_a_conflict,
+    keys_belong_to_their_executor, keys_of_tenants_are_isolated,
+    one_of_concurrent_requests_with_a_key_creates,
 };
 pub use run_pages::{
-    a_page_of_runs_has_what_the_query_selects, a_page_of_runs_is_bounded,
-    a_run_that_left_its_position_is_on_the_first_page, pages_of_runs_see_each_once,
+    a_page_has_the_runs_that_the_query_selects, a_page_of_runs_is_bounded,
+    a_run_that_left_its_position_is_on_the_first_page, pages_return_each_run_once,
 };
-pub use tenants::{an_identity_is_that_of_the_data, runs_of_tenants_are_apart, tenants_apart};
-pub use turns::{
-    a_claim_by_hand_keeps_the_order, a_later_version_behind_the_older_is_granted,
-    a_later_version_keeps_the_order, a_row_keeps_its_ordering_key,
-    a_run_that_is_redone_goes_to_the_end, a_run_without_an_ordering_key_is_redone_without_one,
-    a_version_announced_too_early_goes_to_the_end, of_two_ordering_keys_the_first_counts,
-    what_is_behind_another_waits_for_some_time,
+pub use tenants::{
+    clones_have_the_same_identity, runs_of_tenants_are_isolated, tenants_are_isolated,
 };
 pub use unchecked::{Unchecked, check, report, unchecked};
 pub use vector_search::{
-    WordCounts, as_near_is_newest_first, near_by_what_hints_leave, near_by_what_it_says_now,
-    near_enough, near_is_within_the_whole_selector, tenants_apart_by_meaning,
-    the_nearest_come_first, what_is_gone_is_not_near,
+    WordCounts, equal_scores_are_newest_first, the_most_similar_breadcrumbs_come_first,
+    vector_search_applies_the_minimum_score, vector_search_applies_the_whole_selector,
+    vector_search_ignores_text_that_hints_exclude, vector_search_is_limited_to_the_tenant,
+    vector_search_omits_deleted_and_expired_breadcrumbs, vector_search_uses_the_current_text,
 };
 pub use versions::{
-    a_lost_lease_transfers_nothing, a_run_that_is_transferred_can_be_skipped,
-    a_run_that_is_transferred_keeps_its_line_waiting,
-    a_run_that_is_transferred_waits_for_its_version, a_run_that_left_its_position_goes_to_the_end,
-    a_run_that_left_its_position_is_accepted_at_its_time,
-    a_run_that_left_its_position_is_claimed_by_hand_at_the_end,
-    a_run_that_no_worker_accepts_is_due_at_its_time,
-    a_run_that_was_skipped_as_unmatched_can_be_redone,
-    runs_that_left_their_positions_retain_their_order, workers_are_recorded,
-    workers_of_tenants_are_apart,
+    a_claim_of_a_run_that_left_its_position_goes_to_the_end,
+    a_run_that_left_its_position_goes_to_the_end_of_its_order,
+    a_run_that_left_its_position_is_accepted_at_its_time_limit, a_transfer_with_a_lost_lease_fails,
+    a_transferred_run_blocks_later_runs_of_its_key, a_transferred_run_can_be_skipped,
+    a_transferred_run_is_due_at_its_time_limit, a_transferred_run_waits_for_its_version,
+    an_unmatched_run_can_be_redone, runs_that_left_their_positions_retain_their_order,
+    workers_are_recorded, workers_of_tenants_are_isolated,
 };
 pub use waits::{
-    a_run_can_wait_again, a_suspended_run_is_resumed_once, a_suspended_run_waits,
-    a_wait_ends_at_its_time, a_wait_without_end_is_refused, racing_resumes_let_one_through,
-    what_woke_a_run_stays_with_it,
+    a_retry_retains_the_breadcrumb_that_woke_the_run, a_suspended_run_is_resumed_once,
+    a_suspended_run_waits, a_wait_ends_at_its_time_limit, a_woken_run_can_be_suspended_again,
+    an_empty_or_invalid_wait_is_rejected, one_of_concurrent_resumes_succeeds,
 };
 pub use writes::{
-    a_commit_takes_a_thousand_writes, a_commit_tells_what_it_wrote_in_order,
-    a_created_breadcrumb_is_read_back_whole, a_deleted_breadcrumb_is_gone,
-    a_patch_keeps_what_it_does_not_name, an_update_makes_the_next_version, optimistic,
-    racing_updates_let_one_through, several_writes_to_one_breadcrumb_build_on_each_other, shared,
-    what_was_never_there_is_not_found,
+    a_commit_accepts_a_thousand_writes, a_commit_returns_its_versions_in_order,
+    a_created_breadcrumb_is_read_back_unchanged, a_deleted_breadcrumb_is_not_found,
+    a_patch_retains_the_fields_that_it_does_not_set, a_write_sees_the_earlier_writes_of_its_commit,
+    an_unknown_breadcrumb_is_not_found, an_update_creates_the_next_version,
+    clones_share_their_data, one_of_concurrent_updates_succeeds, optimistic,
 };
 
 pub use crate::source::conformance::{Broken, run};
@@ -256,17 +264,17 @@ pub trait StoreUnderTest: Send + Sync {
 macro_rules! store_conformance {
     ($name:ident, $subject:expr) => {
         $crate::store_conformance! { @promises $name, $subject,
-            a_created_breadcrumb_is_read_back_whole
-            an_update_makes_the_next_version
-            a_patch_keeps_what_it_does_not_name
+            a_created_breadcrumb_is_read_back_unchanged
+            an_update_creates_the_next_version
+            a_patch_retains_the_fields_that_it_does_not_set
             optimistic
-            racing_updates_let_one_through
-            several_writes_to_one_breadcrumb_build_on_each_other
-            a_commit_tells_what_it_wrote_in_order
-            a_commit_takes_a_thousand_writes
-            a_deleted_breadcrumb_is_gone
-            what_was_never_there_is_not_found
-            shared
+            one_of_concurrent_updates_succeeds
+            a_write_sees_the_earlier_writes_of_its_commit
+            a_commit_returns_its_versions_in_order
+            a_commit_accepts_a_thousand_writes
+            a_deleted_breadcrumb_is_not_found
+            an_unknown_breadcrumb_is_not_found
+            clones_share_their_data
             canonical_nul
             canonical_depth
             canonical_size
@@ -276,88 +284,88 @@ macro_rules! store_conformance {
             whole_selector
             conditions
             a_condition_that_cannot_be_evaluated_is_an_error
-            any_tags_find_each_once
+            any_tags_return_each_breadcrumb_once
             scope_tags
             only_the_current_version_is_found
-            what_expires_is_gone
-            vector_search_is_as_declared
-            the_nearest_come_first
-            near_is_within_the_whole_selector
-            near_enough
-            as_near_is_newest_first
-            near_by_what_it_says_now
-            what_is_gone_is_not_near
-            near_by_what_hints_leave
-            tenants_apart_by_meaning
+            an_expired_breadcrumb_is_not_found
+            vector_search_matches_its_capability
+            the_most_similar_breadcrumbs_come_first
+            vector_search_applies_the_whole_selector
+            vector_search_applies_the_minimum_score
+            equal_scores_are_newest_first
+            vector_search_uses_the_current_text
+            vector_search_omits_deleted_and_expired_breadcrumbs
+            vector_search_ignores_text_that_hints_exclude
+            vector_search_is_limited_to_the_tenant
             newest_first
-            the_limit_keeps_the_newest
-            exclude_comes_before_the_limit
-            paging_sees_each_once
-            what_is_not_after_a_time_is_not_found
+            the_limit_selects_the_newest
+            excluded_breadcrumbs_do_not_count_towards_the_limit
+            paging_returns_each_breadcrumb_once
+            a_query_after_a_time_omits_older_breadcrumbs
             atomic
-            a_failing_write_leaves_nothing
-            commits_are_announced
+            a_commit_with_a_failing_write_changes_nothing
+            a_commit_publishes_its_events
             cancel_safe
-            an_identity_is_that_of_the_data
-            tenants_apart
-            runs_of_tenants_are_apart
-            one_run
-            a_version_announced_too_early_is_run_when_it_comes
-            other_names_are_other_runs
-            a_claim_by_hand_adds_the_row
-            a_claim_by_hand_does_not_wait
+            clones_have_the_same_identity
+            tenants_are_isolated
+            runs_of_tenants_are_isolated
+            a_run_has_one_row
+            a_version_announced_too_early_is_executed_later
+            runs_with_different_names_are_different_runs
+            a_claim_of_one_run_adds_its_row
+            a_claim_of_one_run_does_not_wait_for_its_time
             a_run_is_due_at_its_time
-            of_many_claims_one_is_granted
+            one_of_concurrent_claims_is_granted
             an_unknown_run_is_an_error
-            counted_at_claim
-            a_claim_knows_that_an_earlier_lease_expired
-            a_retry_ends_the_row_of_abandoned_leases
+            an_attempt_counts_when_it_is_claimed
+            a_claim_reports_an_expired_lease
+            a_retry_resets_the_count_of_abandoned_leases
             an_owner_that_reports_a_lost_lease_has_not_abandoned_it
             fenced
-            a_lease_that_ran_out_may_still_commit
-            the_stores_clock
-            a_suspension_parts_before_from_after
+            an_expired_lease_may_still_commit
+            leases_use_the_clock_of_the_store
+            commits_after_a_suspension_have_a_later_time
             ordered
-            a_run_added_for_later_keeps_its_turn
-            a_retry_keeps_its_line_waiting
-            a_suspended_run_keeps_its_line_waiting
-            a_lease_that_ran_out_keeps_its_line_waiting
-            other_lines_do_not_wait
-            a_claim_by_hand_keeps_the_order
-            what_is_behind_another_waits_for_some_time
-            a_run_that_is_redone_goes_to_the_end
-            a_run_without_an_ordering_key_is_redone_without_one
-            a_version_announced_too_early_goes_to_the_end
-            a_later_version_keeps_the_order
-            a_later_version_behind_the_older_is_granted
-            a_row_keeps_its_ordering_key
-            of_two_ordering_keys_the_first_counts
+            a_delayed_run_blocks_later_runs_of_its_key
+            a_retry_blocks_later_runs_of_its_key
+            a_suspended_run_blocks_later_runs_of_its_key
+            an_expired_lease_blocks_later_runs_of_its_key
+            runs_of_other_keys_do_not_wait
+            a_claim_of_one_run_respects_the_order
+            a_claim_of_a_blocked_run_returns_a_future_time
+            a_redone_run_goes_to_the_end_of_its_order
+            a_redone_run_gets_no_new_ordering_key
+            a_version_announced_too_early_goes_to_the_end_of_its_order
+            a_later_version_goes_to_the_end_of_its_order
+            a_later_version_does_not_wait_for_an_older_one
+            a_row_retains_its_ordering_key
+            the_first_of_two_ordering_keys_counts
             a_claimed_run_is_running_for_every_handle
-            a_due_run_is_claimed_with_its_history
+            a_claim_returns_the_history_of_a_due_run
             new_runs_are_claimed_in_the_same_step
             leases_are_listed_by_their_claim
-            a_lease_that_ran_out_is_listed_until_its_next_claim
-            claimed_leases_are_kept_alive_by_heartbeats
-            a_claimed_lease_runs_out
-            a_run_that_ended_is_not_of_its_claim
-            a_lease_that_ran_out_is_due
-            limits_hold_for_each_executor
+            an_expired_lease_is_listed_until_the_next_claim
+            heartbeats_extend_claimed_leases
+            a_claimed_lease_expires
+            an_ended_run_is_not_listed_for_its_claim
+            a_run_with_an_expired_lease_is_due
+            a_claim_respects_the_limit_of_each_executor
             executors_take_turns
             the_oldest_run_is_claimed_first
             no_run_is_claimed_twice
             a_heartbeat_extends_the_lease
-            a_heartbeat_tells_what_is_lost
+            a_heartbeat_returns_lost_leases
             a_retry_waits_for_its_time
-            a_retry_need_not_count
+            a_retry_can_leave_the_attempts_unchanged
             an_attempt_begins_with_its_first_claim
-            a_release_refunds_the_attempt
-            the_next_attempt_goes_on_with_what_was_saved
-            a_run_that_is_done_answers_with_what_it_wrote
-            a_skipped_run_keeps_its_reason
-            a_later_version_supersedes
-            a_later_version_that_is_done_supersedes
-            a_failed_run_leaves_one_dead_letter
-            a_lost_lease_leaves_no_dead_letter
+            a_release_does_not_count_as_an_attempt
+            the_next_attempt_continues_from_the_saved_state
+            a_claim_of_a_done_run_returns_its_breadcrumbs
+            a_skipped_run_retains_its_reason
+            a_later_version_supersedes_an_older_one
+            a_done_later_version_supersedes_an_older_one
+            a_failed_run_writes_one_dead_letter
+            a_lost_lease_writes_no_dead_letter
             a_run_has_the_cause_of_its_last_failure
             redo_begins_a_new_epoch
             a_waiting_run_is_cancelled_at_once
@@ -367,59 +375,59 @@ macro_rules! store_conformance {
             a_run_that_is_not_enqueued_is_cancelled
             a_cancelled_run_can_be_redone
             the_next_run_follows_a_cancelled_one
-            of_a_commit_and_a_cancellation_one_happens
+            either_a_commit_or_a_cancellation_succeeds
             a_paused_executor_is_not_claimed
-            a_pause_holds_for_every_handle
+            a_pause_affects_every_handle
             paused_executors_are_listed
             a_running_run_of_a_paused_executor_continues
             a_suspended_run_of_a_paused_executor_waits
             a_later_version_waits_for_the_end_of_a_pause
             a_pause_affects_only_claims
-            pauses_of_tenants_are_apart
+            pauses_of_tenants_are_isolated
             a_repeated_request_returns_the_first_trigger
-            a_request_is_announced_once
-            of_many_requests_with_one_key_one_creates
+            a_request_publishes_one_event
+            one_of_concurrent_requests_with_a_key_creates
             a_request_with_another_breadcrumb_is_a_conflict
             keys_belong_to_their_executor
-            keys_of_tenants_are_apart
+            keys_of_tenants_are_isolated
             a_refused_request_records_no_key
-            writes_on_the_way_are_recorded
+            writes_before_the_end_are_recorded
             a_suspended_run_waits
             a_suspended_run_is_resumed_once
-            racing_resumes_let_one_through
-            what_woke_a_run_stays_with_it
-            a_wait_ends_at_its_time
-            a_wait_without_end_is_refused
-            a_run_can_wait_again
-            own_breadcrumbs_are_known
-            a_claim_learns_who_wrote_the_trigger
-            own_is_a_version
+            one_of_concurrent_resumes_succeeds
+            a_retry_retains_the_breadcrumb_that_woke_the_run
+            a_wait_ends_at_its_time_limit
+            an_empty_or_invalid_wait_is_rejected
+            a_woken_run_can_be_suspended_again
+            an_executor_does_not_run_on_its_own_breadcrumbs
+            a_claim_returns_the_lineage_of_the_trigger
+            only_the_written_version_is_an_executors_own
             lineage_follows_the_ledger
             lineage_is_not_read_from_payloads
-            the_store_tells_who_wrote_a_version
-            everything_a_run_writes_comes_from_it
-            lineage_is_noted_when_enqueued
+            the_store_returns_the_writer_of_a_version
+            all_writes_of_a_run_have_one_lineage
+            lineage_is_recorded_when_enqueued
             a_deletion_has_a_lineage
-            a_lost_lease_transfers_nothing
-            a_run_that_is_transferred_keeps_its_line_waiting
-            a_run_that_is_transferred_waits_for_its_version
-            a_run_that_no_worker_accepts_is_due_at_its_time
-            a_run_that_was_skipped_as_unmatched_can_be_redone
-            a_run_that_left_its_position_goes_to_the_end
+            a_transfer_with_a_lost_lease_fails
+            a_transferred_run_blocks_later_runs_of_its_key
+            a_transferred_run_waits_for_its_version
+            a_transferred_run_is_due_at_its_time_limit
+            an_unmatched_run_can_be_redone
+            a_run_that_left_its_position_goes_to_the_end_of_its_order
             runs_that_left_their_positions_retain_their_order
-            a_run_that_left_its_position_is_accepted_at_its_time
-            a_run_that_left_its_position_is_claimed_by_hand_at_the_end
-            a_run_that_is_transferred_can_be_skipped
+            a_run_that_left_its_position_is_accepted_at_its_time_limit
+            a_claim_of_a_run_that_left_its_position_goes_to_the_end
+            a_transferred_run_can_be_skipped
             workers_are_recorded
-            workers_of_tenants_are_apart
-            a_position_is_read_back_as_it_was_saved
+            workers_of_tenants_are_isolated
+            a_saved_position_is_read_back_unchanged
             the_latest_position_counts
-            a_position_that_is_too_large_is_refused
-            positions_of_tenants_are_apart
-            runs_are_listed_by_what_they_are
-            runs_are_listed_in_the_order_they_are_due
-            a_page_of_runs_has_what_the_query_selects
-            pages_of_runs_see_each_once
+            a_position_that_is_too_large_is_rejected
+            positions_of_tenants_are_isolated
+            runs_are_listed_by_filter
+            runs_are_listed_in_due_order
+            a_page_has_the_runs_that_the_query_selects
+            pages_return_each_run_once
             a_page_of_runs_is_bounded
             a_run_that_left_its_position_is_on_the_first_page
         }

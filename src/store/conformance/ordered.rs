@@ -1,7 +1,10 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{granted, running, same, some};
-use super::given::{HOUR, OVER, SHORT, due, end, ledger_of, line, new_run, next_due, row, trigger};
+use super::expectations::{granted, running, same, some};
+use super::fixtures::{
+    AFTER_SHORT, HOUR, SHORT, claim_count, end, enqueue_ordered, ledger_of, new_run, next_due, row,
+    trigger,
+};
 use crate::model::{Json, Selector, Timestamp};
 use crate::store::{
     ClaimId, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, RunEnd, RunLedger, RunRef,
@@ -17,12 +20,12 @@ use crate::store::{
 pub async fn ordered<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let runs = line(&store, ledger, "agent", "a", 4).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "a", 4).await?;
 
     for run in &runs {
         let lease = only_next(ledger, run).await?;
         same(
-            due(ledger, "agent", 9).await?,
+            claim_count(ledger, "agent", 9).await?,
             0,
             "the number of other due runs",
         )?;
@@ -30,7 +33,7 @@ pub async fn ordered<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     }
 
     same(
-        due(ledger, "agent", 9).await?,
+        claim_count(ledger, "agent", 9).await?,
         0,
         "the number of remaining due runs",
     )
@@ -41,7 +44,7 @@ pub async fn ordered<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 /// A delayed run blocks the later runs with its ordering key.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_added_for_later_keeps_its_turn<S: StoreUnderTest>(
+pub async fn a_delayed_run_blocks_later_runs_of_its_key<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -51,12 +54,16 @@ pub async fn a_run_added_for_later_keeps_its_turn<S: StoreUnderTest>(
     let mut new = NewRun::from(later.clone());
     new.at = Some(now + HOUR);
     ledger.enqueue(vec![new]).await?;
-    let runs = line(&store, ledger, "agent", "a", 1).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "a", 1).await?;
 
-    same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of runs due",
+    )?;
 
     // A claim of one run does not wait for its due time, but keeps the order.
-    let until = behind(ledger, &only(&runs)?).await?;
+    let until = blocked_until(ledger, &only(&runs)?).await?;
     same(
         Some(until),
         some(row(ledger, &later).await?, "the row")?.due,
@@ -73,17 +80,23 @@ pub async fn a_run_added_for_later_keeps_its_turn<S: StoreUnderTest>(
 /// ordering key.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_retry_keeps_its_line_waiting<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_retry_blocks_later_runs_of_its_key<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let runs = line(&store, ledger, "agent", "a", 2).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "a", 2).await?;
     let (first, second) = two(&runs)?;
     let lease = only_next(ledger, &first).await?;
     let at = lease.granted_at + SHORT;
 
     ledger.retry(lease, at, true, None).await?;
-    same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
-    subject.advance_clock(OVER).await;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of runs due",
+    )?;
+    subject.advance_clock(AFTER_SHORT).await;
 
     let lease = only_next(ledger, &first).await?;
     ledger.release(lease).await?;
@@ -98,12 +111,12 @@ pub async fn a_retry_keeps_its_line_waiting<S: StoreUnderTest>(subject: &S) -> R
 /// A suspended run blocks the later runs with its ordering key.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_suspended_run_keeps_its_line_waiting<S: StoreUnderTest>(
+pub async fn a_suspended_run_blocks_later_runs_of_its_key<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let runs = line(&store, ledger, "agent", "a", 2).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "a", 2).await?;
     let (first, second) = two(&runs)?;
     let lease = only_next(ledger, &first).await?;
     let (wake, state) = (Wake::on(Selector::schema("answer.v1")), Json::default());
@@ -115,14 +128,18 @@ pub async fn a_suspended_run_keeps_its_line_waiting<S: StoreUnderTest>(
         Vec::new(),
     )
     .await?;
-    same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
-    behind(ledger, &second).await?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of runs due",
+    )?;
+    blocked_until(ledger, &second).await?;
     ledger.resume(&first, first.trigger_id).await?;
 
     let lease = only_next(ledger, &first).await?;
     end(&store, &lease, RunEnd::Continues, Vec::new()).await?;
     same(
-        due(ledger, "agent", 9).await?,
+        claim_count(ledger, "agent", 9).await?,
         0,
         "the number of other due runs",
     )?;
@@ -135,7 +152,7 @@ pub async fn a_suspended_run_keeps_its_line_waiting<S: StoreUnderTest>(
 /// The run of a lost worker is next, before the later runs with its ordering key.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: StoreUnderTest>(
+pub async fn an_expired_lease_blocks_later_runs_of_its_key<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -143,13 +160,13 @@ pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: StoreUnderTest>(
     let first = new_run(&store, "agent").await?.ordered_by(Some("a"));
     let first = first.lasting(SHORT);
     ledger.enqueue(vec![first.clone().into()]).await?;
-    let runs = line(&store, ledger, "agent", "a", 1).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "a", 1).await?;
     let second = only(&runs)?;
     only_next(ledger, &first).await?;
 
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
-    behind(ledger, &second).await?;
+    blocked_until(ledger, &second).await?;
     let lease = only_next(ledger, &first).await?;
     same(lease.abandoned, 1, "the number of expired leases")?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
@@ -162,12 +179,12 @@ pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: StoreUnderTest>(
 /// Only runs with the same executor and the same ordering key wait for one another.
 ///
 /// Not checked for a store without a ledger.
-pub async fn other_lines_do_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn runs_of_other_keys_do_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    line(&store, ledger, "agent", "a", 3).await?;
-    line(&store, ledger, "agent", "b", 3).await?;
-    line(&store, ledger, "another", "a", 3).await?;
+    enqueue_ordered(&store, ledger, "agent", "a", 3).await?;
+    enqueue_ordered(&store, ledger, "agent", "b", 3).await?;
+    enqueue_ordered(&store, ledger, "another", "a", 3).await?;
     for _ in 0..2 {
         let run = new_run(&store, "agent").await?;
         ledger.enqueue(vec![run.into()]).await?;
@@ -194,7 +211,10 @@ pub(super) async fn only_next(ledger: &dyn RunLedger, run: &RunRef) -> Result<Le
 }
 
 /// Expects that the claim of a run finds the run behind another run of its ordering key. Returns the time until which it waits.
-pub(super) async fn behind(ledger: &dyn RunLedger, run: &RunRef) -> Result<Timestamp, Broken> {
+pub(super) async fn blocked_until(
+    ledger: &dyn RunLedger,
+    run: &RunRef,
+) -> Result<Timestamp, Broken> {
     running(ledger.claim(run, None).await)
 }
 

@@ -1,7 +1,7 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, same, some};
-use super::given::{ids, some_notes};
+use super::expectations::{expect, same, some};
+use super::fixtures::{create_notes, ids};
 use crate::model::{BreadcrumbId, Order, Patch, Selector};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query};
 
@@ -12,10 +12,10 @@ use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query};
 /// ID.
 pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let mut made = some_notes(&store, 6).await?;
-    let moved = some(made.first().cloned(), "a breadcrumb")?;
+    let mut created = create_notes(&store, 6).await?;
+    let moved = some(created.first().cloned(), "a breadcrumb")?;
 
-    made.push(
+    created.push(
         store
             .update(moved.id, 1, Patch::new().title("later"))
             .await?,
@@ -41,10 +41,10 @@ pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> 
 /// The limit of a query selects the newest breadcrumbs. The order "oldest first" reverses the same breadcrumbs.
 ///
 /// Apply the limit before the order: an oldest-first query returns the newest ones in reverse.
-pub async fn the_limit_keeps_the_newest<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn the_limit_selects_the_newest<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let made = some_notes(&store, 5).await?;
-    let newest: Vec<BreadcrumbId> = made.iter().rev().take(3).map(|note| note.id).collect();
+    let created = create_notes(&store, 5).await?;
+    let newest: Vec<BreadcrumbId> = created.iter().rev().take(3).map(|note| note.id).collect();
     let query = |limit| Query::new(Selector::schema("note.v1")).limit(limit);
 
     same(ids(&store, &query(3)).await?, &*newest, "the newest")?;
@@ -66,14 +66,16 @@ pub async fn the_limit_keeps_the_newest<S: StoreUnderTest>(subject: &S) -> Resul
 /// A breadcrumb that a query excludes does not count towards the limit of the query.
 ///
 /// A query that excludes one breadcrumb still returns as many others as the limit permits.
-pub async fn exclude_comes_before_the_limit<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn excluded_breadcrumbs_do_not_count_towards_the_limit<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let made: Vec<BreadcrumbId> = some_notes(&store, 3)
+    let created: Vec<BreadcrumbId> = create_notes(&store, 3)
         .await?
         .iter()
         .map(|note| note.id)
         .collect();
-    let [oldest, middle, newest] = *made else {
+    let [oldest, middle, newest] = *created else {
         return expect(false, "the store has three notes");
     };
     let query = |id| Query::new(Selector::any()).limit(2).exclude(id);
@@ -95,9 +97,11 @@ pub async fn exclude_comes_before_the_limit<S: StoreUnderTest>(subject: &S) -> R
 ///
 /// Each page starts at [`Query::before`](crate::store::Query::before), the position of the last
 /// breadcrumb of the previous page.
-pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn paging_returns_each_breadcrumb_once<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let made = some_notes(&store, 10).await?;
+    let created = create_notes(&store, 10).await?;
     let mut query = Query::new(Selector::schema("note.v1")).limit(3);
     let mut seen: Vec<BreadcrumbId> = Vec::new();
 
@@ -119,7 +123,7 @@ pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(),
             .await?;
     }
 
-    let wanted: Vec<BreadcrumbId> = made.iter().rev().map(|note| note.id).collect();
+    let wanted: Vec<BreadcrumbId> = created.iter().rev().map(|note| note.id).collect();
     same(seen, wanted, "the breadcrumbs of all pages")
 }
 
@@ -128,12 +132,12 @@ pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(),
 ///
 /// [`Query::after`](crate::store::Query::after) is exclusive. A runtime uses it to catch up after a
 /// downtime.
-pub async fn what_is_not_after_a_time_is_not_found<S: StoreUnderTest>(
+pub async fn a_query_after_a_time_omits_older_breadcrumbs<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let made = some_notes(&store, 5).await?;
-    let [_, second, third, fourth, fifth] = &*made else {
+    let created = create_notes(&store, 5).await?;
+    let [_, second, third, fourth, fifth] = &*created else {
         return expect(false, "the store has five notes");
     };
     let tagged = Selector::schema("note.v1");

@@ -1,9 +1,9 @@
 //! Promises about paused executors, whose runs no worker claims.
 
-use super::broken::{expect, granted, same, some};
-use super::given::{
-    OVER, SHORT, claim_due, create, due, end, enqueued, ids_of, ledger_of, new_run, next_due,
-    other_tenant, row,
+use super::expectations::{expect, granted, same, some};
+use super::fixtures::{
+    AFTER_SHORT, SHORT, claim_count, claim_due, create, end, enqueued, ids_of, ledger_of, new_run,
+    next_due, other_tenant, row,
 };
 use super::{Broken, StoreUnderTest};
 use crate::model::{Json, Selector};
@@ -67,14 +67,18 @@ pub async fn a_paused_executor_is_not_claimed<S: StoreUnderTest>(
 /// Save the pause in the backend. A cache of pauses must not be older than the call.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_pause_holds_for_every_handle<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_pause_affects_every_handle<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
     let (here, there) = (ledger_of(&store)?, ledger_of(&other)?);
     let run = some(enqueued(&store, here, "agent", 1).await?.pop(), "a run")?;
 
     here.pause_executor("agent").await?;
-    same(due(there, "agent", 9).await?, 0, "the number of due runs")?;
+    same(
+        claim_count(there, "agent", 9).await?,
+        0,
+        "the number of due runs",
+    )?;
     is_paused(there, &run).await?;
     same(names(there).await?, ["agent"], "the paused executors there")?;
 
@@ -97,7 +101,7 @@ pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Resu
         !ledger.resume_executor("agent").await?,
         "an executor that is not paused does not resume",
     )?;
-    let before = super::given::trigger(&store).await?.updated_at;
+    let before = super::fixtures::trigger(&store).await?.updated_at;
     for executor in ["b", "agent", "Z", "é"] {
         expect(
             ledger.pause_executor(executor).await?,
@@ -105,7 +109,7 @@ pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Resu
         )?;
     }
     let first = ledger.paused_executors().await?;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
     expect(
         !ledger.pause_executor("b").await?,
@@ -166,8 +170,12 @@ pub async fn a_running_run_of_a_paused_executor_continues<S: StoreUnderTest>(
     ledger.retry(failed, at, true, None).await?;
     let released_run = released.run.clone();
     ledger.release(released).await?;
-    subject.advance_clock(OVER).await;
-    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    subject.advance_clock(AFTER_SHORT).await;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of due runs",
+    )?;
     for run in [&failed_run, &released_run, &short.run] {
         is_paused(ledger, run).await?;
     }
@@ -208,7 +216,11 @@ pub async fn a_suspended_run_of_a_paused_executor_waits<S: StoreUnderTest>(
 
     ledger.resume(&woken, woken.trigger_id).await?;
 
-    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of due runs",
+    )?;
     is_paused(ledger, &woken).await?;
     ledger.resume_executor("agent").await?;
     let state = some(next_due(ledger, &woken).await?.state, "the saved state")?;
@@ -237,7 +249,11 @@ pub async fn a_later_version_waits_for_the_end_of_a_pause<S: StoreUnderTest>(
     expect(is_paused, &format!("the claim is paused and not {claim:?}"))?;
     let state = some(row(ledger, &older).await?, "the older row")?.state;
     same(state, RunState::Superseded, "the state of the older run")?;
-    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of due runs",
+    )?;
     ledger.resume_executor("agent").await?;
     next_due(ledger, &newer).await.map(drop)
 }
@@ -276,9 +292,17 @@ pub async fn a_pause_affects_only_claims<S: StoreUnderTest>(subject: &S) -> Resu
     let accepted = ledger.accept_transfers(&new).await?;
     same(accepted, 1, "the number of accepted runs")?;
 
-    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of due runs",
+    )?;
     ledger.resume_executor("agent").await?;
-    same(due(ledger, "agent", 9).await?, 2, "the number of due runs")
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        2,
+        "the number of due runs",
+    )
 }
 
 /// A pause of an executor affects only the tenant of the ledger handle that paused the executor.
@@ -289,7 +313,7 @@ pub async fn a_pause_affects_only_claims<S: StoreUnderTest>(subject: &S) -> Resu
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn pauses_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn pauses_of_tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
     let (here, there) = (ledger_of(&store)?, ledger_of(&other)?);

@@ -1,7 +1,7 @@
 //! Promises about the saved positions of executors: records of the time intervals whose triggers the ledger may not have yet.
 
-use super::broken::{expect, same};
-use super::given::{ledger_of, other_tenant};
+use super::expectations::{expect, same};
+use super::fixtures::{ledger_of, other_tenant};
 use super::{Broken, StoreUnderTest};
 use crate::store::{RunLedger, SavedPosition, StoreError};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ async fn of(ledger: &dyn RunLedger, executor: &str) -> Result<Option<Vec<u8>>, S
 /// [`positions`](crate::store::RunLedger::positions). A position is any bytes, also none.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_position_is_read_back_as_it_was_saved<S: StoreUnderTest>(
+pub async fn a_saved_position_is_read_back_unchanged<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -39,10 +39,10 @@ pub async fn a_position_is_read_back_as_it_was_saved<S: StoreUnderTest>(
     ledger.save_positions(&all).await?;
     ledger.save_positions(&[]).await?;
 
-    let asked = ["tool", "nobody", "big", "agent"].map(Arc::<str>::from);
+    let requested = ["tool", "nobody", "big", "agent"].map(Arc::<str>::from);
     let [agent, tool, big] = all.map(|(_, position)| Some(position));
     same(
-        ledger.positions(&asked).await?,
+        ledger.positions(&requested).await?,
         vec![tool, None, big, agent],
         "the positions",
     )?;
@@ -86,7 +86,7 @@ pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Resul
 /// no position of the call is saved.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_position_that_is_too_large_is_refused<S: StoreUnderTest>(
+pub async fn a_position_that_is_too_large_is_rejected<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -113,7 +113,9 @@ pub async fn a_position_that_is_too_large_is_refused<S: StoreUnderTest>(
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn positions_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn positions_of_tenants_are_isolated<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
     let (here, there) = (ledger_of(&store)?, ledger_of(&other)?);

@@ -1,7 +1,7 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, fails, not_found, same};
-use super::given::{OVER, SHORT, ids, ids_of, note, some_notes};
+use super::expectations::{expect, fails, not_found, same};
+use super::fixtures::{AFTER_SHORT, SHORT, create_notes, ids, ids_of, note};
 use crate::model::{Patch, Selector};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, StoreError, VectorQuery};
 use serde_json::{Value, json};
@@ -119,7 +119,9 @@ pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: StoreUnderTest>
 /// A breadcrumb with several of the tags that a selector requests is found once.
 ///
 /// A backend that searches for each tag must remove duplicates.
-pub async fn any_tags_find_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn any_tags_return_each_breadcrumb_once<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let a = store.create(note("a").tags(["x", "y"])).await?.id;
     let b = store.create(note("b").tags(["y"])).await?.id;
@@ -221,14 +223,16 @@ pub async fn only_the_current_version_is_found<S: StoreUnderTest>(
 ///
 /// The store's clock decides about [`Breadcrumb::ttl`](crate::Breadcrumb::ttl). An expired
 /// breadcrumb can still occupy space.
-pub async fn what_expires_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn an_expired_breadcrumb_is_not_found<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let stays = store.create(note("a")).await?;
     let expires = store
         .create(note("b").ttl(stays.created_at + SHORT))
         .await?;
 
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
     not_found(store.get(expires.id).await)?;
     not_found(store.update(expires.id, 1, Patch::new()).await)?;
@@ -244,9 +248,11 @@ pub async fn what_expires_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), 
 /// Without the capability, the error is
 /// [`StoreError::Unsupported`](crate::store::StoreError::Unsupported), so that callers do not read
 /// an empty result.
-pub async fn vector_search_is_as_declared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn vector_search_matches_its_capability<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    some_notes(&store, 3).await?;
+    create_notes(&store, 3).await?;
 
     let answer = store
         .vector_search(&VectorQuery::new(

@@ -1,8 +1,8 @@
 //! Promises about requests, which create one breadcrumb for each idempotency key.
 
-use super::atomic::{ANNOUNCED, unsubscribed};
-use super::broken::{expect, fails, granted, same, some};
-use super::given::{end, ids_of, ledger_of, note, other_tenant};
+use super::atomic::{EVENT_TIMEOUT, unsubscribed};
+use super::expectations::{expect, fails, granted, same, some};
+use super::fixtures::{end, ids_of, ledger_of, note, other_tenant};
 use super::{Broken, StoreUnderTest};
 use crate::model::{Breadcrumb, BreadcrumbId, EventKind, Patch};
 use crate::source::{EventSource as _, StartAt};
@@ -61,7 +61,7 @@ pub async fn a_repeated_request_returns_the_first_trigger<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger, an event source or
 /// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
-pub async fn a_request_is_announced_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_request_publishes_one_event<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
     let source = some(subject.events(&store), "an event source")?;
@@ -72,7 +72,7 @@ pub async fn a_request_is_announced_once<S: StoreUnderTest>(subject: &S) -> Resu
     let last = created(ledger.request(request("agent", "other")).await?)?;
 
     for id in [first.id, last.id] {
-        let next = tokio::time::timeout(ANNOUNCED, events.next()).await;
+        let next = tokio::time::timeout(EVENT_TIMEOUT, events.next()).await;
         let delivery = some(next.ok().flatten(), "an event")?.map_err(unsubscribed)?;
         let event = &delivery.event;
         same(
@@ -92,7 +92,7 @@ pub async fn a_request_is_announced_once<S: StoreUnderTest>(subject: &S) -> Resu
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
-pub async fn of_many_requests_with_one_key_one_creates<S: StoreUnderTest>(
+pub async fn one_of_concurrent_requests_with_a_key_creates<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     const MANY: usize = 100;
@@ -186,7 +186,7 @@ pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Re
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn keys_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn keys_of_tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
     let (here, there) = (requests_of(&store)?, requests_of(&other)?);

@@ -1,7 +1,7 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, granted, same, some};
-use super::given::{OVER, SHORT, end, enqueued, ledger_of, line, new_run};
+use super::expectations::{expect, granted, same, some};
+use super::fixtures::{AFTER_SHORT, SHORT, end, enqueue_ordered, enqueued, ledger_of, new_run};
 use crate::model::Timestamp;
 use crate::store::{
     DeadLetter, FailureClass, KeyPosition, NewRun, Run, RunEnd, RunPage, RunQuery, RunRef,
@@ -15,7 +15,7 @@ use crate::store::{
 /// [`RunPage::new`](crate::store::RunPage::new) creates the page from the rows.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
+pub async fn a_page_has_the_runs_that_the_query_selects<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -80,7 +80,7 @@ pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
 /// rows as [`RunCursor`](crate::store::RunCursor).
 ///
 /// Not checked for a store without a ledger.
-pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn pages_return_each_run_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let runs = enqueued(&store, ledger, "agent", 9).await?;
@@ -168,7 +168,7 @@ pub async fn a_run_that_left_its_position_is_on_the_first_page<S: StoreUnderTest
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let runs = line(&store, ledger, "agent", "key", 3).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "key", 3).await?;
     let [first, second, third] = &*runs else {
         return expect(false, "there are three runs");
     };
@@ -199,7 +199,7 @@ async fn in_each_state<S: StoreUnderTest>(
     let first = some(enqueued(store, ledger, "a", 1).await?.pop(), "a run")?;
     let expired = new_run(store, "a").await?.lasting(SHORT);
     granted(ledger.claim(&expired, None).await)?;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     let failed = new_run(store, "b").await?;
     let lease = granted(ledger.claim(&failed, None).await)?.lease;
     let letter = DeadLetter::new(FailureClass::Permanent, "too_large", 1);
@@ -208,7 +208,7 @@ async fn in_each_state<S: StoreUnderTest>(
     let lease = granted(ledger.claim(&done, None).await)?.lease;
     end(store, &lease, RunEnd::Done, Vec::new()).await?;
     // The clock of a store under test can stand still between two runs.
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     let cancelled = some(enqueued(store, ledger, "a", 1).await?.pop(), "a run")?;
     ledger.cancel(&cancelled).await?;
     let running = new_run(store, "a").await?;

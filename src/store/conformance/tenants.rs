@@ -1,7 +1,9 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{granted, lease_lost, not_found, same};
-use super::given::{create, due, end, enqueued, ids_of, ledger_of, note, other_name, other_tenant};
+use super::expectations::{granted, lease_lost, not_found, same};
+use super::fixtures::{
+    claim_count, create, end, enqueued, ids_of, ledger_of, note, other_tenant, other_tenant_name,
+};
 use crate::model::Patch;
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, RunQuery, StoreError, Write,
@@ -11,7 +13,7 @@ use crate::store::{
 ///
 /// A runtime claims runs once for all handles with equal identities, see
 /// [`StoreId`](crate::store::StoreId).
-pub async fn an_identity_is_that_of_the_data<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn clones_have_the_same_identity<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (ours, others) = (subject.fresh().await, subject.fresh().await);
     let identity = ours.identity();
 
@@ -33,7 +35,7 @@ pub async fn an_identity_is_that_of_the_data<S: StoreUnderTest>(subject: &S) -> 
     )
 }
 
-/// **Tenants apart.** A store handle of another tenant cannot read, change or delete the breadcrumbs of a tenant.
+/// **Isolated tenants.** A store handle of another tenant cannot read, change or delete the breadcrumbs of a tenant.
 ///
 /// Include the tenant in each key and in each condition of the backend.
 ///
@@ -41,13 +43,13 @@ pub async fn an_identity_is_that_of_the_data<S: StoreUnderTest>(subject: &S) -> 
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let theirs = other_tenant(subject, &ours).await?;
-    let kept = ours.create(note("a")).await?;
+    let stored = ours.create(note("a")).await?;
     let other = theirs.create(note("b")).await?;
 
-    same(theirs.tenant(), other_name(&ours), "the tenant")?;
+    same(theirs.tenant(), other_tenant_name(&ours), "the tenant")?;
     let identities_differ = theirs.identity() != ours.identity();
     same(
         identities_differ,
@@ -56,7 +58,7 @@ pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
     )?;
     same(
         ids_of(&ours, "note.v1").await?,
-        [kept.id],
+        [stored.id],
         "the breadcrumbs of the first tenant",
     )?;
     same(
@@ -64,24 +66,24 @@ pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
         [other.id],
         "the breadcrumbs of the second tenant",
     )?;
-    not_found(theirs.get(kept.id).await)?;
-    not_found(theirs.update(kept.id, 1, Patch::new().title("c")).await)?;
-    not_found(theirs.delete(kept.id).await)?;
+    not_found(theirs.get(stored.id).await)?;
+    not_found(theirs.update(stored.id, 1, Patch::new().title("c")).await)?;
+    not_found(theirs.delete(stored.id).await)?;
     let mixed = vec![
         create("c"),
         Write::Delete {
-            id: kept.id,
+            id: stored.id,
             by: None,
         },
     ];
     not_found(theirs.commit(mixed.into()).await)?;
 
     same(
-        &*ours.get(kept.id).await?,
-        &*kept,
+        &*ours.get(stored.id).await?,
+        &*stored,
         "the breadcrumbs of the first tenant",
     )?;
-    ours.delete(kept.id).await?;
+    ours.delete(stored.id).await?;
     let untold = |error: &StoreError| {
         matches!(
             error,
@@ -91,8 +93,8 @@ pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
             }
         )
     };
-    super::broken::fails(
-        theirs.get(kept.id).await,
+    super::expectations::fails(
+        theirs.get(stored.id).await,
         "NotFound without the tombstone of the first tenant",
         untold,
     )?;
@@ -103,7 +105,7 @@ pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
     )
 }
 
-/// **Tenants apart.** A store handle of another tenant cannot see, claim or end the runs of a tenant.
+/// **Isolated tenants.** A store handle of another tenant cannot see, claim or end the runs of a tenant.
 ///
 /// Two tenants can have runs with the same executor, trigger and version.
 ///
@@ -111,14 +113,14 @@ pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn runs_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn runs_of_tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let theirs = other_tenant(subject, &ours).await?;
     let (our_ledger, their_ledger) = (ledger_of(&ours)?, ledger_of(&theirs)?);
     let runs = enqueued(&ours, our_ledger, "agent", 1).await?;
 
     same(
-        due(their_ledger, "agent", 5).await?,
+        claim_count(their_ledger, "agent", 5).await?,
         0,
         "the number of runs of the first tenant that the second can claim",
     )?;

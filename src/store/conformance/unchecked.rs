@@ -2,7 +2,7 @@
 
 use super::needs::NEEDS;
 use super::{Broken, StoreUnderTest, run};
-use crate::store::conformance::given::other_name;
+use crate::store::conformance::fixtures::other_tenant_name;
 use crate::store::{BreadcrumbStore, Capabilities};
 use std::fmt;
 use std::io::{self, Write as _};
@@ -167,7 +167,7 @@ async fn declared<S: StoreUnderTest>(subject: &S, store: &S::Store) -> Vec<(&'st
         keyed_requests,
     } = store.capabilities();
     let has_ledger = store.ledger().is_some();
-    let second = subject.in_tenant(store, other_name(store)).await;
+    let second = subject.in_tenant(store, other_tenant_name(store)).await;
     vec![
         ("ledger", has_ledger),
         ("tenants", second.is_some()),
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_promise_is_checked_unless_the_store_does_not_declare_its_capability() {
         let broken = async { Err(Broken::new("never")) };
-        assert!(check(&Memory, "the_nearest_come_first", broken).is_ok());
+        assert!(check(&Memory, "the_most_similar_breadcrumbs_come_first", broken).is_ok());
 
         let broken = async { Err(Broken::new("never")) };
         assert!(check(&Memory, "fenced", broken).is_err());
@@ -253,15 +253,15 @@ mod tests {
     fn a_line_names_the_capability_and_its_promises() {
         let one = Unchecked {
             capability: "scores",
-            promises: vec!["near_enough"],
-            in_part: vec!["the_nearest_come_first"],
+            promises: vec!["vector_search_applies_the_minimum_score"],
+            in_part: vec!["the_most_similar_breadcrumbs_come_first"],
         };
         let none = Unchecked {
             capability: "oldest_first",
             promises: Vec::new(),
             in_part: Vec::new(),
         };
-        let line = "scores: not checked: near_enough; checked in part: the_nearest_come_first";
+        let line = "scores: not checked: vector_search_applies_the_minimum_score; checked in part: the_most_similar_breadcrumbs_come_first";
         assert_eq!(one.to_string(), line);
         assert_eq!(none.to_string(), "oldest_first: needed by no promise");
     }

@@ -1,7 +1,7 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, same, some};
-use super::given::{OVER, SHORT, note, other_tenant};
+use super::expectations::{expect, same, some};
+use super::fixtures::{AFTER_SHORT, SHORT, note, other_tenant};
 use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector};
 use crate::store::embedding::{EmbedError, Embedder};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, Scored, StoreError, VectorQuery};
@@ -69,7 +69,9 @@ impl WordCounts {
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).
 ///
 /// Checked only in part without [`Capabilities::scores`](crate::store::Capabilities::scores).
-pub async fn the_nearest_come_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn the_most_similar_breadcrumbs_come_first<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
 
     for (text, first) in [(APPLES, apples), (MARKET, market), (CAT, cat)] {
@@ -93,9 +95,13 @@ pub async fn the_nearest_come_first<S: StoreUnderTest>(subject: &S) -> Result<()
     }
     let mut one = notes(CAT);
     one.query.limit = 1;
-    same(near(&store, &one).await?, [cat], "the result with limit 1")?;
+    same(
+        search(&store, &one).await?,
+        [cat],
+        "the result with limit 1",
+    )?;
     one.query.limit = 0;
-    same(near(&store, &one).await?, [], "the result with limit 0")
+    same(search(&store, &one).await?, [], "the result with limit 0")
 }
 
 /// A vector search returns only breadcrumbs that match the query's selector, scope tags, position and exclusions, even if others are
@@ -105,7 +111,7 @@ pub async fn the_nearest_come_first<S: StoreUnderTest>(subject: &S) -> Result<()
 ///
 /// Not checked for a store without
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).
-pub async fn near_is_within_the_whole_selector<S: StoreUnderTest>(
+pub async fn vector_search_applies_the_whole_selector<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
@@ -113,7 +119,7 @@ pub async fn near_is_within_the_whole_selector<S: StoreUnderTest>(
     other.schema_name = Some("other.v1".to_owned());
     let other = store.create(other).await?;
 
-    let asked = |query: Query| VectorQuery::new(query.limit(2), CAT);
+    let vector_query = |query: Query| VectorQuery::new(query.limit(2), CAT);
     let all = || Query::new(Selector::schema("note.v1"));
     for (query, found) in [
         (Query::new(Selector::schema("other.v1")), vec![other.id]),
@@ -132,18 +138,18 @@ pub async fn near_is_within_the_whole_selector<S: StoreUnderTest>(
         (Query::new(Selector::schema("note.v2")), vec![]),
     ] {
         same(
-            near(&store, &asked(query)).await?,
+            search(&store, &vector_query(query)).await?,
             found,
             "the results that match the query",
         )?;
     }
-    let found = near(&store, &asked(all().exclude(cat))).await?;
+    let found = search(&store, &vector_query(all().exclude(cat))).await?;
     expect(
         found.len() == 2 && !found.contains(&cat),
         "an excluded breadcrumb does not count towards the limit",
     )?;
     let before = store.get(cat).await?.order_key();
-    let mut found = near(&store, &asked(all().before(before))).await?;
+    let mut found = search(&store, &vector_query(all().before(before))).await?;
     found.sort_unstable();
     same(
         found,
@@ -159,7 +165,9 @@ pub async fn near_is_within_the_whole_selector<S: StoreUnderTest>(
 /// Not checked for a store without
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search) or
 /// [`Capabilities::scores`](crate::store::Capabilities::scores).
-pub async fn near_enough<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn vector_search_applies_the_minimum_score<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let (store, [_, _, cat]) = three(subject).await?;
 
     let all = store.vector_search(&notes(CAT)).await?;
@@ -169,17 +177,17 @@ pub async fn near_enough<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let middle = f64::midpoint(first, second);
 
     same(
-        near(&store, &notes(CAT).min_score(middle)).await?,
+        search(&store, &notes(CAT).min_score(middle)).await?,
         [cat],
         "the results above the minimum score",
     )?;
     same(
-        near(&store, &notes(CAT).min_score(first)).await?,
+        search(&store, &notes(CAT).min_score(first)).await?,
         [cat],
         "the results with exactly the minimum score",
     )?;
     same(
-        near(&store, &notes(CAT).min_score(1.1)).await?,
+        search(&store, &notes(CAT).min_score(1.1)).await?,
         [],
         "the results with a minimum score above 1",
     )
@@ -192,7 +200,7 @@ pub async fn near_enough<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 /// Not checked for a store without
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search) or
 /// [`Capabilities::scores`](crate::store::Capabilities::scores).
-pub async fn as_near_is_newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn equal_scores_are_newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut expected = Vec::new();
     for _ in 0..5 {
@@ -205,7 +213,7 @@ pub async fn as_near_is_newest_first<S: StoreUnderTest>(subject: &S) -> Result<(
 
     expected.truncate(3);
     same(
-        near(&store, &query).await?,
+        search(&store, &query).await?,
         expected,
         "the newest of equal scores",
     )
@@ -220,7 +228,9 @@ pub async fn as_near_is_newest_first<S: StoreUnderTest>(subject: &S) -> Result<(
 /// [`Capabilities::embeds_updates`](crate::store::Capabilities::embeds_updates).
 ///
 /// Checked only in part without [`Capabilities::scores`](crate::store::Capabilities::scores).
-pub async fn near_by_what_it_says_now<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn vector_search_uses_the_current_text<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let (store, [apples, market, _]) = three(subject).await?;
     let says_cat = Patch::new().title(CAT).context(json!({"text": CAT}));
     store.update(apples, 1, says_cat).await?;
@@ -256,16 +266,18 @@ pub async fn near_by_what_it_says_now<S: StoreUnderTest>(subject: &S) -> Result<
 ///
 /// Not checked for a store without
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).
-pub async fn what_is_gone_is_not_near<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn vector_search_omits_deleted_and_expired_breadcrumbs<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
     let now = store.get(apples).await?.created_at;
     let short = note(CAT).ttl(now + SHORT);
     let short = store.create(short).await?.id;
     store.delete(cat).await?;
 
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
-    let found = near(&store, &notes(CAT)).await?;
+    let found = search(&store, &notes(CAT)).await?;
     expect(!found.contains(&cat), "a deleted breadcrumb is not found")?;
     expect(
         !found.contains(&short),
@@ -288,7 +300,9 @@ pub async fn what_is_gone_is_not_near<S: StoreUnderTest>(subject: &S) -> Result<
 /// [`Capabilities::embeds_hinted`](crate::store::Capabilities::embeds_hinted).
 ///
 /// Checked only in part without [`Capabilities::scores`](crate::store::Capabilities::scores).
-pub async fn near_by_what_hints_leave<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn vector_search_ignores_text_that_hints_exclude<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hints = json!({"exclude": ["hidden"]});
     let defined = NewBreadcrumb::new("schema.def.v1")
@@ -339,17 +353,19 @@ pub async fn near_by_what_hints_leave<S: StoreUnderTest>(subject: &S) -> Result<
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn tenants_apart_by_meaning<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn vector_search_is_limited_to_the_tenant<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let (store, [_, _, cat]) = three(subject).await?;
     let other = other_tenant(subject, &store).await?;
     let theirs = other.create(note(CAT)).await?.id;
 
     same(
-        near(&other, &notes(CAT)).await?,
+        search(&other, &notes(CAT)).await?,
         [theirs],
         "the results of the other tenant",
     )?;
-    let found = near(&store, &notes(CAT)).await?;
+    let found = search(&store, &notes(CAT)).await?;
     same(
         (found.first(), found.len()),
         (Some(&cat), 3),
@@ -372,7 +388,7 @@ fn notes(text: &str) -> VectorQuery {
     VectorQuery::new(Query::new(Selector::schema("note.v1")), text)
 }
 
-async fn near(
+async fn search(
     store: &impl BreadcrumbStore,
     query: &VectorQuery,
 ) -> Result<Vec<BreadcrumbId>, StoreError> {

@@ -2,11 +2,12 @@
 
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
-use super::given::{
-    HOUR, OVER, SHORT, create, due, end, ledger_of, line, new_run, next_due, other_tenant, row,
+use super::expectations::{expect, fails, granted, lease_lost, same, some, wrong_state};
+use super::fixtures::{
+    AFTER_SHORT, HOUR, SHORT, claim_count, create, end, enqueue_ordered, ledger_of, new_run,
+    next_due, other_tenant, row,
 };
-use super::ordered::{behind, only_next, two};
+use super::ordered::{blocked_until, only_next, two};
 use crate::model::{Subscription, Subscriptions, Timestamp};
 use crate::store::{
     KeyPosition, Lease, RunEnd, RunLedger, RunRef, RunState, StoreError, Worker, WorkerRecord,
@@ -31,7 +32,7 @@ async fn accept_transfers(
 /// [`accept_transfers`](crate::store::RunLedger::accept_transfers).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
+pub async fn a_transferred_run_waits_for_its_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -45,18 +46,22 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
         .await?;
 
     lease_lost(end(&store, &lease, RunEnd::Done, vec![create("a")]).await)?;
-    let kept = some(row(ledger, &run).await?, "the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
     same(
-        (kept.state, kept.attempts, kept.due, kept.reason),
+        (stored.state, stored.attempts, stored.due, stored.reason),
         (RunState::Ready, 0, Some(until), None),
         "the row",
     )?;
     same(
-        kept.transferred_to.as_deref(),
+        stored.transferred_to.as_deref(),
         Some("new"),
         "the version of the transfer",
     )?;
-    same(due(ledger, "agent", 1).await?, 0, "the number of runs due")?;
+    same(
+        claim_count(ledger, "agent", 1).await?,
+        0,
+        "the number of runs due",
+    )?;
     same(
         accept_transfers(ledger, "agent", "old").await?,
         0,
@@ -88,9 +93,9 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
     )?;
     let claim = next_due(ledger, &run).await?;
     same(claim.attempt, 1, "the attempt")?;
-    let kept = some(row(ledger, &run).await?, "the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
     same(
-        kept.transferred_to,
+        stored.transferred_to,
         None,
         "the version of a run that was claimed",
     )
@@ -101,7 +106,7 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
 /// The time limit is the argument `until` of [`transfer`](crate::store::RunLedger::transfer).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: StoreUnderTest>(
+pub async fn a_transferred_run_is_due_at_its_time_limit<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -113,7 +118,7 @@ pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: StoreUnderTest>(
         .transfer(lease, "new", until, KeyPosition::Held)
         .await?;
 
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
     next_due(ledger, &run).await?;
     same(
@@ -128,12 +133,12 @@ pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: StoreUnderTest>(
 /// The position is [`KeyPosition::Held`](crate::store::KeyPosition::Held).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: StoreUnderTest>(
+pub async fn a_transferred_run_blocks_later_runs_of_its_key<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let runs = line(&store, ledger, "agent", "a", 2).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "a", 2).await?;
     let first = some(runs.first(), "the first run")?;
     let lease = granted(ledger.claim(first, None).await)?.lease;
     let until = lease.granted_at + HOUR;
@@ -141,7 +146,11 @@ pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: StoreUnderTest>
         .transfer(lease, "new", until, KeyPosition::Held)
         .await?;
 
-    same(due(ledger, "agent", 2).await?, 0, "the number of runs due")?;
+    same(
+        claim_count(ledger, "agent", 2).await?,
+        0,
+        "the number of runs due",
+    )?;
     same(
         accept_transfers(ledger, "agent", "new").await?,
         1,
@@ -171,16 +180,20 @@ async fn transfer_out_of_position(
 /// The position is [`KeyPosition::Left`](crate::store::KeyPosition::Left).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
+pub async fn a_run_that_left_its_position_goes_to_the_end_of_its_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
+    let [first, second, third] = three(enqueue_ordered(&store, ledger, "agent", "a", 3).await?)?;
     transfer_out_of_position(ledger, &first, |lease| lease.granted_at + HOUR).await?;
-    let kept = some(row(ledger, &first).await?, "the row")?;
+    let stored = some(row(ledger, &first).await?, "the row")?;
     same(
-        (kept.state, kept.attempts, kept.transferred_to.as_deref()),
+        (
+            stored.state,
+            stored.attempts,
+            stored.transferred_to.as_deref(),
+        ),
         (RunState::Ready, 0, Some("new")),
         "the row",
     )?;
@@ -196,10 +209,10 @@ pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
         1,
         "the number of runs accepted for their version",
     )?;
-    behind(ledger, &first).await?;
+    blocked_until(ledger, &first).await?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
     let lease = only_next(ledger, &third).await?;
-    behind(ledger, &first).await?;
+    blocked_until(ledger, &first).await?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
 
     let lease = only_next(ledger, &first).await?;
@@ -218,11 +231,11 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
+    let [first, second, third] = three(enqueue_ordered(&store, ledger, "agent", "a", 3).await?)?;
     for run in [&first, &second, &third] {
         transfer_out_of_position(ledger, run, |lease| lease.granted_at + HOUR).await?;
     }
-    let later = three(line(&store, ledger, "agent", "a", 3).await?)?;
+    let later = three(enqueue_ordered(&store, ledger, "agent", "a", 3).await?)?;
     let lease = only_next(ledger, &later[0]).await?;
     same(
         accept_transfers(ledger, "agent", "new").await?,
@@ -245,17 +258,21 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest
 /// its executor.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderTest>(
+pub async fn a_run_that_left_its_position_is_accepted_at_its_time_limit<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let (first, second) = two(&line(&store, ledger, "agent", "a", 2).await?)?;
+    let (first, second) = two(&enqueue_ordered(&store, ledger, "agent", "a", 2).await?)?;
     transfer_out_of_position(ledger, &first, |lease| lease.granted_at + SHORT).await?;
     let lease = only_next(ledger, &second).await?;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
-    same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of runs due",
+    )?;
     same(
         accept_transfers(ledger, "tool", "old").await?,
         0,
@@ -271,9 +288,9 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderT
         0,
         "the number of runs accepted for their version afterwards",
     )?;
-    let kept = some(row(ledger, &first).await?, "the row")?;
-    same(kept.transferred_to, None, "the version of the transfer")?;
-    behind(ledger, &first).await?;
+    let stored = some(row(ledger, &first).await?, "the row")?;
+    same(stored.transferred_to, None, "the version of the transfer")?;
+    blocked_until(ledger, &first).await?;
     end(&store, &lease, RunEnd::Done, Vec::new())
         .await
         .map(drop)?;
@@ -285,7 +302,7 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderT
 /// [`claim`](crate::store::RunLedger::claim) accepts the run first, and then checks the order.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: StoreUnderTest>(
+pub async fn a_claim_of_a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -296,9 +313,9 @@ pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: Store
     let lease = granted(ledger.claim(&alone, None).await)?.lease;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
 
-    let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
+    let [first, second, third] = three(enqueue_ordered(&store, ledger, "agent", "a", 3).await?)?;
     transfer_out_of_position(ledger, &first, |lease| lease.granted_at + HOUR).await?;
-    behind(ledger, &first).await?;
+    blocked_until(ledger, &first).await?;
     for run in [&second, &third, &first] {
         let lease = only_next(ledger, run).await?;
         end(&store, &lease, RunEnd::Done, Vec::new()).await?;
@@ -312,12 +329,12 @@ pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: Store
 /// The method is [`skip`](crate::store::RunLedger::skip).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_is_transferred_can_be_skipped<S: StoreUnderTest>(
+pub async fn a_transferred_run_can_be_skipped<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
+    let [first, second, third] = three(enqueue_ordered(&store, ledger, "agent", "a", 3).await?)?;
     wrong_state(ledger.skip(&first).await)?;
     transfer_out_of_position(ledger, &first, |lease| lease.granted_at + HOUR).await?;
     let lease = only_next(ledger, &second).await?;
@@ -326,13 +343,17 @@ pub async fn a_run_that_is_transferred_can_be_skipped<S: StoreUnderTest>(
     ledger.skip(&first).await?;
 
     wrong_state(ledger.skip(&first).await)?;
-    let kept = some(row(ledger, &first).await?, "the row")?;
+    let stored = some(row(ledger, &first).await?, "the row")?;
     same(
-        (kept.state, kept.reason.as_deref(), kept.transferred_to),
+        (
+            stored.state,
+            stored.reason.as_deref(),
+            stored.transferred_to,
+        ),
         (RunState::Skipped, Some(RunEnd::UNMATCHED), None),
         "the row",
     )?;
-    behind(ledger, &third).await?;
+    blocked_until(ledger, &third).await?;
     ledger
         .transfer(
             lease.clone(),
@@ -341,11 +362,15 @@ pub async fn a_run_that_is_transferred_can_be_skipped<S: StoreUnderTest>(
             KeyPosition::Held,
         )
         .await?;
-    same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        0,
+        "the number of runs due",
+    )?;
     ledger.skip(&second).await?;
     let lease = only_next(ledger, &third).await?;
     ledger.redo(&first).await?;
-    behind(ledger, &first).await?;
+    blocked_until(ledger, &first).await?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
     only_next(ledger, &first).await?;
 
@@ -364,7 +389,9 @@ fn three(runs: Vec<RunRef>) -> Result<[RunRef; 3], Broken> {
 /// [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_lost_lease_transfers_nothing<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_transfer_with_a_lost_lease_fails<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -378,7 +405,11 @@ pub async fn a_lost_lease_transfers_nothing<S: StoreUnderTest>(subject: &S) -> R
             .await,
     )?;
 
-    same(due(ledger, "agent", 1).await?, 1, "the number of runs due")
+    same(
+        claim_count(ledger, "agent", 1).await?,
+        1,
+        "the number of runs due",
+    )
 }
 
 /// A run that was skipped because its executor did not match the trigger can be redone. No other skipped run can.
@@ -387,9 +418,7 @@ pub async fn a_lost_lease_transfers_nothing<S: StoreUnderTest>(subject: &S) -> R
 /// [`redo`](crate::store::RunLedger::redo).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: StoreUnderTest>(
-    subject: &S,
-) -> Result<(), Broken> {
+pub async fn an_unmatched_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (unmatched, gone) = (
@@ -426,7 +455,7 @@ pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), 
     let second = WorkerRecord::new("2", "green");
     for record in [&first, &second] {
         ledger.record_worker(record).await?;
-        subject.advance_clock(OVER).await;
+        subject.advance_clock(AFTER_SHORT).await;
     }
     first.stopped = true;
     ledger.record_worker(&first).await?;
@@ -447,7 +476,7 @@ pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), 
         "the running worker",
     )?;
     expect(
-        one.seen_at.since(one.started_at) >= OVER,
+        one.seen_at.since(one.started_at) >= AFTER_SHORT,
         "the stopped worker stored its record again",
     )?;
     same(
@@ -475,7 +504,7 @@ pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), 
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn workers_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn workers_of_tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
     let (ledger, there) = (ledger_of(&store)?, ledger_of(&other)?);

@@ -1,8 +1,9 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
-use super::given::{
-    HOUR, OVER, SHORT, create, due, end, ledger_of, new_run, next_due, note, recorded, row,
+use super::expectations::{expect, fails, granted, lease_lost, same, some, wrong_state};
+use super::fixtures::{
+    AFTER_SHORT, HOUR, SHORT, claim_count, create, end, expected_writes, ledger_of, new_run,
+    next_due, note, row,
 };
 use crate::model::{BreadcrumbId, Selector, Timestamp};
 use crate::store::{
@@ -29,7 +30,7 @@ pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(),
         .until(lease.granted_at + HOUR)
         .since(lease.granted_at);
 
-    let asked = end(
+    let written = end(
         &store,
         &lease,
         suspended(wake.clone()),
@@ -39,20 +40,24 @@ pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(),
     .ids();
 
     lease_lost(end(&store, &lease, RunEnd::Done, vec![create("a")]).await)?;
-    same(due(ledger, "agent", 1).await?, 0, "the number of runs due")?;
+    same(
+        claim_count(ledger, "agent", 1).await?,
+        0,
+        "the number of runs due",
+    )?;
     match ledger.claim(&run, None).await? {
         Claim::Suspended { until } => same(until, wake.until, "the end of the wait")?,
         other => return expect(false, &format!("the run is suspended and not {other:?}")),
     }
-    let kept = some(row(ledger, &run).await?, "the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
     same(
-        (kept.state, kept.attempts),
+        (stored.state, stored.attempts),
         (RunState::Suspended, 0),
         "the row",
     )?;
     same(
-        (kept.wake, kept.written),
-        (Some(wake), recorded(&store, asked)),
+        (stored.wake, stored.written),
+        (Some(wake), expected_writes(&store, written)),
         "the wake and the writes of the run",
     )
 }
@@ -91,7 +96,7 @@ pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> 
     )?;
     same(
         again.state,
-        went_on_with(Some(woken_by)),
+        resumed_with(Some(woken_by)),
         "the saved state and the breadcrumb that woke the run",
     )?;
     wrong_state(ledger.resume(&run, woken_by).await)?;
@@ -102,7 +107,7 @@ pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> 
     );
     same(
         some(row(ledger, &run).await?, "the row")?.written,
-        recorded(&store, written),
+        expected_writes(&store, written),
         "the writes of the run",
     )?;
     wrong_state(ledger.resume(&run, woken_by).await)
@@ -114,7 +119,9 @@ pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> 
 /// races are normal.
 ///
 /// Not checked for a store without a ledger.
-pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn one_of_concurrent_resumes_succeeds<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -144,7 +151,7 @@ pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> R
     }
     same(
         granted(ledger.claim(&run, None).await)?.state,
-        went_on_with(winner),
+        resumed_with(winner),
         "the saved state and the breadcrumb that woke the run",
     )
 }
@@ -155,7 +162,9 @@ pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> R
 /// and retains [`Saved::with`](crate::store::Saved::with).
 ///
 /// Not checked for a store without a ledger.
-pub async fn what_woke_a_run_stays_with_it<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_retry_retains_the_breadcrumb_that_woke_the_run<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -181,7 +190,7 @@ pub async fn what_woke_a_run_stays_with_it<S: StoreUnderTest>(subject: &S) -> Re
 /// [`claim_next`](crate::store::RunLedger::claim_next) then claims the run.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_wait_ends_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_wait_ends_at_its_time_limit<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (by_hand, lease) = claimed(&store, ledger).await?;
@@ -195,7 +204,7 @@ pub async fn a_wait_ends_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(
     )
     .await?;
 
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
     same(
         some(row(ledger, &due).await?, "the row")?.state,
@@ -210,14 +219,14 @@ pub async fn a_wait_ends_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(
     )?;
     same(
         first.state,
-        went_on_with(None),
+        resumed_with(None),
         "the saved state and the breadcrumb that woke the run",
     )?;
     let claimed = next_due(ledger, &due).await?;
     wrong_state(ledger.resume(&due, due.trigger_id).await)?;
     same(
         claimed.state,
-        went_on_with(None),
+        resumed_with(None),
         "the saved state and the breadcrumb that woke the run",
     )
 }
@@ -227,7 +236,9 @@ pub async fn a_wait_ends_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(
 /// An agent that asks several questions is suspended several times.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_woken_run_can_be_suspended_again<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -247,7 +258,7 @@ pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), 
     ledger.resume(&run, later).await?;
     same(
         granted(ledger.claim(&run, None).await)?.state,
-        went_on_with(Some(later)),
+        resumed_with(Some(later)),
         "the saved state and the breadcrumb that woke the run",
     )
 }
@@ -260,7 +271,9 @@ pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), 
 /// [`Wake::check`](crate::store::Wake::check) before the commit.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_wait_without_end_is_refused<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn an_empty_or_invalid_wait_is_rejected<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -322,6 +335,6 @@ fn soon(lease: &Lease) -> Wake {
     Wake::at(time)
 }
 
-fn went_on_with(woken_by: Option<BreadcrumbId>) -> Option<Saved> {
+fn resumed_with(woken_by: Option<BreadcrumbId>) -> Option<Saved> {
     Some(Saved::new(json!({"step": 1}).into(), woken_by))
 }

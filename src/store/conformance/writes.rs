@@ -1,7 +1,7 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, fails, not_found, same, some};
-use super::given::{create, ids_of, note};
+use super::expectations::{expect, fails, not_found, same, some};
+use super::fixtures::{create, ids_of, note};
 use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector, Sensitivity, Visibility};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Commit, Query, StoreError, Write};
 use futures::future::join_all;
@@ -16,11 +16,11 @@ use serde_json::json;
 ///
 /// Checked only in part without
 /// [`Capabilities::chosen_author`](crate::store::Capabilities::chosen_author).
-pub async fn a_created_breadcrumb_is_read_back_whole<S: StoreUnderTest>(
+pub async fn a_created_breadcrumb_is_read_back_unchanged<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let new = whole();
+    let new = full_breadcrumb();
 
     let created = store.create(new.clone()).await?;
 
@@ -55,7 +55,7 @@ pub async fn a_created_breadcrumb_is_read_back_whole<S: StoreUnderTest>(
 ///
 /// Checked only in part without
 /// [`Capabilities::chosen_author`](crate::store::Capabilities::chosen_author).
-pub async fn an_update_makes_the_next_version<S: StoreUnderTest>(
+pub async fn an_update_creates_the_next_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -94,11 +94,11 @@ pub async fn an_update_makes_the_next_version<S: StoreUnderTest>(
 ///
 /// [`Breadcrumb::patched`](crate::Breadcrumb::patched) computes the new version, so a store can
 /// call it.
-pub async fn a_patch_keeps_what_it_does_not_name<S: StoreUnderTest>(
+pub async fn a_patch_retains_the_fields_that_it_does_not_set<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let before = store.create(whole()).await?;
+    let before = store.create(full_breadcrumb()).await?;
 
     let tagged = store
         .update(before.id, 1, Patch::new().tags(["new"]))
@@ -156,7 +156,9 @@ pub async fn optimistic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 ///
 /// Checked only in part without
 /// [`Capabilities::exclusive_updates`](crate::store::Capabilities::exclusive_updates).
-pub async fn racing_updates_let_one_through<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn one_of_concurrent_updates_succeeds<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
     let handles: Vec<S::Store> = (0..20).map(|_| store.clone()).collect();
@@ -168,10 +170,10 @@ pub async fn racing_updates_let_one_through<S: StoreUnderTest>(subject: &S) -> R
     )
     .await;
 
-    let let_through = answers.iter().filter(|answer| answer.is_ok()).count();
+    let succeeded = answers.iter().filter(|answer| answer.is_ok()).count();
     match store.capabilities().exclusive_updates {
-        true => same(let_through, 1, "the number of successful updates")?,
-        false => expect(let_through > 0, "at least one update succeeds")?,
+        true => same(succeeded, 1, "the number of successful updates")?,
+        false => expect(succeeded > 0, "at least one update succeeds")?,
     }
     for refused in answers.into_iter().filter(Result::is_err) {
         fails(refused, "Conflict", |error| {
@@ -184,7 +186,7 @@ pub async fn racing_updates_let_one_through<S: StoreUnderTest>(subject: &S) -> R
 /// Each write of a commit sees the earlier writes of the same commit.
 ///
 /// A commit can create, update and delete one breadcrumb. Its versions then follow one another.
-pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: StoreUnderTest>(
+pub async fn a_write_sees_the_earlier_writes_of_its_commit<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -221,7 +223,7 @@ pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: StoreUnderT
 ///
 /// The caller uses [`Committed::written`](crate::store::Committed::written) for further updates,
 /// without a read.
-pub async fn a_commit_tells_what_it_wrote_in_order<S: StoreUnderTest>(
+pub async fn a_commit_returns_its_versions_in_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -252,7 +254,7 @@ pub async fn a_commit_tells_what_it_wrote_in_order<S: StoreUnderTest>(
 ///
 /// A larger commit is [`StoreError::TooManyWrites`](crate::store::StoreError::TooManyWrites), see
 /// [`Commit::MAX_WRITES`](crate::store::Commit::MAX_WRITES).
-pub async fn a_commit_takes_a_thousand_writes<S: StoreUnderTest>(
+pub async fn a_commit_accepts_a_thousand_writes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -280,7 +282,9 @@ pub async fn a_commit_takes_a_thousand_writes<S: StoreUnderTest>(
 /// Checked only in part without
 /// [`Capabilities::tombstones`](crate::store::Capabilities::tombstones) or
 /// [`Capabilities::chosen_author`](crate::store::Capabilities::chosen_author).
-pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_deleted_breadcrumb_is_not_found<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
     let stays = store.create(note("b")).await?;
@@ -333,7 +337,7 @@ pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Res
 ///
 /// Reads and deletions fail with
 /// [`StoreError::NotFound`](crate::store::StoreError::NotFound).
-pub async fn what_was_never_there_is_not_found<S: StoreUnderTest>(
+pub async fn an_unknown_breadcrumb_is_not_found<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -344,7 +348,7 @@ pub async fn what_was_never_there_is_not_found<S: StoreUnderTest>(
     fails(
         answer,
         "NotFound without a tombstone",
-        |error| matches!(error, StoreError::NotFound { id: told, tombstone: None } if *told == id),
+        |error| matches!(error, StoreError::NotFound { id: returned, tombstone: None } if *returned == id),
     )?;
     not_found(store.delete(id).await)
 }
@@ -352,7 +356,7 @@ pub async fn what_was_never_there_is_not_found<S: StoreUnderTest>(
 /// **Shared.** A clone of a store handle is another handle on the same data.
 ///
 /// A store in memory therefore clones a pointer, not its data.
-pub async fn shared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn clones_share_their_data<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let clone = store.clone();
 
@@ -379,7 +383,7 @@ pub async fn shared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 }
 
 /// Returns a breadcrumb with every field set.
-fn whole() -> NewBreadcrumb {
+fn full_breadcrumb() -> NewBreadcrumb {
     let mut new = note("a")
         .description("About a")
         .tags(["session:1", "ü\"'"])

@@ -99,7 +99,7 @@ impl Reader {
         self.stream_all(ids).try_collect().await
     }
 
-    /// Returns the current versions of several breadcrumbs as a stream, like [`read_all`](Self::fulls). The stream holds only a few
+    /// Returns the current versions of several breadcrumbs as a stream, like [`read_all`](Self::read_all). The stream holds only a few
     /// breadcrumbs at a time.
     pub(super) fn stream_all(
         &self,

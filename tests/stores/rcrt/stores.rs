@@ -119,14 +119,14 @@ async fn each_limit_of_the_server_is_a_capability_that_the_store_does_not_declar
     assert_eq!(capabilities(&missing), limits);
     let left_out = [
         "a_deletion_has_a_lineage",
-        "a_request_is_announced_once",
-        "as_near_is_newest_first",
+        "a_request_publishes_one_event",
+        "equal_scores_are_newest_first",
         "atomic",
         "cancel_safe",
-        "commits_are_announced",
-        "near_by_what_hints_leave",
-        "near_by_what_it_says_now",
-        "near_enough",
+        "a_commit_publishes_its_events",
+        "vector_search_ignores_text_that_hints_exclude",
+        "vector_search_uses_the_current_text",
+        "vector_search_applies_the_minimum_score",
     ];
     assert_eq!(promises(&missing, &["ledger"]), BTreeSet::from(left_out));
 }

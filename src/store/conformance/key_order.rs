@@ -1,10 +1,11 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, granted, running, same, some};
-use super::given::{
-    OVER, due, end, ledger_of, line, lineage_of, new_run, next_due, row, run_of, trigger,
+use super::expectations::{expect, granted, running, same, some};
+use super::fixtures::{
+    AFTER_SHORT, claim_count, end, enqueue_ordered, ledger_of, lineage_of, new_run, next_due, row,
+    run_of, trigger,
 };
-use super::ordered::{behind, only, only_next, two};
+use super::ordered::{blocked_until, only, only_next, two};
 use crate::model::{Json, Patch, Selector};
 use crate::store::{BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake};
 
@@ -15,18 +16,24 @@ use crate::store::{BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef,
 /// [`claim_next`](crate::store::RunLedger::claim_next).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claim_of_one_run_respects_the_order<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let first = new_run(&store, "agent").await?.ordered_by(Some("a"));
     let second = new_run(&store, "agent").await?.ordered_by(Some("a"));
     let lease = granted(ledger.claim(&first, None).await)?.lease;
 
-    let until = behind(ledger, &second).await?;
+    let until = blocked_until(ledger, &second).await?;
 
     same(until, lease.until, "the end of the wait")?;
-    let kept = some(row(ledger, &second).await?, "the row")?;
-    same((kept.state, kept.attempts), (RunState::Ready, 0), "the row")?;
+    let stored = some(row(ledger, &second).await?, "the row")?;
+    same(
+        (stored.state, stored.attempts),
+        (RunState::Ready, 0),
+        "the row",
+    )?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
     same(
         granted(ledger.claim(&second, None).await)?.attempt,
@@ -42,18 +49,18 @@ pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
 /// would cause a busy loop.
 ///
 /// Not checked for a store without a ledger.
-pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
+pub async fn a_claim_of_a_blocked_run_returns_a_future_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let runs = line(&store, ledger, "agent", "a", 2).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "a", 2).await?;
     let (first, second) = two(&runs)?;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     let now = trigger(&store).await?.updated_at;
 
     expect(
-        behind(ledger, &second).await? > now,
+        blocked_until(ledger, &second).await? > now,
         "a run behind a ready run waits until a time in the future",
     )?;
     let lease = only_next(ledger, &first).await?;
@@ -67,7 +74,7 @@ pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
     .await?;
 
     expect(
-        behind(ledger, &second).await? > now,
+        blocked_until(ledger, &second).await? > now,
         "a run behind a suspended run waits until a time in the future",
     )
 }
@@ -77,12 +84,12 @@ pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
 /// [`redo`](crate::store::RunLedger::redo) gives the row a new sequence number.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_is_redone_goes_to_the_end<S: StoreUnderTest>(
+pub async fn a_redone_run_goes_to_the_end_of_its_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let runs = line(&store, ledger, "agent", "a", 3).await?;
+    let runs = enqueue_ordered(&store, ledger, "agent", "a", 3).await?;
     let (first, second) = two(&runs)?;
     let lease = only_next(ledger, &first).await?;
     let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
@@ -91,7 +98,7 @@ pub async fn a_run_that_is_redone_goes_to_the_end<S: StoreUnderTest>(
 
     ledger.redo(&first).await?;
 
-    behind(ledger, &first).await?;
+    blocked_until(ledger, &first).await?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
     for run in [some(runs.last(), "a third run")?, &first] {
         let lease = only_next(ledger, run).await?;
@@ -107,7 +114,7 @@ pub async fn a_run_that_is_redone_goes_to_the_end<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
+pub async fn a_version_announced_too_early_goes_to_the_end_of_its_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -116,12 +123,12 @@ pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
     let early = RunRef::new("agent", first.id, 2).ordered_by(Some("a"));
     let lease = granted(ledger.claim(&early, None).await)?.lease;
     end(&store, &lease, RunEnd::Skipped("gone"), Vec::new()).await?;
-    let next = only(&line(&store, ledger, "agent", "a", 1).await?)?;
+    let next = only(&enqueue_ordered(&store, ledger, "agent", "a", 1).await?)?;
 
     store.update(first.id, 1, Patch::new().title("b")).await?;
     ledger.enqueue(vec![early.clone().into()]).await?;
 
-    behind(ledger, &early).await?;
+    blocked_until(ledger, &early).await?;
     for run in [next, early] {
         let lease = only_next(ledger, &run).await?;
         end(&store, &lease, RunEnd::Done, Vec::new()).await?;
@@ -135,7 +142,9 @@ pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
 /// The argument `instead_of` of [`claim`](crate::store::RunLedger::claim) ends the older run.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_later_version_goes_to_the_end_of_its_order<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let before = trigger(&store).await?;
@@ -143,8 +152,8 @@ pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
     let older = run_of("agent", &before).ordered_by(Some("a"));
     let newer = run_of("agent", &after).ordered_by(Some("b"));
     let lease = granted(ledger.claim(&older, None).await)?.lease;
-    let next = only(&line(&store, ledger, "agent", "a", 1).await?)?;
-    let other = only(&line(&store, ledger, "agent", "b", 1).await?)?;
+    let next = only(&enqueue_ordered(&store, ledger, "agent", "a", 1).await?)?;
+    let other = only(&enqueue_ordered(&store, ledger, "agent", "b", 1).await?)?;
 
     running(ledger.claim(&newer, Some(lease)).await)?;
 
@@ -165,7 +174,7 @@ pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
 /// the order is checked.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
+pub async fn a_later_version_does_not_wait_for_an_older_one<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -175,7 +184,7 @@ pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
     let [older, newer] = [&before, &after].map(|of| run_of("agent", of).ordered_by(Some("a")));
     let lease = granted(ledger.claim(&older, None).await)?.lease;
     ledger.enqueue(vec![newer.clone().into()]).await?;
-    behind(ledger, &newer).await?;
+    blocked_until(ledger, &newer).await?;
 
     granted(ledger.claim(&newer, Some(lease)).await).map(drop)
 }
@@ -185,7 +194,7 @@ pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
 /// Save [`RunRef::order`](crate::store::RunRef::order) with the row.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_row_keeps_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_row_retains_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -200,8 +209,8 @@ pub async fn a_row_keeps_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Res
         Some("a"),
         "the key in the lease",
     )?;
-    let kept = some(row(ledger, &run).await?, "the row")?;
-    same(kept.run.order.as_deref(), Some("a"), "the key of the row")?;
+    let stored = some(row(ledger, &run).await?, "the row")?;
+    same(stored.run.order.as_deref(), Some("a"), "the key of the row")?;
     let of_b = new_run(&store, "agent").await?.ordered_by(Some("b"));
     granted(ledger.claim(&of_b, None).await).map(drop)
 }
@@ -212,7 +221,7 @@ pub async fn a_row_keeps_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Res
 /// The ordering key belongs to the row, and not to the caller's [`RunRef`](crate::store::RunRef).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: StoreUnderTest>(
+pub async fn a_redone_run_gets_no_new_ordering_key<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -234,16 +243,20 @@ pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: StoreUnderTe
 /// [`enqueue`](crate::store::RunLedger::enqueue) adds the runs of one call in order.
 ///
 /// Not checked for a store without a ledger.
-pub async fn of_two_ordering_keys_the_first_counts<S: StoreUnderTest>(
+pub async fn the_first_of_two_ordering_keys_counts<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    line(&store, ledger, "agent", "a", 1).await?;
+    enqueue_ordered(&store, ledger, "agent", "a", 1).await?;
     let run = new_run(&store, "agent").await?;
     let again = run.clone().ordered_by(Some("a"));
 
     ledger.enqueue(vec![run.into(), again.into()]).await?;
 
-    same(due(ledger, "agent", 9).await?, 2, "the number of runs due")
+    same(
+        claim_count(ledger, "agent", 9).await?,
+        2,
+        "the number of runs due",
+    )
 }

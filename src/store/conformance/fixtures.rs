@@ -2,7 +2,7 @@
 
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, same, some};
+use super::expectations::{expect, same, some};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Length of a lease or a wait that must expire during a conformance test.
 pub(super) const SHORT: Duration = Duration::from_millis(500);
 /// Time after which [`SHORT`] has expired.
-pub(super) const OVER: Duration = Duration::from_secs(1);
+pub(super) const AFTER_SHORT: Duration = Duration::from_secs(1);
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(super) fn note(text: &str) -> NewBreadcrumb {
@@ -41,15 +41,15 @@ pub(super) fn run_of(executor: &str, trigger: &Breadcrumb) -> RunRef {
 }
 
 /// Creates `n` breadcrumbs of the schema `note.v1`, one after another.
-pub(super) async fn some_notes(
+pub(super) async fn create_notes(
     store: &impl BreadcrumbStore,
     n: usize,
 ) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     for n in 0..n {
-        made.push(store.create(note(&n.to_string())).await?);
+        created.push(store.create(note(&n.to_string())).await?);
     }
-    Ok(made)
+    Ok(created)
 }
 
 /// Creates a trigger and returns the name of an executor's run for it.
@@ -77,7 +77,7 @@ pub(super) async fn enqueued(
 }
 
 /// Creates `n` triggers and adds an executor's runs for them with an ordering key, in one step.
-pub(super) async fn line(
+pub(super) async fn enqueue_ordered(
     store: &impl BreadcrumbStore,
     ledger: &dyn RunLedger,
     executor: &str,
@@ -109,7 +109,7 @@ pub(super) fn lineage_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger,
 
 /// Returns the breadcrumb IDs that the ledger must report for a run that did not fail and wrote `written`. A ledger without a lineage
 /// reports none.
-pub(super) fn recorded(
+pub(super) fn expected_writes(
     store: &impl BreadcrumbStore,
     written: Vec<BreadcrumbId>,
 ) -> Vec<BreadcrumbId> {
@@ -120,7 +120,7 @@ pub(super) fn recorded(
 }
 
 /// Returns the name of a second tenant. The name is a UUID if the store accepts no other names.
-pub(super) fn other_name(store: &impl BreadcrumbStore) -> &'static str {
+pub(super) fn other_tenant_name(store: &impl BreadcrumbStore) -> &'static str {
     match store.capabilities().named_tenants {
         true => "theirs",
         false => "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4",
@@ -132,7 +132,7 @@ pub(super) async fn other_tenant<S: StoreUnderTest>(
     subject: &S,
     store: &S::Store,
 ) -> Result<S::Store, Broken> {
-    let other = subject.in_tenant(store, other_name(store)).await;
+    let other = subject.in_tenant(store, other_tenant_name(store)).await;
     some(other, "a second tenant")
 }
 
@@ -170,7 +170,7 @@ pub(super) async fn claim_due(
 }
 
 /// Claims up to `n` due runs of one executor and returns their number.
-pub(super) async fn due(
+pub(super) async fn claim_count(
     ledger: &dyn RunLedger,
     executor: &str,
     n: usize,

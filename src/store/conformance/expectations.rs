@@ -12,17 +12,17 @@ impl From<StoreError> for Broken {
     }
 }
 
-/// Expects that a store operation fails with an error that `is_so` accepts. `way` describes the error.
+/// Expects that a store operation fails with an error that `matches_error` accepts. `error_name` describes the error.
 #[track_caller]
 pub(super) fn fails<T: Debug>(
     answer: Result<T, StoreError>,
-    way: &str,
-    is_so: impl FnOnce(&StoreError) -> bool,
+    error_name: &str,
+    matches_error: impl FnOnce(&StoreError) -> bool,
 ) -> Result<(), Broken> {
     match answer {
-        Err(error) if is_so(&error) => Ok(()),
+        Err(error) if matches_error(&error) => Ok(()),
         other => Err(Broken::new(&format!(
-            "the operation fails with {way} and is not {other:?}"
+            "the operation fails with {error_name} and is not {other:?}"
         ))),
     }
 }

@@ -1,9 +1,9 @@
 use super::Broken;
 use super::StoreUnderTest;
-use super::broken::{expect, granted, running, same, some};
-use super::given::{
-    HOUR, OVER, SHORT, claim_due, due, end, enqueued, ledger_of, lineage_of, new_run, next_due,
-    row, run_of, trigger,
+use super::expectations::{expect, granted, running, same, some};
+use super::fixtures::{
+    AFTER_SHORT, HOUR, SHORT, claim_count, claim_due, end, enqueued, ledger_of, lineage_of,
+    new_run, next_due, row, run_of, trigger,
 };
 use crate::model::{BreadcrumbId, Json, Patch};
 use crate::store::{
@@ -35,7 +35,7 @@ pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
     same(claimed.attempt, 1, "the attempt")?;
     for ledger in [ledger, other_ledger] {
         same(
-            due(ledger, "agent", 5).await?,
+            claim_count(ledger, "agent", 5).await?,
             0,
             "the number of remaining due runs",
         )?;
@@ -43,8 +43,8 @@ pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
         same(until, claimed.lease.until, "the end of the lease")?;
     }
     end(&store, &claimed.lease, RunEnd::Done, Vec::new()).await?;
-    let kept = some(row(other_ledger, &run).await?, "the row")?;
-    same(kept.state, RunState::Done, "the state")
+    let stored = some(row(other_ledger, &run).await?, "the row")?;
+    same(stored.state, RunState::Done, "the state")
 }
 
 /// A claim of due runs returns each run's attempt, epoch and saved state, as a claim of one run does. It also returns the run's
@@ -54,7 +54,7 @@ pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
 /// [`Claimed`](crate::store::Claimed) like [`claim`](crate::store::RunLedger::claim).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_due_run_is_claimed_with_its_history<S: StoreUnderTest>(
+pub async fn a_claim_returns_the_history_of_a_due_run<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -165,7 +165,7 @@ pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
 /// A caller that lost the answer may list the leases late. It can still release them.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: StoreUnderTest>(
+pub async fn an_expired_lease_is_listed_until_the_next_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -176,7 +176,7 @@ pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: StoreUnderTe
     let limits = [ExecutorLimits::new("agent", 9)];
     ledger.claim_next(1, &limits, one).await?;
 
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     let wanted = vec![(run.clone(), 1)];
     same(of_claim(ledger, one).await?, wanted, "the expired lease")?;
     ledger.claim_next(1, &limits, other).await?;
@@ -203,7 +203,7 @@ async fn of_claim(ledger: &dyn RunLedger, id: ClaimId) -> Result<Vec<(RunRef, u6
 /// [`RunFilter::of_claim`](crate::store::RunFilter::of_claim).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_ended_is_not_of_its_claim<S: StoreUnderTest>(
+pub async fn an_ended_run_is_not_listed_for_its_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -243,7 +243,7 @@ pub async fn a_run_that_ended_is_not_of_its_claim<S: StoreUnderTest>(
 /// The lease is identified by its run and token, not by the handle that claimed it.
 ///
 /// Not checked for a store without a ledger.
-pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: StoreUnderTest>(
+pub async fn heartbeats_extend_claimed_leases<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -254,7 +254,7 @@ pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: StoreUnderTest>(
     let lease = next_due(ledger, &run).await?.lease;
 
     let before = some(row(ledger, &run).await?, "the row")?.due;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     let lost = other_ledger.heartbeat(std::slice::from_ref(&lease)).await?;
 
     same(lost.len(), 0, "the number of leases lost")?;
@@ -271,7 +271,7 @@ pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: StoreUnderTest>(
 /// [`claim`](crate::store::RunLedger::claim) takes the run over, with a higher token.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claimed_lease_runs_out<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claimed_lease_expires<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
     let (ledger, other_ledger) = (ledger_of(&store)?, ledger_of(&other)?);
@@ -279,7 +279,7 @@ pub async fn a_claimed_lease_runs_out<S: StoreUnderTest>(subject: &S) -> Result<
     ledger.enqueue(vec![run.clone().into()]).await?;
     next_due(ledger, &run).await?;
 
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
     let claimed = next_due(other_ledger, &run).await?;
 
     same(
@@ -297,7 +297,7 @@ pub async fn a_claimed_lease_runs_out<S: StoreUnderTest>(subject: &S) -> Result<
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_claim_learns_who_wrote_the_trigger<S: StoreUnderTest>(
+pub async fn a_claim_returns_the_lineage_of_the_trigger<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -329,13 +329,15 @@ pub async fn a_claim_learns_who_wrote_the_trigger<S: StoreUnderTest>(
 /// other process must free them.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_lease_that_ran_out_is_due<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_run_with_an_expired_lease_is_due<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?;
 
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(AFTER_SHORT).await;
 
     same(next_due(ledger, &run).await?.attempt, 2, "the attempt")
 }
@@ -346,7 +348,9 @@ pub async fn a_lease_that_ran_out_is_due<S: StoreUnderTest>(subject: &S) -> Resu
 /// A worker with few free places for an executor must not receive more of its runs.
 ///
 /// Not checked for a store without a ledger.
-pub async fn limits_hold_for_each_executor<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claim_respects_the_limit_of_each_executor<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     for executor in ["a", "b", "c"] {
