@@ -121,7 +121,7 @@ impl Requested {
 
 /// A request with a valid idempotency key, and its breadcrumb in canonical form.
 #[derive(Clone, Debug)]
-pub(in crate::store) struct Checked {
+pub(in crate::store) struct ValidRequest {
     pub(in crate::store) executor: Arc<str>,
     pub(in crate::store) key: Arc<str>,
     pub(in crate::store) breadcrumb: NewBreadcrumb,
@@ -131,13 +131,13 @@ pub(in crate::store) struct Checked {
 
 /// The record of an idempotency key in the ledger: the breadcrumb version that the request created, and the breadcrumb's digest.
 #[derive(Clone, Debug)]
-pub(in crate::store) struct Recorded {
+pub(in crate::store) struct RecordedKey {
     pub(in crate::store) id: BreadcrumbId,
     pub(in crate::store) version: u64,
     pub(in crate::store) digest: String,
 }
 
-impl Checked {
+impl ValidRequest {
     /// Maximum number of old idempotency keys that one request checks for deletion when the ledger has too many keys.
     pub(in crate::store) const SWEPT_IF_FULL: usize = 16_384;
 
@@ -174,8 +174,8 @@ impl Checked {
     }
 
     /// Returns the ledger record of the idempotency key, for the breadcrumb that the request created.
-    pub(in crate::store) fn recorded(&self, created: &Breadcrumb) -> Recorded {
-        Recorded {
+    pub(in crate::store) fn recorded(&self, created: &Breadcrumb) -> RecordedKey {
+        RecordedKey {
             id: created.id,
             version: created.version,
             digest: self.digest.clone(),
@@ -184,7 +184,7 @@ impl Checked {
 
     /// Returns the answer to a request whose idempotency key is already recorded. Returns an error if the breadcrumbs of the two
     /// requests differ.
-    pub(in crate::store) fn answer(&self, recorded: &Recorded) -> Result<Requested, StoreError> {
+    pub(in crate::store) fn answer(&self, recorded: &RecordedKey) -> Result<Requested, StoreError> {
         if recorded.digest != self.digest {
             return Err(StoreError::KeyConflict {
                 executor: Arc::clone(&self.executor),
@@ -234,7 +234,7 @@ mod tests {
 
     fn digest(breadcrumb: NewBreadcrumb) -> String {
         let request = NewRequest::new("agent", "key", breadcrumb);
-        Checked::new(request, Json::MAX_BYTES).unwrap().digest
+        ValidRequest::new(request, Json::MAX_BYTES).unwrap().digest
     }
 
     /// The digests are stored, so a change of this one needs a migration.
@@ -276,7 +276,7 @@ mod tests {
     fn a_key_has_1_to_255_bytes() {
         for (size, is_valid) in [(0, false), (1, true), (255, true), (256, false)] {
             let request = NewRequest::new("agent", "k".repeat(size), NewBreadcrumb::default());
-            let checked = Checked::new(request, Json::MAX_BYTES);
+            let checked = ValidRequest::new(request, Json::MAX_BYTES);
             assert_eq!(checked.is_ok(), is_valid, "{size}");
         }
     }

@@ -14,23 +14,23 @@ use std::time::Duration;
 pub(crate) const MOST_ACCEPTED: usize = 1_000;
 
 /// Expands to a literal for SQL statements: the bit that marks a row outside of the order of its ordering key. The constant
-/// [`ASIDE`] has the same value.
-macro_rules! aside {
+/// [`OUT_OF_ORDER`] has the same value.
+macro_rules! out_of_order_bit {
     () => {
         4_611_686_018_427_387_904
     };
 }
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(in crate::store) use aside;
+pub(in crate::store) use out_of_order_bit;
 
-/// Bit of [`Row::sequence`] that marks a row that left the order of its ordering key.
-pub(in crate::store) const ASIDE: u64 = aside!();
+/// Bit of [`RunRow::sequence`] that marks a row that left the order of its ordering key.
+pub(in crate::store) const OUT_OF_ORDER: u64 = out_of_order_bit!();
 
-/// Value of [`Row::granted_at`] in rows whose next claim begins a new attempt.
+/// Value of [`RunRow::granted_at`] in rows whose next claim begins a new attempt.
 const NOT_CLAIMED: Timestamp = Timestamp::UNIX_EPOCH;
 
 #[derive(Clone, Debug)]
-pub(in crate::store) struct Row {
+pub(in crate::store) struct RunRow {
     pub(in crate::store) run: RunRef,
     pub(in crate::store) state: RunState,
     pub(in crate::store) epoch: u32,
@@ -76,7 +76,7 @@ pub(in crate::store) struct Wait {
 }
 
 /// Effect of the end of a run, or of its attempt, on the run's row in the ledger.
-pub(in crate::store) enum End {
+pub(in crate::store) enum AttemptEnd {
     Over {
         state: RunState,
         reason: Option<String>,
@@ -92,7 +92,7 @@ pub(in crate::store) enum End {
     Continues,
 }
 
-impl End {
+impl AttemptEnd {
     /// Returns the effect of the end of a run on the run's row. `at` is the time of the commit.
     pub(in crate::store) fn of(end: RunEnd, at: Timestamp) -> Self {
         let over = |state, reason: Option<&str>| Self::Over {
@@ -136,7 +136,7 @@ impl Origin {
     }
 }
 
-impl Row {
+impl RunRow {
     /// Returns the size of the run's saved state in bytes.
     pub(in crate::store) fn state_bytes(&self) -> usize {
         self.saved.as_ref().map_or(0, |saved| saved.state.size())
@@ -187,7 +187,7 @@ impl Row {
 
     /// Records the origin of the run's trigger. Returns `true` if the row ended because an event announced the trigger version
     /// before the store had it. The row must then be made ready again.
-    pub(in crate::store) fn learn(&mut self, lineage: Option<Lineage>) -> bool {
+    pub(in crate::store) fn record_origin(&mut self, lineage: Option<Lineage>) -> bool {
         let reopens = self.would_reopen(lineage.is_some());
         self.lineage = self.lineage.take().or(lineage);
         reopens
@@ -234,7 +234,7 @@ impl Row {
 
     /// Records that the owner of a lost lease of the run is alive. Only later leases then count as abandoned. A repeated call
     /// has no effect.
-    pub(in crate::store) fn owner_lives(&mut self, lost: &Lease) {
+    pub(in crate::store) fn record_live_owner(&mut self, lost: &Lease) {
         if self.epoch != lost.epoch {
             return;
         }
@@ -246,7 +246,7 @@ impl Row {
 
     /// Releases the lease of the run after a failed attempt.
     pub(in crate::store) fn retry(&mut self, counts: bool, cause: Option<&str>) {
-        self.note_cause(cause.map(str::to_owned));
+        self.record_cause(cause.map(str::to_owned));
         // A postponed attempt proves nothing about the workers that died before, so their count stays.
         if counts {
             self.abandoned = 0;
@@ -269,14 +269,14 @@ impl Row {
         self.release();
         self.reason = Some(version.to_owned());
         match position {
-            KeyPosition::Left if self.run.order.is_some() => self.sequence |= ASIDE,
+            KeyPosition::Left if self.run.order.is_some() => self.sequence |= OUT_OF_ORDER,
             KeyPosition::Held | KeyPosition::Left => {}
         }
     }
 
     /// Returns `true` while a transfer has taken the run out of the order of its ordering key.
-    pub(in crate::store) fn is_aside(&self) -> bool {
-        self.sequence >= ASIDE && !self.state.is_over()
+    pub(in crate::store) fn is_out_of_order(&self) -> bool {
+        self.sequence >= OUT_OF_ORDER && !self.state.is_over()
     }
 
     /// Returns the version of the executor to which the run was transferred, or `None` after a worker has accepted it.
@@ -346,7 +346,7 @@ impl Row {
         (reason, cause): (Option<String>, Option<String>),
         over: u64,
     ) {
-        self.note_cause(cause);
+        self.record_cause(cause);
         self.state = state;
         self.reason = reason;
         self.over = Some(over);
@@ -354,7 +354,7 @@ impl Row {
     }
 
     /// Records the cause of a failed attempt of the run. Without a cause, the previous one stays.
-    fn note_cause(&mut self, cause: Option<String>) {
+    fn record_cause(&mut self, cause: Option<String>) {
         let bounded = |cause: String| match cause.len() > DeadLetter::LONGEST_CAUSE {
             true => excerpt(&cause, DeadLetter::LONGEST_CAUSE - 2).into_owned(),
             false => cause,
@@ -402,7 +402,7 @@ impl Row {
     }
 
     /// Returns `true` if the filter of a run list selects the row.
-    pub(in crate::store) fn is_in(&self, filter: &RunFilter, now: Timestamp) -> bool {
+    pub(in crate::store) fn matches_filter(&self, filter: &RunFilter, now: Timestamp) -> bool {
         let executor = filter.executor.as_ref();
         executor.is_none_or(|id| **id == *self.run.executor)
             && filter.trigger_id.is_none_or(|id| id == self.run.trigger_id)
@@ -411,7 +411,7 @@ impl Row {
     }
 
     /// Returns `true` if the query for a page of runs selects the row.
-    pub(in crate::store) fn is_on_page(&self, query: &RunQuery, now: Timestamp) -> bool {
+    pub(in crate::store) fn matches_query(&self, query: &RunQuery, now: Timestamp) -> bool {
         let executor = query.executor.as_ref();
         let code = query.code.as_deref();
         executor.is_none_or(|id| **id == *self.run.executor)
@@ -433,20 +433,20 @@ impl Row {
     }
 
     /// Returns the row as an item of a run list. The item has the lease if the filter selects the runs of one claim.
-    pub(in crate::store) fn view(&self, filter: &RunFilter, now: Timestamp) -> Run {
+    pub(in crate::store) fn list_item(&self, filter: &RunFilter, now: Timestamp) -> Run {
         let lease = filter.claim.map(|_| self.lease());
         Run {
             lease,
-            ..self.seen(now)
+            ..self.to_run(now)
         }
     }
 
     /// Returns the row as an item of a page of runs, together with the row's sequence number.
-    pub(in crate::store) fn on_page(&self, now: Timestamp) -> (u64, Run) {
-        (self.sequence, self.seen(now))
+    pub(in crate::store) fn page_item(&self, now: Timestamp) -> (u64, Run) {
+        (self.sequence, self.to_run(now))
     }
 
-    fn seen(&self, now: Timestamp) -> Run {
+    fn to_run(&self, now: Timestamp) -> Run {
         let state = self.state_at(now);
         let wait = self.wait.as_ref();
         Run {

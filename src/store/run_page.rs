@@ -142,21 +142,21 @@ impl RunQuery {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Returns the states of the database rows that the query can select. The [`Stored`] value limits the selected rows of each
+    /// Returns the states of the database rows that the query can select. The [`RowSelection`] value limits the selected rows of each
     /// state. A row whose lease or wait has ended counts as ready.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, Stored)> {
+    pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, RowSelection)> {
         let ready = self.has_state(RunState::Ready);
         let stored = |state: RunState| match state {
             RunState::Running | RunState::Suspended => match (ready, self.has_state(state)) {
-                (true, true) => Some(Stored::Any),
-                (true, false) => Some(Stored::Due),
-                (false, true) => Some(Stored::NotDue),
+                (true, true) => Some(RowSelection::Any),
+                (true, false) => Some(RowSelection::Due),
+                (false, true) => Some(RowSelection::NotDue),
                 (false, false) => None,
             },
-            RunState::Ready => ready.then_some(Stored::Any),
+            RunState::Ready => ready.then_some(RowSelection::Any),
             RunState::Done | RunState::Failed | RunState::Skipped | RunState::Superseded => {
-                self.has_state(state).then_some(Stored::Over)
+                self.has_state(state).then_some(RowSelection::Over)
             }
         };
         let stored = RunState::ALL
@@ -169,7 +169,7 @@ impl RunQuery {
 /// The rows of one stored state that a query for a page of runs selects.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::store) enum Stored {
+pub(in crate::store) enum RowSelection {
     /// All rows of the stored state. Each can be due.
     Any,
     /// Only the rows of the stored state that are due.

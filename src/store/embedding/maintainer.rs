@@ -26,20 +26,24 @@ const PASS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Store handle of one tenant, with methods that read and save the vectors of breadcrumbs.
 #[async_trait]
-pub(in crate::store) trait Vectors: BreadcrumbStore + Clone {
+pub(in crate::store) trait VectorStore: BreadcrumbStore + Clone {
     /// Returns a function that creates another handle on the store. The function returns `None` after the store was closed, and
     /// does not keep the store open.
     fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static;
 
     /// Returns the oldest breadcrumbs whose current version has no vector, at most `most`. All of them were written after `after`.
-    async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError>;
+    async fn without_vector(
+        &self,
+        after: Timestamp,
+        most: usize,
+    ) -> Result<UnembeddedPage, StoreError>;
 
     /// Saves the vectors of those breadcrumbs whose embedded version is still the current one. Idempotent.
-    async fn put_vectors(&self, made: Vec<Made>) -> Result<(), StoreError>;
+    async fn put_vectors(&self, vectors: Vec<BreadcrumbVector>) -> Result<(), StoreError>;
 }
 
 /// A page of breadcrumbs without a vector of their current version.
-pub(in crate::store) struct Page {
+pub(in crate::store) struct UnembeddedPage {
     pub(in crate::store) found: Vec<Arc<Breadcrumb>>,
     /// The time up to which all breadcrumbs outside of this page have vectors.
     pub(in crate::store) until: Timestamp,
@@ -50,20 +54,20 @@ pub(in crate::store) struct Page {
 /// The vector of one breadcrumb version, with length one. `None` if the breadcrumb has no text to embed, or the embedder rejects the
 /// text.
 #[derive(Clone, Debug)]
-pub(in crate::store) struct Made {
+pub(in crate::store) struct BreadcrumbVector {
     pub(in crate::store) id: BreadcrumbId,
     pub(in crate::store) version: u64,
     pub(in crate::store) vector: Option<Vec<f32>>,
 }
 
-/// Vector maintenance of a store, with one [`Keeper`] for each tenant.
+/// Vector maintenance of a store, with one [`VectorMaintainer`] for each tenant.
 #[derive(Debug)]
-pub(in crate::store) struct Keepers {
+pub(in crate::store) struct VectorMaintainers {
     config: EmbeddingConfig,
-    by_tenant: Tenants<Keeper>,
+    by_tenant: Tenants<VectorMaintainer>,
 }
 
-impl Keepers {
+impl VectorMaintainers {
     pub(in crate::store) fn new(config: EmbeddingConfig) -> Self {
         Self {
             config,
@@ -71,15 +75,18 @@ impl Keepers {
         }
     }
 
-    pub(in crate::store) fn of(&self, tenant: &str) -> Arc<Keeper> {
-        // A new keeper can replace a keeper without handles, because it starts with a pass over all missing vectors.
-        self.by_tenant
-            .of(tenant, |_| true, || Keeper::new(self.config.clone()))
+    pub(in crate::store) fn of(&self, tenant: &str) -> Arc<VectorMaintainer> {
+        // A new maintainer can replace a maintainer without handles, because it starts with a pass over all missing vectors.
+        self.by_tenant.of(
+            tenant,
+            |_| true,
+            || VectorMaintainer::new(self.config.clone()),
+        )
     }
 }
 
 /// State of the embedding of one tenant's breadcrumbs, for commits and background passes.
-pub(in crate::store) struct Keeper {
+pub(in crate::store) struct VectorMaintainer {
     pub(in crate::store) config: EmbeddingConfig,
     /// If `true`, a breadcrumb of the tenant may lack a vector.
     behind: AtomicBool,
@@ -95,7 +102,7 @@ pub(in crate::store) struct Keeper {
     last_pass_at: Mutex<Option<Instant>>,
 }
 
-impl Keeper {
+impl VectorMaintainer {
     fn new(config: EmbeddingConfig) -> Self {
         Self {
             config,
@@ -112,14 +119,14 @@ impl Keeper {
     /// `behind`, and the next [`catch_up`](Self::catch_up) starts a pass.
     pub(in crate::store) fn begin(self: &Arc<Self>) -> CommitGuard {
         CommitGuard {
-            keeper: Arc::clone(self),
+            maintainer: Arc::clone(self),
             is_done: false,
         }
     }
 
     /// Starts a background task that embeds the breadcrumbs without a vector, unless one is running or no vector is missing. Does
     /// nothing outside of a tokio runtime.
-    pub(in crate::store) fn catch_up<S: Vectors>(self: &Arc<Self>, store: &S) {
+    pub(in crate::store) fn catch_up<S: VectorStore>(self: &Arc<Self>, store: &S) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -140,7 +147,7 @@ impl Keeper {
 
     /// Embeds the breadcrumbs that a commit wrote. Returns `false` if the embedder or the store fails, or if embedding exceeds the
     /// `commit_timeout` of the config.
-    async fn embed_now<S: Vectors>(&self, store: &S, written: Vec<Arc<Breadcrumb>>) -> bool {
+    async fn embed_now<S: VectorStore>(&self, store: &S, written: Vec<Arc<Breadcrumb>>) -> bool {
         let store = store.clone();
         let reopen = || Some(store.clone());
         match within(self.config.commit_timeout, self.make(&reopen, written)).await {
@@ -166,7 +173,7 @@ impl Keeper {
     ///
     /// # Errors
     /// Fails if the store or the embedder fails. The vectors that were stored before stay.
-    pub(in crate::store) async fn embedded<S: Vectors>(
+    pub(in crate::store) async fn embedded<S: VectorStore>(
         self: &Arc<Self>,
         store: &S,
     ) -> Result<usize, StoreError> {
@@ -183,7 +190,7 @@ impl Keeper {
 
     /// Runs one pass, which embeds the breadcrumbs without a vector. The pass skips breadcrumbs that were written up to the
     /// time `until`. Returns the number of breadcrumbs that the embedder rejects, or `None` if the store was closed.
-    async fn pass<S: Vectors>(
+    async fn pass<S: VectorStore>(
         self: &Arc<Self>,
         reopen: &(impl Fn() -> Option<S> + Send + Sync),
     ) -> Result<Option<usize>, StoreError> {
@@ -218,7 +225,7 @@ impl Keeper {
 
     /// Embeds breadcrumbs and stores their vectors in the store. Returns the number of breadcrumbs that the embedder rejects.
     /// Holds no handle of the store during a call of the embedder.
-    async fn make<S: Vectors>(
+    async fn make<S: VectorStore>(
         &self,
         reopen: &(impl Fn() -> Option<S> + Send + Sync),
         of: Vec<Arc<Breadcrumb>>,
@@ -260,16 +267,16 @@ impl Keeper {
     }
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for VectorMaintainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper")
+        f.debug_struct("VectorMaintainer")
             .field("config", &self.config)
             .finish_non_exhaustive()
     }
 }
 
-fn of_version(breadcrumb: &Breadcrumb, vector: Option<Vec<f32>>) -> Made {
-    Made {
+fn of_version(breadcrumb: &Breadcrumb, vector: Option<Vec<f32>>) -> BreadcrumbVector {
+    BreadcrumbVector {
         id: breadcrumb.id,
         version: breadcrumb.version,
         vector,
@@ -287,60 +294,60 @@ pub(in crate::store) fn deleted(writes: &[Write]) -> BTreeSet<BreadcrumbId> {
 
 /// Guard of a commit that can leave breadcrumbs without a vector. The commit can fail, or its future can be dropped.
 pub(in crate::store) struct CommitGuard {
-    keeper: Arc<Keeper>,
+    maintainer: Arc<VectorMaintainer>,
     is_done: bool,
 }
 
 impl CommitGuard {
     /// Embeds the breadcrumbs that a commit wrote and did not delete, at once or in the background. The commit succeeds even if
     /// embedding fails.
-    pub(in crate::store) async fn committed<S: Vectors>(
+    pub(in crate::store) async fn committed<S: VectorStore>(
         mut self,
         store: &S,
         written: &[Arc<Breadcrumb>],
         deleted: BTreeSet<BreadcrumbId>,
     ) {
-        let keeper = Arc::clone(&self.keeper);
+        let maintainer = Arc::clone(&self.maintainer);
         let mut seen = deleted;
         // Only the last version of each breadcrumb counts.
         let last = written.iter().rev().filter(|one| seen.insert(one.id));
         let last: Vec<_> = last.cloned().collect();
         if last.is_empty() {
             self.is_done = true;
-        } else if !keeper.config.later && !keeper.failing.load(Ordering::Relaxed) {
-            self.is_done = keeper.embed_now(store, last).await;
+        } else if !maintainer.config.later && !maintainer.failing.load(Ordering::Relaxed) {
+            self.is_done = maintainer.embed_now(store, last).await;
         }
         drop(self);
-        keeper.catch_up(store);
+        maintainer.catch_up(store);
     }
 }
 
 impl Drop for CommitGuard {
     fn drop(&mut self) {
         if !self.is_done {
-            self.keeper.behind.store(true, Ordering::SeqCst);
+            self.maintainer.behind.store(true, Ordering::SeqCst);
         }
     }
 }
 
 /// A background task that embeds the breadcrumbs without a vector. Its drop resets `has_background_task`, even if the tokio runtime drops the
 /// task.
-struct BackgroundTask(Arc<Keeper>);
+struct BackgroundTask(Arc<VectorMaintainer>);
 
 impl BackgroundTask {
-    fn begin(keeper: &Arc<Keeper>) -> Option<Self> {
-        let was_running = keeper.has_background_task.swap(true, Ordering::SeqCst);
-        (!was_running).then(|| Self(Arc::clone(keeper)))
+    fn begin(maintainer: &Arc<VectorMaintainer>) -> Option<Self> {
+        let was_running = maintainer.has_background_task.swap(true, Ordering::SeqCst);
+        (!was_running).then(|| Self(Arc::clone(maintainer)))
     }
 
     /// Runs passes over the breadcrumbs without a vector until no vector is missing or the store is closed.
-    async fn run<S: Vectors>(self, reopen: impl Fn() -> Option<S> + Send + Sync + 'static) {
-        let keeper = Arc::clone(&self.0);
+    async fn run<S: VectorStore>(self, reopen: impl Fn() -> Option<S> + Send + Sync + 'static) {
+        let maintainer = Arc::clone(&self.0);
         let mut background_task = Some(self);
         let mut failed = 0;
         while background_task.is_some() {
-            while keeper.behind.load(Ordering::SeqCst) {
-                match keeper.pass(&reopen).await {
+            while maintainer.behind.load(Ordering::SeqCst) {
+                match maintainer.pass(&reopen).await {
                     Ok(Some(_)) => failed = 0,
                     Ok(None) => return,
                     Err(error) => {
@@ -352,8 +359,8 @@ impl BackgroundTask {
             }
             drop(background_task.take());
             // A caller of `catch_up` that saw `has_background_task` set has started no task.
-            if keeper.behind.load(Ordering::SeqCst) {
-                background_task = Self::begin(&keeper);
+            if maintainer.behind.load(Ordering::SeqCst) {
+                background_task = Self::begin(&maintainer);
             }
         }
     }

@@ -90,7 +90,9 @@ pub use super::embed_error::EmbedError;
 #[cfg(feature = "embed-local")]
 pub use local::LocalEmbedder;
 
-pub(in crate::store) use maintainer::{Keeper, Keepers, Made, Page, Vectors, deleted};
+pub(in crate::store) use maintainer::{
+    BreadcrumbVector, UnembeddedPage, VectorMaintainer, VectorMaintainers, VectorStore, deleted,
+};
 pub(in crate::store) use nearest::Nearest;
 pub(in crate::store) use vector::similarity;
 #[cfg(feature = "sqlite")]

@@ -28,7 +28,7 @@ impl<'q> Nearest<'q> {
     }
 
     /// Returns `true` if a breadcrumb with this score can be in the result, so that the caller must read it.
-    pub(in crate::store) fn wants(&self, score: f64) -> bool {
+    pub(in crate::store) fn accepts(&self, score: f64) -> bool {
         let is_near = self.query.min_score.is_none_or(|least| score >= least);
         let is_below_limit = self.found.len() < self.query.query.limit;
         is_near
@@ -45,7 +45,7 @@ impl<'q> Nearest<'q> {
         self.found.len() >= self.query.query.limit
     }
 
-    /// Adds a breadcrumb that the vector search selects and whose score [is wanted](Self::wants).
+    /// Adds a breadcrumb that the vector search selects and whose score [is accepted](Self::accepts).
     pub(in crate::store) fn add(&mut self, score: f64, breadcrumb: Arc<Breadcrumb>) {
         self.found.push(Reverse(ScoredEntry {
             score,
@@ -115,7 +115,7 @@ mod tests {
             let mut nearest = Nearest::new(&query);
 
             for (n, score) in all.clone() {
-                if nearest.wants(score) {
+                if nearest.accepts(score) {
                     nearest.add(score, breadcrumb(n));
                 }
             }

@@ -1,7 +1,7 @@
 //! Indexes of the rows of a tenant's run ledger, one for each lookup.
 
 use crate::model::{BreadcrumbId, Timestamp};
-use crate::store::row::Row;
+use crate::store::row::RunRow;
 use crate::store::{RunRef, RunState};
 use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +34,7 @@ type Position = (Arc<str>, Arc<str>, u64);
 
 impl Index {
     /// Replaces a ledger row in the indexes. `before` is `None` for a new row, `after` for a removed row.
-    pub(super) fn replace(&mut self, before: Option<&Row>, after: Option<&Row>) {
+    pub(super) fn replace(&mut self, before: Option<&RunRow>, after: Option<&RunRow>) {
         let of = after.or(before);
         let Some(run) = of.map(|row| &row.run) else {
             return;
@@ -59,7 +59,7 @@ impl Index {
         if old != new {
             self.set_transferred(run, old, new);
         }
-        let over = |row: &Row| row.over;
+        let over = |row: &RunRow| row.over;
         let (old, new) = (before.and_then(over), after.and_then(over));
         if old != new {
             old.map(|old| self.ended.remove(&old));
@@ -177,7 +177,7 @@ impl Index {
         let own = self.transferred.get(version).into_iter().flatten();
         let others = self.transferred.iter();
         let others = others.filter(|(other, _)| other.0 == version.0 && other.1 != version.1);
-        let others = others.flat_map(|(_, waiting)| waiting.range(super::ASIDE..));
+        let others = others.flat_map(|(_, waiting)| waiting.range(super::OUT_OF_ORDER..));
         (
             own.map(|(sequence, run)| (*sequence, run)),
             others.map(|(sequence, run)| (*sequence, run)),
@@ -191,22 +191,22 @@ impl Index {
     }
 }
 
-fn due(row: &Row) -> Option<(Timestamp, u64)> {
+fn due(row: &RunRow) -> Option<(Timestamp, u64)> {
     let due = row.due.filter(|_| row.head)?;
     Some((due, row.sequence))
 }
 
-fn position(row: &Row) -> Option<Position> {
+fn position(row: &RunRow) -> Option<Position> {
     let key = row.run.order.as_ref()?;
-    let has_position = !row.state.is_over() && !row.is_aside();
+    let has_position = !row.state.is_over() && !row.is_out_of_order();
     has_position.then(|| (Arc::clone(&row.run.executor), Arc::clone(key), row.sequence))
 }
 
-fn suspended_sequence(row: &Row) -> Option<u64> {
+fn suspended_sequence(row: &RunRow) -> Option<u64> {
     (row.state == RunState::Suspended).then_some(row.sequence)
 }
 
-fn transfer(row: &Row) -> Option<(Arc<str>, u64)> {
+fn transfer(row: &RunRow) -> Option<(Arc<str>, u64)> {
     let version = row.transferred_to()?;
     Some((version.into(), row.sequence))
 }

@@ -4,9 +4,9 @@ use super::entry::Writer;
 use super::stage::difference;
 use super::{MemoryStore, State, requests};
 use crate::model::{BreadcrumbId, Json, Timestamp};
-use crate::store::request::Checked;
-use crate::store::row::{End, Origin, Row};
-use crate::store::rules::{self, Change};
+use crate::store::request::ValidRequest;
+use crate::store::row::{AttemptEnd, Origin, RunRow};
+use crate::store::rules::{self, RowChange};
 use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost,
     NewRequest, NewRun, PausedExecutor, Requested, Run, RunEnd, RunFilter, RunLedger, RunPage,
@@ -61,7 +61,7 @@ impl RunLedger for MemoryStore {
             self.check_open_runs(&state.runs, 1)?;
         }
         if let Some(older) = older {
-            let end = End::of(RunEnd::Superseded, now);
+            let end = AttemptEnd::of(RunEnd::Superseded, now);
             let change = rules::end(older, end, &[], state.runs.next());
             state.runs.apply(change);
         }
@@ -156,7 +156,7 @@ impl RunLedger for MemoryStore {
         let bytes = state.size();
         let mut tenant = self.tenant.write();
         let row = tenant.runs.row(&lease.run);
-        let before = row.as_ref().map_or(0, Row::state_bytes);
+        let before = row.as_ref().map_or(0, RunRow::state_bytes);
         let change = rules::save(row, lease, state)?;
         tenant.check_bytes(difference(bytes, before), 0, self.shared.limits.bytes)?;
         tenant.runs.apply(change);
@@ -217,15 +217,15 @@ impl RunLedger for MemoryStore {
     }
 
     async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
-        let request = Checked::new(request, self.shared.limits.breadcrumb_bytes)?;
-        let Some(keeper) = &self.keeper else {
+        let request = ValidRequest::new(request, self.shared.limits.breadcrumb_bytes)?;
+        let Some(maintainer) = &self.maintainer else {
             return self.request_now(&request);
         };
-        let keeping = keeper.begin();
+        let guard = maintainer.begin();
         let requested = self.request_now(&request)?;
         if let Requested::Created { breadcrumb } = &requested {
             let created = std::slice::from_ref(breadcrumb);
-            Box::pin(keeping.committed(self, created, BTreeSet::new())).await;
+            Box::pin(guard.committed(self, created, BTreeSet::new())).await;
         }
         Ok(requested)
     }
@@ -282,7 +282,7 @@ impl MemoryStore {
         let origins = runs.iter().map(|new| Self::origin(&state.table, &new.run));
         let origins: Vec<Origin> = origins.collect();
         let opened = runs.iter().zip(&origins);
-        let opened = opened.filter(|(new, origin)| state.runs.opens(&new.run, origin));
+        let opened = opened.filter(|(new, origin)| state.runs.adds_open_run(&new.run, origin));
         let opened: HashSet<_> = opened
             .map(|(NewRun { run, .. }, _)| (&*run.executor, run.trigger_id, run.trigger_version))
             .collect();
@@ -296,7 +296,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    fn request_now(&self, request: &Checked) -> Result<Requested, StoreError> {
+    fn request_now(&self, request: &ValidRequest) -> Result<Requested, StoreError> {
         let now = self.now();
         let mut state = self.tenant.write();
         let (limits, tenant) = (&self.shared.limits, &self.tenant.name);
@@ -329,7 +329,7 @@ impl MemoryStore {
     fn change(
         &self,
         run: &RunRef,
-        decide: impl FnOnce(Option<Row>) -> Result<Change, StoreError>,
+        decide: impl FnOnce(Option<RunRow>) -> Result<RowChange, StoreError>,
     ) -> Result<(), StoreError> {
         let mut state = self.tenant.write();
         let change = decide(state.runs.row(run))?;

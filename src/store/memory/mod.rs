@@ -13,8 +13,11 @@ mod tests;
 mod vectors;
 mod workers;
 
-use super::embedding::{self, EmbeddingConfig, Keeper, Keepers, Made, Nearest, Page, Vectors};
-use super::row::{ASIDE, Origin};
+use super::embedding::{
+    self, BreadcrumbVector, EmbeddingConfig, Nearest, UnembeddedPage, VectorMaintainer,
+    VectorMaintainers, VectorStore,
+};
+use super::row::{OUT_OF_ORDER, Origin};
 use super::rules;
 use super::tenants::Tenants;
 use super::{
@@ -78,7 +81,7 @@ use workers::Workers;
 pub struct MemoryStore {
     shared: Arc<Shared>,
     tenant: Arc<Tenant>,
-    keeper: Option<Arc<Keeper>>,
+    maintainer: Option<Arc<VectorMaintainer>>,
     id: StoreId,
 }
 
@@ -158,7 +161,7 @@ impl Default for MemoryLimits {
 struct Shared {
     limits: MemoryLimits,
     /// The background tasks that embed breadcrumbs; `None` for a store without an embedder.
-    keepers: Option<Keepers>,
+    maintainers: Option<VectorMaintainers>,
     clock: Clock,
     tenants: Tenants<Tenant>,
     /// [`StoreId`] of the store's default tenant. The IDs of the other tenants are derived from this ID.
@@ -219,13 +222,13 @@ impl MemoryStore {
     /// The [`embedding`](super::embedding) module has an example.
     #[must_use]
     pub fn with_embeddings(limits: MemoryLimits, config: EmbeddingConfig) -> Self {
-        Self::with(limits, Some(Keepers::new(config)))
+        Self::with(limits, Some(VectorMaintainers::new(config)))
     }
 
-    fn with(limits: MemoryLimits, keepers: Option<Keepers>) -> Self {
+    fn with(limits: MemoryLimits, maintainers: Option<VectorMaintainers>) -> Self {
         let shared = Arc::new(Shared {
             limits,
-            keepers,
+            maintainers,
             clock: Clock::start(),
             tenants: Tenants::new(),
             id: StoreId::unique("default"),
@@ -305,8 +308,8 @@ impl MemoryStore {
     /// If the future is dropped, the vectors that were stored until then remain. The next use of
     /// the tenant embeds the rest in the background.
     pub async fn embedded(&self) -> Result<usize, StoreError> {
-        match &self.keeper {
-            Some(keeper) => keeper.embedded(self).await,
+        match &self.maintainer {
+            Some(maintainer) => maintainer.embedded(self).await,
             None => Ok(0),
         }
     }
@@ -323,17 +326,20 @@ impl MemoryStore {
     }
 
     fn handle(shared: Arc<Shared>, name: &str) -> Self {
-        let has_vectors = shared.keepers.is_some();
+        let has_vectors = shared.maintainers.is_some();
         let tenant = shared
             .tenants
             .of(name, Tenant::is_unused, || Tenant::new(name, has_vectors));
-        let keeper = shared.keepers.as_ref().map(|keepers| keepers.of(name));
+        let maintainer = shared
+            .maintainers
+            .as_ref()
+            .map(|maintainers| maintainers.of(name));
         let id = shared.id.in_tenant(name);
         Self {
             id,
             shared,
             tenant,
-            keeper,
+            maintainer,
         }
     }
 
@@ -376,7 +382,7 @@ impl MemoryStore {
     /// Returns an error if `more` additional open runs would exceed the maximum number of open runs.
     fn check_open_runs(&self, runs: &Runs, more: usize) -> Result<(), StoreError> {
         let limit = self.shared.limits.open_runs;
-        rules::check_room(NAME, runs.open(), more, limit)
+        rules::check_open_runs(NAME, runs.open(), more, limit)
     }
 }
 
@@ -454,10 +460,10 @@ impl BreadcrumbStore for MemoryStore {
             .atomic_ends(true)
             .exclusive_updates(true)
             .named_tenants(true)
-            .vector_search(self.keeper.is_some())
-            .scores(self.keeper.is_some())
-            .embeds_updates(self.keeper.is_some())
-            .embeds_hinted(self.keeper.is_some())
+            .vector_search(self.maintainer.is_some())
+            .scores(self.maintainer.is_some())
+            .embeds_updates(self.maintainer.is_some())
+            .embeds_hinted(self.maintainer.is_some())
             .oldest_first(true)
             .keyed_requests(true)
     }
@@ -487,7 +493,7 @@ impl BreadcrumbStore for MemoryStore {
     }
 
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        let Some(keeper) = &self.keeper else {
+        let Some(maintainer) = &self.maintainer else {
             return Err(StoreError::Unsupported {
                 store: NAME,
                 operation: "vector search",
@@ -498,8 +504,8 @@ impl BreadcrumbStore for MemoryStore {
             .selector
             .check()
             .map_err(StoreError::InvalidQuery)?;
-        keeper.catch_up(self);
-        let Some(to) = keeper.config.of_query(&query.text).await? else {
+        maintainer.catch_up(self);
+        let Some(to) = maintainer.config.of_query(&query.text).await? else {
             return Ok(Vec::new());
         };
         let now = self.now();
@@ -522,13 +528,13 @@ impl BreadcrumbStore for MemoryStore {
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
         let writes = canonical::writes(commit.writes, self.shared.limits.breadcrumb_bytes)?;
         let end = canonical::end(commit.end, self.shared.limits.breadcrumb_bytes)?;
-        let Some(keeper) = &self.keeper else {
+        let Some(maintainer) = &self.maintainer else {
             return self.commit_now(writes, end);
         };
-        let (keeping, deleted) = (keeper.begin(), embedding::deleted(&writes));
+        let (guard, deleted) = (maintainer.begin(), embedding::deleted(&writes));
         let committed = self.commit_now(writes, end)?;
         // The future is boxed, so that it does not enlarge the futures of commits to stores without embeddings.
-        Box::pin(keeping.committed(self, &committed.written, deleted)).await;
+        Box::pin(guard.committed(self, &committed.written, deleted)).await;
         Ok(committed)
     }
 
@@ -538,19 +544,23 @@ impl BreadcrumbStore for MemoryStore {
 }
 
 #[async_trait]
-impl Vectors for MemoryStore {
+impl VectorStore for MemoryStore {
     fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static {
         let (shared, name) = (Arc::downgrade(&self.shared), self.tenant.name.clone());
         move || Some(Self::handle(shared.upgrade()?, &name))
     }
 
-    async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError> {
+    async fn without_vector(
+        &self,
+        after: Timestamp,
+        most: usize,
+    ) -> Result<UnembeddedPage, StoreError> {
         let state = self.tenant.read();
         let until = Timestamp::from_micros(state.latest);
         Ok(state.table.without_vector(after, most, until))
     }
 
-    async fn put_vectors(&self, made: Vec<Made>) -> Result<(), StoreError> {
+    async fn put_vectors(&self, made: Vec<BreadcrumbVector>) -> Result<(), StoreError> {
         self.tenant.write().table.put_vectors(made);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::{MemoryLimits, NAME, State, stage};
 use crate::model::{BreadcrumbId, Timestamp};
-use crate::store::request::{Checked, Recorded};
+use crate::store::request::{RecordedKey, ValidRequest};
 use crate::store::{Committed, Requested, RunRef, StoreError, Write};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ type RequestId = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    keys: HashMap<RequestId, Recorded>,
+    keys: HashMap<RequestId, RecordedKey>,
     /// The idempotency keys, oldest first, for the checks that delete keys without a run. Each entry has the time at which the
     /// key was added or renewed, and a unique number.
     checks: BTreeMap<(Timestamp, u64), RequestId>,
@@ -28,7 +28,7 @@ impl Requests {
         self.keys.is_empty()
     }
 
-    fn insert(&mut self, id: RequestId, recorded: Recorded, now: Timestamp) {
+    fn insert(&mut self, id: RequestId, recorded: RecordedKey, now: Timestamp) {
         self.keys.insert(id.clone(), recorded);
         self.add_check(id, now);
     }
@@ -40,7 +40,7 @@ impl Requests {
 
     /// Checks up to `most` old idempotency keys, and deletes those without a run.
     fn sweep(&mut self, has_run: impl Fn(&RunRef) -> bool, now: Timestamp, most: usize) {
-        let until = Checked::checked_before(now);
+        let until = ValidRequest::checked_before(now);
         for _ in 0..most {
             let first = self.checks.first_entry();
             let Some(first) = first.filter(|first| first.key().0 <= until) else {
@@ -50,7 +50,7 @@ impl Requests {
             let run = self.keys.get(&id);
             let run = run.map(|of| RunRef::new(Arc::clone(&id.0), of.id, of.version));
             if run.is_some_and(|run| has_run(&run)) {
-                self.add_check(id, Checked::renewed_at(now));
+                self.add_check(id, ValidRequest::renewed_at(now));
             } else {
                 self.keys.remove(&id);
             }
@@ -61,7 +61,7 @@ impl Requests {
 /// Creates the breadcrumb of a request, unless an earlier request has the same idempotency key.
 pub(super) fn request(
     state: &mut State,
-    request: &Checked,
+    request: &ValidRequest,
     limits: &MemoryLimits,
     tenant: &str,
     now: Timestamp,
@@ -73,12 +73,12 @@ pub(super) fn request(
     let runs = &state.runs;
     let limit = limits.open_runs.saturating_add(limits.finished_runs);
     let most = match state.requests.keys.len() >= limit {
-        true => Checked::SWEPT_IF_FULL,
+        true => ValidRequest::SWEPT_IF_FULL,
         false => SWEPT,
     };
     state.requests.sweep(|run| runs.has(run), now, most);
     if state.requests.keys.len() >= limit {
-        return Err(Checked::full(NAME, limit));
+        return Err(ValidRequest::full(NAME, limit));
     }
     let writes = vec![Write::Create(request.breadcrumb.clone())];
     let committed = stage::commit(state, writes, None, limits, tenant, now)?;

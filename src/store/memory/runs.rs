@@ -4,8 +4,8 @@ use super::index::Index;
 use super::paused::Paused;
 use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Timestamp};
-use crate::store::row::{MOST_ACCEPTED, Origin, Row};
-use crate::store::rules::{self, Change, Facts, First};
+use crate::store::row::{MOST_ACCEPTED, Origin, RunRow};
+use crate::store::rules::{self, Facts, FirstOfKey, RowChange};
 use crate::store::{
     ClaimId, Claimed, ExecutorLimits, Lease, Lineage, Lost, Run, RunCursor, RunFilter, RunPage,
     RunQuery, RunRef, RunState, StoreError,
@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     /// The ledger rows by run.
-    rows: HashMap<RunRef, Box<Row>, RandomState>,
+    rows: HashMap<RunRef, Box<RunRow>, RandomState>,
     index: Index,
     open: usize,
     /// Sum of the sizes of the saved states of runs in bytes.
@@ -30,8 +30,8 @@ pub(super) struct Runs {
 }
 
 /// Returns up to `most` ledger rows with the highest sequence numbers, the highest number first.
-fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
-    let newest_first = |row: &&Row| Reverse(row.sequence);
+fn newest(mut rows: Vec<&RunRow>, most: usize) -> Vec<&RunRow> {
+    let newest_first = |row: &&RunRow| Reverse(row.sequence);
     if rows.len() > most {
         rows.select_nth_unstable_by_key(most, newest_first);
         rows.truncate(most);
@@ -60,12 +60,12 @@ impl Runs {
         self.rows.contains_key(run)
     }
 
-    fn rows(&self) -> impl Iterator<Item = &Row> {
+    fn rows(&self) -> impl Iterator<Item = &RunRow> {
         self.rows.values().map(Box::as_ref)
     }
 
-    pub(super) fn row(&self, run: &RunRef) -> Option<Row> {
-        self.rows.get(run).map(|row| Row::clone(row))
+    pub(super) fn row(&self, run: &RunRef) -> Option<RunRow> {
+        self.rows.get(run).map(|row| RunRow::clone(row))
     }
 
     /// Returns the next sequence number of the ledger.
@@ -74,8 +74,8 @@ impl Runs {
     }
 
     /// Returns `true` if adding a run to the ledger adds a run that has not ended: a new run, or an ended run that becomes ready again.
-    pub(super) fn opens(&self, run: &RunRef, origin: &Origin) -> bool {
-        rules::opens(self.rows.get(run).map(Box::as_ref), origin)
+    pub(super) fn adds_open_run(&self, run: &RunRef, origin: &Origin) -> bool {
+        rules::adds_open_run(self.rows.get(run).map(Box::as_ref), origin)
     }
 
     /// Returns `true` if [adding](rules::enqueue) a run to the ledger changes nothing. The ledger then has the run's row, with the
@@ -115,21 +115,21 @@ impl Runs {
     }
 
     /// Returns the first ledger row in the order of the ordering key of `run`, not counting the row of `run` itself.
-    fn first(&self, run: &RunRef) -> Option<First> {
+    fn first(&self, run: &RunRef) -> Option<FirstOfKey> {
         let mut rows = self
             .index
             .with_ordering_key(run)
             .filter(|(_, other)| *other != run);
         let (sequence, first) = rows.next()?;
         let row = self.rows.get(first)?;
-        Some(First {
+        Some(FirstOfKey {
             sequence,
             due: row.due,
             lease: row.run.lease,
         })
     }
 
-    pub(super) fn apply(&mut self, change: Change) {
+    pub(super) fn apply(&mut self, change: RowChange) {
         if !change.is_changed {
             return;
         }
@@ -143,7 +143,7 @@ impl Runs {
         }
     }
 
-    fn put(&mut self, row: Row) {
+    fn put(&mut self, row: RunRow) {
         self.bytes += row.state_bytes();
         if let Some(existing) = self.rows.get_mut(&row.run) {
             let before = mem::replace(&mut **existing, row);
@@ -164,7 +164,7 @@ impl Runs {
             .map(|(_, first)| first);
         let row = first.and_then(|first| self.rows.get(first));
         if let Some(row) = row.filter(|row| !row.head) {
-            let mut row = Row::clone(row);
+            let mut row = RunRow::clone(row);
             row.head = true;
             self.put(row);
         }
@@ -179,7 +179,7 @@ impl Runs {
         origin: impl Fn(&RunRef) -> Origin,
         now: Timestamp,
     ) -> Vec<Claimed> {
-        let claimed = rules::take_turns(n, of, |executor| {
+        let claimed = rules::round_robin(n, of, |executor| {
             let due = self.first_due(executor, now);
             let claimed = due.and_then(|run| self.row(run)).map(|row| {
                 let origin = row.lineage.is_none().then(|| origin(&row.run));
@@ -242,7 +242,7 @@ impl Runs {
     }
 
     /// Returns the row of the run of a lease, or an error if the lease is lost.
-    pub(super) fn held(&self, lease: &Lease) -> Result<Row, StoreError> {
+    pub(super) fn held(&self, lease: &Lease) -> Result<RunRow, StoreError> {
         rules::held(self.row(&lease.run), lease)
     }
 
@@ -257,17 +257,21 @@ impl Runs {
 
     pub(super) fn list(&self, filter: &RunFilter, now: Timestamp) -> Vec<Run> {
         let candidates = self.in_states(&filter.states, filter.trigger_id);
-        let mut rows: Vec<&Row> = candidates.filter(|row| row.is_in(filter, now)).collect();
+        let mut rows: Vec<&RunRow> = candidates
+            .filter(|row| row.matches_filter(filter, now))
+            .collect();
         rows.sort_by_key(|row| (row.due.is_none(), row.due, row.sequence));
         rows.truncate(filter.limit.unwrap_or(usize::MAX));
-        rows.into_iter().map(|row| row.view(filter, now)).collect()
+        rows.into_iter()
+            .map(|row| row.list_item(filter, now))
+            .collect()
     }
 
     /// Returns one page of the runs that a query selects.
     pub(super) fn page(&self, query: &RunQuery, now: Timestamp) -> RunPage {
         // A row beyond the page shows that another page follows.
         let size = query.page_size() + 1;
-        let is_on_page = |row: &&Row| row.is_on_page(query, now);
+        let is_on_page = |row: &&RunRow| row.matches_query(query, now);
         let rows = match &*query.states {
             [RunState::Suspended] => {
                 let end = query.after.map(RunCursor::as_u64);
@@ -280,7 +284,7 @@ impl Runs {
             _ => newest(self.rows().filter(is_on_page).collect(), size),
         };
         RunPage::new(
-            rows.into_iter().map(|row| row.on_page(now)).collect(),
+            rows.into_iter().map(|row| row.page_item(now)).collect(),
             query,
         )
     }
@@ -291,7 +295,7 @@ impl Runs {
         &self,
         states: &[RunState],
         on: Option<BreadcrumbId>,
-    ) -> Box<dyn Iterator<Item = &Row> + '_> {
+    ) -> Box<dyn Iterator<Item = &RunRow> + '_> {
         match states {
             [RunState::Suspended] => {
                 let suspended = self.index.suspended(on);

@@ -4,7 +4,7 @@
 use super::entry::{Writer, lives};
 use super::{MemoryLimits, NAME, State};
 use crate::model::{Breadcrumb, BreadcrumbId, EventKind, JsonError, Patch, Timestamp};
-use crate::store::row::{End, Row};
+use crate::store::row::{AttemptEnd, RunRow};
 use crate::store::rules;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use foldhash::fast::RandomState;
@@ -94,7 +94,7 @@ pub(super) fn commit(
             .collect(),
     );
     if let (Some((_, end)), Some(row)) = (end, row) {
-        let end = End::of(end, Timestamp::from_micros(latest));
+        let end = AttemptEnd::of(end, Timestamp::from_micros(latest));
         let change = rules::end(row, end, &committed.ids(), state.runs.next());
         state.runs.apply(change);
         state.runs.forget(limits.finished_runs);
@@ -103,8 +103,8 @@ pub(super) fn commit(
 }
 
 /// Returns the number of bytes by which a commit makes the saved state of its run grow.
-fn state_growth(end: Option<&(Lease, RunEnd)>, row: Option<&Row>) -> isize {
-    let before = row.map_or(0, Row::state_bytes);
+fn state_growth(end: Option<&(Lease, RunEnd)>, row: Option<&RunRow>) -> isize {
+    let before = row.map_or(0, RunRow::state_bytes);
     match end {
         Some((_, RunEnd::Suspended { state, .. })) => difference(state.size(), before),
         Some((_, RunEnd::Done | RunEnd::Failed(_) | RunEnd::Skipped(_) | RunEnd::Superseded)) => {

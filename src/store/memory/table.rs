@@ -4,7 +4,7 @@ use super::MemoryLimits;
 use super::entry::{Entry, OrderKey, Writer, lives};
 use super::vectors::{Chunk, VectorTable};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
-use crate::store::embedding::{Made, Nearest, Page};
+use crate::store::embedding::{BreadcrumbVector, Nearest, UnembeddedPage};
 use crate::store::{Query, VectorQuery};
 use foldhash::fast::RandomState;
 use std::collections::btree_map::Range;
@@ -166,7 +166,12 @@ impl Table {
     }
 
     /// Returns a page of the breadcrumbs whose current version has no vector. All of them were updated after `after`.
-    pub(super) fn without_vector(&self, after: Timestamp, most: usize, until: Timestamp) -> Page {
+    pub(super) fn without_vector(
+        &self,
+        after: Timestamp,
+        most: usize,
+        until: Timestamp,
+    ) -> UnembeddedPage {
         let missing = self.vectors.iter().flat_map(|table| table.missing(after));
         let mut found: Vec<_> = missing
             .filter_map(|key| self.all.get(key))
@@ -176,7 +181,7 @@ impl Table {
         let more = found.len() > most;
         found.truncate(most);
         let last = found.last().filter(|_| more);
-        Page {
+        UnembeddedPage {
             until: last.map_or(until, |last| last.updated_at),
             found,
             more,
@@ -184,11 +189,11 @@ impl Table {
     }
 
     /// Stores vectors of breadcrumb versions that are still current.
-    pub(super) fn put_vectors(&mut self, made: Vec<Made>) {
+    pub(super) fn put_vectors(&mut self, made: Vec<BreadcrumbVector>) {
         let Some(vectors) = &mut self.vectors else {
             return;
         };
-        for Made {
+        for BreadcrumbVector {
             id,
             version,
             vector,
@@ -221,7 +226,7 @@ impl Table {
         }
         for breadcrumb in few {
             if let Some(score) = vectors.similarity(breadcrumb.id, to)
-                && nearest.wants(score)
+                && nearest.accepts(score)
                 && lives(breadcrumb, now)
                 && query.selects(breadcrumb)
             {

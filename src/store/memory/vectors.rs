@@ -115,7 +115,7 @@ impl Chunk {
             .zip(&self.breadcrumbs)
         {
             let score = similarity(vector, to);
-            if nearest.wants(score) && lives(breadcrumb, now) && query.selects(breadcrumb) {
+            if nearest.accepts(score) && lives(breadcrumb, now) && query.selects(breadcrumb) {
                 nearest.add(score, Arc::clone(breadcrumb));
             }
         }

@@ -7,7 +7,7 @@ use super::table::Written;
 use super::{events, row, table, vectors};
 use crate::model::{BreadcrumbId, Event};
 use crate::store::RunState;
-use crate::store::request::Recorded;
+use crate::store::request::RecordedKey;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Changes that the jobs (store operations) of a PostgreSQL transaction make, before they are written to the tables.
@@ -21,7 +21,7 @@ pub(super) struct Changes {
     pub(super) events: Vec<Event>,
     pub(super) runs: HashMap<Name, Kept>,
     /// Request keys that the transaction adds, each with the trigger that its request created.
-    pub(super) requests: BTreeMap<Key, Recorded>,
+    pub(super) requests: BTreeMap<Key, RecordedKey>,
     /// Ordering keys with runs that the jobs added or changed. Each of these runs is still in the order of its ordering key.
     pub(super) joined: BTreeSet<Line>,
     /// Ordering keys whose first run may have ended, or may have left its position in the order. The next run of such a key may be

@@ -19,7 +19,7 @@ use super::{begin, connection, events, facts, lease, queue, schema, vectors};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Acknowledged;
 use crate::store::durable::tenant::Time;
-use crate::store::embedding::Keepers;
+use crate::store::embedding::VectorMaintainers;
 use sqlx::postgres::PgConnectOptions;
 use std::fmt;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) struct Database {
     /// The PostgreSQL extension for vectors, or `None` if the store's schema has no tables for vectors.
     pub(super) pgvector: Option<Pgvector>,
     /// Maintenance of the vectors of all tenants, or `None` if the store has no embedder.
-    pub(super) keepers: Option<Keepers>,
+    pub(super) maintainers: Option<VectorMaintainers>,
     /// If `true`, there is a PostgreSQL index for vectors with the embedder's number of dimensions.
     pub(super) is_indexed: AtomicBool,
     /// If `true`, a background sweep of expired breadcrumbs is running.
@@ -103,7 +103,7 @@ impl Database {
             schema = settings.schema,
             "connected to PostgreSQL"
         );
-        let keepers = settings.embeddings.clone().map(Keepers::new);
+        let maintainers = settings.embeddings.clone().map(VectorMaintainers::new);
         let ((alive, open), (ends, ended)) = (watch::channel(()), watch::channel(()));
         Ok(Self {
             name: connection::name(&options, &settings.schema).into(),
@@ -114,7 +114,7 @@ impl Database {
             connections,
             options,
             pgvector,
-            keepers,
+            maintainers,
             is_indexed: AtomicBool::new(is_indexed),
             sweeping: AtomicBool::default(),
             notifying: Notifying::default(),

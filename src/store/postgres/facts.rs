@@ -7,9 +7,9 @@ use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::RunRef;
 use crate::store::durable::found::Found;
-use crate::store::request::Recorded;
+use crate::store::request::RecordedKey;
 use crate::store::row::Origin;
-use crate::store::rules::First;
+use crate::store::rules::FirstOfKey;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -143,11 +143,11 @@ fn read_known(
 
 /// Reads the first run in the order of an ordering key, not counting the run whose facts the row contains. Returns `None` without such a
 /// run.
-fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<First>> {
+fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<FirstOfKey>> {
     let Some(sequence) = found.try_get::<Option<i64>, _>(column)? else {
         return Ok(None);
     };
-    Ok(Some(First {
+    Ok(Some(FirstOfKey {
         sequence: sequence.cast_unsigned(),
         due: column::some_time(found, column + 1)?,
         lease: Duration::from_micros(column::number(found, column + 2)?),
@@ -163,7 +163,7 @@ pub(super) struct Stored {
     /// Breadcrumbs or their tombstones that the transaction has read. `None` for a missing breadcrumb.
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
     /// Records of the transaction's request keys. `None` for a new key.
-    pub(super) requests: BTreeMap<Key, Option<Recorded>>,
+    pub(super) requests: BTreeMap<Key, Option<RecordedKey>>,
     /// Earliest time at which one of the tenant's request keys was added or last checked.
     pub(super) oldest_key: Option<Timestamp>,
 }
@@ -196,7 +196,7 @@ macro_rules! select_known {
              LEFT JOIN LATERAL (SELECT o.sequence, o.due, o.lease FROM ux_runs AS o
                  WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = l.line AND o.line IS NOT NULL
                      AND o.over IS NULL AND o.serial IS DISTINCT FROM r.serial AND o.sequence < ",
-            $crate::store::row::aside!(),
+            $crate::store::row::out_of_order_bit!(),
             " ORDER BY o.sequence LIMIT 1) AS o ON TRUE ",
             $which
         )
@@ -290,7 +290,7 @@ pub(super) struct Known {
     /// Recorded origin of the run's trigger: the correlation ID and hops, or `Origin::Own` if the run's own executor wrote the trigger.
     pub(super) origin: Origin,
     /// First run in the order of the run's ordering key, not counting the run itself.
-    pub(super) first: Option<First>,
+    pub(super) first: Option<FirstOfKey>,
     /// Start of the current pause of the run's executor, or `None` if the executor is not paused. Not read for a run to be
     /// enqueued.
     pub(super) paused: Option<Timestamp>,

@@ -11,7 +11,7 @@ use crate::bugs::planted;
 use crate::error::Chain;
 use crate::model::Breadcrumb;
 use crate::store::durable::tenant::Time;
-use crate::store::row::Row;
+use crate::store::row::RunRow;
 use crate::store::{ClaimId, Claimed, ExecutorLimits, RunState};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
@@ -114,7 +114,7 @@ const MOST_AT_HAND: usize = 64 << 10;
 pub(super) struct Leased {
     /// Position of the run in the order of the claim.
     turn: (i64, i64),
-    pub(super) row: Row,
+    pub(super) row: RunRow,
     trigger: Option<Arc<Breadcrumb>>,
 }
 

@@ -15,9 +15,9 @@ use super::sweep;
 use super::table::Writers;
 use super::workers::{AcceptTransfers, All, HasTransfers, Record};
 use crate::model::{BreadcrumbId, Json, Timestamp};
-use crate::store::request::Checked;
-use crate::store::row::Row;
-use crate::store::rules::{self, Change};
+use crate::store::request::ValidRequest;
+use crate::store::row::RunRow;
+use crate::store::rules::{self, RowChange};
 use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost,
     NewRequest, NewRun, PausedExecutor, Requested, Run, RunFilter, RunLedger, RunPage, RunQuery,
@@ -208,16 +208,19 @@ impl RunLedger for PostgresStore {
 
     async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
         let limit = self.database.settings.limits.breadcrumb_bytes;
-        let request = Checked::new(request, limit)?;
-        let keeping = self.keeper.as_ref().map(|keeper| keeper.begin());
+        let request = ValidRequest::new(request, limit)?;
+        let guard = self
+            .maintainer
+            .as_ref()
+            .map(|maintainer| maintainer.begin());
         let (requested, has_expired) = self.write(Request(request)).await?;
         if has_expired {
             sweep::sweep(&self.database, &self.tenant);
         }
         let requested = requested?;
-        if let (Some(keeping), Requested::Created { breadcrumb }) = (keeping, &requested) {
+        if let (Some(guard), Requested::Created { breadcrumb }) = (guard, &requested) {
             let created = std::slice::from_ref(breadcrumb);
-            keeping.committed(self, created, BTreeSet::new()).await;
+            guard.committed(self, created, BTreeSet::new()).await;
         }
         Ok(requested)
     }
@@ -292,7 +295,7 @@ impl PostgresStore {
     async fn change(
         &self,
         run: RunRef,
-        decide: impl Fn(Option<Row>, Timestamp, u64) -> Result<Change, StoreError>
+        decide: impl Fn(Option<RunRow>, Timestamp, u64) -> Result<RowChange, StoreError>
         + Send
         + Sync
         + 'static,

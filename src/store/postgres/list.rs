@@ -8,7 +8,7 @@ use super::row::{self, Kept, select};
 use super::tenant::{Named, clock};
 use crate::model::Timestamp;
 use crate::store::durable::tenant::Time;
-use crate::store::run_page::Stored;
+use crate::store::run_page::RowSelection;
 use crate::store::{Run, RunFilter, RunQuery, RunRef, RunState};
 use sqlx::{AssertSqlSafe, PgConnection};
 
@@ -41,7 +41,7 @@ async fn list(
 ) -> Result<Vec<Run>, Fault> {
     let now = now(connection, tenant, time).await?;
     let rows = those_selected(connection, tenant, filter, now).await?;
-    let views = rows.into_iter().map(|kept| kept.row.view(filter, now));
+    let views = rows.into_iter().map(|kept| kept.row.list_item(filter, now));
     Ok(views.collect())
 }
 
@@ -142,7 +142,7 @@ impl Read for Page<'_> {
             .bind(micros(query.added_before, i64::MAX))
             .bind(i64::try_from(query.page_size() + 1).unwrap_or(i64::MAX));
         let rows = rows.fetch_all(connection).await?;
-        let on_page = |kept: Kept| kept.row.on_page(now);
+        let on_page = |kept: Kept| kept.row.page_item(now);
         let rows = rows.iter().map(|found| row::read(found).map(on_page));
         Ok(rows.collect::<sqlx::Result<_>>()?)
     }
@@ -150,12 +150,12 @@ impl Read for Page<'_> {
 
 /// Returns the SQL that selects the newest runs with the stored state `state`. Finished rows have no due time, so the index of states
 /// contains them in this order. The order therefore names the due time too.
-fn part(query: &RunQuery, state: RunState, rows: Stored) -> String {
+fn part(query: &RunQuery, state: RunState, rows: RowSelection) -> String {
     let (due, order) = match rows {
-        Stored::Any => ("", "r.sequence DESC"),
-        Stored::Due => (" AND r.due <= $2", "r.sequence DESC"),
-        Stored::NotDue => (" AND (r.due IS NULL OR r.due > $2)", "r.sequence DESC"),
-        Stored::Over => (" AND r.due IS NULL", "r.due DESC, r.sequence DESC"),
+        RowSelection::Any => ("", "r.sequence DESC"),
+        RowSelection::Due => (" AND r.due <= $2", "r.sequence DESC"),
+        RowSelection::NotDue => (" AND (r.due IS NULL OR r.due > $2)", "r.sequence DESC"),
+        RowSelection::Over => (" AND r.due IS NULL", "r.due DESC, r.sequence DESC"),
     };
     // The server cannot estimate these conditions. With them in every query, it would read and sort all rows of the state.
     let from = query

@@ -8,8 +8,8 @@ use super::writing::Writing;
 use crate::model::{Breadcrumb, BreadcrumbId};
 use crate::store::RunRef;
 use crate::store::durable::found::Found;
-use crate::store::row::Row;
-use crate::store::rules::{Facts, First};
+use crate::store::row::RunRow;
+use crate::store::rules::{Facts, FirstOfKey};
 use sqlx::AssertSqlSafe;
 use std::collections::BTreeSet;
 
@@ -66,7 +66,7 @@ impl Writing<'_> {
 
     /// Returns the first run in the order of an ordering key, not counting the run `name`. The result includes the changes of the
     /// transaction's jobs so far. `first` is the first row in the table.
-    fn first(&self, line: &Line, name: &Name, first: Option<First>) -> Option<First> {
+    fn first(&self, line: &Line, name: &Name, first: Option<FirstOfKey>) -> Option<FirstOfKey> {
         let has_joined = |changes: &Changes| changes.joined.contains(line);
         if !has_joined(&self.own) && !has_joined(&self.earlier) {
             return first;
@@ -75,9 +75,9 @@ impl Writing<'_> {
         let rows = changed
             .filter(|(other, _)| *other != name)
             .map(|(_, kept)| &kept.row);
-        let stands = |row: &&Row| !row.state.is_over() && !row.is_aside();
+        let stands = |row: &&RunRow| !row.state.is_over() && !row.is_out_of_order();
         let rows = rows.filter(|row| line_of(&row.run).as_ref() == Some(line));
-        let rows = rows.filter(stands).map(|row| First {
+        let rows = rows.filter(stands).map(|row| FirstOfKey {
             sequence: row.sequence,
             due: row.due,
             lease: row.run.lease,

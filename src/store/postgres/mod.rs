@@ -58,7 +58,7 @@ pub use builder::{PostgresBuilder, PostgresLimits};
 pub use error::PostgresError;
 pub use stats::PostgresStats;
 
-use super::embedding::{self, Keeper, Made, Page, Vectors};
+use super::embedding::{self, BreadcrumbVector, UnembeddedPage, VectorMaintainer, VectorStore};
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
     StoreId, VectorQuery, canonical, wake,
@@ -146,7 +146,7 @@ const NAME: &str = "PostgresStore";
 pub struct PostgresStore {
     database: Arc<Database>,
     tenant: Arc<Named>,
-    keeper: Option<Arc<Keeper>>,
+    maintainer: Option<Arc<VectorMaintainer>>,
     id: StoreId,
 }
 
@@ -283,8 +283,8 @@ impl PostgresStore {
     /// If the future is dropped, the vectors that were stored until then remain. The next use of
     /// the tenant embeds the rest in the background.
     pub async fn embedded(&self) -> Result<usize, StoreError> {
-        match &self.keeper {
-            Some(keeper) => keeper.embedded(self).await,
+        match &self.maintainer {
+            Some(maintainer) => maintainer.embedded(self).await,
             None => Ok(0),
         }
     }
@@ -377,21 +377,23 @@ impl PostgresStore {
     }
 
     fn handle(database: Arc<Database>, tenant: Arc<Named>) -> Self {
-        let keeper = database.keepers.as_ref();
-        let keeper = keeper.map(|keepers| keepers.of(&tenant.name));
+        let maintainer = database.maintainers.as_ref();
+        let maintainer = maintainer.map(|maintainers| maintainers.of(&tenant.name));
         let id = StoreId::new(Arc::clone(&database.name), Arc::clone(&tenant.name));
         Self {
             id,
             database,
             tenant,
-            keeper,
+            maintainer,
         }
     }
 
     /// Returns the parts for vector search: the tenant's vector maintenance and the PostgreSQL extension for vectors. Returns `None`
     /// without vector search.
-    fn by_meaning(&self) -> Option<(&Arc<Keeper>, &Pgvector)> {
-        self.keeper.as_ref().zip(self.database.pgvector.as_ref())
+    fn by_meaning(&self) -> Option<(&Arc<VectorMaintainer>, &Pgvector)> {
+        self.maintainer
+            .as_ref()
+            .zip(self.database.pgvector.as_ref())
     }
 
     fn source(&self, consumer: Option<Arc<str>>) -> PostgresEvents {
@@ -444,10 +446,10 @@ impl BreadcrumbStore for PostgresStore {
             .atomic_ends(true)
             .exclusive_updates(true)
             .named_tenants(true)
-            .vector_search(self.keeper.is_some())
-            .scores(self.keeper.is_some())
-            .embeds_updates(self.keeper.is_some())
-            .embeds_hinted(self.keeper.is_some())
+            .vector_search(self.maintainer.is_some())
+            .scores(self.maintainer.is_some())
+            .embeds_updates(self.maintainer.is_some())
+            .embeds_hinted(self.maintainer.is_some())
             .oldest_first(true)
             .keyed_requests(true)
     }
@@ -472,11 +474,11 @@ impl BreadcrumbStore for PostgresStore {
     }
 
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        let (keeper, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
+        let (maintainer, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
         let selector = &query.query.selector;
         selector.check().map_err(StoreError::InvalidQuery)?;
-        keeper.catch_up(self);
-        let config = &keeper.config;
+        maintainer.catch_up(self);
+        let config = &maintainer.config;
         let Some(to) = config.of_query(&query.text).await? else {
             return Ok(Vec::new());
         };
@@ -495,15 +497,15 @@ impl BreadcrumbStore for PostgresStore {
         let limit = self.database.settings.limits.breadcrumb_bytes;
         let writes = canonical::writes(commit.writes, limit)?;
         let end = canonical::end(commit.end, limit)?;
-        let keeping = self.keeper.as_ref();
-        let keeping = keeping.map(|keeper| (keeper.begin(), embedding::deleted(&writes)));
+        let guard = self.maintainer.as_ref();
+        let guard = guard.map(|maintainer| (maintainer.begin(), embedding::deleted(&writes)));
         let stage = Stage { writes, end };
         let (committed, has_expired) = self.write(stage).await?;
         if has_expired {
             sweep::sweep(&self.database, &self.tenant);
         }
-        if let Some((keeping, deleted)) = keeping {
-            keeping.committed(self, &committed.written, deleted).await;
+        if let Some((guard, deleted)) = guard {
+            guard.committed(self, &committed.written, deleted).await;
         }
         Ok(committed)
     }
@@ -514,29 +516,33 @@ impl BreadcrumbStore for PostgresStore {
 }
 
 #[async_trait]
-impl Vectors for PostgresStore {
+impl VectorStore for PostgresStore {
     fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static {
         let (database, tenant) = (Arc::downgrade(&self.database), Arc::clone(&self.tenant));
         move || Some(Self::handle(database.upgrade()?, Arc::clone(&tenant)))
     }
 
-    async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError> {
-        let (keeper, _) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
+    async fn without_vector(
+        &self,
+        after: Timestamp,
+        most: usize,
+    ) -> Result<UnembeddedPage, StoreError> {
+        let (maintainer, _) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
         let without = Without {
             tenant: &self.tenant,
-            model: keeper.config.model(),
+            model: maintainer.config.model(),
             after,
             most,
         };
         self.database.read(without).await
     }
 
-    async fn put_vectors(&self, made: Vec<Made>) -> Result<(), StoreError> {
-        let (keeper, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
+    async fn put_vectors(&self, made: Vec<BreadcrumbVector>) -> Result<(), StoreError> {
+        let (maintainer, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
         let put = Put {
             tenant: Arc::clone(&self.tenant),
             pgvector: pgvector.clone(),
-            config: keeper.config.clone(),
+            config: maintainer.config.clone(),
             made,
         };
         self.database.repeat(put).await

@@ -5,7 +5,7 @@ use super::prepared;
 use super::row::{self, Line, Name};
 use super::tenant::clock;
 use crate::store::durable::tenant::Time;
-use crate::store::row::aside;
+use crate::store::row::out_of_order_bit;
 use crate::store::{Lease, RunState};
 use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -17,7 +17,7 @@ pub(super) fn statement() -> &'static str {
          UPDATE ux_runs SET head = TRUE WHERE NOT head AND serial IN (SELECT (SELECT r.serial FROM ux_runs AS r
              WHERE r.tenant = $1 AND r.executor = u.executor AND r.line = u.line AND r.line IS NOT NULL
                  AND r.over IS NULL AND r.sequence < ",
-        aside!(),
+        out_of_order_bit!(),
         " ORDER BY r.sequence LIMIT 1) FROM unnest($2, $3) AS u (executor, line))"
     )
 }
@@ -42,7 +42,7 @@ fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
 }
 
 /// For each lost lease, records in the run's ledger row that the lease's former owner is alive.
-/// [`Row::owner_lives`](crate::store::row::Row::owner_lives) does the same for one ledger row.
+/// [`RunRow::record_live_owner`](crate::store::row::RunRow::record_live_owner) does the same for one ledger row.
 pub(super) async fn owners_live(
     connection: &mut PgConnection,
     tenant: i64,

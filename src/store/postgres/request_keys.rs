@@ -4,7 +4,7 @@ use super::builder::PostgresLimits;
 use super::column::{Id, id, name_of, number};
 use super::prepared;
 use super::statement::Statement;
-use crate::store::request::Recorded;
+use crate::store::request::RecordedKey;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,10 +42,13 @@ pub(super) fn read(tenant: i64, keys: &BTreeSet<Key>) -> String {
 }
 
 /// Sets the record of each request key in `keys` from `rows`, the result of the key lookup.
-pub(super) fn add(keys: &mut BTreeMap<Key, Option<Recorded>>, rows: &[PgRow]) -> sqlx::Result<()> {
+pub(super) fn add(
+    keys: &mut BTreeMap<Key, Option<RecordedKey>>,
+    rows: &[PgRow],
+) -> sqlx::Result<()> {
     let mut found = BTreeMap::new();
     for row in rows {
-        let recorded = Recorded {
+        let recorded = RecordedKey {
             id: id(row, 1)?,
             version: number(row, 2)?,
             digest: row.try_get(3)?,
@@ -59,7 +62,7 @@ pub(super) fn add(keys: &mut BTreeMap<Key, Option<Recorded>>, rows: &[PgRow]) ->
 }
 
 /// Adds the insertion of new request keys to an SQL statement. The statement fails if another transaction has recorded one of the keys.
-pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<Key, Recorded>) {
+pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<Key, RecordedKey>) {
     if keys.is_empty() {
         return;
     }
@@ -67,7 +70,7 @@ pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<Key, Recorded>) 
         ", recorded AS (INSERT INTO ux_requests (executor, request_key, trigger_id, version, digest, checked_at, tenant)
              SELECT u.executor, u.request_key, u.trigger_id, u.version, u.digest, t.base, t.id FROM t CROSS JOIN ",
     );
-    fn all<T>(keys: &BTreeMap<Key, Recorded>, of: impl Fn((&Key, &Recorded)) -> T) -> Vec<T> {
+    fn all<T>(keys: &BTreeMap<Key, RecordedKey>, of: impl Fn((&Key, &RecordedKey)) -> T) -> Vec<T> {
         keys.iter().map(of).collect()
     }
     let columns = vec![

@@ -9,7 +9,7 @@ use super::place::Place;
 use super::request_keys::{Key, limit};
 use super::stage::create;
 use super::writing::{Counters, Writing};
-use crate::store::request::{Checked, Recorded};
+use crate::store::request::{RecordedKey, ValidRequest};
 use crate::store::{Requested, StoreError};
 use sqlx::Row as _;
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ const SWEEP: &str = "
 pub(super) const SWEPT: usize = 1_024;
 
 /// Job that creates the breadcrumb of a request, unless an earlier request has the same key.
-pub(super) struct Request(pub(super) Checked);
+pub(super) struct Request(pub(super) ValidRequest);
 
 impl Job for Request {
     /// The answer to the request, and a flag that is `true` if the tenant may have more expired breadcrumbs. The answer is an error if the
@@ -54,7 +54,7 @@ impl Job for Request {
         }
         if is_full(writing) {
             let limit = limit(writing.limits);
-            let full = writing.full(Checked::full(NAME, limit));
+            let full = writing.full(ValidRequest::full(NAME, limit));
             if writing.counters == Counters::Exceeded {
                 return Err(full.into());
             }
@@ -89,7 +89,7 @@ fn is_full(writing: &Writing<'_>) -> bool {
 
 impl Writing<'_> {
     /// Returns the record of a request key. The function also finds the keys that this transaction adds.
-    async fn requested(&mut self, key: &Key) -> sqlx::Result<Option<Recorded>> {
+    async fn requested(&mut self, key: &Key) -> sqlx::Result<Option<RecordedKey>> {
         let own = self.own.requests.get(key);
         if let Some(recorded) = own.or_else(|| self.earlier.requests.get(key)) {
             return Ok(Some(recorded.clone()));
@@ -105,7 +105,7 @@ impl Writing<'_> {
         Ok(self.requests.get(key).cloned().flatten())
     }
 
-    fn record(&mut self, key: Key, recorded: Recorded) {
+    fn record(&mut self, key: Key, recorded: RecordedKey) {
         self.own.requests.insert(key, recorded);
         self.tenant.requests += 1;
     }
@@ -122,7 +122,7 @@ async fn make_room(writing: &mut Writing<'_>) -> sqlx::Result<()> {
     writing.flush().await?;
     let began = Instant::now();
     let mut checked = 0;
-    while checked < Checked::SWEPT_IF_FULL && is_full(writing) && began.elapsed() < LONG {
+    while checked < ValidRequest::SWEPT_IF_FULL && is_full(writing) && began.elapsed() < LONG {
         if !sweep(writing, SWEPT).await? {
             break;
         }
@@ -140,8 +140,8 @@ pub(super) async fn sweep(writing: &mut Writing<'_>, most: usize) -> sqlx::Resul
     writing.requests.clear();
     let sweep = sqlx::query(SWEEP)
         .bind(writing.tenant.id)
-        .bind(Checked::checked_before(writing.now).as_micros())
-        .bind(Checked::renewed_at(writing.now).as_micros())
+        .bind(ValidRequest::checked_before(writing.now).as_micros())
+        .bind(ValidRequest::renewed_at(writing.now).as_micros())
         .bind(most);
     let swept = sweep.fetch_one(writing.tells()).await?;
     let (deleted, renewed): (i64, i64) = (swept.try_get(0)?, swept.try_get(1)?);

@@ -6,7 +6,7 @@ use super::column::{
 use super::statement::{Statement, Value};
 use super::wake;
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
-use crate::store::row::{Row, Wait};
+use crate::store::row::{RunRow, Wait};
 use crate::store::{ClaimId, Lease, Lineage, RunRef, RunState, Saved};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) struct Kept {
     /// Serial number of the run's row, or `None` if the row is not in the table yet.
     pub(super) serial: Option<i64>,
-    pub(super) row: Row,
+    pub(super) row: RunRow,
 }
 
 /// SQL of the columns of a run's row, in the order in which [`read`] expects them.
@@ -184,10 +184,10 @@ const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.gr
 
 /// Returns the values of the changeable columns of runs' rows, one parameter for each column.
 fn changing(rows: &[&Kept]) -> Vec<Value> {
-    fn all<'k, T>(rows: &[&'k Kept], of: impl Fn(&'k Row) -> T) -> Vec<T> {
+    fn all<'k, T>(rows: &[&'k Kept], of: impl Fn(&'k RunRow) -> T) -> Vec<T> {
         rows.iter().map(|kept| of(&kept.row)).collect()
     }
-    fn lineage(row: &Row) -> Option<&Lineage> {
+    fn lineage(row: &RunRow) -> Option<&Lineage> {
         row.lineage.as_ref()
     }
     vec![
@@ -248,7 +248,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
     let cause: Option<String> = row.try_get(26)?;
     let claim: Option<Id> = row.try_get(27)?;
     let code: Option<String> = row.try_get(28)?;
-    let kept = Row {
+    let kept = RunRow {
         run: run(row)?,
         state: RunState::of_number(row.try_get(4)?)
             .ok_or_else(|| unreadable(4, "unknown run state"))?,

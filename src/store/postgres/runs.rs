@@ -11,8 +11,8 @@ use super::writing::Writing;
 use super::{NAME, queue};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::durable::tenant::Time;
-use crate::store::row::{End, Origin, Row};
-use crate::store::rules::{self, Change};
+use crate::store::row::{AttemptEnd, Origin, RunRow};
+use crate::store::rules::{self, RowChange};
 use crate::store::{Cancelled, Claim, Claimed, Lease, Lost, NewRun, RunEnd, RunRef, StoreError};
 use sqlx::PgConnection;
 use std::sync::Arc;
@@ -99,13 +99,13 @@ impl Job for ClaimOne {
             end(
                 writing,
                 older,
-                End::of(RunEnd::Superseded, writing.now),
+                AttemptEnd::of(RunEnd::Superseded, writing.now),
                 &[],
             );
         }
         let (serial, facts) = writing.facts(&self.run).await?;
         let is_own = matches!(facts.origin, Origin::Own);
-        let opens = !is_own && rules::opens(facts.row.as_ref(), &facts.origin);
+        let opens = !is_own && rules::adds_open_run(facts.row.as_ref(), &facts.origin);
         if opens && self.instead_of.is_none() {
             check_room(writing, 1)?;
         }
@@ -135,7 +135,7 @@ impl Job for LearnOrigins {
             let Ok(row) = rules::held(facts.row, lease) else {
                 continue;
             };
-            let (run, change) = rules::learn(row, facts.origin);
+            let (run, change) = rules::record_origin(row, facts.origin);
             writing.apply(serial, change);
             claimed.push(run);
         }
@@ -176,7 +176,7 @@ pub(super) struct ChangeRow<D> {
 
 impl<D> Job for ChangeRow<D>
 where
-    D: Fn(Option<Row>, Timestamp, u64) -> Result<Change, StoreError> + Send + Sync + 'static,
+    D: Fn(Option<RunRow>, Timestamp, u64) -> Result<RowChange, StoreError> + Send + Sync + 'static,
 {
     type Answer = ();
 
@@ -281,13 +281,18 @@ pub(super) async fn held(writing: &mut Writing<'_>, lease: &Lease) -> Result<Kep
 }
 
 /// Records the end or the suspension of a leased run in its ledger row.
-pub(super) fn end(writing: &mut Writing<'_>, kept: Kept, end: End, written: &[BreadcrumbId]) {
+pub(super) fn end(
+    writing: &mut Writing<'_>,
+    kept: Kept,
+    end: AttemptEnd,
+    written: &[BreadcrumbId],
+) {
     let change = rules::end(kept.row, end, written, writing.next());
     writing.apply(kept.serial, change);
 }
 
 fn check_room(writing: &mut Writing<'_>, more: usize) -> Result<(), Fault> {
     let open = usize::try_from(writing.tenant.open_runs).unwrap_or_default();
-    let room = rules::check_room(NAME, open, more, writing.limits.open_runs);
+    let room = rules::check_open_runs(NAME, open, more, writing.limits.open_runs);
     Ok(room.map_err(|error| writing.full(error))?)
 }

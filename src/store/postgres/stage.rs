@@ -11,7 +11,7 @@ use crate::model::{
     Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, NewBreadcrumb, Patch, Timestamp,
 };
 use crate::store::durable::found::{Found, Writer};
-use crate::store::row::End;
+use crate::store::row::AttemptEnd;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl Job for Stage {
                 // Later commits must have a later time than the suspension, even if this commit wrote nothing.
                 writing.next_time();
             }
-            let end = End::of(end, Timestamp::from_micros(writing.tenant.latest));
+            let end = AttemptEnd::of(end, Timestamp::from_micros(writing.tenant.latest));
             runs::end(writing, row, end, &committed.ids());
         }
         Ok((committed, has_expired))

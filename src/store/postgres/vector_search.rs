@@ -245,12 +245,12 @@ impl<'q> Met<'q> {
     fn take(&mut self, rows: Vec<PgRow>) -> sqlx::Result<bool> {
         for row in rows {
             let distance: f64 = row.try_get(1)?;
-            if !self.nearest.wants(1.0 - distance + self.blur) {
+            if !self.nearest.accepts(1.0 - distance + self.blur) {
                 return Ok(true);
             }
             let vector: Vec<f32> = row.try_get(2)?;
             let score = similarity(&vector, self.near.to);
-            if self.nearest.wants(score) {
+            if self.nearest.accepts(score) {
                 let now: Timestamp = column::time(&row, 0)?;
                 let one = table::read(&row, 3)?;
                 // SQL is only a prefilter. `Query::selects` decides.

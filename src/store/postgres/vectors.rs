@@ -12,7 +12,7 @@ use super::tenant::{Named, clock};
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
-use crate::store::embedding::{EmbedError, EmbeddingConfig, Made, Page};
+use crate::store::embedding::{BreadcrumbVector, EmbedError, EmbeddingConfig, UnembeddedPage};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::sync::Arc;
 
@@ -109,16 +109,20 @@ const WITHOUT: &str = concat!(
 );
 
 impl Read for Without<'_> {
-    type Answer = Page;
+    type Answer = UnembeddedPage;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Page, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        time: &Time,
+    ) -> Result<UnembeddedPage, Fault> {
         /// Maximum number of breadcrumbs that one read checks for missing vectors.
         const ROWS: usize = 4_096;
-        let mut page = Page {
+        let mut page = UnembeddedPage {
             found: Vec::new(),
             until: self.after,
             more: false,
@@ -161,7 +165,7 @@ pub(super) struct Put {
     pub(super) tenant: Arc<Named>,
     pub(super) pgvector: Pgvector,
     pub(super) config: EmbeddingConfig,
-    pub(super) made: Vec<Made>,
+    pub(super) made: Vec<BreadcrumbVector>,
 }
 
 impl Read for Put {

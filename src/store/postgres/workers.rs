@@ -10,7 +10,7 @@ use super::tenant::{Named, clock, server_clock};
 use super::writing::Writing;
 use crate::model::parse_as;
 use crate::store::durable::tenant::Time;
-use crate::store::row::{MOST_ACCEPTED, aside};
+use crate::store::row::{MOST_ACCEPTED, out_of_order_bit};
 use crate::store::rules;
 use crate::store::{Worker, WorkerRecord};
 use sqlx::postgres::PgRow;
@@ -29,7 +29,7 @@ macro_rules! transferred {
                      AND k.reason = u.version AND k.reason IS NOT NULL AND k.over IS NULL ORDER BY k.sequence LIMIT $6)
                  UNION ALL (SELECT k.serial FROM ux_runs AS k WHERE k.tenant = $1 AND k.executor = u.executor
                      AND k.reason <> u.version AND k.reason IS NOT NULL AND k.over IS NULL AND k.sequence >= ",
-            aside!(),
+            out_of_order_bit!(),
             " AND k.due <= ",
             clock!(),
             " ORDER BY k.sequence LIMIT $6) LIMIT $6) AS t"
@@ -94,7 +94,7 @@ impl Job for AcceptTransfers {
             row::columns!(),
             ", (SELECT o.serial FROM ux_runs AS o WHERE o.tenant = $1 AND o.executor = r.executor AND o.line = r.line
                  AND o.line IS NOT NULL AND o.over IS NULL AND o.sequence < ",
-            aside!(),
+            out_of_order_bit!(),
             " LIMIT 1) IS NULL FROM (SELECT DISTINCT t.serial FROM ",
             transferred!(),
             ") AS t CROSS JOIN LATERAL (SELECT r.* FROM ux_runs AS r WHERE r.serial = t.serial AND r.reason IS NOT NULL

@@ -27,8 +27,8 @@ use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::StoreError;
 use crate::store::durable::found::{Found, Writer};
 use crate::store::durable::tenant::{Tenant, Time};
-use crate::store::request::{Checked, Recorded};
-use crate::store::rules::Change;
+use crate::store::request::{RecordedKey, ValidRequest};
+use crate::store::rules::RowChange;
 use sqlx::{AssertSqlSafe, PgConnection};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub(super) struct Writing<'t> {
     pub(super) runs: HashMap<Asked, Option<Known>>,
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
     /// Records of the transaction's request keys. `None` for a new key.
-    pub(super) requests: BTreeMap<Key, Option<Recorded>>,
+    pub(super) requests: BTreeMap<Key, Option<RecordedKey>>,
     /// Earliest time at which one of the tenant's request keys was added or last checked, as read at the start of the
     /// transaction. Known only if a job is a request.
     pub(super) oldest_key: Option<Timestamp>,
@@ -212,7 +212,7 @@ impl<'t> Writing<'t> {
     }
 
     /// Adds the state transition of a run to the transaction's changes. The ledger rules have decided the transition.
-    pub(super) fn apply(&mut self, serial: Option<i64>, change: Change) {
+    pub(super) fn apply(&mut self, serial: Option<i64>, change: RowChange) {
         if !change.is_changed {
             return;
         }
@@ -391,7 +391,7 @@ impl<'t> Writing<'t> {
     /// Returns `true` if one of the tenant's request keys is old enough to be checked for deletion. Known only if a job of the transaction
     /// is a request.
     fn has_old_keys(&self) -> bool {
-        let until = Checked::checked_before(self.now);
+        let until = ValidRequest::checked_before(self.now);
         self.oldest_key.is_some_and(|oldest| oldest <= until)
     }
 

@@ -1,24 +1,24 @@
 //! Rules of the run ledger as pure functions. They take the facts of a run and return the answer and the change of its row.
 //!
-//! A store reads the row of a run, calls the function of an operation, and applies the [`Change`] in the same step. Times,
+//! A store reads the row of a run, calls the function of an operation, and applies the [`RowChange`] in the same step. Times,
 //! sequence numbers and IDs are arguments. Only this module has rules about leases, attempts, order and origins, with one
 //! exception: PostgreSQL grants due runs, extends leases and saves states with one statement each, which repeats [`grant`],
 //! [`heartbeat`] and [`save`] in SQL.
 
 mod leases;
-mod turns;
+mod round_robin;
 
 #[cfg(test)]
 mod tests;
 
 #[cfg(feature = "postgres")]
-pub(in crate::store) use leases::learn;
+pub(in crate::store) use leases::record_origin;
 pub(in crate::store) use leases::{
     accept, end, grant, heartbeat, held, release, retry, save, skip_transferred, transfer,
 };
-pub(in crate::store) use turns::take_turns;
+pub(in crate::store) use round_robin::round_robin;
 
-use super::row::{ASIDE, Origin, Row};
+use super::row::{OUT_OF_ORDER, Origin, RunRow};
 use super::{Cancelled, Claim, RunEnd, RunRef, RunState, StoreError};
 use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Timestamp};
@@ -30,11 +30,11 @@ pub(in crate::store) struct Facts<'r> {
     /// The run that the caller of the operation named.
     pub(in crate::store) run: &'r RunRef,
     /// The ledger row of the run; `None` for a run that was not added before.
-    pub(in crate::store) row: Option<Row>,
+    pub(in crate::store) row: Option<RunRow>,
     /// The origin of the run's trigger.
     pub(in crate::store) origin: Origin,
     /// The first run in the order of the run's ordering key, not counting the run itself.
-    pub(in crate::store) first: Option<First>,
+    pub(in crate::store) first: Option<FirstOfKey>,
     pub(in crate::store) now: Timestamp,
     /// The next sequence number of the ledger.
     pub(in crate::store) next: u64,
@@ -45,7 +45,7 @@ pub(in crate::store) struct Facts<'r> {
 /// The first ledger row in the order of an ordering key. Ended runs do not count, and neither do transferred runs that left their
 /// position.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::store) struct First {
+pub(in crate::store) struct FirstOfKey {
     pub(in crate::store) sequence: u64,
     pub(in crate::store) due: Option<Timestamp>,
     /// The lease length of the first run with the ordering key.
@@ -54,9 +54,9 @@ pub(in crate::store) struct First {
 
 /// The change of one ledger row, and of the counters of its tenant.
 #[derive(Debug)]
-pub(in crate::store) struct Change {
+pub(in crate::store) struct RowChange {
     /// The ledger row after the change.
-    pub(in crate::store) row: Row,
+    pub(in crate::store) row: RunRow,
     /// If `false`, the ledger row does not change, and the store has nothing to apply.
     pub(in crate::store) is_changed: bool,
     /// Change of the number of the tenant's runs that have not ended.
@@ -69,9 +69,9 @@ pub(in crate::store) struct Change {
     pub(in crate::store) leaves: bool,
 }
 
-impl Change {
+impl RowChange {
     /// Returns a change that leaves a ledger row as it is.
-    fn none(row: Row) -> Self {
+    fn none(row: RunRow) -> Self {
         Self {
             row,
             is_changed: false,
@@ -83,7 +83,7 @@ impl Change {
     }
 
     /// Returns a change of a ledger row that does not move in the order of its ordering key.
-    fn of(row: Row) -> Self {
+    fn of(row: RunRow) -> Self {
         Self {
             is_changed: true,
             ..Self::none(row)
@@ -101,7 +101,7 @@ impl Change {
         self.row
             .finish(state, (reason, cause), next + self.sequences);
         (self.row.due, self.row.head) = (None, false);
-        self.row.sequence &= !ASIDE;
+        self.row.sequence &= !OUT_OF_ORDER;
         self.is_changed = true;
         self.opened -= 1;
         self.finished += 1;
@@ -118,7 +118,7 @@ impl Change {
 
     /// Moves this change's ledger row to the end of the order of its ordering key, and makes the row due at `now`. The move uses one
     /// sequence number of the ledger.
-    fn join_last(&mut self, is_alone: bool, now: Timestamp, next: u64) {
+    fn move_to_end(&mut self, is_alone: bool, now: Timestamp, next: u64) {
         self.row.sequence = next + self.sequences;
         self.row.head = is_alone;
         self.row.due = Some(now);
@@ -130,14 +130,14 @@ impl Change {
     /// other rows of its ordering key.
     fn reopen(&mut self, is_alone: bool, now: Timestamp, next: u64) {
         self.row.reopen(now);
-        self.join_last(is_alone, now, next);
+        self.move_to_end(is_alone, now, next);
         self.opened += 1;
         self.finished -= 1;
     }
 }
 
 /// Returns an error if `more` additional runs would exceed the maximum number of runs that have not ended.
-pub(in crate::store) fn check_room(
+pub(in crate::store) fn check_open_runs(
     store: &'static str,
     open: usize,
     more: usize,
@@ -154,7 +154,7 @@ pub(in crate::store) fn check_room(
 }
 
 /// Returns `true` if [`enqueue`] adds a run that has not ended to the ledger: a new run, or an ended run that becomes ready again.
-pub(in crate::store) fn opens(row: Option<&Row>, origin: &Origin) -> bool {
+pub(in crate::store) fn adds_open_run(row: Option<&RunRow>, origin: &Origin) -> bool {
     let is_known = matches!(origin, Origin::Known(_));
     row.is_none_or(|row| row.would_reopen(is_known))
 }
@@ -164,22 +164,22 @@ pub(in crate::store) fn opens(row: Option<&Row>, origin: &Origin) -> bool {
 ///
 /// If the row ended because the store did not have the trigger version, and the version exists now, the row is made ready again.
 /// A row with an origin never changes, so PostgreSQL does not read it.
-pub(in crate::store) fn enqueue(facts: Facts<'_>, at: Option<Timestamp>) -> Change {
+pub(in crate::store) fn enqueue(facts: Facts<'_>, at: Option<Timestamp>) -> RowChange {
     let Facts { now, next, .. } = facts;
     let is_alone = facts.first.is_none() || planted("no-lines");
     let lineage = facts.origin.lineage();
     let Some(row) = facts.row else {
-        let mut change = Change::of(Row::new(facts.run.clone(), lineage, now));
-        change.join_last(is_alone, now, next);
+        let mut change = RowChange::of(RunRow::new(facts.run.clone(), lineage, now));
+        change.move_to_end(is_alone, now, next);
         change.row.due = Some(at.unwrap_or(now).max(now));
         change.opened = 1;
         return change;
     };
     let learns = row.lineage.is_none() && lineage.is_some();
     let again = planted("no-key") && row.state == RunState::Done;
-    let mut change = Change::none(row);
+    let mut change = RowChange::none(row);
     change.is_changed = learns;
-    if change.row.learn(lineage) || again {
+    if change.row.record_origin(lineage) || again {
         change.reopen(is_alone, now, next);
     }
     change
@@ -187,7 +187,7 @@ pub(in crate::store) fn enqueue(facts: Facts<'_>, at: Option<Timestamp>) -> Chan
 
 /// Claims one run, whether the run is due or not. Adds the run's ledger row if the row is missing. The change is `None` if there is no
 /// row and none is added.
-pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
+pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<RowChange>) {
     let Facts {
         now,
         next,
@@ -197,13 +197,15 @@ pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
     } = facts;
     let length = facts.run.lease;
     if matches!(facts.origin, Origin::Own) {
-        let skipped = facts.row.map(|row| skip_own(Change::none(row), now, next));
+        let skipped = facts
+            .row
+            .map(|row| skip_own(RowChange::none(row), now, next));
         return (Claim::Own, skipped);
     }
     let mut change = enqueue(facts, None);
-    if change.row.is_aside() {
+    if change.row.is_out_of_order() {
         change.row.reason = None;
-        change.join_last(first.is_none(), now, next);
+        change.move_to_end(first.is_none(), now, next);
     }
     let ahead = first.filter(|first| first.sequence < change.row.sequence);
     let claim = match ahead.filter(|_| !change.row.head && !change.row.state.is_over()) {
@@ -220,7 +222,7 @@ pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
 /// Claims a run regardless of earlier runs with its ordering key. If its executor is paused, a row that could start stays as it
 /// is.
 fn claim_out_of_order(
-    change: &mut Change,
+    change: &mut RowChange,
     length: Duration,
     now: Timestamp,
     paused: Option<Timestamp>,
@@ -251,7 +253,7 @@ fn claim_out_of_order(
 
 /// Ends an unclaimed run because its executor wrote the trigger. The end waits for no earlier rows and no pause, because nothing
 /// is executed.
-fn skip_own(mut change: Change, now: Timestamp, next: u64) -> Change {
+fn skip_own(mut change: RowChange, now: Timestamp, next: u64) -> RowChange {
     let length = change.row.run.lease;
     if let Claim::Granted(_) = claim_out_of_order(&mut change, length, now, None) {
         change.finish(RunState::Skipped, (Some("own".to_owned()), None), next);
@@ -261,45 +263,45 @@ fn skip_own(mut change: Change, now: Timestamp, next: u64) -> Change {
 
 /// Wakes a suspended run with the breadcrumb that it waited for.
 pub(in crate::store) fn resume(
-    row: Option<Row>,
+    row: Option<RunRow>,
     run: &RunRef,
     with: BreadcrumbId,
     now: Timestamp,
-) -> Result<Change, StoreError> {
+) -> Result<RowChange, StoreError> {
     let mut row = existing(row, run)?;
     row.resume(with, now)?;
     row.due = Some(now);
-    Ok(Change::of(row))
+    Ok(RowChange::of(row))
 }
 
 /// Repeats a run that failed, or that was skipped because its executor did not match the trigger.
-pub(in crate::store) fn redo(facts: Facts<'_>) -> Result<Change, StoreError> {
+pub(in crate::store) fn redo(facts: Facts<'_>) -> Result<RowChange, StoreError> {
     let is_alone = facts.first.is_none() || planted("no-lines");
     let row = existing(facts.row, facts.run)?;
     row.check_redo()?;
-    let mut change = Change::none(row);
+    let mut change = RowChange::none(row);
     change.reopen(is_alone, facts.now, facts.next);
     Ok(change)
 }
 
 /// Ends a run that is not over as failed, with the code `cancelled`. Its lease is lost.
 pub(in crate::store) fn cancel(
-    row: Option<Row>,
+    row: Option<RunRow>,
     run: &RunRef,
     next: u64,
-) -> Result<(Cancelled, Change), StoreError> {
-    let mut change = Change::none(existing(row, run)?);
+) -> Result<(Cancelled, RowChange), StoreError> {
+    let mut change = RowChange::none(existing(row, run)?);
     Ok((cancel_open(&mut change, next), change))
 }
 
 /// Adds a run to the ledger like [`enqueue`], then ends it like [`cancel`].
-pub(in crate::store) fn enqueue_cancelled(facts: Facts<'_>) -> (Cancelled, Change) {
+pub(in crate::store) fn enqueue_cancelled(facts: Facts<'_>) -> (Cancelled, RowChange) {
     let next = facts.next;
     let mut change = enqueue(facts, None);
     (cancel_open(&mut change, next), change)
 }
 
-fn cancel_open(change: &mut Change, next: u64) -> Cancelled {
+fn cancel_open(change: &mut RowChange, next: u64) -> Cancelled {
     let cancelled = match change.row.state {
         RunState::Ready | RunState::Suspended => Cancelled::Waiting,
         RunState::Running => Cancelled::Running,
@@ -314,6 +316,6 @@ fn cancel_open(change: &mut Change, next: u64) -> Cancelled {
 }
 
 /// Returns the ledger row of a run, or [`StoreError::UnknownRun`] without a row.
-fn existing(row: Option<Row>, run: &RunRef) -> Result<Row, StoreError> {
+fn existing(row: Option<RunRow>, run: &RunRef) -> Result<RunRow, StoreError> {
     row.ok_or_else(|| StoreError::UnknownRun { run: run.clone() })
 }

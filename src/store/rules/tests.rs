@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::{Json, Selector};
-use crate::store::row::End;
+use crate::store::row::AttemptEnd;
 use crate::store::{
     ClaimId, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease, Lineage, RunEnd, Wake,
 };
@@ -16,15 +16,15 @@ const LEASE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 enum Step {
-    Enqueue(usize, Known, u64),
-    Claim(usize, Known),
-    ClaimNext(usize, Known),
-    Pass(u64),
-    Lease(usize, Use),
+    Enqueue(usize, KnownOrigin, u64),
+    Claim(usize, KnownOrigin),
+    ClaimNext(usize, KnownOrigin),
+    AdvanceClock(u64),
+    Lease(usize, LeaseUse),
     Resume(usize),
     Redo(usize),
     Cancel(usize),
-    EnqueueCancelled(usize, Known),
+    EnqueueCancelled(usize, KnownOrigin),
     Pause(bool),
     Skip(usize),
     Accept,
@@ -32,7 +32,7 @@ enum Step {
 
 /// Operation under a lease.
 #[derive(Clone, Copy, Debug)]
-enum Use {
+enum LeaseUse {
     Heartbeat,
     Retry(u64, bool),
     Release,
@@ -43,13 +43,13 @@ enum Use {
 
 /// Origin of a trigger, as far as the store has recorded it.
 #[derive(Clone, Copy, Debug)]
-enum Known {
+enum KnownOrigin {
     Own,
     Hops(u32),
     Nothing,
 }
 
-impl Known {
+impl KnownOrigin {
     fn origin(self) -> Origin {
         match self {
             Self::Own => Origin::Own,
@@ -60,8 +60,8 @@ impl Known {
 }
 
 /// Model of a ledger: its rows and counters in the simplest form.
-struct Book {
-    rows: Vec<Row>,
+struct ModelLedger {
+    rows: Vec<RunRow>,
     sequence: u64,
     open: i64,
     finished: i64,
@@ -70,7 +70,7 @@ struct Book {
     paused: Option<Timestamp>,
 }
 
-impl Book {
+impl ModelLedger {
     fn new() -> Self {
         Self {
             rows: Vec::new(),
@@ -89,32 +89,32 @@ impl Book {
             .ordered_by(KEYS[number])
     }
 
-    fn row(&self, run: &RunRef) -> Option<Row> {
+    fn row(&self, run: &RunRef) -> Option<RunRow> {
         self.rows.iter().find(|row| row.run == *run).cloned()
     }
 
     /// Returns the rows with an ordering key, in their order.
-    fn of_key(&self, run: &RunRef) -> Vec<&Row> {
-        let is_there = |row: &&Row| {
+    fn of_key(&self, run: &RunRef) -> Vec<&RunRow> {
+        let has_position = |row: &&RunRow| {
             let is_of_key = row.run.order.is_some() && row.run.order == run.order;
-            is_of_key && !row.state.is_over() && !row.is_aside()
+            is_of_key && !row.state.is_over() && !row.is_out_of_order()
         };
-        let mut rows: Vec<&Row> = self.rows.iter().filter(is_there).collect();
+        let mut rows: Vec<&RunRow> = self.rows.iter().filter(has_position).collect();
         rows.sort_by_key(|row| row.sequence);
         rows
     }
 
-    fn first(&self, run: &RunRef) -> Option<First> {
+    fn first(&self, run: &RunRef) -> Option<FirstOfKey> {
         let rows = self.of_key(run);
         let first = rows.into_iter().find(|row| row.run != *run)?;
-        Some(First {
+        Some(FirstOfKey {
             sequence: first.sequence,
             due: first.due,
             lease: first.run.lease,
         })
     }
 
-    fn facts<'r>(&self, run: &'r RunRef, known: Known) -> Facts<'r> {
+    fn facts<'r>(&self, run: &'r RunRef, known: KnownOrigin) -> Facts<'r> {
         Facts {
             run,
             row: self.row(run),
@@ -126,7 +126,7 @@ impl Book {
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: RowChange) {
         if !change.is_changed {
             assert_eq!(
                 (change.opened, change.finished, change.sequences),
@@ -149,14 +149,14 @@ impl Book {
         }
     }
 
-    fn claim_next(&mut self, n: usize, known: Known) {
+    fn claim_next(&mut self, n: usize, known: KnownOrigin) {
         let now = self.now;
         let limits = [ExecutorLimits::new("agent", n)];
-        let claimed = take_turns(n, &limits, |_| {
-            let mut due: Vec<&Row> = self.rows.iter().filter(|row| row.head).collect();
+        let claimed = round_robin(n, &limits, |_| {
+            let mut due: Vec<&RunRow> = self.rows.iter().filter(|row| row.head).collect();
             due.retain(|row| row.due.is_some_and(|due| due <= now));
             due.sort_by_key(|row| (row.due, row.sequence));
-            let Some(row) = due.first().map(|row| Row::clone(row)) else {
+            let Some(row) = due.first().map(|row| RunRow::clone(row)) else {
                 return Ok::<_, ()>(None);
             };
             let origin = row.lineage.is_none().then(|| known.origin());
@@ -169,7 +169,7 @@ impl Book {
     }
 
     /// Uses a lease. A lease that is not the newest one changes only the number of abandoned leases.
-    fn using(&mut self, which: usize, how: Use) {
+    fn use_lease(&mut self, which: usize, lease_use: LeaseUse) {
         if self.leases.is_empty() {
             return;
         }
@@ -179,8 +179,8 @@ impl Book {
         let is_newest = before.token == lease.token && before.epoch == lease.epoch;
         let holds = before.state == RunState::Running && is_newest;
         let later = |seconds| self.now + Duration::from_secs(seconds);
-        let change = match how {
-            Use::Heartbeat => {
+        let change = match lease_use {
+            LeaseUse::Heartbeat => {
                 let (is_held, change) = heartbeat(row, &lease, self.now);
                 assert_eq!(is_held, holds);
                 if let Some(change) = &change {
@@ -188,21 +188,21 @@ impl Book {
                 }
                 change
             }
-            Use::Retry(after, counts) => {
+            LeaseUse::Retry(after, counts) => {
                 let cause = Some("it failed");
-                decided(holds, retry(row, &lease, later(after), counts, cause))
+                check_lease_change(holds, retry(row, &lease, later(after), counts, cause))
             }
-            Use::Release => decided(holds, release(row, &lease, self.now)),
-            Use::Transfer(after, position) => {
+            LeaseUse::Release => check_lease_change(holds, release(row, &lease, self.now)),
+            LeaseUse::Transfer(after, position) => {
                 let change = transfer(row, &lease, "new", later(after), position);
-                decided(holds, change)
+                check_lease_change(holds, change)
             }
-            Use::Save => decided(holds, save(row, &lease, Json::default())),
-            Use::End(state) => {
+            LeaseUse::Save => check_lease_change(holds, save(row, &lease, Json::default())),
+            LeaseUse::End(state) => {
                 let next = self.sequence + 1;
                 let at = self.now;
                 let change = held(row, &lease).map(|row| end(row, end_of(state, at), &[], next));
-                decided(holds, change)
+                check_lease_change(holds, change)
             }
         };
         if let Some(change) = change {
@@ -222,7 +222,7 @@ impl Book {
         }
     }
 
-    fn take(&mut self, step: &Step) {
+    fn apply_step(&mut self, step: &Step) {
         match *step {
             Step::Enqueue(number, known, after) => {
                 let at = self.now + Duration::from_secs(after);
@@ -231,7 +231,7 @@ impl Book {
             }
             Step::Claim(number, known) => {
                 let run = Self::run(number);
-                let token = |book: &Self| book.row(&run).map_or(0, |row| row.token);
+                let token = |ledger: &Self| ledger.row(&run).map_or(0, |row| row.token);
                 let before = token(self);
                 let (claim, change) = claim(self.facts(&run, known));
                 if let Some(change) = change {
@@ -245,8 +245,8 @@ impl Book {
                 }
             }
             Step::ClaimNext(n, known) => self.claim_next(n, known),
-            Step::Pass(seconds) => self.now = self.now + Duration::from_secs(seconds),
-            Step::Lease(which, how) => self.using(which, how),
+            Step::AdvanceClock(seconds) => self.now = self.now + Duration::from_secs(seconds),
+            Step::Lease(which, lease_use) => self.use_lease(which, lease_use),
             Step::Resume(number) => {
                 let run = Self::run(number);
                 let change = resume(self.row(&run), &run, BreadcrumbId::NIL, self.now);
@@ -254,7 +254,7 @@ impl Book {
             }
             Step::Redo(number) => {
                 let run = Self::run(number);
-                let change = redo(self.facts(&run, Known::Nothing));
+                let change = redo(self.facts(&run, KnownOrigin::Nothing));
                 change.into_iter().for_each(|change| self.apply(change));
             }
             Step::Cancel(number) => self.cancel(&Self::run(number)),
@@ -281,7 +281,7 @@ impl Book {
     }
 
     /// Checks the properties after a step.
-    fn check(&self, before: &[Row]) -> Result<(), TestCaseError> {
+    fn check(&self, before: &[RunRow]) -> Result<(), TestCaseError> {
         let over = self.rows.iter().filter(|row| row.state.is_over()).count();
         let open = self.rows.len() - over;
         prop_assert_eq!((self.open, self.finished), (open as i64, over as i64));
@@ -322,7 +322,7 @@ impl Book {
 }
 
 /// Checks that a lease permits a change exactly if it is the newest of a running row. Returns the change.
-fn decided(holds: bool, change: Result<Change, StoreError>) -> Option<Change> {
+fn check_lease_change(holds: bool, change: Result<RowChange, StoreError>) -> Option<RowChange> {
     match change {
         Ok(change) => {
             assert!(holds, "a lost lease changed {:?}", change.row);
@@ -335,7 +335,7 @@ fn decided(holds: bool, change: Result<Change, StoreError>) -> Option<Change> {
     }
 }
 
-fn end_of(state: RunState, at: Timestamp) -> End {
+fn end_of(state: RunState, at: Timestamp) -> AttemptEnd {
     let end = match state {
         RunState::Done => RunEnd::Done,
         RunState::Failed => RunEnd::Failed(DeadLetter::new(FailureClass::Permanent, "error", 1)),
@@ -347,18 +347,18 @@ fn end_of(state: RunState, at: Timestamp) -> End {
         },
         RunState::Ready | RunState::Running => RunEnd::Continues,
     };
-    End::of(end, at)
+    AttemptEnd::of(end, at)
 }
 
-fn known() -> impl Strategy<Value = Known> {
+fn known() -> impl Strategy<Value = KnownOrigin> {
     prop_oneof![
-        1 => Just(Known::Own),
-        3 => (0..3_u32).prop_map(Known::Hops),
-        2 => Just(Known::Nothing),
+        1 => Just(KnownOrigin::Own),
+        3 => (0..3_u32).prop_map(KnownOrigin::Hops),
+        2 => Just(KnownOrigin::Nothing),
     ]
 }
 
-fn how() -> impl Strategy<Value = Use> {
+fn lease_use() -> impl Strategy<Value = LeaseUse> {
     let position = prop_oneof![Just(KeyPosition::Held), Just(KeyPosition::Left)];
     let states = vec![
         RunState::Done,
@@ -369,12 +369,12 @@ fn how() -> impl Strategy<Value = Use> {
         RunState::Running,
     ];
     prop_oneof![
-        2 => Just(Use::Heartbeat),
-        2 => (0..15_u64, any::<bool>()).prop_map(|(after, counts)| Use::Retry(after, counts)),
-        1 => Just(Use::Release),
-        2 => (0..15_u64, position).prop_map(|(after, position)| Use::Transfer(after, position)),
-        1 => Just(Use::Save),
-        3 => prop::sample::select(states).prop_map(Use::End),
+        2 => Just(LeaseUse::Heartbeat),
+        2 => (0..15_u64, any::<bool>()).prop_map(|(after, counts)| LeaseUse::Retry(after, counts)),
+        1 => Just(LeaseUse::Release),
+        2 => (0..15_u64, position).prop_map(|(after, position)| LeaseUse::Transfer(after, position)),
+        1 => Just(LeaseUse::Save),
+        3 => prop::sample::select(states).prop_map(LeaseUse::End),
     ]
 }
 
@@ -384,8 +384,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (run.clone(), known(), 0..5_u64).prop_map(|(run, known, after)| Step::Enqueue(run, known, after)),
         3 => (run.clone(), known()).prop_map(|(run, known)| Step::Claim(run, known)),
         3 => (0..=RUNS, known()).prop_map(|(n, known)| Step::ClaimNext(n, known)),
-        2 => (0..15_u64).prop_map(Step::Pass),
-        6 => (any::<usize>(), how()).prop_map(|(which, how)| Step::Lease(which, how)),
+        2 => (0..15_u64).prop_map(Step::AdvanceClock),
+        6 => (any::<usize>(), lease_use()).prop_map(|(which, lease_use)| Step::Lease(which, lease_use)),
         1 => run.clone().prop_map(Step::Resume),
         1 => run.clone().prop_map(Step::Redo),
         1 => run.clone().prop_map(Step::Cancel),
@@ -401,11 +401,11 @@ proptest! {
 
     #[test]
     fn order_leases_and_counters_hold_after_every_operation(steps in vec(step(), 1..60)) {
-        let mut book = Book::new();
+        let mut ledger = ModelLedger::new();
         for step in &steps {
-            let before = book.rows.clone();
-            book.take(step);
-            book.check(&before)?;
+            let before = ledger.rows.clone();
+            ledger.apply_step(step);
+            ledger.check(&before)?;
         }
     }
 }
@@ -413,17 +413,17 @@ proptest! {
 #[test]
 fn turns_go_round_the_executors_until_all_places_are_taken() {
     let limits = [("a", 1), ("b", 9), ("a", 1)].map(|(id, free)| ExecutorLimits::new(id, free));
-    let mut left = [("a", 5), ("b", 2)].map(|(id, n)| (id, n));
+    let mut due_runs = [("a", 5), ("b", 2)].map(|(id, n)| (id, n));
     let next = |executor: &std::sync::Arc<str>| {
-        let left = left.iter_mut().find(|(id, _)| *id == &**executor);
-        let left = left.filter(|(_, n)| *n > 0);
-        Ok::<_, ()>(left.map(|(id, n)| {
+        let due_runs = due_runs.iter_mut().find(|(id, _)| *id == &**executor);
+        let due_runs = due_runs.filter(|(_, n)| *n > 0);
+        Ok::<_, ()>(due_runs.map(|(id, n)| {
             *n -= 1;
             *id
         }))
     };
 
-    let taken = take_turns(9, &limits, next).unwrap();
+    let items = round_robin(9, &limits, next).unwrap();
 
-    assert_eq!(taken, ["a", "b", "a", "b"]);
+    assert_eq!(items, ["a", "b", "a", "b"]);
 }

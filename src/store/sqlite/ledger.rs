@@ -3,9 +3,9 @@
 use super::SqliteStore;
 use super::{canonical, list, paused, positions, requests, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
-use crate::store::request::Checked;
-use crate::store::row::Row;
-use crate::store::rules::{self, Change};
+use crate::store::request::ValidRequest;
+use crate::store::row::RunRow;
+use crate::store::rules::{self, RowChange};
 use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost,
     NewRequest, NewRun, PausedExecutor, Requested, Run, RunFilter, RunLedger, RunPage, RunQuery,
@@ -190,8 +190,11 @@ impl RunLedger for SqliteStore {
     }
 
     async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
-        let request = Checked::new(request, self.opened.limits.breadcrumb_bytes)?;
-        let keeping = self.keeper.as_ref().map(|keeper| keeper.begin());
+        let request = ValidRequest::new(request, self.opened.limits.breadcrumb_bytes)?;
+        let guard = self
+            .maintainer
+            .as_ref()
+            .map(|maintainer| maintainer.begin());
         let (requested, has_expired) = self
             .write(move |writing| requests::request(writing, &request))
             .await?;
@@ -199,9 +202,9 @@ impl RunLedger for SqliteStore {
             self.opened.sweep(&self.tenant);
         }
         let requested = requested?;
-        if let (Some(keeping), Requested::Created { breadcrumb }) = (keeping, &requested) {
+        if let (Some(guard), Requested::Created { breadcrumb }) = (guard, &requested) {
             let created = std::slice::from_ref(breadcrumb);
-            keeping.committed(self, created, BTreeSet::new()).await;
+            guard.committed(self, created, BTreeSet::new()).await;
         }
         Ok(requested)
     }
@@ -249,7 +252,9 @@ impl SqliteStore {
     async fn change(
         &self,
         run: RunRef,
-        decide: impl FnOnce(Option<Row>, Timestamp, u64) -> Result<Change, StoreError> + Send + 'static,
+        decide: impl FnOnce(Option<RunRow>, Timestamp, u64) -> Result<RowChange, StoreError>
+        + Send
+        + 'static,
     ) -> Result<(), StoreError> {
         self.write(move |writing| runs::change(writing, &run, decide))
             .await

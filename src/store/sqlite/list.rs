@@ -3,7 +3,7 @@
 use super::error::Fault;
 use super::row::{self, Kept, select};
 use crate::model::Timestamp;
-use crate::store::run_page::Stored;
+use crate::store::run_page::RowSelection;
 use crate::store::{Run, RunFilter, RunQuery, RunState};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -16,7 +16,7 @@ pub(super) fn list(
     now: Timestamp,
 ) -> Result<Vec<Run>, Fault> {
     let rows = those_selected(connection, tenant, filter, now)?;
-    let views = rows.into_iter().map(|kept| kept.row.view(filter, now));
+    let views = rows.into_iter().map(|kept| kept.row.list_item(filter, now));
     Ok(views.collect())
 }
 
@@ -90,17 +90,17 @@ pub(super) fn page(
     ];
     let rows = rows.query_map(values, row::read)?;
     let rows: Vec<Kept> = rows.collect::<rusqlite::Result<_>>()?;
-    Ok(rows.iter().map(|kept| kept.row.on_page(now)).collect())
+    Ok(rows.iter().map(|kept| kept.row.page_item(now)).collect())
 }
 
 /// Returns the SQL that selects the newest runs with one stored state. Finished rows have no due time, so the index of states contains them
 /// in this order.
-pub(super) fn part(state: RunState, rows: Stored) -> String {
+pub(super) fn part(state: RunState, rows: RowSelection) -> String {
     let due = match rows {
-        Stored::Any => "",
-        Stored::Due => " AND due <= ?2",
-        Stored::NotDue => " AND (due IS NULL OR due > ?2)",
-        Stored::Over => " AND due IS NULL",
+        RowSelection::Any => "",
+        RowSelection::Due => " AND due <= ?2",
+        RowSelection::NotDue => " AND (due IS NULL OR due > ?2)",
+        RowSelection::Over => " AND due IS NULL",
     };
     format!(
         "SELECT serial FROM ux_runs WHERE tenant = ?1 AND state = {}{due} AND sequence < ?3

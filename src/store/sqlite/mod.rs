@@ -43,7 +43,7 @@ pub use builder::{Durability, SqliteBuilder, SqliteLimits};
 pub use error::SqliteError;
 pub use stats::SqliteStats;
 
-use super::embedding::{self, Keeper, Made, Page, Vectors};
+use super::embedding::{self, BreadcrumbVector, UnembeddedPage, VectorMaintainer, VectorStore};
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
     StoreId, VectorQuery, canonical, wake,
@@ -121,7 +121,7 @@ pub struct SqliteStore {
     tenant: Arc<str>,
     /// Row ID of the tenant, once the tenant has a row. It never changes.
     tenant_id: Arc<OnceLock<i64>>,
-    keeper: Option<Arc<Keeper>>,
+    maintainer: Option<Arc<VectorMaintainer>>,
     id: StoreId,
 }
 
@@ -305,8 +305,8 @@ impl SqliteStore {
     /// # }
     /// ```
     pub async fn embedded(&self) -> Result<usize, StoreError> {
-        match &self.keeper {
-            Some(keeper) => keeper.embedded(self).await,
+        match &self.maintainer {
+            Some(maintainer) => maintainer.embedded(self).await,
             None => Ok(0),
         }
     }
@@ -395,15 +395,15 @@ impl SqliteStore {
     }
 
     fn handle(opened: Arc<Opened>, tenant: Arc<str>) -> Self {
-        let keeper = opened.keepers.as_ref();
-        let keeper = keeper.map(|keepers| keepers.of(&tenant));
+        let maintainer = opened.maintainers.as_ref();
+        let maintainer = maintainer.map(|maintainers| maintainers.of(&tenant));
         let id = StoreId::new(Arc::clone(&opened.database.name), Arc::clone(&tenant));
         Self {
             id,
             opened,
             tenant,
             tenant_id: Arc::default(),
-            keeper,
+            maintainer,
         }
     }
 
@@ -485,10 +485,10 @@ impl BreadcrumbStore for SqliteStore {
             .atomic_ends(true)
             .exclusive_updates(true)
             .named_tenants(true)
-            .vector_search(self.keeper.is_some())
-            .scores(self.keeper.is_some())
-            .embeds_updates(self.keeper.is_some())
-            .embeds_hinted(self.keeper.is_some())
+            .vector_search(self.maintainer.is_some())
+            .scores(self.maintainer.is_some())
+            .embeds_updates(self.maintainer.is_some())
+            .embeds_hinted(self.maintainer.is_some())
             .oldest_first(true)
             .keyed_requests(true)
     }
@@ -520,7 +520,7 @@ impl BreadcrumbStore for SqliteStore {
     }
 
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        let Some(keeper) = &self.keeper else {
+        let Some(maintainer) = &self.maintainer else {
             return Err(StoreError::Unsupported {
                 store: NAME,
                 operation: "vector search",
@@ -531,8 +531,8 @@ impl BreadcrumbStore for SqliteStore {
             .selector
             .check()
             .map_err(StoreError::InvalidQuery)?;
-        keeper.catch_up(self);
-        let config = keeper.config.clone();
+        maintainer.catch_up(self);
+        let config = maintainer.config.clone();
         let Some(to) = config.of_query(&query.text).await? else {
             return Ok(Vec::new());
         };
@@ -553,16 +553,16 @@ impl BreadcrumbStore for SqliteStore {
         let limit = self.opened.limits.breadcrumb_bytes;
         let writes = canonical::writes(commit.writes, limit)?;
         let end = canonical::end(commit.end, limit)?;
-        let keeping = self.keeper.as_ref();
-        let keeping = keeping.map(|keeper| (keeper.begin(), embedding::deleted(&writes)));
+        let guard = self.maintainer.as_ref();
+        let guard = guard.map(|maintainer| (maintainer.begin(), embedding::deleted(&writes)));
         let (committed, has_expired) = self
             .write(move |writing| stage::commit(writing, writes, end))
             .await?;
         if has_expired {
             self.opened.sweep(&self.tenant);
         }
-        if let Some((keeping, deleted)) = keeping {
-            keeping.committed(self, &committed.written, deleted).await;
+        if let Some((guard, deleted)) = guard {
+            guard.committed(self, &committed.written, deleted).await;
         }
         Ok(committed)
     }
@@ -573,18 +573,22 @@ impl BreadcrumbStore for SqliteStore {
 }
 
 #[async_trait]
-impl Vectors for SqliteStore {
+impl VectorStore for SqliteStore {
     fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static {
         let (opened, tenant) = (Arc::downgrade(&self.opened), Arc::clone(&self.tenant));
         move || Some(Self::handle(opened.upgrade()?, Arc::clone(&tenant)))
     }
 
-    async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError> {
+    async fn without_vector(
+        &self,
+        after: Timestamp,
+        most: usize,
+    ) -> Result<UnembeddedPage, StoreError> {
         let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
             vectors::without(connection, tenant, after, most, now).map(Some)
         };
         // The tenant has no row yet.
-        let nothing = Page {
+        let nothing = UnembeddedPage {
             found: Vec::new(),
             until: after,
             more: false,
@@ -592,11 +596,11 @@ impl Vectors for SqliteStore {
         Ok(self.read(read).await?.unwrap_or(nothing))
     }
 
-    async fn put_vectors(&self, made: Vec<Made>) -> Result<(), StoreError> {
-        let Some(keeper) = &self.keeper else {
+    async fn put_vectors(&self, made: Vec<BreadcrumbVector>) -> Result<(), StoreError> {
+        let Some(maintainer) = &self.maintainer else {
             return Ok(());
         };
-        let config = keeper.config.clone();
+        let config = maintainer.config.clone();
         self.write(move |writing| vectors::put(writing, &config, &made))
             .await
     }

@@ -10,7 +10,7 @@ use super::vectors;
 use crate::error::Retry;
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
-use crate::store::embedding::Keepers;
+use crate::store::embedding::VectorMaintainers;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Opened {
     pub(super) limits: SqliteLimits,
     pub(super) time: Arc<Time>,
     /// Maintenance of the vectors of all tenants, or `None` without an embedder.
-    pub(super) keepers: Option<Keepers>,
+    pub(super) maintainers: Option<VectorMaintainers>,
     /// Sender that is dropped with the last store handle. Its receivers close then. The field comes after `database`, and Rust drops
     /// fields in the order of declaration, so the handle has already released the database.
     handles: watch::Sender<()>,
@@ -38,7 +38,7 @@ impl Opened {
             database,
             limits: settings.limits,
             time: Arc::default(),
-            keepers: settings.embeddings.map(Keepers::new),
+            maintainers: settings.embeddings.map(VectorMaintainers::new),
             handles: watch::Sender::new(()),
         })
     }

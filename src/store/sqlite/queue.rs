@@ -3,8 +3,8 @@
 use super::column::{number, time};
 use super::tenant::Writing;
 use crate::store::RunRef;
-use crate::store::row::{MOST_ACCEPTED, aside};
-use crate::store::rules::First;
+use crate::store::row::{MOST_ACCEPTED, out_of_order_bit};
+use crate::store::rules::FirstOfKey;
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) fn promote(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<(
         "UPDATE ux_runs SET head = 1 WHERE serial = (SELECT serial FROM ux_runs
              WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL
                  AND sequence < ",
-        aside!(),
+        out_of_order_bit!(),
         " ORDER BY sequence LIMIT 1)"
     ))?;
     promote.execute((writing.tenant.id, &*run.executor, line))?;
@@ -28,7 +28,7 @@ pub(super) fn promote(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<(
 pub(super) const FIRST: &str = concat!(
     "SELECT sequence, due, lease FROM ux_runs
      WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL AND sequence < ",
-    aside!(),
+    out_of_order_bit!(),
     " AND serial <> ?4 ORDER BY sequence LIMIT 1"
 );
 
@@ -38,14 +38,14 @@ pub(super) fn first(
     writing: &Writing<'_>,
     run: &RunRef,
     serial: Option<i64>,
-) -> rusqlite::Result<Option<First>> {
+) -> rusqlite::Result<Option<FirstOfKey>> {
     let Some(line) = run.order.as_deref() else {
         return Ok(None);
     };
     let mut first = writing.sql(FIRST)?;
     let values = (writing.tenant.id, &*run.executor, line, serial.unwrap_or(0));
     let first = first.query_row(values, |row| {
-        Ok(First {
+        Ok(FirstOfKey {
             sequence: number(row, 0)?,
             due: time(row, 1)?,
             lease: Duration::from_micros(number(row, 2)?),
@@ -73,7 +73,7 @@ pub(super) const PASSED: &str = concat!(
     "SELECT sequence, serial FROM ux_runs INDEXED BY ux_runs_transferred
      WHERE tenant = ?1 AND executor = ?2 AND reason <> ?3 AND reason IS NOT NULL AND over IS NULL AND due <= ?5
          AND sequence >= ",
-    aside!(),
+    out_of_order_bit!(),
     " LIMIT ?4"
 );
 

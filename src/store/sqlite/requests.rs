@@ -6,7 +6,7 @@ use super::error::Fault;
 use super::tenant::Writing;
 use super::{NAME, stage};
 use crate::model::BreadcrumbId;
-use crate::store::request::{Checked, Recorded};
+use crate::store::request::{RecordedKey, ValidRequest};
 use crate::store::{Requested, StoreError, Write};
 use rusqlite::OptionalExtension as _;
 
@@ -23,7 +23,7 @@ const RENEW: &str = "
     UPDATE ux_requests SET checked_at = ?4 WHERE tenant = ?1 AND executor = ?2 AND request_key = ?3";
 
 /// Maximum number of old request keys that one request checks for deletion while the tenant is below its limit of keys. At the limit, a
-/// request checks up to [`Checked::SWEPT_IF_FULL`] keys.
+/// request checks up to [`ValidRequest::SWEPT_IF_FULL`] keys.
 const SWEPT: usize = 64;
 
 /// The answer to a request for a run, or the error for too many request keys. The second value is `true` if further expired breadcrumbs
@@ -31,7 +31,7 @@ const SWEPT: usize = 64;
 pub(super) type Answer = (Result<Requested, StoreError>, bool);
 
 /// Creates the breadcrumb of a request, unless an earlier request has the same key.
-pub(super) fn request(writing: &mut Writing<'_>, request: &Checked) -> Result<Answer, Fault> {
+pub(super) fn request(writing: &mut Writing<'_>, request: &ValidRequest) -> Result<Answer, Fault> {
     if let Some(recorded) = find(writing, request)? {
         return Ok((Ok(request.answer(&recorded)?), false));
     }
@@ -40,12 +40,12 @@ pub(super) fn request(writing: &mut Writing<'_>, request: &Checked) -> Result<An
         usize::try_from(writing.tenant.requests).unwrap_or_default() >= limit
     };
     let most = match is_full(writing) {
-        true => Checked::SWEPT_IF_FULL,
+        true => ValidRequest::SWEPT_IF_FULL,
         false => SWEPT,
     };
     sweep(writing, most)?;
     if is_full(writing) {
-        return Ok((Err(Checked::full(NAME, limit)), false));
+        return Ok((Err(ValidRequest::full(NAME, limit)), false));
     }
     let writes = vec![Write::Create(request.breadcrumb.clone())];
     let (committed, has_expired) = stage::commit(writing, writes, None)?;
@@ -63,13 +63,13 @@ fn limit(limits: &SqliteLimits) -> usize {
     limits.open_runs.saturating_add(limits.finished_runs)
 }
 
-fn find(writing: &Writing<'_>, request: &Checked) -> rusqlite::Result<Option<Recorded>> {
+fn find(writing: &Writing<'_>, request: &ValidRequest) -> rusqlite::Result<Option<RecordedKey>> {
     let mut find = writing.sql(
         "SELECT trigger_id, version, digest FROM ux_requests WHERE tenant = ?1 AND executor = ?2 AND request_key = ?3",
     )?;
     let values = (writing.tenant.id, &*request.executor, &*request.key);
     let found = find.query_row(values, |row| {
-        Ok(Recorded {
+        Ok(RecordedKey {
             id: id(row, 0)?,
             version: number(row, 1)?,
             digest: row.get(2)?,
@@ -80,8 +80,8 @@ fn find(writing: &Writing<'_>, request: &Checked) -> rusqlite::Result<Option<Rec
 
 fn insert(
     writing: &mut Writing<'_>,
-    request: &Checked,
-    recorded: &Recorded,
+    request: &ValidRequest,
+    recorded: &RecordedKey,
 ) -> rusqlite::Result<()> {
     let mut insert = writing.sql(
         "INSERT INTO ux_requests (tenant, executor, request_key, trigger_id, version, digest, checked_at)
@@ -104,9 +104,9 @@ fn insert(
 /// to `most` keys.
 fn sweep(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
     let tenant = writing.tenant.id;
-    let renewed_at = Checked::renewed_at(writing.now).as_micros();
+    let renewed_at = ValidRequest::renewed_at(writing.now).as_micros();
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let until = Checked::checked_before(writing.now).as_micros();
+    let until = ValidRequest::checked_before(writing.now).as_micros();
     let mut old = writing.sql(OLD)?;
     let old = old.query_map((tenant, until, most), |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))

@@ -5,7 +5,7 @@ use super::error::unreadable;
 use super::tenant::Writing;
 use super::wake;
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
-use crate::store::row::{Row, Wait};
+use crate::store::row::{RunRow, Wait};
 use crate::store::{ClaimId, RunRef, RunState, Saved};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension};
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// A run's row in the ledger, with its serial number in the SQLite table `ux_runs`.
 pub(super) struct Kept {
     pub(super) serial: i64,
-    pub(super) row: Row,
+    pub(super) row: RunRow,
 }
 
 /// SQL that selects the columns of a run's row, in the order in which [`read`] expects them.
@@ -57,7 +57,7 @@ pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Optio
 }
 
 /// Adds the ledger row of a new run.
-pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
+pub(super) fn insert(writing: &Writing<'_>, row: &RunRow) -> rusqlite::Result<()> {
     let event = row.run.event.as_deref();
     let mut insert = writing.sql(
         "INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch, attempts, abandoned,
@@ -95,7 +95,7 @@ pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
 }
 
 /// Updates the columns of a run's ledger row that can change.
-pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite::Result<()> {
+pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &RunRow) -> rusqlite::Result<()> {
     let (saved, wait) = (row.saved.as_ref(), row.wait.as_ref());
     let written: Vec<u8> = row.written.iter().flat_map(|id| blob(*id)).collect();
     let mut update = writing.sql(
@@ -137,7 +137,7 @@ pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite:
 
 pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
     let due = time(row, 12)?;
-    let kept = Row {
+    let kept = RunRow {
         run: run(row)?,
         state: RunState::of_number(row.get(4)?)
             .ok_or(rusqlite::Error::IntegralValueOutOfRange(4, 0))?,

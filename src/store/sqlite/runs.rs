@@ -6,8 +6,8 @@ use super::row::{self, Kept};
 use super::tenant::Writing;
 use super::{NAME, paused, queue, retention, table};
 use crate::model::{BreadcrumbId, Timestamp};
-use crate::store::row::{End, Origin, Row};
-use crate::store::rules::{self, Change, Facts};
+use crate::store::row::{AttemptEnd, Origin, RunRow};
+use crate::store::rules::{self, Facts, RowChange};
 use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Lost, NewRun, RunEnd,
     RunRef, StoreError,
@@ -100,7 +100,7 @@ pub(super) fn claim_next(
             due.insert(&limits.executor, serials.into());
         }
     }
-    rules::take_turns(n, of, |executor| {
+    rules::round_robin(n, of, |executor| {
         while let Some(serial) = due.get_mut(&**executor).and_then(VecDeque::pop_front) {
             if let Some(kept) = row::at(writing.connection, serial)? {
                 return grant(writing, kept, id).map(Some);
@@ -154,7 +154,7 @@ pub(super) fn heartbeat(writing: &mut Writing<'_>, leases: &[Lease]) -> Result<V
 pub(super) fn change(
     writing: &mut Writing<'_>,
     run: &RunRef,
-    decide: impl FnOnce(Option<Row>, Timestamp, u64) -> Result<Change, StoreError>,
+    decide: impl FnOnce(Option<RunRow>, Timestamp, u64) -> Result<RowChange, StoreError>,
 ) -> Result<(), Fault> {
     let (serial, row) = find(writing, run)?;
     let change = decide(row, writing.now, next(writing))?;
@@ -207,7 +207,7 @@ pub(super) fn end(
     end: RunEnd,
     written: &[BreadcrumbId],
 ) -> Result<(), Fault> {
-    let end = End::of(end, Timestamp::from_micros(writing.tenant.latest));
+    let end = AttemptEnd::of(end, Timestamp::from_micros(writing.tenant.latest));
     let change = rules::end(kept.row, end, written, next(writing));
     apply(writing, Some(kept.serial), &change)
 }
@@ -254,12 +254,12 @@ fn facts<'r>(writing: &Writing<'_>, run: &'r RunRef) -> Result<(Option<i64>, Fac
     Ok((serial, facts))
 }
 
-fn find(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<(Option<i64>, Option<Row>)> {
+fn find(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<(Option<i64>, Option<RunRow>)> {
     let kept = row::find(writing.connection, writing.tenant.id, run)?;
     Ok(kept.map(|kept| (kept.serial, kept.row)).unzip())
 }
 
-fn apply(writing: &mut Writing<'_>, serial: Option<i64>, change: &Change) -> Result<(), Fault> {
+fn apply(writing: &mut Writing<'_>, serial: Option<i64>, change: &RowChange) -> Result<(), Fault> {
     if !change.is_changed {
         return Ok(());
     }
@@ -286,7 +286,7 @@ fn next(writing: &Writing<'_>) -> u64 {
 
 fn check_room(writing: &Writing<'_>, more: usize) -> Result<(), Fault> {
     let open = usize::try_from(writing.tenant.open_runs).unwrap_or_default();
-    Ok(rules::check_room(
+    Ok(rules::check_open_runs(
         NAME,
         open,
         more,

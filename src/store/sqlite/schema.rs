@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::error::Chain;
     use crate::store::RunState;
-    use crate::store::run_page::Stored;
+    use crate::store::run_page::RowSelection;
     use rusqlite::params_from_iter;
     use std::io;
     use std::sync::{Arc, Mutex};
@@ -387,8 +387,8 @@ mod tests {
         let mut tables = Connection::open_in_memory().unwrap();
         connection::set_up(&tables).unwrap();
         migrate(&mut tables).unwrap();
-        let failed = list::part(RunState::Failed, Stored::Over);
-        let suspended = list::part(RunState::Suspended, Stored::NotDue);
+        let failed = list::part(RunState::Failed, RowSelection::Over);
+        let suspended = list::part(RunState::Suspended, RowSelection::NotDue);
         for sql in [
             &*failed,
             &*suspended,

@@ -8,7 +8,8 @@ use super::tenant::Writing;
 use super::{search, table};
 use crate::model::Timestamp;
 use crate::store::embedding::{
-    EmbedError, EmbeddingConfig, Made, Nearest, Page, from_bytes, similarity, to_bytes,
+    BreadcrumbVector, EmbedError, EmbeddingConfig, Nearest, UnembeddedPage, from_bytes, similarity,
+    to_bytes,
 };
 use crate::store::{Scored, StoreError, VectorQuery};
 use rusqlite::{Connection, OptionalExtension, Statement};
@@ -84,7 +85,7 @@ pub(super) fn without(
     after: Timestamp,
     most: usize,
     now: Timestamp,
-) -> Result<Page, Fault> {
+) -> Result<UnembeddedPage, Fault> {
     /// Maximum number of breadcrumbs that one read checks for missing vectors.
     const ROWS: i64 = 4_096;
     let (mut found, mut until, mut looked_at) = (Vec::new(), after, 0);
@@ -101,7 +102,7 @@ pub(super) fn without(
             found.extend(one.map(|one| Arc::new(one.breadcrumb)));
         }
     }
-    Ok(Page {
+    Ok(UnembeddedPage {
         more: found.len() == most || looked_at == ROWS,
         found,
         until,
@@ -112,14 +113,14 @@ pub(super) fn without(
 pub(super) fn put(
     writing: &mut Writing<'_>,
     config: &EmbeddingConfig,
-    made: &[Made],
+    made: &[BreadcrumbVector],
 ) -> Result<(), Fault> {
     check(writing.connection, config)?;
     let mut put = writing.sql(
         "INSERT OR IGNORE INTO ux_vectors SELECT serial, ?4 FROM ux_breadcrumbs
          WHERE tenant = ?1 AND id = ?2 AND version = ?3 AND deleted = 0",
     )?;
-    for Made {
+    for BreadcrumbVector {
         id,
         version,
         vector,
@@ -168,7 +169,7 @@ pub(super) fn nearest(
             }
             None => return Ok(is_wanted()),
         };
-        if nearest.wants(score)
+        if nearest.accepts(score)
             && let Some(one) = table::at(connection, serial)?
             && one.lives(now)
             && query.query.selects(&one.breadcrumb)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Takes up to `n` due runs of several executors in turns. Each turn takes one run of each executor with free capacity. `next`
 /// returns the next item of an executor. An executor that is named twice has the capacity of both entries.
-pub(in crate::store) fn take_turns<T, E>(
+pub(in crate::store) fn round_robin<T, E>(
     n: usize,
     of: &[ExecutorLimits],
     mut next: impl FnMut(&Arc<str>) -> Result<Option<T>, E>,
@@ -14,23 +14,23 @@ pub(in crate::store) fn take_turns<T, E>(
         .iter()
         .map(|limits| (&limits.executor, limits.free))
         .collect();
-    let mut taken = Vec::new();
+    let mut items = Vec::new();
     loop {
-        let before = taken.len();
+        let before = items.len();
         for (executor, free) in free.iter_mut().filter(|(_, free)| *free > 0) {
-            if taken.len() == n {
-                return Ok(taken);
+            if items.len() == n {
+                return Ok(items);
             }
             match next(executor)? {
                 Some(item) => {
-                    taken.push(item);
+                    items.push(item);
                     *free -= 1;
                 }
                 None => *free = 0,
             }
         }
-        if taken.len() == before {
-            return Ok(taken);
+        if items.len() == before {
+            return Ok(items);
         }
     }
 }
