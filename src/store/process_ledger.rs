@@ -58,9 +58,9 @@ impl Ledgers {
     /// Returns the in-memory ledger of a store, and marks it as the most recently used.
     fn of(&self, store: &StoreId) -> Arc<ProcessLedger> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = entries.iter().position(|entry| entry.store == *store);
-        let known = known.map(|index| entries.remove(index));
-        let ledger = known.and_then(|entry| entry.ledger.upgrade());
+        let index = entries.iter().position(|entry| entry.store == *store);
+        let existing = index.map(|index| entries.remove(index));
+        let ledger = existing.and_then(|entry| entry.ledger.upgrade());
         let ledger = ledger.unwrap_or_else(|| Arc::new(ProcessLedger::new()));
         let entry = Entry {
             store: store.clone(),

@@ -73,7 +73,7 @@ impl SchemaHints {
     }
 
     /// Clears the cache of hints. Reads in progress do not add their results afterwards. Definitions change rarely.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear(&self) {
         let mut cache = self.lock();
         cache.generation = cache.generation.wrapping_add(1);
         cache.by_schema.clear();

@@ -271,8 +271,8 @@ macro_rules! wrap_runs {
                     versions: &[(BreadcrumbId, u64)],
                 ) -> Result<Vec<WrittenBy>, StoreError> {
                     let ledger = self.inner_ledger()?;
-                    let ask = || ledger.written_by(versions);
-                    self.call(Operation::WrittenBy, ask).await
+                    let written_by = || ledger.written_by(versions);
+                    self.call(Operation::WrittenBy, written_by).await
                 }
             }
         };

@@ -24,7 +24,7 @@ impl Intake<'_> {
     ) -> bool {
         if SchemaHints::may_change_by(&delivery.event) {
             for store_context in self.shared.registry.store_contexts() {
-                store_context.hints.forget();
+                store_context.hints.clear();
             }
         }
         let mut concerned = self.notify_wakers(&delivery.event);

@@ -203,14 +203,14 @@ pub async fn cancel_safe<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
         poll_times(store.commit(commit), polls).await;
         let wrote = ids_of(&store, "note.v1").await?.len() - before;
         let after = some(row(ledger, &run).await?, "the run")?;
-        let wanted = if wrote == 0 {
+        let expected_result = if wrote == 0 {
             RunState::Running
         } else {
             RunState::Done
         };
         same(
             (after.state, after.written.len()),
-            (wanted, wrote),
+            (expected_result, wrote),
             "the state of the run and the number of its writes",
         )?;
     }

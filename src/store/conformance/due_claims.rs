@@ -154,8 +154,8 @@ pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
 
     let mut listed = of_claim(ledger, one).await?;
     listed.extend(of_claim(ledger, other).await?);
-    let wanted: Vec<_> = runs.into_iter().map(|run| (run, 1)).collect();
-    same(listed, wanted, "the leases of both claims")?;
+    let expected_result: Vec<_> = runs.into_iter().map(|run| (run, 1)).collect();
+    same(listed, expected_result, "the leases of both claims")?;
     let none = of_claim(ledger, ClaimId::unique()).await?;
     same(none.len(), 0, "the leases of a claim that was never made")
 }
@@ -177,8 +177,12 @@ pub async fn an_expired_lease_is_listed_until_the_next_claim<S: StoreUnderTest>(
     ledger.claim_next(1, &limits, one).await?;
 
     subject.advance_clock(AFTER_SHORT).await;
-    let wanted = vec![(run.clone(), 1)];
-    same(of_claim(ledger, one).await?, wanted, "the expired lease")?;
+    let expected_result = vec![(run.clone(), 1)];
+    same(
+        of_claim(ledger, one).await?,
+        expected_result,
+        "the expired lease",
+    )?;
     ledger.claim_next(1, &limits, other).await?;
 
     let first = of_claim(ledger, one).await?;
@@ -234,8 +238,8 @@ pub async fn an_ended_run_is_not_listed_for_its_claim<S: StoreUnderTest>(
         }
     }
 
-    let left = ledger.runs(&RunFilter::of_claim(id)).await?;
-    same(left.len(), 0, "the number of remaining leases")
+    let listed = ledger.runs(&RunFilter::of_claim(id)).await?;
+    same(listed.len(), 0, "the number of remaining leases")
 }
 
 /// The lease of a claimed run is extended by heartbeats, from any handle on the store.

@@ -190,11 +190,11 @@ pub async fn a_failed_run_writes_one_dead_letter<S: StoreUnderTest>(
         "the last written breadcrumb",
     )?;
     let dead = some(letters.first(), "a dead letter")?;
-    let wanted = letter.breadcrumb(&lease, store.tenant());
-    same(&*dead.context, &*wanted.context, "the context")?;
+    let expected_letter = letter.breadcrumb(&lease, store.tenant());
+    same(&*dead.context, &*expected_letter.context, "the context")?;
     same(
         own_tags(&store, dead),
-        &*wanted.tags,
+        &*expected_letter.tags,
         "the tags of the dead letter",
     )?;
     same(
@@ -243,11 +243,15 @@ pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
     let cause = async || -> Result<Option<String>, Broken> {
         Ok(some(row(ledger, &run).await?, "the row")?.cause)
     };
-    let odd = "connection \u{0} refused";
-    for (returned, expected) in [(Some(odd), odd), (None, odd), (Some("401"), "401")] {
+    let refused_cause = "connection \u{0} refused";
+    for (reported, expected) in [
+        (Some(refused_cause), refused_cause),
+        (None, refused_cause),
+        (Some("401"), "401"),
+    ] {
         let lease = granted(ledger.claim(&run, None).await)?.lease;
         let at = lease.granted_at;
-        ledger.retry(lease, at, true, returned).await?;
+        ledger.retry(lease, at, true, reported).await?;
         same(cause().await?.as_deref(), Some(expected), "the cause")?;
     }
     let lease = granted(ledger.claim(&run, None).await)?.lease;

@@ -272,9 +272,9 @@ pub async fn lineage_is_recorded_when_enqueued<S: StoreUnderTest>(
 pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
-    let (cause, gone) = (trigger(&store).await?, store.create(note("gone")).await?);
+    let (cause, deleted) = (trigger(&store).await?, store.create(note("gone")).await?);
     let delete = Write::Delete {
-        id: gone.id,
+        id: deleted.id,
         by: None,
     };
     let tombstone = write_in_run(&store, ledger, "agent", &cause, delete).await?;

@@ -75,8 +75,8 @@ pub async fn runs_are_listed_by_filter<S: StoreUnderTest>(subject: &S) -> Result
 pub async fn runs_are_listed_in_due_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let over = new_run(&store, "agent").await?;
-    let lease = granted(ledger.claim(&over, None).await)?.lease;
+    let ended = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&ended, None).await)?.lease;
     let now = lease.granted_at;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
     let mut runs: Vec<NewRun> = Vec::new();
@@ -86,7 +86,7 @@ pub async fn runs_are_listed_in_due_order<S: StoreUnderTest>(subject: &S) -> Res
         runs.push(new);
     }
     let at = |index: usize| runs.get(index).map(|new| new.run.clone());
-    let wanted: Vec<RunRef> = [at(1), at(2), at(3), at(0), Some(over)]
+    let expected_result: Vec<RunRef> = [at(1), at(2), at(3), at(0), Some(ended)]
         .into_iter()
         .flatten()
         .collect();
@@ -95,12 +95,12 @@ pub async fn runs_are_listed_in_due_order<S: StoreUnderTest>(subject: &S) -> Res
 
     same(
         listed(ledger, &RunFilter::all()).await?,
-        &*wanted,
+        &*expected_result,
         "the rows",
     )?;
     same(
         Some(listed(ledger, &RunFilter::all().limit(2)).await?.as_slice()),
-        wanted.get(..2),
+        expected_result.get(..2),
         "the first two",
     )
 }

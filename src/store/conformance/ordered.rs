@@ -196,11 +196,11 @@ pub async fn runs_of_other_keys_do_not_wait<S: StoreUnderTest>(subject: &S) -> R
     ];
     let claimed = ledger.claim_next(99, &all, ClaimId::unique()).await?;
 
-    for (executor, wanted) in [("agent", 4), ("another", 1)] {
+    for (executor, expected_result) in [("agent", 4), ("another", 1)] {
         let of = claimed
             .iter()
             .filter(|run| &*run.lease.run.executor == executor);
-        same(of.count(), wanted, executor)?;
+        same(of.count(), expected_result, executor)?;
     }
     Ok(())
 }

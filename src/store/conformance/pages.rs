@@ -103,7 +103,7 @@ pub async fn paging_returns_each_breadcrumb_once<S: StoreUnderTest>(
     let store = subject.fresh().await;
     let created = create_notes(&store, 10).await?;
     let mut query = Query::new(Selector::schema("note.v1")).limit(3);
-    let mut seen: Vec<BreadcrumbId> = Vec::new();
+    let mut returned: Vec<BreadcrumbId> = Vec::new();
 
     for _ in 0..10 {
         let page = store.search(&query).await?;
@@ -114,17 +114,17 @@ pub async fn paging_returns_each_breadcrumb_once<S: StoreUnderTest>(
                 .all(|found| query.before.is_none_or(|key| found.order_key() < key)),
             "the page has only older breadcrumbs",
         )?;
-        seen.extend(page.iter().map(|found| found.id));
+        returned.extend(page.iter().map(|found| found.id));
         query = query.before(last);
-        let newest = some(seen.first(), "a breadcrumb")?;
+        let newest = some(returned.first(), "a breadcrumb")?;
         let version = store.get(*newest).await?.version;
         store
             .update(*newest, version, Patch::new().title("again"))
             .await?;
     }
 
-    let wanted: Vec<BreadcrumbId> = created.iter().rev().map(|note| note.id).collect();
-    same(seen, wanted, "the breadcrumbs of all pages")
+    let expected_result: Vec<BreadcrumbId> = created.iter().rev().map(|note| note.id).collect();
+    same(returned, expected_result, "the breadcrumbs of all pages")
 }
 
 /// A query with `after` selects only breadcrumbs that were updated after a time. The query can also have a limit, and `before`,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// breadcrumb.
 pub async fn whole_selector<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let wanted = store
+    let matching = store
         .create(note("a").tags(["x", "y"]).context(json!({"n": 5})))
         .await?
         .id;
@@ -37,12 +37,12 @@ pub async fn whole_selector<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
 
     same(
         ids(&store, &selector("note.v1")).await?,
-        [wanted],
+        [matching],
         "the result",
     )?;
     same(
         ids(&store, &selector("*")).await?,
-        [elsewhere, wanted],
+        [elsewhere, matching],
         "the result for any schema",
     )?;
     let none = Selector::schema("note.v1").any_tags(Vec::<String>::new());
@@ -186,21 +186,21 @@ pub async fn only_the_current_version_is_found<S: StoreUnderTest>(
     let moved = store
         .create(note("a").tag("before").context(json!({"n": 1})))
         .await?;
-    let gone = store.create(note("b").tag("before")).await?;
+    let deleted = store.create(note("b").tag("before")).await?;
 
     let mut patch = Patch::new().tags(["after"]).context(json!({"n": 2}));
     patch.schema_name = Some("other.v1".to_owned());
     store.update(moved.id, 1, patch).await?;
-    store.delete(gone.id).await?;
+    store.delete(deleted.id).await?;
 
-    for nothing in [
+    for selector in [
         Selector::schema("note.v1"),
         Selector::any().all_tags(["before"]),
         Selector::any().any_tags(["before", "kept"]),
         Selector::any().matching("n", "eq", 1),
     ] {
         same(
-            ids(&store, &Query::new(nothing)).await?,
+            ids(&store, &Query::new(selector)).await?,
             [],
             "the result for the content of the old versions",
         )?;

@@ -28,7 +28,7 @@ pub async fn a_page_has_the_runs_that_the_query_selects<S: StoreUnderTest>(
     let (since, until) = (added_at(failed)?, added_at(cancelled)?);
 
     let query = RunQuery::all;
-    for (query, wanted) in [
+    for (query, expected_result) in [
         (
             query(),
             vec![running, cancelled, done, failed, expired, first],
@@ -60,7 +60,11 @@ pub async fn a_page_has_the_runs_that_the_query_selects<S: StoreUnderTest>(
         ),
     ] {
         let page = ledger.runs_page(&query).await?;
-        same(names(&page), wanted, &format!("the runs of {query:?}"))?;
+        same(
+            names(&page),
+            expected_result,
+            &format!("the runs of {query:?}"),
+        )?;
     }
     let before = added_at(failed)?;
     ledger.redo(failed).await?;
@@ -89,16 +93,16 @@ pub async fn pages_return_each_run_once<S: StoreUnderTest>(subject: &S) -> Resul
     };
     ledger.cancel(newest).await?;
     let mut query = RunQuery::all().limit(2);
-    let mut seen = Vec::new();
+    let mut returned = Vec::new();
     for page in 0..6 {
         let found = ledger.runs_page(&query).await?;
-        let wanted = [2, 2, 2, 2, 1].get(page);
+        let expected_result = [2, 2, 2, 2, 1].get(page);
         same(
             Some(&found.runs.len()),
-            wanted,
+            expected_result,
             "the number of runs of a page",
         )?;
-        seen.extend(found.runs.into_iter().map(|run| run.run));
+        returned.extend(found.runs.into_iter().map(|run| run.run));
         let Some(next) = found.next else {
             break;
         };
@@ -118,8 +122,8 @@ pub async fn pages_return_each_run_once<S: StoreUnderTest>(subject: &S) -> Resul
         }
     }
 
-    let wanted: Vec<RunRef> = runs.iter().rev().cloned().collect();
-    same(seen, wanted, "the runs of all pages")
+    let expected_result: Vec<RunRef> = runs.iter().rev().cloned().collect();
+    same(returned, expected_result, "the runs of all pages")
 }
 
 /// The limit of a page of runs is clamped to 1 to 1,000, and defaults to 100.
@@ -139,11 +143,11 @@ pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result
         let page = ledger.runs_page(&query).await?;
         Ok((page.runs.len(), page.next.is_some()))
     };
-    for (limit, wanted) in [(0, 1), (1, 1), (1_000, 1_000), (usize::MAX, 1_000)] {
+    for (limit, expected_result) in [(0, 1), (1, 1), (1_000, 1_000), (usize::MAX, 1_000)] {
         let found = page(RunQuery::all().limit(limit)).await?;
         same(
             found,
-            (wanted, true),
+            (expected_result, true),
             "the number of runs, and the existence of a next page",
         )?;
     }

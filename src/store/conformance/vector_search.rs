@@ -252,8 +252,11 @@ pub async fn vector_search_uses_the_current_text<S: StoreUnderTest>(
         .first()
         .map(|one| (one.breadcrumb.id, one.breadcrumb.version));
     same(version, Some((market, 2)), "the version of the result")?;
-    let said = store.vector_search(&notes(APPLES)).await?;
-    let scores = (score_of(&said, apples), score_of(&said, market));
+    let by_old_text = store.vector_search(&notes(APPLES)).await?;
+    let scores = (
+        score_of(&by_old_text, apples),
+        score_of(&by_old_text, market),
+    );
     expect(
         scores.0 < Some(0.99),
         "no result is found by the text of an older version",

@@ -421,16 +421,19 @@ pub async fn a_transfer_with_a_lost_lease_fails<S: StoreUnderTest>(
 pub async fn an_unmatched_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let (unmatched, gone) = (
+    let (unmatched, otherwise_skipped) = (
         new_run(&store, "agent").await?,
         new_run(&store, "agent").await?,
     );
-    for (run, reason) in [(&unmatched, RunEnd::UNMATCHED), (&gone, "gone")] {
+    for (run, reason) in [
+        (&unmatched, RunEnd::UNMATCHED),
+        (&otherwise_skipped, "gone"),
+    ] {
         let lease = granted(ledger.claim(run, None).await)?.lease;
         end(&store, &lease, RunEnd::Skipped(reason), Vec::new()).await?;
     }
 
-    wrong_state(ledger.redo(&gone).await)?;
+    wrong_state(ledger.redo(&otherwise_skipped).await)?;
     ledger.redo(&unmatched).await?;
 
     let claim = granted(ledger.claim(&unmatched, None).await)?;

@@ -176,10 +176,10 @@ pub async fn a_retry_retains_the_breadcrumb_that_woke_the_run<S: StoreUnderTest>
     let at = lease.granted_at;
     ledger.retry(lease, at, true, None).await?;
 
-    let wanted = Some(Saved::new(json!({"step": 2}).into(), Some(run.trigger_id)));
+    let expected_result = Some(Saved::new(json!({"step": 2}).into(), Some(run.trigger_id)));
     same(
         granted(ledger.claim(&run, None).await)?.state,
-        wanted,
+        expected_result,
         "the saved state and the breadcrumb that woke the run",
     )
 }

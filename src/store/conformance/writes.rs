@@ -39,13 +39,13 @@ pub async fn a_created_breadcrumb_is_read_back_unchanged<S: StoreUnderTest>(
         created.updated_at,
         "the time of creation",
     )?;
-    let mut wanted = new.first_version(created.id, created.created_at);
+    let mut expected_result = new.first_version(created.id, created.created_at);
     if !store.capabilities().chosen_author {
-        wanted.created_by.clone_from(&created.created_by);
+        expected_result.created_by.clone_from(&created.created_by);
     }
-    wanted.updated_by.clone_from(&created.updated_by);
-    wanted.owner_id.clone_from(&created.owner_id);
-    same(&*created, &wanted, "the created breadcrumb")
+    expected_result.updated_by.clone_from(&created.updated_by);
+    expected_result.owner_id.clone_from(&created.owner_id);
+    same(&*created, &expected_result, "the created breadcrumb")
 }
 
 /// An update creates the next version of a breadcrumb, with its own time and author. The time and the author of the creation do
@@ -107,15 +107,19 @@ pub async fn a_patch_retains_the_fields_that_it_does_not_set<S: StoreUnderTest>(
         .update(before.id, 2, Patch::new().context(json!({"b": 2})))
         .await?;
 
-    let mut wanted = (*before).clone();
-    wanted.tags = vec!["new".to_owned()];
-    (wanted.version, wanted.updated_at) = (2, tagged.updated_at);
-    wanted.updated_by.clone_from(&tagged.updated_by);
-    same(&*tagged, &wanted, "the breadcrumb with other tags")?;
-    wanted.context = json!({"b": 2}).into();
-    (wanted.version, wanted.updated_at) = (3, filled.updated_at);
-    wanted.updated_by.clone_from(&filled.updated_by);
-    same(&*filled, &wanted, "the breadcrumb with another context")
+    let mut expected_result = (*before).clone();
+    expected_result.tags = vec!["new".to_owned()];
+    (expected_result.version, expected_result.updated_at) = (2, tagged.updated_at);
+    expected_result.updated_by.clone_from(&tagged.updated_by);
+    same(&*tagged, &expected_result, "the breadcrumb with other tags")?;
+    expected_result.context = json!({"b": 2}).into();
+    (expected_result.version, expected_result.updated_at) = (3, filled.updated_at);
+    expected_result.updated_by.clone_from(&filled.updated_by);
+    same(
+        &*filled,
+        &expected_result,
+        "the breadcrumb with another context",
+    )
 }
 
 /// **Optimistic.** An update of a breadcrumb from another version than the current one is a conflict and changes nothing.

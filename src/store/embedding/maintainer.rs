@@ -150,7 +150,7 @@ impl VectorMaintainer {
     async fn embed_now<S: VectorStore>(&self, store: &S, written: Vec<Arc<Breadcrumb>>) -> bool {
         let store = store.clone();
         let reopen = || Some(store.clone());
-        match within(self.config.commit_timeout, self.make(&reopen, written)).await {
+        match within(self.config.commit_timeout, self.embed(&reopen, written)).await {
             Some(Ok(_)) => true,
             Some(Err(error)) => {
                 self.failing.store(true, Ordering::Relaxed);
@@ -208,9 +208,9 @@ impl VectorMaintainer {
             };
             let page = store.without_vector(after, self.config.batch).await?;
             drop(store);
-            let made = self.make(reopen, page.found).await;
-            self.failing.store(made.is_err(), Ordering::Relaxed);
-            refused += made?;
+            let embedded = self.embed(reopen, page.found).await;
+            self.failing.store(embedded.is_err(), Ordering::Relaxed);
+            refused += embedded?;
             after = page.until;
             if !page.more {
                 break;
@@ -225,7 +225,7 @@ impl VectorMaintainer {
 
     /// Embeds breadcrumbs and stores their vectors in the store. Returns the number of breadcrumbs that the embedder rejects.
     /// Holds no handle of the store during a call of the embedder.
-    async fn make<S: VectorStore>(
+    async fn embed<S: VectorStore>(
         &self,
         reopen: &(impl Fn() -> Option<S> + Send + Sync),
         of: Vec<Arc<Breadcrumb>>,
@@ -237,7 +237,7 @@ impl VectorMaintainer {
             };
             let texts = text::texts(&store, chunk).await?;
             drop(store);
-            let mut made = Vec::with_capacity(chunk.len());
+            let mut vectors = Vec::with_capacity(chunk.len());
             let (mut texts_to_embed, mut embeddable) = (Vec::new(), Vec::new());
             for (breadcrumb, text) in chunk.iter().zip(texts) {
                 match text {
@@ -245,19 +245,19 @@ impl VectorMaintainer {
                         texts_to_embed.push(text);
                         embeddable.push(breadcrumb);
                     }
-                    None => made.push(of_version(breadcrumb, None)),
+                    None => vectors.push(of_version(breadcrumb, None)),
                 }
             }
             let found = self.config.embed_batch(&texts_to_embed).await;
             refused += found.refused;
             for (breadcrumb, direction) in embeddable.into_iter().zip(found.directions) {
-                made.push(of_version(breadcrumb, direction));
+                vectors.push(of_version(breadcrumb, direction));
             }
             // Stored also before a failure is returned, so that the next pass does not embed the same breadcrumbs again.
-            if !made.is_empty()
+            if !vectors.is_empty()
                 && let Some(store) = reopen()
             {
-                store.put_vectors(made).await?;
+                store.put_vectors(vectors).await?;
             }
             if let Some(error) = found.failed {
                 return Err(error.into());
@@ -308,9 +308,9 @@ impl CommitGuard {
         deleted: BTreeSet<BreadcrumbId>,
     ) {
         let maintainer = Arc::clone(&self.maintainer);
-        let mut seen = deleted;
+        let mut ids = deleted;
         // Only the last version of each breadcrumb counts.
-        let last = written.iter().rev().filter(|one| seen.insert(one.id));
+        let last = written.iter().rev().filter(|one| ids.insert(one.id));
         let last: Vec<_> = last.cloned().collect();
         if last.is_empty() {
             self.is_done = true;

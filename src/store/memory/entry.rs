@@ -23,6 +23,6 @@ pub(super) struct Entry {
 }
 
 /// Returns `true` if the time to live of a breadcrumb has not ended.
-pub(super) fn lives(breadcrumb: &Breadcrumb, now: Timestamp) -> bool {
+pub(super) fn is_alive(breadcrumb: &Breadcrumb, now: Timestamp) -> bool {
     breadcrumb.ttl.is_none_or(|end| now < end)
 }

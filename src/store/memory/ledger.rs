@@ -71,7 +71,9 @@ impl RunLedger for MemoryStore {
         }
         // Rows are removed only after the claim. Otherwise the row that ends in this step could displace the row of the claimed
         // run.
-        state.runs.forget(self.shared.limits.finished_runs);
+        state
+            .runs
+            .remove_oldest_ended(self.shared.limits.finished_runs);
         Ok(claim)
     }
 
@@ -181,7 +183,9 @@ impl RunLedger for MemoryStore {
         let mut state = self.tenant.write();
         let (cancelled, change) = rules::cancel(state.runs.row(run), run, state.runs.next())?;
         state.runs.apply(change);
-        state.runs.forget(self.shared.limits.finished_runs);
+        state
+            .runs
+            .remove_oldest_ended(self.shared.limits.finished_runs);
         Ok(cancelled)
     }
 
@@ -191,7 +195,9 @@ impl RunLedger for MemoryStore {
         let origin = Self::origin(&state.table, run);
         let (cancelled, change) = rules::enqueue_cancelled(state.runs.facts(run, origin, now));
         state.runs.apply(change);
-        state.runs.forget(self.shared.limits.finished_runs);
+        state
+            .runs
+            .remove_oldest_ended(self.shared.limits.finished_runs);
         Ok(cancelled)
     }
 
@@ -199,7 +205,9 @@ impl RunLedger for MemoryStore {
         let mut state = self.tenant.write();
         let change = rules::skip_transferred(state.runs.row(run), run, state.runs.next())?;
         state.runs.apply(change);
-        state.runs.forget(self.shared.limits.finished_runs);
+        state
+            .runs
+            .remove_oldest_ended(self.shared.limits.finished_runs);
         Ok(())
     }
 

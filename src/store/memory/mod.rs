@@ -560,8 +560,8 @@ impl VectorStore for MemoryStore {
         Ok(state.table.without_vector(after, most, until))
     }
 
-    async fn put_vectors(&self, made: Vec<BreadcrumbVector>) -> Result<(), StoreError> {
-        self.tenant.write().table.put_vectors(made);
+    async fn put_vectors(&self, new_vectors: Vec<BreadcrumbVector>) -> Result<(), StoreError> {
+        self.tenant.write().table.put_vectors(new_vectors);
         Ok(())
     }
 }

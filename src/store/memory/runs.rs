@@ -247,7 +247,7 @@ impl Runs {
     }
 
     /// Removes the rows of the oldest ended runs, except for the newest `keep`.
-    pub(super) fn forget(&mut self, keep: usize) {
+    pub(super) fn remove_oldest_ended(&mut self, keep: usize) {
         while let Some(run) = self.index.oldest_ended(keep).cloned() {
             let before = self.rows.remove(&run);
             self.bytes -= before.as_ref().map_or(0, |row| row.state_bytes());

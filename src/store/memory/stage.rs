@@ -1,7 +1,7 @@
 //! A commit to the store in memory, in two steps. Staging the commit against the current state can fail. Applying the staged
 //! commit cannot fail.
 
-use super::entry::{Writer, lives};
+use super::entry::{Writer, is_alive};
 use super::{MemoryLimits, NAME, State};
 use crate::model::{Breadcrumb, BreadcrumbId, EventKind, JsonError, Patch, Timestamp};
 use crate::store::row::{AttemptEnd, RunRow};
@@ -97,7 +97,7 @@ pub(super) fn commit(
         let end = AttemptEnd::of(end, Timestamp::from_micros(latest));
         let change = rules::end(row, end, &committed.ids(), state.runs.next());
         state.runs.apply(change);
-        state.runs.forget(limits.finished_runs);
+        state.runs.remove_oldest_ended(limits.finished_runs);
     }
     Ok(committed)
 }
@@ -204,7 +204,7 @@ impl<'s> StagedCommit<'s> {
 
     fn find(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
         let found = match self.current.get(&id) {
-            Some(staged) => staged.as_ref().filter(|staged| lives(staged, self.now)),
+            Some(staged) => staged.as_ref().filter(|staged| is_alive(staged, self.now)),
             None => self.state.table.get(id, self.now),
         };
         found.cloned().ok_or_else(|| StoreError::NotFound {

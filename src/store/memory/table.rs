@@ -1,7 +1,7 @@
 //! Breadcrumbs of one tenant, with indexes by update order, schema and tag.
 
 use super::MemoryLimits;
-use super::entry::{Entry, OrderKey, Writer, lives};
+use super::entry::{Entry, OrderKey, Writer, is_alive};
 use super::vectors::{Chunk, VectorTable};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::embedding::{BreadcrumbVector, Nearest, UnembeddedPage};
@@ -54,7 +54,7 @@ impl Table {
         self.entries
             .get(&id)
             .map(|entry| &entry.breadcrumb)
-            .filter(|breadcrumb| lives(breadcrumb, now))
+            .filter(|breadcrumb| is_alive(breadcrumb, now))
     }
 
     pub(super) fn tombstone(&self, id: BreadcrumbId) -> Option<&Arc<Breadcrumb>> {
@@ -156,7 +156,7 @@ impl Table {
         let after = query.after;
         self.candidates(query)
             .take_while(move |breadcrumb| after.is_none_or(|time| breadcrumb.updated_at > time))
-            .filter(move |breadcrumb| lives(breadcrumb, now) && query.selects(breadcrumb))
+            .filter(move |breadcrumb| is_alive(breadcrumb, now) && query.selects(breadcrumb))
             .take(query.limit)
     }
 
@@ -189,7 +189,7 @@ impl Table {
     }
 
     /// Stores vectors of breadcrumb versions that are still current.
-    pub(super) fn put_vectors(&mut self, made: Vec<BreadcrumbVector>) {
+    pub(super) fn put_vectors(&mut self, new_vectors: Vec<BreadcrumbVector>) {
         let Some(vectors) = &mut self.vectors else {
             return;
         };
@@ -197,7 +197,7 @@ impl Table {
             id,
             version,
             vector,
-        } in made
+        } in new_vectors
         {
             if let Some(Entry { breadcrumb, .. }) = self.entries.get(&id)
                 && breadcrumb.version == version
@@ -227,7 +227,7 @@ impl Table {
         for breadcrumb in few {
             if let Some(score) = vectors.similarity(breadcrumb.id, to)
                 && nearest.accepts(score)
-                && lives(breadcrumb, now)
+                && is_alive(breadcrumb, now)
                 && query.selects(breadcrumb)
             {
                 nearest.add(score, Arc::clone(breadcrumb));

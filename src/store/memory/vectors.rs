@@ -2,7 +2,7 @@
 //!
 //! A search shares the chunks. A change of a chunk that a search shares copies the chunk.
 
-use super::entry::{OrderKey, lives};
+use super::entry::{OrderKey, is_alive};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::Query;
 use crate::store::embedding::{Nearest, similarity};
@@ -115,7 +115,7 @@ impl Chunk {
             .zip(&self.breadcrumbs)
         {
             let score = similarity(vector, to);
-            if nearest.accepts(score) && lives(breadcrumb, now) && query.selects(breadcrumb) {
+            if nearest.accepts(score) && is_alive(breadcrumb, now) && query.selects(breadcrumb) {
                 nearest.add(score, Arc::clone(breadcrumb));
             }
         }
