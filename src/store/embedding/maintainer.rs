@@ -330,8 +330,8 @@ impl Drop for CommitGuard {
     }
 }
 
-/// A background task that embeds the breadcrumbs without a vector. Its drop resets `has_background_task`, even if the tokio runtime drops the
-/// task.
+/// A background task that embeds the breadcrumbs without a vector. Its drop resets `has_background_task`, even if the tokio runtime
+/// drops the task.
 struct BackgroundTask(Arc<VectorMaintainer>);
 
 impl BackgroundTask {
